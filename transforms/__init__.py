@@ -1,0 +1,32 @@
+"""What happens to the data: one file for each step, a pure library with a thin PTransform on top."""
+
+from importlib import import_module
+from typing import Any
+
+# Where each public name lives. They are imported when they are asked for: a command line must not wait for Beam.
+_HOMES = {
+    "ReadSplits": "read",
+    "ParseConversations": "parse",
+    "ApplyChatTemplate": "render",
+    "Tokenize": "tokenize",
+    "BuildLabels": "label",
+    "TruncateOrPack": "fit",
+    "WriteShards": "write",
+    "Split": "batches",
+    "Examples": "batches",
+    "Example": "batches",
+    "Conversation": "batches",
+    "PromptCompletion": "batches",
+    "PlainText": "batches",
+    "TokenRow": "batches",
+    "InputError": "errors",
+    "RecordError": "errors",
+    "UserError": "errors",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

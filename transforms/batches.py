@@ -1,0 +1,355 @@
+"""What travels between the steps: one batch of records of one split, and the fate of each record so far.
+
+Each step maps one type of batch to the next:
+
+    Split -> Records -> Examples -> Texts -> Tokens -> Labels -> Rows -> Receipt
+
+A batch carries its split, its part (0 for the first; a split that is streamed, or that is larger than was planned, has
+several), whether it is the last part, and the fates. Rows lie in flat arrays with offsets, as in Arrow's list layout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from typing_extensions import Self
+
+from transforms.errors import RecordError
+from transforms.ragged import indices_of, offsets_of
+
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A slice of one input file: the records that begin at bytes start <= position < stop.
+
+    format: jsonl, json, parquet or arrow. compression: gzip, bz2, xz, zstd or None; what is compressed is one split.
+    """
+
+    number: int
+    url: str
+    format: str
+    compression: str | None
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A record that could not be used. position: byte offset (JSON) or row number (Parquet, Arrow) in its file."""
+
+    position: int
+    reason: str
+    detail: str
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fates:
+    """What has become of the records of a batch. In the end read = kept + truncated + dropped + rejected.
+
+    notes: counts of what is worth knowing and is no fate (a completion that begins inside a token).
+    trained_tokens_lost: tokens that would have been trained on and are in no row, because of max_length.
+    """
+
+    read: int = 0
+    kept: int = 0
+    truncated: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    rejects: tuple[Reject, ...] = ()
+    notes: Mapping[str, int] = field(default_factory=dict)
+    trained_tokens_lost: int = 0
+
+    def drop(self, reason: str, count: int = 1) -> Fates:
+        return dataclasses.replace(self, dropped=_added(self.dropped, reason, count))
+
+    def note(self, what: str, count: int = 1) -> Fates:
+        return dataclasses.replace(self, notes=_added(self.notes, what, count))
+
+    def reject(self, rejects: list[Reject]) -> Fates:
+        return dataclasses.replace(self, rejects=self.rejects + tuple(rejects))
+
+    def unaccounted(self) -> int:
+        """Records that have no fate (or, negative, more than one)."""
+        return self.read - self.kept - self.truncated - sum(self.dropped.values()) - len(self.rejects)
+
+
+def _added(counts: Mapping[str, int], key: str, count: int) -> Mapping[str, int]:
+    return {**counts, key: counts.get(key, 0) + count} if count else counts
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as it was read. raw: the bytes of its JSON, or the row of a Parquet or Arrow file as a dict."""
+
+    position: int
+    raw: bytes | dict[str, Any]
+
+    def rejected(self, error: RecordError) -> Reject:
+        return _rejected(self, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages as a chat template takes them.
+
+    completion_start: the number of messages that are the prompt, where the record had prompt and completion.
+    """
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    completion_start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCompletion:
+    """A prompt and its completion as plain text."""
+
+    prompt: str
+    completion: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlainText:
+    """A text that is trained on as a whole."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A row that came tokenized. trained: bool (tokens,)."""
+
+    input_ids: np.ndarray
+    trained: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One record, understood.
+
+    columns: the input columns that are carried along, as strings.
+    raw: the record as it was read, to be written down where it is rejected later.
+    """
+
+    position: int
+    content: Conversation | PromptCompletion | PlainText | TokenRow
+    columns: dict[str, str | None]
+    validation: bool
+    raw: bytes | dict[str, Any]
+
+    def rejected(self, error: RecordError) -> Reject:
+        return _rejected(self, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The text of one example, and the character spans of it that are trained on.
+
+    spans: ascending, disjoint (start, stop). Where special_tokens are added, -1 stands for those in front of the text
+        and len(text) for those behind it.
+    special_tokens: whether the tokenizer adds its own, and an EOS where it is missing.
+    prompt: what the model is given, where a completion is trained on.
+    token_ids: int32 (tokens,) where the record came tokenized; then spans count tokens, and text is empty.
+    """
+
+    example: Example
+    text: str
+    spans: list[Span]
+    special_tokens: bool = False
+    prompt: str | None = None
+    token_ids: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Where each row comes from, and what it carries along.
+
+    positions: int64 (rows,). validation: bool (rows,). columns: one string array of (rows,) for each kept column.
+    """
+
+    positions: np.ndarray
+    validation: np.ndarray
+    columns: pa.Table | None
+
+    def take(self, rows: np.ndarray) -> RowSource:
+        columns = None if self.columns is None else self.columns.take(pa.array(rows))
+        return RowSource(self.positions[rows], self.validation[rows], columns)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What every batch has."""
+
+    split: Split
+    part: int
+    last: bool
+    fates: Fates
+
+    def succeeded_by(self, kind: Callable[..., Any], fates: Fates | None = None, **fields: Any) -> Any:
+        """The next step's batch of the same part of the same split."""
+        return kind(split=self.split, part=self.part, last=self.last, fates=fates or self.fates, **fields)
+
+
+@dataclass(frozen=True)
+class Records(Batch):
+    """What `read` yields."""
+
+    records: list[Record]
+
+
+@dataclass(frozen=True)
+class Examples(Batch):
+    """What `parse` yields."""
+
+    examples: list[Example]
+
+    def drop(self, reason: str, unwanted: Callable[[Example], bool]) -> Self:
+        """This batch without the examples that are unwanted, each counted as dropped for the reason."""
+        wanted = [example for example in self.examples if not unwanted(example)]
+        fates = self.fates.drop(reason, len(self.examples) - len(wanted))
+        return dataclasses.replace(self, examples=wanted, fates=fates)
+
+    def map(self, function: Callable[[Example], Example]) -> Self:
+        """This batch with each example replaced. A RecordError that the function raises rejects its record."""
+        return self.attempt(Examples, "examples", function)
+
+    def attempt(self, kind: Callable[..., Any], name: str, function: Callable[[Example], Any]) -> Any:
+        """The next batch, of what the function makes of each example; where it raises RecordError, rejects."""
+        made, rejects = attempt(self.examples, function)
+        return self.succeeded_by(kind, self.fates.reject(rejects), **{name: made})
+
+
+@dataclass(frozen=True)
+class Texts(Batch):
+    """What `render` yields."""
+
+    texts: list[Text]
+
+
+@dataclass(frozen=True)
+class Tokens(Batch):
+    """What `tokenize` yields.
+
+    ids: int32 (tokens,). offsets: int64 (rows + 1,), row i has the tokens offsets[i]:offsets[i + 1].
+    starts, stops: int64 (tokens,), where each token lies. spans: int64 (spans, 2), what is trained on. All three count
+    characters of the whole batch, so that no two rows share one.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    spans: np.ndarray
+    source: RowSource
+
+
+@dataclass(frozen=True)
+class Labels(Batch):
+    """What `label` yields. ids, labels: int32 (tokens,). offsets: int64 (rows + 1,)."""
+
+    ids: np.ndarray
+    labels: np.ndarray
+    offsets: np.ndarray
+    source: RowSource
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """Rows that are ready to be written.
+
+    ids, labels: int32 (tokens,). offsets: int64 (rows + 1,).
+    segment_lengths: int64 (segments,). segment_offsets: int64 (rows + 1,). A row that is not packed is one segment.
+    positions: int64 (segments,), the record that each segment comes from. columns: as in RowSource, None when packed.
+    """
+
+    ids: np.ndarray
+    labels: np.ndarray
+    offsets: np.ndarray
+    segment_lengths: np.ndarray
+    segment_offsets: np.ndarray
+    positions: np.ndarray
+    columns: pa.Table | None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def take(self, rows: np.ndarray) -> RowTable:
+        lengths, segments = np.diff(self.offsets)[rows], np.diff(self.segment_offsets)[rows]
+        of_tokens = indices_of(self.offsets[rows], lengths)
+        of_segments = indices_of(self.segment_offsets[rows], segments)
+        return RowTable(
+            ids=self.ids[of_tokens],
+            labels=self.labels[of_tokens],
+            offsets=offsets_of(lengths),
+            segment_lengths=self.segment_lengths[of_segments],
+            segment_offsets=offsets_of(segments),
+            positions=self.positions[of_segments],
+            columns=None if self.columns is None else self.columns.take(pa.array(rows)),
+        )
+
+
+@dataclass(frozen=True)
+class Rows(Batch):
+    """What `fit` yields. packed: whether a row may hold several segments."""
+
+    train: RowTable
+    validation: RowTable
+    packed: bool
+
+
+def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any], list[Reject]]:
+    """What the function makes of each record or example, and a reject for each that it raises RecordError for."""
+    made, rejects = [], []
+    for source in sources:
+        try:
+            made.append(function(source))
+        except RecordError as error:
+            rejects.append(source.rejected(error))
+    return made, rejects
+
+
+def _rejected(source: Record | Example, error: RecordError) -> Reject:
+    return Reject(source.position, error.reason, error.detail, raw_bytes(source.raw))
+
+
+def raw_bytes(raw: bytes | dict[str, Any]) -> bytes:
+    """The record as bytes: its own, or the JSON of a row that had none."""
+    if isinstance(raw, bytes):
+        return raw
+    # msgspec, which is faster, refuses what a Parquet file may hold (lone surrogates, NaN as a key).
+    import json
+
+    return json.dumps(raw, ensure_ascii=True, default=str).encode()
+
+
+class BatchCoder(beam.coders.Coder):
+    """Beam samples the size of what passes between steps by encoding it, which for a batch costs more than a step.
+
+    Batches never leave a fused stage, so they are only ever encoded where a runner breaks fusion by itself.
+    """
+
+    def encode(self, value: Batch) -> bytes:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+    def decode(self, encoded: bytes) -> Batch:
+        return pickle.loads(encoded)
+
+    def estimate_size(self, value: Batch) -> int:
+        return value.split.stop - value.split.start
+
+    def is_deterministic(self) -> bool:
+        return False
+
+
+for _kind in (Records, Examples, Texts, Tokens, Labels, Rows):
+    beam.coders.registry.register_coder(_kind, BatchCoder)

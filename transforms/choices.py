@@ -1,0 +1,13 @@
+"""The names that a user chooses from. Kept apart, since the command line must not wait for what the steps import."""
+
+INPUT_FORMATS = ("auto", "jsonl", "json", "parquet", "arrow")
+SCHEMAS = ("auto", "messages", "prompt_completion", "sharegpt", "alpaca", "text", "tokenized")
+ROLES = ("system", "developer", "user", "assistant", "tool")
+LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
+TRUNCATIONS = ("keep_start", "keep_end", "drop")
+PACKINGS = ("none", "bfd", "bfd_split", "ffd", "wrapped")
+OUTPUT_FORMATS = ("parquet", "tfrecord")
+OUTPUT_COLUMNS = ("input_ids", "labels", "attention_mask", "position_ids", "seq_lengths", "loss_mask")
+
+# What a chat template is given by the job itself, so that no chat_template_kwargs may hold it.
+RESERVED_TEMPLATE_KWARGS = {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}

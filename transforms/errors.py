@@ -1,0 +1,22 @@
+"""The errors that are meant for the person who runs the job: one line, no traceback."""
+
+
+class UserError(Exception):
+    """A mistake in what the user asked for: what was wrong, where, what was expected, what to do. Exit code 2."""
+
+
+class InputError(Exception):
+    """An input file that cannot be read on (corrupt, cut short, gone): which one, where, what to do. Exit code 1."""
+
+
+class RecordError(Exception):
+    """What is wrong with one record. It costs that record and nothing else.
+
+    reason: the kind of fault, in snake_case, as it is counted in the manifest.
+    detail: what was found and what was expected, for the person who has to mend it.
+    """
+
+    def __init__(self, reason: str, detail: str):
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail

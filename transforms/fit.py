@@ -1,0 +1,163 @@
+"""Fit: from labelled rows to rows no longer than max_length, truncated or packed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from transforms.batches import Labels, Rows, RowTable
+from transforms.label import IGNORED
+from transforms.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
+from transforms.ragged import indices_of, offsets_of, sums_of
+from transforms.step import MapBatches
+
+
+@dataclass(frozen=True)
+class _Segments:
+    """Slices of records. record, start (in the batch's tokens), length: int64 (segments,)."""
+
+    record: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
+
+    def take(self, which: np.ndarray) -> _Segments:
+        return _Segments(self.record[which], self.start[which], self.length[which])
+
+
+@dataclass(frozen=True)
+class Fitter:
+    """Truncates or packs the rows of a batch.
+
+    max_length: tokens in a row, None for any number. truncation: one of choices.TRUNCATIONS, for longer rows, where
+    packing does not cut them up. packing: one of choices.PACKINGS; it needs a max_length.
+    shift_labels: write input_ids[:-1] and labels[1:]; no token is then predicted from another segment.
+    """
+
+    max_length: int | None = None
+    truncation: str = "keep_start"
+    packing: str = "none"
+    shift_labels: bool = False
+
+    def __post_init__(self) -> None:
+        if self.packing != "none" and self.max_length is None:
+            raise ValueError(f"packing {self.packing} needs a max_length")
+
+    def __call__(self, batch: Labels) -> Rows:
+        labels = batch.labels
+        if self.shift_labels:
+            labels = _ignored_at(labels, batch.offsets[:-1])
+        trained = sums_of(labels != IGNORED, batch.offsets)
+        segments, fates = self._segments(batch, labels, trained)
+        tables = {
+            name: self._table(batch, labels, segments.take(batch.source.validation[segments.record] == held_back))
+            for name, held_back in (("train", False), ("validation", True))
+        }
+        written = sum(int(np.count_nonzero(table.labels != IGNORED)) for table in tables.values())
+        fates = dataclasses.replace(fates, trained_tokens_lost=fates.trained_tokens_lost + int(trained.sum()) - written)
+        return batch.succeeded_by(Rows, fates, packed=self.packing != "none", **tables)
+
+    def _segments(self, batch: Labels, labels: np.ndarray, trained: np.ndarray) -> tuple[_Segments, Any]:
+        """What of each record goes into rows, and the fate of each: kept, truncated or dropped."""
+        lengths = np.diff(batch.offsets)
+        cut = lengths if self.max_length is None else np.minimum(lengths, self.max_length)
+        if self.packing in ("bfd_split", "wrapped"):
+            cut = lengths
+        too_long = cut < lengths
+        starts = batch.offsets[:-1] + (lengths - cut if self.truncation == "keep_end" else 0)
+        if self.packing == "bfd_split":
+            record, start, length = cut_into_pieces(lengths, self.max_length or 0)
+            segments = _Segments(record, batch.offsets[record] + start, length)
+        else:
+            segments = _Segments(np.arange(len(lengths)), starts, cut)
+        if self.shift_labels:
+            labels = _ignored_at(labels, segments.start)
+        in_segment = sums_of(
+            labels[indices_of(segments.start, segments.length)] != IGNORED, offsets_of(segments.length)
+        )
+        left = np.bincount(segments.record, in_segment, len(lengths))
+        dropped = too_long if self.truncation == "drop" else np.zeros(len(lengths), bool)
+        fates = batch.fates.drop("too_long", int(dropped.sum()))
+        fates = fates.drop("no_trained_tokens", int(np.sum(~dropped & (trained == 0))))
+        fates = fates.drop("no_trained_tokens_left", int(np.sum(~dropped & (trained > 0) & (left == 0))))
+        survives = ~dropped & (left > 0)
+        fates = dataclasses.replace(
+            fates,
+            kept=fates.kept + int(np.sum(survives & ~too_long)),
+            truncated=fates.truncated + int(np.sum(survives & too_long)),
+        )
+        return segments.take(survives[segments.record]), fates
+
+    def _table(self, batch: Labels, labels: np.ndarray, segments: _Segments) -> RowTable:
+        """The rows that the segments make; those without a label are left out."""
+        segments, segment_offsets = self._packed(segments)
+        if self.shift_labels:
+            labels = _ignored_at(labels, segments.start)
+        tokens = indices_of(segments.start, segments.length)
+        source = batch.source.take(segments.record)
+        table = RowTable(
+            ids=batch.ids[tokens],
+            labels=labels[tokens],
+            offsets=offsets_of(segments.length)[segment_offsets],
+            segment_lengths=segments.length,
+            segment_offsets=segment_offsets,
+            positions=source.positions,
+            columns=source.columns if self.packing == "none" else None,
+        )
+        if self.shift_labels:
+            table = shifted(table)
+        return table.take(np.flatnonzero(sums_of(table.labels != IGNORED, table.offsets)))
+
+    def _packed(self, segments: _Segments) -> tuple[_Segments, np.ndarray]:
+        """The segments in the order of their rows, and where in them each row begins: int64 (rows + 1,)."""
+        capacity = self.max_length or 0
+        if self.packing == "none":
+            return segments, np.arange(len(segments.length) + 1)
+        if self.packing == "wrapped":
+            positions, segment_offsets = cut_stream(segments.length, capacity)
+            begins = offsets_of(segments.length)
+            of = np.searchsorted(begins, positions, side="right") - 1
+            lengths = np.diff(np.append(positions, begins[-1]))
+            return _Segments(segments.record[of], segments.start[of] + positions - begins[of], lengths), segment_offsets
+        rows = (pack_ffd if self.packing == "ffd" else pack_bfd)(segments.length, capacity)
+        order = np.array([segment for row in rows for segment in row], np.int64)
+        return segments.take(order), offsets_of(np.array([len(row) for row in rows], np.int64))
+
+
+def shifted(table: RowTable) -> RowTable:
+    """The table with input_ids[:-1] and labels[1:] of each row; the row's last segment is one shorter."""
+    ends = table.offsets[1:]
+    lengths = table.segment_lengths.copy()
+    lengths[table.segment_offsets[1:] - 1] -= 1
+    left = lengths > 0
+    return dataclasses.replace(
+        table,
+        ids=np.delete(table.ids, ends - 1),
+        labels=np.delete(table.labels, table.offsets[:-1]),
+        offsets=table.offsets - np.arange(len(table.offsets)),
+        segment_lengths=lengths[left],
+        segment_offsets=offsets_of(sums_of(left, table.segment_offsets)),
+        positions=table.positions[left],
+    )
+
+
+def _ignored_at(labels: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """The labels without those of tokens that nothing comes before."""
+    labels = labels.copy()
+    labels[positions] = IGNORED
+    return labels
+
+
+class TruncateOrPack(beam.PTransform):
+    """PCollection[Labels] -> PCollection[Rows]. Takes the arguments of Fitter."""
+
+    def __init__(self, **arguments: Any):
+        super().__init__()
+        self._make = functools.partial(Fitter, **arguments)
+
+    def expand(self, labels):
+        return labels | beam.ParDo(MapBatches(self._make)).with_output_types(Rows)

@@ -1,0 +1,50 @@
+"""JSON lines: one record on each line, found by byte ranges or in a stream.
+
+A line belongs to the range in which its first byte lies, so any cut of a file into ranges yields each line once.
+Only a newline ends a line, a carriage return before it is white space, and lines of white space are no records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from transforms.batches import Record
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_range(file: BinaryIO, start: int, stop: int) -> list[Record]:
+    """The lines that begin at bytes start <= position < stop."""
+    if start == 0:
+        position, content = 0, file.read(stop)
+    else:
+        file.seek(start - 1)
+        content = file.read(stop - start + 1)
+        line_start = content.find(b"\n") + 1
+        if line_start == 0:
+            return []
+        position, content = start - 1 + line_start, content[line_start:]
+    if content and not content.endswith(b"\n"):
+        content += file.readline()
+    return _lines(content, position)
+
+
+def read_stream(file: BinaryIO, part_bytes: int) -> Iterator[list[Record]]:
+    """All lines, in parts of about part_bytes; no line is cut."""
+    position = 0
+    while content := file.read(part_bytes):
+        if not content.endswith(b"\n"):
+            content += file.readline()
+        yield _lines(content, position)
+        position += len(content)
+
+
+def _lines(content: bytes, position: int) -> list[Record]:
+    records = []
+    for line in content.split(b"\n"):
+        record = (line if position else line.removeprefix(_BYTE_ORDER_MARK)).strip()
+        if record:
+            records.append(Record(position, record))
+        position += len(line) + 1
+    return records

@@ -1,0 +1,54 @@
+"""Label: from ids and spans to labels, the id where a token is trained on and -100 elsewhere."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+import numpy as np
+
+from transforms.batches import Labels, Tokens
+from transforms.ragged import indices_of, offsets_of, sums_of
+from transforms.step import MapBatches
+
+IGNORED = -100  # torch.nn.CrossEntropyLoss(ignore_index=-100), and so transformers
+
+
+def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Whether at least one character of each token lies in a span, as transformers counts it: bool (tokens,).
+
+    starts, stops: int64 (tokens,). A token of no length (a byte of a character, a prefix) lies where it starts.
+    spans: int64 (spans, 2), ascending, disjoint (start, stop).
+    """
+    if not len(spans):
+        return np.zeros(len(starts), bool)
+    first_that_ends_later = np.searchsorted(spans[:, 1], starts, side="right")
+    exists = first_that_ends_later < len(spans)
+    span_starts = spans[np.minimum(first_that_ends_later, len(spans) - 1), 0]
+    return exists & (span_starts < np.maximum(stops, starts + 1))
+
+
+def build_labels(batch: Tokens) -> Labels:
+    """Labels for each row; a row of which nothing is trained on is dropped."""
+    trained = is_trained(batch.starts, batch.stops, batch.spans)
+    labels = np.where(trained, batch.ids, np.int32(IGNORED))
+    rows = np.flatnonzero(sums_of(trained, batch.offsets))
+    lengths = np.diff(batch.offsets)[rows]
+    kept = indices_of(batch.offsets[rows], lengths)
+    return batch.succeeded_by(
+        Labels,
+        batch.fates.drop("no_trained_tokens", len(batch.offsets) - 1 - len(rows)),
+        ids=batch.ids[kept],
+        labels=labels[kept],
+        offsets=offsets_of(lengths),
+        source=batch.source.take(rows),
+    )
+
+
+def _build_labels():
+    return build_labels
+
+
+class BuildLabels(beam.PTransform):
+    """PCollection[Tokens] -> PCollection[Labels]."""
+
+    def expand(self, tokens):
+        return tokens | beam.ParDo(MapBatches(_build_labels)).with_output_types(Labels)

@@ -1,0 +1,159 @@
+"""Parse: from a record of any known schema to an example."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import apache_beam as beam
+import msgspec
+
+from transforms.batches import (
+    Conversation,
+    Example,
+    Examples,
+    PlainText,
+    PromptCompletion,
+    Record,
+    Records,
+    attempt,
+)
+from transforms.errors import RecordError, UserError
+from transforms.files import read_bytes
+from transforms.schemas import ROLE_NAMES, Content, content_of
+from transforms.step import MapBatches
+
+Formatter = Callable[[dict[str, Any]], dict[str, Any] | str]
+
+
+class Parser:
+    """Makes an example of each record; what cannot be understood is rejected.
+
+    schema: one of choices.SCHEMAS.
+    columns: the name that the record has for a column, by the schema's name for it.
+    roles: the role that each further name stands for.
+    formatter: module:function or url.py:function; it takes a record and gives one of a known schema, or a text.
+    keep_columns: columns of the record that are carried along, as strings.
+    validation_fraction, seed: which examples are held back, by a hash of what they say.
+    """
+
+    def __init__(
+        self,
+        schema: str = "auto",
+        columns: Mapping[str, str] | None = None,
+        roles: Mapping[str, str] | None = None,
+        formatter: str | None = None,
+        keep_columns: tuple[str, ...] = (),
+        validation_fraction: float = 0.0,
+        seed: int = 0,
+    ):
+        self._schema = schema
+        self._columns = {theirs: ours for ours, theirs in (columns or {}).items()}
+        self._roles = ROLE_NAMES | dict(roles or {})
+        self._format = load_formatter(formatter) if formatter else None
+        self._keep_columns = keep_columns
+        self._validation_below = int(validation_fraction * 2**64)
+        self._seed = str(seed).encode()
+
+    def __call__(self, batch: Records) -> Examples:
+        examples, rejects = attempt(batch.records, self.parse)
+        return batch.succeeded_by(Examples, batch.fates.reject(rejects), examples=examples)
+
+    def parse(self, record: Record) -> Example:
+        """The example that a record is. Raises RecordError."""
+        fields = _decoded(record.raw)
+        columns = {name: _as_string(fields.get(name)) for name in self._keep_columns}
+        if self._format:
+            fields = self._formatted(fields)
+        fields = {self._columns.get(name, name): value for name, value in fields.items()}
+        content = content_of(fields, self._schema, self._roles)
+        return Example(record.position, content, columns, self._held_back(content), record.raw)
+
+    def _formatted(self, fields: dict[str, Any]) -> dict[str, Any]:
+        assert self._format
+        try:
+            formatted = self._format(dict(fields))
+        except Exception as error:  # whatever a user's function raises costs its record
+            raise RecordError("formatter", f"{type(error).__name__}: {error}") from error
+        if isinstance(formatted, str):
+            return {"text": formatted}
+        if not isinstance(formatted, dict):
+            raise RecordError("formatter", f"it returned {type(formatted).__name__}; expected a dict or a string")
+        return formatted
+
+    def _held_back(self, content: Content) -> bool:
+        if not self._validation_below:
+            return False
+        digest = hashlib.blake2b(_canonical(content), digest_size=8, key=self._seed).digest()
+        return int.from_bytes(digest, "big") < self._validation_below
+
+
+def _decoded(raw: bytes | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(raw, dict):
+        return raw
+    try:
+        fields = msgspec.json.decode(raw)
+    except UnicodeDecodeError as error:
+        raise RecordError("invalid_unicode", f"the record is not UTF-8: {error}") from None
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RecordError("invalid_json", str(error)) from None
+    if not isinstance(fields, dict):
+        raise RecordError("not_an_object", f"the record is a {type(fields).__name__}; expected a JSON object")
+    return fields
+
+
+def _as_string(value: Any) -> str | None:
+    """Strings as they are, all else as JSON: a column has one type in all shards, whatever a record holds."""
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _canonical(content: Content) -> bytes:
+    """What an example says, the same for duplicates under another schema, id, tools or order of keys."""
+    if isinstance(content, Conversation):
+        says: Any = [
+            [message["role"], message.get("content"), message.get("tool_calls")] for message in content.messages
+        ]
+    elif isinstance(content, PromptCompletion):
+        says = content.prompt + content.completion
+    elif isinstance(content, PlainText):
+        says = content.text
+    else:
+        says = content.input_ids.tolist()
+    try:
+        return msgspec.json.encode(says, order="sorted")
+    except UnicodeEncodeError as error:
+        raise RecordError("invalid_unicode", f"the text is not Unicode: {error}") from None
+
+
+@functools.cache
+def load_formatter(name: str) -> Formatter:
+    """The function that module:function or file.py:function names. Raises UserError where there is none."""
+    module, _, function = name.rpartition(":")
+    try:
+        if module.endswith(".py"):
+            names: dict[str, Any] = {"__name__": "formatter", "__file__": module}
+            exec(compile(read_bytes(module), module, "exec"), names)
+        else:
+            names = vars(importlib.import_module(module))
+    except Exception as error:  # a user's module may raise anything while it is loaded
+        raise UserError(f"--formatter {name}: {module or 'it'} cannot be loaded: {error}") from error
+    if not callable(names.get(function)):
+        raise UserError(
+            f"--formatter {name}: {module} has no function {function}. Expected module:function or file.py:function."
+        )
+    return names[function]
+
+
+class ParseConversations(beam.PTransform):
+    """PCollection[Records] -> PCollection[Examples]. Takes the arguments of Parser."""
+
+    def __init__(self, **arguments: Any):
+        super().__init__()
+        self._make = functools.partial(Parser, **arguments)
+
+    def expand(self, records):
+        return records | beam.ParDo(MapBatches(self._make)).with_output_types(Examples)

@@ -1,0 +1,70 @@
+"""Receipts: what was made of one part of one split. They alone meet in one place, where the dataset is finished.
+
+A receipt is written after all that it names, so a split whose receipts are there need not be milled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from transforms.files import exists, join, read_bytes, write_whole
+
+
+class Shard(msgspec.Struct, frozen=True):
+    """A file of rows. file: its name in the folder of shards, before finish. split: train or validation."""
+
+    file: str
+    format: str
+    split: str
+    rows: int
+    tokens: int
+    trained_tokens: int
+    bytes: int
+    sha256: str
+
+
+class RejectExample(msgspec.Struct, frozen=True):
+    """The first record that was rejected for a reason."""
+
+    source: str
+    position: int
+    detail: str
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The shards and the fates of one part of one split; last tells that the split has no further part."""
+
+    split: int
+    part: int
+    last: bool
+    read: int
+    kept: int
+    truncated: int
+    dropped: Mapping[str, int]
+    rejected: Mapping[str, int]
+    notes: Mapping[str, int]
+    trained_tokens_lost: int
+    shards: list[Shard]
+    rejects_file: str | None
+    reject_examples: Mapping[str, RejectExample]
+
+
+def receipt_url(folder: str, split: int, part: int) -> str:
+    return join(folder, f"{split:07d}-{part:05d}.json")
+
+
+def write_receipt(folder: str, receipt: Receipt) -> None:
+    write_whole(receipt_url(folder, receipt.split, receipt.part), msgspec.json.encode(receipt, order="deterministic"))
+
+
+def read_receipts(folder: str, split: int) -> list[Receipt] | None:
+    """The receipts of all parts of a split; None where one is missing, so that the split is to be milled."""
+    receipts: list[Receipt] = []
+    while not receipts or not receipts[-1].last:
+        url = receipt_url(folder, split, len(receipts))
+        if not exists(url):
+            return None
+        receipts.append(msgspec.json.decode(read_bytes(url), type=Receipt))
+    return receipts

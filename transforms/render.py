@@ -1,0 +1,107 @@
+"""Render: from examples to the text that is tokenized, and the spans of it that are trained on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from transforms.batches import Conversation, Example, Examples, PlainText, PromptCompletion, Span, Text, Texts, TokenRow
+from transforms.errors import RecordError
+from transforms.spans import assistant_spans, completion_span
+from transforms.step import MapBatches
+from transforms.templates import ChatTemplate
+from transforms.tokenizer import load_tokenizer
+
+
+class Renderer:
+    """Makes a text of each example, and finds what of it is trained on.
+
+    tokenizer: the folder of the tokenizer, at any url. chat_template: the text of a template, or None for its own.
+    chat_template_kwargs: what the template reads besides messages and tools. now: ISO 8601, what strftime_now tells.
+    loss_on: one of choices.LOSSES. auto is completion for prompt and completion, assistant for messages, all for text.
+    """
+
+    def __init__(
+        self,
+        tokenizer: str,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        now: str | None = None,
+        loss_on: str = "auto",
+    ):
+        moment = datetime.fromisoformat(now) if now else None
+        self._template = ChatTemplate(load_tokenizer(tokenizer), chat_template, chat_template_kwargs, moment)
+        self._loss_on = loss_on
+
+    def __call__(self, batch: Examples) -> Texts:
+        return batch.attempt(Texts, "texts", self.render)
+
+    def render(self, example: Example) -> Text:
+        """The text of one example. Raises RecordError."""
+        text = self._render(example)
+        if not text.text.isascii():
+            try:
+                text.text.encode()
+            except UnicodeEncodeError as error:
+                raise RecordError("invalid_unicode", f"the text cannot be encoded: {error}") from None
+        return text
+
+    def _render(self, example: Example) -> Text:
+        content = example.content
+        if isinstance(content, Conversation):
+            return self._conversation(example, content)
+        if isinstance(content, TokenRow):
+            spans = _runs(content.trained) if self._loss_on != "all" else [(0, len(content.input_ids))]
+            return Text(example, "", spans, token_ids=content.input_ids)
+        if isinstance(content, PlainText) and self._loss_on in ("auto", "all"):
+            return Text(example, content.text, _whole(content.text), special_tokens=True)
+        if isinstance(content, PromptCompletion) and self._loss_on in ("auto", "completion", "all"):
+            text = content.prompt + content.completion
+            if self._loss_on == "all":
+                return Text(example, text, _whole(text), special_tokens=True)
+            spans = [(len(content.prompt), len(text) + 1)]
+            return Text(example, text, spans, special_tokens=True, prompt=content.prompt)
+        kind = "a text" if isinstance(content, PlainText) else "a prompt and completion of plain text"
+        raise RecordError("loss_not_applicable", f"--loss_on {self._loss_on} asks for what {kind} does not have")
+
+    def _conversation(self, example: Example, conversation: Conversation) -> Text:
+        loss_on = self._loss_on
+        if loss_on == "auto":
+            loss_on = "assistant" if conversation.completion_start is None else "completion"
+        if loss_on == "all":
+            text = self._template.render(conversation)
+            return Text(example, text, [(0, len(text))])
+        if loss_on == "completion":
+            if conversation.completion_start is None:
+                raise RecordError("loss_not_applicable", "--loss_on completion asks for what messages do not have")
+            text, spans, prompt = completion_span(self._template, conversation)
+            return Text(example, text, spans, prompt=prompt)
+        text, spans = assistant_spans(self._template, conversation, last_only=loss_on == "last_assistant")
+        return Text(example, text, spans)
+
+
+def _whole(text: str) -> list[Span]:
+    """All of a text, with the special tokens in front of it and behind it."""
+    return [(-1, len(text) + 1)]
+
+
+def _runs(trained: np.ndarray) -> list[Span]:
+    """trained: bool (tokens,). Returns the (start, stop) of each run of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], trained, [False]))))
+    return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
+
+
+class ApplyChatTemplate(beam.PTransform):
+    """PCollection[Examples] -> PCollection[Texts]. Takes the arguments of Renderer."""
+
+    def __init__(self, **arguments: Any):
+        super().__init__()
+        self._make = functools.partial(Renderer, **arguments)
+
+    def expand(self, examples):
+        return examples | beam.ParDo(MapBatches(self._make)).with_output_types(Texts)

@@ -1,0 +1,147 @@
+"""Write: from rows to shards, rejects and a receipt."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from transforms.batches import Fates, Rows, RowTable, Split
+from transforms.files import join, write_whole
+from transforms.label import IGNORED
+from transforms.parquet import encode_parquet, list_array
+from transforms.ragged import indices_of
+from transforms.receipts import Receipt, RejectExample, Shard, write_receipt
+from transforms.step import MapBatches
+from transforms.tfrecord import encode_tfrecord
+
+
+@dataclass(frozen=True)
+class ShardWriter:
+    """Writes the rows of a batch and returns the receipt.
+
+    folder: where shards, rejects and receipts go, at any url. formats: of choices.OUTPUT_FORMATS.
+    columns: of choices.OUTPUT_COLUMNS; by default input_ids and labels, and seq_lengths where rows are packed.
+    provenance: whether each row tells the url and the place of its record; a packed one, of each segment.
+    compress_tfrecord: whether TFRecord shards are gzipped.
+    """
+
+    folder: str
+    formats: tuple[str, ...] = ("parquet",)
+    columns: tuple[str, ...] | None = None
+    provenance: bool = False
+    compress_tfrecord: bool = False
+
+    def __call__(self, batch: Rows) -> Receipt:
+        fates = batch.fates
+        if fates.unaccounted():
+            raise ValueError(
+                f"{batch.split.url}, part {batch.part} from byte {batch.split.start:,}: of {fates.read} records read, "
+                f"{fates.unaccounted()} have no fate. A step that leaves out records must use Examples.drop."
+            )
+        # Names of this attempt's own: a worker that is thought dead and is not must not write over another's shard.
+        attempt = f"{batch.split.number:07d}-{batch.part:05d}-{uuid.uuid4().hex}"
+        shards = []
+        for name, table in (("train", batch.train), ("validation", batch.validation)):
+            if len(table):
+                columns = self._columns(batch, table)
+                shards += [self._write(f"{name}-{attempt}", name, table, columns, format) for format in self.formats]
+        receipt = Receipt(
+            split=batch.split.number,
+            part=batch.part,
+            last=batch.last,
+            read=fates.read,
+            kept=fates.kept,
+            truncated=fates.truncated,
+            dropped=dict(sorted(fates.dropped.items())),
+            rejected=dict(sorted(Counter(reject.reason for reject in fates.rejects).items())),
+            notes=dict(sorted(fates.notes.items())),
+            trained_tokens_lost=fates.trained_tokens_lost,
+            shards=shards,
+            rejects_file=self._write_rejects(attempt, batch.split, fates),
+            reject_examples={
+                reject.reason: RejectExample(batch.split.url, reject.position, reject.detail)
+                for reject in sorted(fates.rejects, key=lambda reject: -reject.position)
+            },
+        )
+        write_receipt(join(self.folder, "receipts"), receipt)
+        return receipt
+
+    def _write(self, name: str, split: str, table: RowTable, columns: pa.Table, format: str) -> Shard:
+        content = encode_parquet(columns) if format == "parquet" else encode_tfrecord(columns, self.compress_tfrecord)
+        suffix = ".gz" if format == "tfrecord" and self.compress_tfrecord else ""
+        file = f"{name}.{format}{suffix}"
+        write_whole(join(self.folder, "shards", file), content)
+        return Shard(
+            file=file,
+            format=format,
+            split=split,
+            rows=len(table),
+            tokens=len(table.ids),
+            trained_tokens=int(np.count_nonzero(table.labels != IGNORED)),
+            bytes=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+        )
+
+    def _columns(self, batch: Rows, table: RowTable) -> pa.Table:
+        wanted = self.columns or (("input_ids", "labels", "seq_lengths") if batch.packed else ("input_ids", "labels"))
+        columns = {name: _COLUMNS[name](table) for name in wanted}
+        if self.provenance:
+            columns["source"] = pa.array([batch.split.url] * len(table), pa.string())
+            if batch.packed:
+                columns["source_position"] = list_array(table.positions, table.segment_offsets, pa.int64())
+            else:
+                columns["source_position"] = pa.array(table.positions, pa.int64())
+        if table.columns is not None:
+            columns |= {name: table.columns[name] for name in table.columns.column_names}
+        return pa.table(columns)
+
+    def _write_rejects(self, attempt: str, split: Split, fates: Fates) -> str | None:
+        if not fates.rejects:
+            return None
+        rejects = sorted(fates.rejects, key=lambda reject: reject.position)
+        table = pa.table(
+            {
+                "source": pa.array([split.url] * len(rejects), pa.string()),
+                "position": pa.array([reject.position for reject in rejects], pa.int64()),
+                "reason": pa.array([reject.reason for reject in rejects], pa.string()),
+                "detail": pa.array([reject.detail for reject in rejects], pa.string()),
+                "record": pa.array([reject.record for reject in rejects], pa.binary()),
+            }
+        )
+        file = f"rejects-{attempt}.parquet"
+        write_whole(join(self.folder, "shards", file), encode_parquet(table))
+        return file
+
+
+def _position_ids(table: RowTable) -> np.ndarray:
+    """int64 (tokens,), from 0 in each segment."""
+    return indices_of(np.zeros(len(table.segment_lengths), np.int64), table.segment_lengths)
+
+
+_COLUMNS: dict[str, Any] = {
+    "input_ids": lambda table: list_array(table.ids, table.offsets, pa.int32()),
+    "labels": lambda table: list_array(table.labels, table.offsets, pa.int32()),
+    "attention_mask": lambda table: list_array(np.ones(len(table.ids), np.int8), table.offsets, pa.int8()),
+    "position_ids": lambda table: list_array(_position_ids(table).astype(np.int32), table.offsets, pa.int32()),
+    "loss_mask": lambda table: list_array((table.labels != IGNORED).astype(np.int8), table.offsets, pa.int8()),
+    "seq_lengths": lambda table: list_array(table.segment_lengths.astype(np.int32), table.segment_offsets, pa.int32()),
+}
+
+
+class WriteShards(beam.PTransform):
+    """PCollection[Rows] -> PCollection[Receipt]. Takes the arguments of ShardWriter."""
+
+    def __init__(self, **arguments: Any):
+        super().__init__()
+        self._make = functools.partial(ShardWriter, **arguments)
+
+    def expand(self, rows):
+        return rows | beam.ParDo(MapBatches(self._make)).with_output_types(Receipt)
