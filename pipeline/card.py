@@ -1,0 +1,64 @@
+"""The dataset card: the README.md of a dataset, whose head tells `datasets` which files are which split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def dataset_card(manifest: dict[str, Any]) -> str:
+    """The text of the card."""
+    records, job = manifest["records"], manifest["job"]
+    splits = sorted({shard["split"] for shard in manifest["shards"] if shard["format"] == "parquet"})
+    head = ["configs:", "- config_name: default", "  data_files:"]
+    for split in splits:
+        head += [f"  - split: {split}", f"    path: data/{split}-*.parquet"]
+    dropped, rejected = (
+        ", ".join(f"{count:,} {reason}" for reason, count in records[fate].items()) or "none"
+        for fate in ("dropped", "rejected")
+    )
+    options = {name: value for name, value in job["options"].items() if value not in (None, [], {}, False)}
+    lines = [
+        "---",
+        *(head if splits else ["pretty_name: token shards"]),
+        "---",
+        "",
+        "# Token shards",
+        "",
+        f"{manifest['rows']:,} rows of {manifest['tokens']:,} tokens, {manifest['trained_tokens']:,} trained on,",
+        f"made by Chatmill {job['versions']['chatmill']} with the tokenizer `{job['tokenizer_name']}`.",
+        "",
+        "```python",
+        *(
+            ["import datasets", "", 'dataset = datasets.load_dataset("PATH OF THIS FOLDER")']
+            if splits
+            else [
+                "import tensorflow as tf",
+                "",
+                'dataset = tf.data.TFRecordDataset(tf.io.gfile.glob("tfrecord/train-*"))',
+            ]
+        ),
+        "```",
+        "",
+        "`input_ids` are token ids; `labels` are the same where a token is trained on and -100 elsewhere.",
+        *(
+            ["`seq_lengths` are the lengths of the examples that were packed into a row."]
+            if job["options"]["packing"] != "none"
+            else []
+        ),
+        "",
+        "| records | |",
+        "| --- | ---: |",
+        f"| read | {records['read']:,} |",
+        f"| kept | {records['kept']:,} |",
+        f"| truncated | {records['truncated']:,} |",
+        f"| dropped | {dropped} |",
+        f"| rejected | {rejected} |",
+        "",
+        "| option | |",
+        "| --- | --- |",
+        *(f"| {name} | {value} |" for name, value in options.items()),
+        "",
+        "`manifest.json` has all of it, with a sha256 for each shard.",
+        "",
+    ]
+    return "\n".join(lines)

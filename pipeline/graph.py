@@ -1,0 +1,66 @@
+"""The graph of the job, from the plan to the finished dataset."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+
+from pipeline.finish import FinishDataset, SkipFinished
+from pipeline.job import Folder, Job
+from pipeline.plan import ReadPlan
+from transforms.fit import TruncateOrPack
+from transforms.label import BuildLabels
+from transforms.parse import ParseConversations
+from transforms.read import ReadSplits
+from transforms.render import ApplyChatTemplate
+from transforms.tokenize import Tokenize
+from transforms.write import WriteShards
+
+
+def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fraction: float) -> None:
+    o = job.options
+    formatter = f"{folder.formatter}:{o['formatter'].rpartition(':')[2]}" if job.formatter else o["formatter"]
+    splits = pipeline | "plan" >> ReadPlan(folder.plan, job.split_bytes) | "skip" >> SkipFinished(folder.receipts)
+    receipts = (
+        splits.unfinished
+        | "read" >> ReadSplits(part_bytes=job.split_bytes)
+        | "parse"
+        >> ParseConversations(
+            schema=o["schema"],
+            columns=o["columns"],
+            roles=o["roles"],
+            formatter=formatter,
+            keep_columns=tuple(o["keep_columns"]),
+            validation_fraction=o["validation_fraction"],
+            seed=o["seed"],
+        )
+        | "render"
+        >> ApplyChatTemplate(
+            tokenizer=folder.tokenizer,
+            chat_template=job.chat_template,
+            chat_template_kwargs=o["chat_template_kwargs"],
+            now=job.now,
+            loss_on=o["loss_on"],
+        )
+        | "tokenize" >> Tokenize(tokenizer=folder.tokenizer, strip_bos=o["strip_bos"])
+        | "label" >> BuildLabels()
+        | "fit"
+        >> TruncateOrPack(
+            max_length=o["max_length"],
+            truncation=o["truncation"],
+            packing=o["packing"],
+            shift_labels=o["shift_labels"],
+        )
+        | "write"
+        >> WriteShards(
+            folder=folder.work,
+            formats=tuple(o["output_format"]),
+            columns=o["write_columns"],
+            provenance=o["provenance"],
+            compress_tfrecord=o["tfrecord_compression"] == "gzip",
+        )
+    )
+    (
+        (receipts, splits.finished)
+        | "all" >> beam.Flatten()
+        | "finish" >> FinishDataset(folder.output, max_reject_fraction)
+    )

@@ -1,0 +1,93 @@
+"""The job: all that decides what the rows are, resolved once at launch and written to OUT/_chatmill/job.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from transforms.files import exists, join, read_bytes, write_whole
+
+# Each of these shapes text, tokens or the bytes of a shard.
+_LIBRARIES = ("transformers", "tokenizers", "jinja2", "pyarrow", "zstandard", "msgspec")
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What a worker must know. The same job gives the same bytes, on any runner and at any parallelism.
+
+    options: those that shape rows. split_bytes: bytes of input for a split. now: what strftime_now tells.
+    tokenizer, formatter: sha256 of the files beside this one. chat_template: its text, where it is not the tokenizer's.
+    inputs: sha256 of the list of input files. versions: of the libraries that shape the output.
+    """
+
+    options: dict[str, Any]
+    split_bytes: int
+    now: str | None
+    tokenizer: str
+    tokenizer_name: str
+    chat_template: str | None
+    formatter: str | None
+    inputs: str
+    input_bytes: int
+    splits: int
+    versions: dict[str, str]
+
+
+def library_versions() -> dict[str, str]:
+    from pipeline import __version__
+
+    return {"chatmill": __version__} | {library: version(library) for library in _LIBRARIES}
+
+
+class Folder:
+    """Where the parts of a dataset lie, from its own folder's url."""
+
+    def __init__(self, output: str):
+        self.output = output
+        self.work = join(output, "_chatmill")
+        self.job = join(self.work, "job.json")
+        self.plan = join(self.work, "plan.jsonl")
+        self.tokenizer = join(self.work, "tokenizer")
+        self.formatter = join(self.work, "formatter.py")
+        self.receipts = join(self.work, "receipts")
+        self.shards = join(self.work, "shards")
+        self.manifest = join(output, "manifest.json")
+        self.card = join(output, "README.md")
+        self.success = join(output, "_SUCCESS")
+
+
+def write_job(folder: Folder, job: Job) -> None:
+    write_whole(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
+
+
+def read_job(folder: Folder) -> Job | None:
+    """The job that was planned in a folder, None where none was."""
+    return msgspec.json.decode(read_bytes(folder.job), type=Job) if exists(folder.job) else None
+
+
+def differences(before: Job, now: Job) -> Iterator[str]:
+    """What of a job is not as it was, in words."""
+    yield from differences_of_options(before.options, now.options)
+    if before.tokenizer != now.tokenizer:
+        yield f"the tokenizer's files differ (--tokenizer was {before.tokenizer_name} and is {now.tokenizer_name})"
+    if before.chat_template != now.chat_template:
+        yield "the chat template differs"
+    if before.formatter != now.formatter:
+        yield "the formatter's file differs"
+    if before.now != now.now:
+        yield f"--now was {before.now} and is {now.now}"
+    for library in now.versions:
+        if before.versions.get(library) != now.versions[library]:
+            yield f"{library} was {before.versions.get(library)} and is {now.versions[library]}"
+
+
+def differences_of_options(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            yield f"--{name} was {_shown(before.get(name))} and is {_shown(now.get(name))}"
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else msgspec.json.encode(value).decode().strip('"')

@@ -1,0 +1,34 @@
+"""Launch: from options to a finished dataset, and what is told of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from pipeline.job import Folder, differences_of_options, read_job
+from pipeline.options import Options
+from pipeline.prepare import prepare
+from pipeline.run import run_job
+from pipeline.summary import print_summary
+from transforms.errors import UserError
+from transforms.files import exists, full_url
+
+
+def launch(options: Options, beam_options: Sequence[str]) -> None:
+    """Build the dataset that the options ask for, or say that it is there.
+
+    Raises UserError for the user's mistakes before any worker starts, InputError where the run fails over what it read.
+    """
+    folder = Folder(full_url(options.output))
+    if not options.overwrite and exists(folder.success):
+        job = read_job(folder)
+        if job and (changed := list(differences_of_options(job.options, options.shaping_rows()))):
+            raise UserError(
+                f"{folder.output} holds a finished dataset that was made otherwise: {'; '.join(changed)}. "
+                "Give another --output, or --overwrite to replace it."
+            )
+        print(f"chatmill: {folder.output} is finished already; --overwrite makes it anew.", file=sys.stderr)
+    else:
+        job = prepare(options, folder)
+        run_job(job, folder, options.runner, beam_options, options.max_reject_fraction)
+    print_summary(folder.output)

@@ -1,0 +1,344 @@
+"""The options of a build: one table, from which the command line and its help are made.
+
+Only the standard library is imported here, so that --help and a mistyped option answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import importlib.util
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from transforms import choices
+from transforms.errors import UserError
+
+
+def _one_of(names: Sequence[str]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(names)}.{_meant(text, names)}")
+        return text
+
+    return parse
+
+
+def _list_of(names: Sequence[str] | None = None) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        parts = tuple(part.strip() for part in text.split(",") if part.strip())
+        if not parts:
+            raise argparse.ArgumentTypeError("expected at least one, separated by commas")
+        return tuple(_one_of(names)(part) for part in parts) if names else parts
+
+    return parse
+
+
+def _map(text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(left.strip() and right.strip() for left, _, right in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=other,name=other")
+    return {left.strip(): right.strip() for left, _, right in pairs}
+
+
+def _roles(text: str) -> dict[str, str]:
+    return {name: _one_of(choices.ROLES)(role) for name, role in _map(text).items()}
+
+
+def _template_kwargs(text: str) -> dict[str, Any]:
+    try:
+        arguments = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise argparse.ArgumentTypeError(f'{text!r} is not a JSON object, such as {{"enable_thinking": false}}')
+    if taken := sorted(choices.RESERVED_TEMPLATE_KWARGS & arguments.keys()):
+        raise argparse.ArgumentTypeError(f"{', '.join(taken)} cannot be given, the job sets it")
+    return arguments
+
+
+def _length(text: str) -> int | None:
+    return None if text == "none" else _positive(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _fraction(text: str) -> float:
+    try:
+        fraction = float(text)
+    except ValueError:
+        fraction = -1.0
+    if not 0 <= fraction <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return fraction
+
+
+def _moment(text: str) -> str:
+    try:
+        return datetime.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a moment like 2026-11-20T12:00:00") from None
+
+
+def _option(
+    group: str,
+    help: str,
+    parse: Callable[[str], Any] = str,
+    default: Any = None,
+    metavar: str | None = None,
+    changes_rows: bool = True,
+) -> Any:
+    """A field of Options. parse: bool makes a flag. changes_rows: whether a resumed run must have the same value."""
+    metadata = {"group": group, "help": help, "parse": parse, "metavar": metavar, "changes_rows": changes_rows}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for. Each field is the option of its name."""
+
+    input: tuple[str, ...] = _option(
+        "Input",
+        "files, folders, globs and urls of conversations, separated by commas; may be repeated",
+        _list_of(),
+        (),
+        "URL,..",
+        changes_rows=False,
+    )
+    input_format: str = _option(
+        "Input",
+        "auto looks at the file's name and first bytes",
+        _one_of(choices.INPUT_FORMATS),
+        "auto",
+        "|".join(choices.INPUT_FORMATS),
+    )
+    schema: str = _option(
+        "Input",
+        "what the records are; auto looks at the columns of each",
+        _one_of(choices.SCHEMAS),
+        "auto",
+        "|".join(choices.SCHEMAS),
+    )
+    columns: dict[str, str] | None = _option(
+        "Input",
+        "the names of columns that are called otherwise: messages=dialog,tools=functions",
+        _map,
+        None,
+        "NAME=YOURS,..",
+    )
+    roles: dict[str, str] | None = _option(
+        "Input", "roles to add to human=user, gpt=assistant, observation=tool", _roles, None, "YOURS=ROLE,.."
+    )
+    formatter: str | None = _option(
+        "Input",
+        "a function that makes of each record (a dict) one of a known schema, or a text",
+        metavar="MODULE:FUNCTION|FILE.py:FUNCTION",
+    )
+    split_bytes: int | None = _option(
+        "Input",
+        "bytes of input for each split, which becomes a shard; by default from the size of the input, 2 MiB to 64 MiB",
+        _positive,
+        None,
+        "INT",
+    )
+    tokenizer: str = _option(
+        "Tokenizer and template",
+        "a name on the hub, a folder or a url",
+        metavar="NAME|URL",
+        default="",
+        changes_rows=False,
+    )
+    chat_template: str | None = _option(
+        "Tokenizer and template",
+        "instead of the tokenizer's own: a file, a url, the template itself, or the name of one "
+        "that the tokenizer holds",
+        metavar="URL|TEMPLATE|NAME",
+        changes_rows=False,
+    )
+    chat_template_kwargs: dict[str, Any] | None = _option(
+        "Tokenizer and template", "what the template reads besides messages and tools", _template_kwargs, None, "JSON"
+    )
+    now: str | None = _option(
+        "Tokenizer and template",
+        "the moment that a template's strftime_now tells; by default that of the planning",
+        _moment,
+        None,
+        "YYYY-MM-DDTHH:MM:SS",
+        changes_rows=False,
+    )
+    strip_bos: bool = _option("Tokenizer and template", "take off a BOS that a row begins with", bool, False)
+    loss_on: str = _option(
+        "Rows",
+        "what is trained on; auto: the completion of prompt and completion, the assistant's turns of a conversation, "
+        "all of a text",
+        _one_of(choices.LOSSES),
+        "auto",
+        "|".join(choices.LOSSES),
+    )
+    max_length: int | None = _option("Rows", "tokens in a row at the most", _length, None, "INT|none")
+    truncation: str = _option(
+        "Rows",
+        "what becomes of a longer row",
+        _one_of(choices.TRUNCATIONS),
+        "keep_start",
+        "|".join(choices.TRUNCATIONS),
+    )
+    packing: str = _option(
+        "Rows",
+        "how rows are filled with several examples up to max_length; bfd: best fit decreasing, longer ones truncated; "
+        "bfd_split: longer ones cut into pieces; ffd: first fit decreasing; wrapped: one stream, cut",
+        _one_of(choices.PACKINGS),
+        "none",
+        "|".join(choices.PACKINGS),
+    )
+    shift_labels: bool = _option(
+        "Rows", "write input_ids[:-1] and labels[1:], for trainers that do not shift", bool, False
+    )
+    validation_fraction: float = _option(
+        "Rows",
+        "of the records, chosen by a hash of what they say: the same everywhere, duplicates together",
+        _fraction,
+        0.0,
+        "FRACTION",
+    )
+    seed: int = _option("Rows", "another seed chooses other records for validation", int, 0, "INT")
+    output: str = _option(
+        "Output", "the folder of the dataset, at any url", metavar="URL", default="", changes_rows=False
+    )
+    overwrite: bool = _option("Output", "replace the dataset that is there", bool, False, changes_rows=False)
+    output_format: tuple[str, ...] = _option(
+        "Output", "either or both", _list_of(choices.OUTPUT_FORMATS), ("parquet",), ",".join(choices.OUTPUT_FORMATS)
+    )
+    tfrecord_compression: str = _option("Output", "of TFRecord shards", _one_of(("none", "gzip")), "none", "none|gzip")
+    write_columns: tuple[str, ...] | None = _option(
+        "Output",
+        f"of {', '.join(choices.OUTPUT_COLUMNS)}; by default input_ids and labels, and seq_lengths when packed",
+        _list_of(choices.OUTPUT_COLUMNS),
+        None,
+        "NAME,..",
+    )
+    keep_columns: tuple[str, ...] = _option(
+        "Output", "input columns to carry along, as strings; not when packed", _list_of(), (), "NAME,.."
+    )
+    provenance: bool = _option("Output", "add the columns source and source_position (byte offset or row)", bool, False)
+    max_reject_fraction: float = _option(
+        "Output",
+        "the run fails where more of the records are rejected",
+        _fraction,
+        0.01,
+        "FRACTION",
+        changes_rows=False,
+    )
+    runner: str = _option(
+        "Running",
+        "DirectRunner (here, a process for each core), or any other of Beam's; Beam's own options are passed on",
+        default="DirectRunner",
+        metavar="NAME",
+        changes_rows=False,
+    )
+
+    def shaping_rows(self) -> dict[str, Any]:
+        """The options that decide what the rows are, as JSON has them."""
+        shaping = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata["changes_rows"]}
+        return json.loads(json.dumps(shaping))
+
+
+def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
+    """The options, and those that are Beam's own. Raises UserError; --help prints and exits."""
+    parser = _Parser(
+        prog="chatmill build",
+        usage="%(prog)s --input URL,.. --tokenizer NAME|URL --output URL [OPTION ..]   (so does python -m pipeline)",
+        description="Conversations in, training-ready token shards out.",
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=110),
+    )
+    titles = dict.fromkeys(field.metadata["group"] for field in dataclasses.fields(Options))
+    groups = {title: parser.add_argument_group(title) for title in titles}
+    for field in dataclasses.fields(Options):
+        parse, help, metavar = (field.metadata[key] for key in ("parse", "help", "metavar"))
+        how: dict[str, Any] = {"type": parse, "metavar": metavar, "help": help + _default(field)}
+        if parse is bool:
+            how = {"action": "store_true", "help": help}
+        elif field.name == "input":
+            how["action"] = "extend"
+        groups[field.metadata["group"]].add_argument(f"--{field.name}", **how)
+    known, rest = parser.parse_known_args(arguments)
+    if "input" in known:
+        known.input = tuple(known.input)
+    options = Options(**vars(known))
+    _check_unknown(rest, [f.name for f in dataclasses.fields(Options)], options.runner)
+    _check(options)
+    return options, rest
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message.removeprefix("argument ").rstrip(".") + ". --help lists the options.")
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default in ("", None, ()):
+        return ""
+    value = ",".join(field.default) if isinstance(field.default, tuple) else field.default
+    return f" (default: {value})"
+
+
+def _check_unknown(rest: list[str], ours: list[str], runner: str) -> None:
+    """Raise UserError for what neither we nor Beam know."""
+    beams = _beam_option_names()
+    after_option = False
+    for word in rest:
+        if not word.startswith("--"):
+            if not after_option:
+                raise UserError(f"{word!r} belongs to no option. Inputs are given as --input {word}")
+            after_option = False
+            continue
+        name, _, value = word.removeprefix("--").partition("=")
+        after_option = not value
+        if name not in beams:
+            meant = _meant(f"--{name}", [f"--{known}" for known in (*ours, *sorted(beams))])
+            # The job server of a portable runner has options that this side does not know.
+            if meant or runner in ("DirectRunner", "DataflowRunner", "PrismRunner"):
+                raise UserError(f"there is no option --{name}.{meant} --help lists the options.")
+
+
+def _beam_option_names() -> set[str]:
+    """The names of Beam's own options, read from its source, since importing it takes seconds."""
+    package = importlib.util.find_spec("apache_beam")
+    if not package or not package.origin:
+        return set()
+    source = Path(package.origin).with_name("options") / "pipeline_options.py"
+    return set(re.findall(r"""['"]--([a-zA-Z_]\w*)['"]""", source.read_text(encoding="utf-8")))
+
+
+def _meant(name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+def _check(options: Options) -> None:
+    """Raise UserError for what is missing or does not go together."""
+    for name, what in (("input", "files of conversations"), ("tokenizer", "a tokenizer"), ("output", "a folder")):
+        if not getattr(options, name):
+            raise UserError(f"--{name} is missing: give {what}. --help lists the options.")
+    if options.packing != "none" and options.max_length is None:
+        raise UserError(f"--packing {options.packing} needs a --max_length, such as --max_length 4096.")
+    if options.keep_columns and options.packing != "none":
+        raise UserError("--keep_columns needs --packing none: a packed row has the columns of no single record.")
+    taken = {*(options.write_columns or ("input_ids", "labels", "seq_lengths"))}
+    taken |= {"source", "source_position"} if options.provenance else set()
+    if doubled := sorted(taken & set(options.keep_columns)):
+        raise UserError(f"--keep_columns {doubled[0]}: a column of that name is written already.")
+    if options.formatter and ":" not in options.formatter:
+        raise UserError(f"--formatter {options.formatter}: expected module:function or file.py:function.")

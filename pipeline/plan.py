@@ -1,0 +1,166 @@
+"""Plan: from urls and globs to the list of input files, and from that to splits.
+
+The plan holds a line for each file, from which its splits follow, so that it stays small whatever the size of the
+corpus. It depends on the inputs and the options alone, never on the machine or the runner.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+import msgspec
+
+from transforms.batches import Split
+from transforms.errors import UserError
+from transforms.files import COMPRESSION_OF_SUFFIX, file_system, full_url, open_input, read_bytes
+
+_FORMAT_OF_SUFFIX = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet", ".arrow": "arrow",
+}  # fmt: skip
+# What `datasets.save_to_disk` puts beside its Arrow files.
+_NOT_RECORDS = {"dataset_info.json", "state.json", "dataset_dict.json"}
+_MEBIBYTE = 1 << 20
+
+
+class InputFile(msgspec.Struct, frozen=True):
+    """A line of the plan. version: what tells that the file has changed, as far as its store can say."""
+
+    url: str
+    format: str
+    compression: str | None
+    bytes: int
+    version: str
+
+
+def list_inputs(inputs: Sequence[str], input_format: str) -> list[InputFile]:
+    """The files that the inputs name, each once, in the order named; those of a folder or glob by name.
+
+    Raises UserError where an input names nothing.
+    """
+    files: dict[str, InputFile] = {}
+    for name in inputs:
+        for url, entry in _entries(name):
+            if url not in files and entry["size"] != 0:
+                files[url] = _input_file(url, entry, input_format)
+    if not files:
+        raise UserError(f"--input {','.join(inputs)}: all files are empty.")
+    return list(files.values())
+
+
+def default_split_bytes(total: int) -> int:
+    """Some 500 splits, of 2 MiB (so that 10 MB keep several cores busy) to 64 MiB (10 TB are 160,000 shards)."""
+    return min(max(total // 512, 2 * _MEBIBYTE), 64 * _MEBIBYTE)
+
+
+def splits_of(files: Sequence[InputFile], split_bytes: int) -> Iterator[Split]:
+    """The splits of the files, numbered in their order: equal slices of no more than split_bytes.
+
+    What cannot be cut, since its records are found only by reading from the start, is one split.
+    """
+    number = 0
+    for file in files:
+        whole = file.compression or file.format in ("json", "arrow")
+        slices = 1 if whole else -(-file.bytes // split_bytes)
+        for i in range(slices):
+            start, stop = file.bytes * i // slices, file.bytes * (i + 1) // slices
+            yield Split(number, file.url, file.format, file.compression, start, stop)
+            number += 1
+
+
+def encode_plan(files: Sequence[InputFile]) -> bytes:
+    return b"".join(msgspec.json.encode(file) + b"\n" for file in files)
+
+
+def decode_plan(content: bytes) -> list[InputFile]:
+    return [msgspec.json.decode(line, type=InputFile) for line in content.splitlines()]
+
+
+class ReadPlan(beam.PTransform):
+    """Pipeline -> PCollection[Split], from the plan beside the output, so that the job graph does not hold it."""
+
+    def __init__(self, plan: str, split_bytes: int):
+        super().__init__()
+        self._plan = plan
+        self._split_bytes = split_bytes
+
+    def expand(self, pipeline):
+        return (
+            pipeline
+            | beam.Create([self._plan])
+            | beam.FlatMap(_planned_splits, self._split_bytes).with_output_types(Split)
+            | beam.Reshuffle()
+        )
+
+
+def _planned_splits(plan: str, split_bytes: int) -> Iterator[Split]:
+    return splits_of(decode_plan(read_bytes(plan)), split_bytes)
+
+
+def _entries(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """The url and the store's description of each file that an input names."""
+    try:
+        system, path = file_system(name)
+    except (ValueError, ImportError) as error:
+        raise UserError(f"--input {name}: {error}.") from None
+    try:
+        if "*" in path or "?" in path or "[" in path:
+            found = {path: entry for path, entry in system.glob(path, detail=True).items() if entry["type"] == "file"}
+        else:
+            entry = system.info(path)
+            found = _records_below(system, path) if entry["type"] == "directory" else {path: entry}
+    except FileNotFoundError:
+        raise UserError(f"--input {name}: there is no such file or folder.") from None
+    except OSError as error:
+        raise UserError(f"--input {name}: {error}.") from None
+    if not found:
+        raise UserError(
+            f"--input {name}: it holds no file of records ({', '.join(_FORMAT_OF_SUFFIX)}, compressed or not)."
+        )
+    unknown = next((path for path, entry in found.items() if entry.get("size") is None), None)
+    if unknown:
+        raise UserError(f"--input {unknown}: its server does not tell its size. Copy it to a disk or a bucket first.")
+    return [(full_url(system.unstrip_protocol(path)), found[path]) for path in sorted(found)]
+
+
+def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
+    """The files of records in a folder and those below it; hidden ones and what goes by _ are left out."""
+    below = system.find(folder, detail=True)
+    chosen = {}
+    for path, entry in below.items():
+        parts = path.removeprefix(folder).strip("/").split("/")
+        hidden = any(part.startswith((".", "_")) for part in parts)
+        if not hidden and parts[-1] not in _NOT_RECORDS and _suffixes(path)[0] in _FORMAT_OF_SUFFIX:
+            chosen[path] = entry
+    return chosen
+
+
+def _suffixes(path: str) -> tuple[str, str]:
+    """The suffix that tells the format, and that which tells the compression."""
+    stem, last = posixpath.splitext(path.lower())
+    return (posixpath.splitext(stem)[1], last) if last in COMPRESSION_OF_SUFFIX else (last, "")
+
+
+def _input_file(url: str, entry: dict[str, Any], input_format: str) -> InputFile:
+    suffix, compressed = _suffixes(url)
+    compression = COMPRESSION_OF_SUFFIX.get(compressed)
+    format = _FORMAT_OF_SUFFIX.get(suffix) if input_format == "auto" else input_format
+    if format in (None, "json"):
+        format = _sniffed(url, compression)
+    if compression and format in ("parquet", "arrow"):
+        raise UserError(f"--input {url}: {format} that is compressed as a whole cannot be read. Decompress it.")
+    version = next((str(entry[key]) for key in ("etag", "ETag", "md5Hash", "mtime") if entry.get(key)), "")
+    return InputFile(url, format, compression, entry["size"], version)
+
+
+def _sniffed(url: str, compression: str | None) -> str:
+    """The format that the first bytes tell; .json may be an array or lines."""
+    with open_input(url, compression) as file:
+        start = file.read(64)
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    if start.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+        return "arrow"
+    return "json" if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[") else "jsonl"

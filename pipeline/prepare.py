@@ -1,0 +1,142 @@
+"""Prepare: resolve inputs, tokenizer, template and formatter to a job, and write down what workers need of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from pipeline.job import Folder, Job, differences, library_versions, read_job, write_job
+from pipeline.options import Options
+from pipeline.plan import InputFile, decode_plan, default_split_bytes, encode_plan, list_inputs, splits_of
+from pipeline.tokenizer_files import check_tokenizer, fingerprint, read_tokenizer_files, resolve_template
+from transforms.batches import Conversation
+from transforms.errors import RecordError, UserError
+from transforms.files import exists, file_system, join, read_bytes, write_whole
+from transforms.parse import Parser, load_formatter
+from transforms.read import read_split
+from transforms.templates import NO_TEMPLATE, reads_clock
+
+# What a dataset consists of, and so what --overwrite removes.
+_PARTS = ("_SUCCESS", "manifest.json", "README.md", "data", "tfrecord", "rejects", "_chatmill")
+_PEEKED_BYTES = 1 << 16
+
+
+def prepare(options: Options, folder: Folder) -> Job:
+    """The job that the options ask for, written to its folder, or the same one that lies there unfinished.
+
+    Raises UserError where the options cannot be met, or where what lies there is another job's.
+    """
+    files = list_inputs(options.input, options.input_format)
+    tokenizer_files = read_tokenizer_files(options.tokenizer)
+    formatter = _formatter_source(options.formatter)
+    _check_free(folder, options.overwrite)
+    try:
+        if options.overwrite:
+            _remove(folder, _PARTS)
+        before = read_job(folder)
+        if before is None:
+            _remove(folder, ["_chatmill"])
+            for name, content in tokenizer_files.items():
+                write_whole(join(folder.tokenizer, name), content)
+        try:
+            job = _resolve(options, folder, files, fingerprint(tokenizer_files), formatter, before)
+        except UserError:
+            if before is None:
+                _remove(folder, ["_chatmill"])
+            raise
+        if before is None:
+            if formatter is not None:
+                write_whole(folder.formatter, formatter)
+            write_whole(folder.plan, encode_plan(files))
+            write_job(folder, job)
+    except OSError as error:
+        raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
+    if before is not None and (changed := [*differences(before, job), *_changed_files(folder, files)]):
+        raise UserError(
+            f"{folder.output} holds an unfinished dataset of another job: {'; '.join(changed)}. "
+            "Run with what it was to resume it, give another --output, or --overwrite to start anew."
+        )
+    return job
+
+
+def _resolve(
+    options: Options,
+    folder: Folder,
+    files: Sequence[InputFile],
+    tokenizer_fingerprint: str,
+    formatter: bytes | None,
+    before: Job | None,
+) -> Job:
+    tokenizer = check_tokenizer(folder.tokenizer, options.tokenizer)
+    template = resolve_template(options.chat_template, tokenizer)
+    total = sum(file.bytes for file in files)
+    split_bytes = options.split_bytes or default_split_bytes(total)
+    if template is None and tokenizer.chat_template is None and _first_is_conversation(options, files):
+        raise UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}")
+    now = options.now
+    if now is None and reads_clock(template or tokenizer.chat_template):
+        now = before.now if before else datetime.now().replace(microsecond=0).isoformat()
+    return Job(
+        options=options.shaping_rows(),
+        split_bytes=split_bytes,
+        now=now,
+        tokenizer=tokenizer_fingerprint,
+        tokenizer_name=options.tokenizer,
+        chat_template=template,
+        formatter=None if formatter is None else hashlib.sha256(formatter).hexdigest(),
+        inputs=hashlib.sha256(encode_plan(files)).hexdigest(),
+        input_bytes=total,
+        splits=sum(1 for _ in splits_of(files, split_bytes)),
+        versions=library_versions(),
+    )
+
+
+def _formatter_source(name: str | None) -> bytes | None:
+    """The source of a formatter that is a file, which goes beside the output; one in a module is a worker's own."""
+    if name is None:
+        return None
+    load_formatter(name)
+    module = name.rpartition(":")[0]
+    return read_bytes(module) if module.endswith(".py") else None
+
+
+def _first_is_conversation(options: Options, files: Sequence[InputFile]) -> bool:
+    """Whether the first record that can be understood is a conversation, so that a template is needed."""
+    parser = Parser(options.schema, options.columns, options.roles, options.formatter)
+    first = next(splits_of(files[:1], _PEEKED_BYTES))
+    for record in next(read_split(first, _PEEKED_BYTES)).records:
+        try:
+            return isinstance(parser.parse(record).content, Conversation)
+        except RecordError:
+            continue
+    return False
+
+
+def _check_free(folder: Folder, overwrite: bool) -> None:
+    """Raise UserError where the output is a file, or a folder of something else."""
+    system, path = file_system(folder.output)
+    if not system.exists(path):
+        return
+    if system.isfile(path):
+        raise UserError(f"--output {folder.output}: there is a file of that name. Give a folder.")
+    if system.ls(path, detail=False) and not exists(folder.work):
+        mend = "--overwrite only replaces what Chatmill made; " if overwrite else ""
+        raise UserError(f"--output {folder.output}: the folder holds other files. {mend}Give one that is empty or new.")
+
+
+def _remove(folder: Folder, parts: Sequence[str]) -> None:
+    for part in parts:
+        system, path = file_system(join(folder.output, part))
+        if system.exists(path):
+            system.rm(path, recursive=True)
+
+
+def _changed_files(folder: Folder, files: Sequence[InputFile]) -> Iterator[str]:
+    before: dict[str, Any] = {file.url: file for file in decode_plan(read_bytes(folder.plan))}
+    now = {file.url: file for file in files}
+    for url in [*before, *(now.keys() - before.keys())]:
+        if before.get(url) != now.get(url):
+            yield f"{url} was {'added' if url not in before else 'removed' if url not in now else 'changed'}"
+            return

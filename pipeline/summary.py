@@ -1,0 +1,114 @@
+"""What happened: the sums of the manifest, one row decoded with its trained part marked, and how to load it all."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.job import Folder
+from transforms.files import file_system, join, read_bytes
+from transforms.label import IGNORED
+from transforms.tokenizer import load_tokenizer
+
+_TOKENS_SHOWN = 160
+
+
+def print_summary(output: str) -> None:
+    """Print what the finished dataset in a folder is, to standard output."""
+    folder = Folder(output)
+    manifest = msgspec.json.decode(read_bytes(folder.manifest))
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(_table(manifest))
+    records = manifest["records"]
+    if lost := manifest["trained_tokens_lost"]:
+        console.print(
+            f"[yellow]max_length took {lost:,} trained tokens: {records['truncated']:,} records were truncated, "
+            f"{sum(records['dropped'].values()):,} dropped.[/]"
+        )
+    if manifest["rejects"]:
+        console.print(f"The rejected records are in {join(output, 'rejects')}, each with its reason and place.")
+    _print_row(console, folder, manifest)
+    console.print(f"\nThe dataset is in {output}. Load it with:")
+    console.print(f"  {_loading_line(output, manifest)}", markup=False)
+
+
+def _table(manifest: dict[str, Any]) -> Table:
+    records = manifest["records"]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_row("records read", f"{records['read']:,}")
+    for fate in ("kept", "truncated"):
+        table.add_row(f"  {fate}", f"{records[fate]:,}")
+    for fate in ("dropped", "rejected"):
+        why = ", ".join(f"{reason} {count:,}" for reason, count in records[fate].items())
+        table.add_row(f"  {fate}", f"{sum(records[fate].values()):,}", why)
+    splits = {shard["split"] for shard in manifest["shards"]}
+    table.add_row(
+        "rows", f"{manifest['rows']:,}", f"in {len(manifest['shards']):,} shards of {' and '.join(sorted(splits))}"
+    )
+    table.add_row("tokens", f"{manifest['tokens']:,}")
+    trained = manifest["trained_tokens"]
+    table.add_row("  trained on", f"{trained:,}", f"{trained / manifest['tokens']:.1%}")
+    options = manifest["job"]["options"]
+    if options["packing"] != "none":
+        padding = manifest["rows"] * options["max_length"] - manifest["tokens"]
+        share = padding / (padding + manifest["tokens"])
+        table.add_row("padding left", f"{padding:,}", f"{share:.2%} of rows of {options['max_length']:,}")
+    for what, count in manifest["notes"].items():
+        table.add_row(what.replace("_", " "), f"{count:,}")
+    return table
+
+
+def _print_row(console: Console, folder: Folder, manifest: dict[str, Any]) -> None:
+    """The first row, decoded; what is trained on is bold green, or between ⟦ and ⟧ where there is no colour."""
+    shard = next((shard for shard in manifest["shards"] if shard["format"] == "parquet"), None)
+    if shard is None or not {"input_ids", "labels"} <= set(_column_names(folder, shard)):
+        return
+    row = _first_row(folder, shard)
+    ids, labels = np.array(row["input_ids"][:_TOKENS_SHOWN]), np.array(row["labels"][:_TOKENS_SHOWN])
+    trained = labels != IGNORED
+    tokenizer = load_tokenizer(folder.tokenizer)
+    edges = [0, *(np.flatnonzero(np.diff(trained)) + 1).tolist(), len(ids)]
+    text = Text()
+    for start, stop in pairwise(edges):
+        piece = tokenizer.decode(ids[start:stop].tolist(), skip_special_tokens=False)
+        if trained[start] and not console.color_system:
+            piece = f"⟦{piece}⟧"
+        text.append(piece, "bold green" if trained[start] else "dim")
+    more = (
+        f", its first {_TOKENS_SHOWN} tokens of {len(row['input_ids']):,}"
+        if len(row["input_ids"]) > _TOKENS_SHOWN
+        else ""
+    )
+    mark = "in green" if console.color_system else "between ⟦ and ⟧"
+    console.print(f"\nThe first row of {shard['path']}{more}; what is trained on is {mark}:")
+    console.print(text)
+
+
+def _column_names(folder: Folder, shard: dict[str, Any]) -> list[str]:
+    system, path = file_system(join(folder.output, shard["path"]))
+    with system.open(path, "rb") as file:
+        return pq.read_schema(file).names
+
+
+def _first_row(folder: Folder, shard: dict[str, Any]) -> dict[str, Any]:
+    system, path = file_system(join(folder.output, shard["path"]))
+    with system.open(path, "rb") as file:
+        batch = next(pq.ParquetFile(file).iter_batches(batch_size=1, columns=["input_ids", "labels"]))
+    return batch.to_pylist()[0]
+
+
+def _loading_line(output: str, manifest: dict[str, Any]) -> str:
+    if any(shard["format"] == "parquet" for shard in manifest["shards"]):
+        return f'import datasets; dataset = datasets.load_dataset("{output}")'
+    files = join(output, "tfrecord", "train-*")
+    return f'import tensorflow as tf; rows = tf.data.TFRecordDataset(tf.io.gfile.glob("{files}"))'

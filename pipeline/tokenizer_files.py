@@ -1,0 +1,110 @@
+"""The files of the tokenizer and the text of the chat template, found once at launch and written beside the output."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+from typing import Any
+
+from transforms.errors import UserError
+from transforms.files import exists, join, names_below, read_bytes
+
+# What transformers reads of a model's folder to make a tokenizer; never weights, never code.
+_PATTERNS = (
+    "tokenizer*.json", "tokenizer.model*", "*.model", "*.spm", "*.tiktoken", "tekken.json", "vocab*", "merges.txt",
+    "special_tokens_map.json", "added_tokens.json", "config.json", "chat_template*", "*.jinja",
+    "additional_chat_templates/*.jinja",
+)  # fmt: skip
+
+
+def read_tokenizer_files(name: str) -> dict[str, bytes]:
+    """The files of a tokenizer, by their names: of a folder, a url, or a repository of the Hugging Face hub.
+
+    Raises UserError where there are none.
+    """
+    if "://" in name or os.path.exists(name) or name.startswith((".", "/", "~")):
+        folder = os.path.expanduser(name)
+    else:
+        folder = _downloaded(name)
+    try:
+        names = [file for file in names_below(folder) if any(fnmatch.fnmatch(file, pattern) for pattern in _PATTERNS)]
+        files = {file: read_bytes(join(folder, file)) for file in names}
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(f"--tokenizer {name}: {error}.") from None
+    if not files:
+        raise UserError(f"--tokenizer {name}: there is no tokenizer there; expected a folder with tokenizer.json.")
+    return files
+
+
+def fingerprint(files: dict[str, bytes]) -> str:
+    """sha256 of names and contents."""
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def check_tokenizer(folder: str, name: str) -> Any:
+    """The tokenizer of the files in a folder, loaded as workers will. Raises UserError where it cannot be."""
+    from transforms.tokenizer import load_tokenizer
+
+    try:
+        return load_tokenizer(folder)
+    except Exception as error:  # transformers raises what it likes over files that it does not understand
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(f"--tokenizer {name}: it cannot be loaded ({reason}).") from None
+
+
+def resolve_template(given: str | None, tokenizer: Any) -> str | None:
+    """The text of the chat template that was asked for; None for the tokenizer's own. Raises UserError."""
+    if given is None:
+        return None
+    held = (
+        tokenizer.chat_template if isinstance(tokenizer.chat_template, dict) else {"default": tokenizer.chat_template}
+    )
+    if "{{" in given or "{%" in given:
+        template = given
+    elif held.get(given):
+        template = held[given]
+    else:
+        template = _read_template(given, [name for name, text in held.items() if text])
+    _check_syntax(template, given if template is not given else "TEMPLATE")
+    return template
+
+
+def _read_template(url: str, held: list[str]) -> str:
+    try:
+        if exists(url):
+            return read_bytes(url).decode()
+    except UnicodeDecodeError:
+        raise UserError(f"--chat_template {url}: the file is not UTF-8 text.") from None
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(f"--chat_template {url}: {error}.") from None
+    names = f" (it holds {', '.join(held)})" if held else ""
+    raise UserError(
+        f"--chat_template {url}: there is no such file, nor does the tokenizer hold a template of that name{names}."
+    )
+
+
+def _check_syntax(template: str, name: str) -> None:
+    from jinja2 import TemplateSyntaxError
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    try:
+        _compile_jinja_template(template)
+    except TemplateSyntaxError as error:
+        raise UserError(f"--chat_template {name}: line {error.lineno}: {error.message}.") from None
+
+
+def _downloaded(name: str) -> str:
+    """The folder in the hub's cache to which a repository's tokenizer files were fetched, or were before."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return snapshot_download(name, allow_patterns=list(_PATTERNS))
+    except Exception as error:  # the hub's client raises its own, those of its HTTP library and those of the system
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"--tokenizer {name}: there is no such folder, and the hub does not give it ({first})."
+        ) from None

@@ -1,0 +1,48 @@
+"""What Beam ships to workers (--setup_file) and what pip installs: the packages, what they need, the version."""
+
+import re
+from pathlib import Path
+
+from setuptools import setup
+
+_HERE = Path(__file__).parent
+_VERSION = re.search(r'^__version__ = "(.+)"$', (_HERE / "pipeline" / "__init__.py").read_text(), re.MULTILINE)
+assert _VERSION
+
+setup(
+    name="chatmill",
+    version=_VERSION[1],
+    description="Chat corpora in, training-ready token shards out: an Apache Beam pipeline",
+    long_description=(_HERE / "README.md").read_text(encoding="utf-8") if (_HERE / "README.md").exists() else "",
+    long_description_content_type="text/markdown",
+    packages=["pipeline", "transforms", "transforms.formats"],
+    python_requires=">=3.10,<3.14",
+    install_requires=[
+        "apache-beam>=2.77,<2.78",
+        "transformers>=5,<6",
+        "tokenizers>=0.22,<1",
+        "huggingface_hub>=1,<3",
+        "jinja2>=3.1.6,<4",
+        "numpy>=2,<3",
+        "pyarrow>=18,<26",
+        "msgspec>=0.20,<1",
+        "fsspec>=2025.3",
+        "gcsfs>=2025.3",
+        "google-crc32c>=1.5,<2",
+        "zstandard>=0.23,<1",
+        "psutil>=6,<8",
+        "rich>=13,<16",
+    ],
+    extras_require={
+        "test": [
+            "datasets>=4,<6",
+            "hypothesis>=6.100,<7",
+            "mypy>=1.15,<3",
+            "protobuf>=5",
+            "pytest>=8,<10",
+            "ruff>=0.17,<0.18",
+            "sentencepiece>=0.2",
+        ]
+    },
+    entry_points={"console_scripts": ["chatmill = pipeline.cli:main"]},
+)
