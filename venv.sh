@@ -1,13 +1,14 @@
 # Sourced by run_local.sh and tests/run.sh: sets up .venv, the environment that both run in.
 
 # ensure_venv ROOT [EXTRA]: ROOT/.venv holds what setup.py asks for, with the extra of that name where one is given.
-# A stamp keeps what it was installed from and where; nothing is done while both are the same.
+# A stamp keeps what it was installed from, where and with which extra; nothing is done while that is the same.
 ensure_venv() {
     local root=$1 extra=${2:-} venv=$1/.venv stamp python
-    stamp=$venv/installed${extra:+-$extra}
-    if [ -x "$venv/bin/python" ] && { echo "$root"; cat "$root/setup.py"; } | cmp -s - "$stamp"; then
-        return
-    fi
+    for stamp in "$venv/installed-$extra" "$venv"/installed-${extra:-*}; do
+        if [ -x "$venv/bin/python" ] && { echo "$root"; cat "$root/setup.py"; } | cmp -s - "$stamp"; then
+            return
+        fi
+    done
     if [ ! -x "$venv/bin/python" ]; then
         python=$(find_python)
         echo "setting up .venv with $("$python" --version): a few minutes ..." >&2
@@ -16,7 +17,7 @@ ensure_venv() {
         echo "bringing .venv up to date ..." >&2
     fi
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root${extra:+[$extra]}"
-    { echo "$root"; cat "$root/setup.py"; } > "$stamp"
+    { echo "$root"; cat "$root/setup.py"; } > "$venv/installed-$extra"
 }
 
 # The first of PYTHON and the usual names that is a Python that the dependencies have wheels for.

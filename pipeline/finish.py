@@ -120,7 +120,7 @@ def _check_rejects(records: dict[str, Any], receipts: Sequence[Receipt], max_fra
         examples = dict(receipt.reject_examples) | examples
     commonest = Counter(records["rejected"]).most_common(5)
     lines = [
-        f"  {reason} ({count:,}): {examples[reason].source}, {examples[reason].position:,}: {examples[reason].detail}"
+        f"  {reason} ({count:,}): {examples[reason].source}, {examples[reason].place}: {examples[reason].detail}"
         for reason, count in commonest
     ]
     raise InputError(

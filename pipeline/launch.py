@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pipeline.job import Folder, differences_of_options, read_job
 from pipeline.options import Options
 from pipeline.prepare import prepare
-from pipeline.run import run_job
+from pipeline.run import beam_options, run_job
 from pipeline.summary import print_summary
 from transforms.errors import UserError
 from transforms.files import exists, full_url
 
 
-def launch(options: Options, beam_options: Sequence[str]) -> None:
+def launch(options: Options, beam_flags: Sequence[str]) -> None:
     """Build the dataset that the options ask for, or say that it is there.
 
     Raises UserError for the user's mistakes before any worker starts, InputError where the run fails over what it read.
@@ -29,6 +29,7 @@ def launch(options: Options, beam_options: Sequence[str]) -> None:
             )
         print(f"chatmill: {folder.output} is finished already; --overwrite makes it anew.", file=sys.stderr)
     else:
+        runner_options = beam_options(options.runner, beam_flags)
         job = prepare(options, folder)
-        run_job(job, folder, options.runner, beam_options, options.max_reject_fraction)
+        run_job(job, folder, runner_options, options.max_reject_fraction)
     print_summary(folder.output)

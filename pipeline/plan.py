@@ -101,10 +101,7 @@ def _planned_splits(plan: str, split_bytes: int) -> Iterator[Split]:
 
 def _entries(name: str) -> list[tuple[str, dict[str, Any]]]:
     """The url and the store's description of each file that an input names."""
-    try:
-        system, path = file_system(name)
-    except (ValueError, ImportError) as error:
-        raise UserError(f"--input {name}: {error}.") from None
+    system, path = file_system(name)
     try:
         if "*" in path or "?" in path or "[" in path:
             found = {path: entry for path, entry in system.glob(path, detail=True).items() if entry["type"] == "file"}

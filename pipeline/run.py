@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import io
+import logging
 import os
 import re
 import shlex
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import NoReturn
 
 import apache_beam as beam
 import psutil
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.runner import create_runner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from pipeline.graph import build_graph
@@ -24,29 +27,42 @@ from pipeline.job import Folder, Job
 from pipeline.progress import ReportProgress
 from transforms.errors import InputError, UserError
 
-# An error of ours as it stands in a worker's traceback, up to where Beam names the step.
-_OUR_ERROR = re.compile(
-    r"(?:transforms\.errors\.)?\b(InputError|UserError): (.*?)(?:\s*\[while running[^\]]*\]|\Z)", re.DOTALL
-)
+# An error of ours as it stands in a worker's traceback: up to where Beam names the step, or Python the next exception.
+_OUR_ERROR = re.compile(r"\b(InputError|UserError): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
 
 
-def run_job(job: Job, folder: Folder, runner: str, beam_options: Sequence[str], max_reject_fraction: float) -> None:
+def beam_options(runner: str, flags: Sequence[str]) -> PipelineOptions:
+    """Beam's options of the flags. Raises UserError where Beam does not take one, or has no such runner."""
+    options = PipelineOptions([*flags, f"--runner={runner}"])
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            options.get_all_options()
+            create_runner(runner)
+    except SystemExit:
+        raise UserError(said.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
+    except (ValueError, ImportError) as error:
+        raise UserError(f"--runner {runner}: {error}") from None
+    return options
+
+
+def run_job(job: Job, folder: Folder, options: PipelineOptions, max_reject_fraction: float) -> None:
     """Run the job to its end. Raises InputError or UserError where a worker did, and what Beam raises else."""
-    options = PipelineOptions([*beam_options, f"--runner={runner}"])
+    runner = options.view_as(StandardOptions).runner
     with (
         _stopping_all_processes(),
         ReportProgress(job, folder),
         tempfile.NamedTemporaryFile("r", errors="replace") as log,
     ):
-        local = _local_runner(job, options, log.name) if runner == "DirectRunner" else None
         try:
-            pipeline = beam.Pipeline(local or runner, options)
+            pipeline = beam.Pipeline(
+                _local_runner(job, options, log.name) if runner == "DirectRunner" else runner, options
+            )
             build_graph(pipeline, job, folder, max_reject_fraction)
             pipeline.run().wait_until_finish()
         except Exception as error:
-            if found := list(_OUR_ERROR.finditer(f"{type(error).__name__}: {error}")):
-                kind = {"InputError": InputError, "UserError": UserError}[found[-1][1]]
-                raise kind(found[-1][2].strip()) from None
+            if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
+                raise (InputError if found[1] == "InputError" else UserError)(found[2].strip()) from None
             sys.stderr.write(log.read())
             raise
 
@@ -57,6 +73,7 @@ def _local_runner(job: Job, options: PipelineOptions, log: str) -> FnApiRunner:
     Its name of DirectRunner would first try to download another, which takes no number of workers. log: the file to
     which the workers' standard error goes.
     """
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # what ends a run is raised here, and told once
     direct = options.view_as(DirectOptions)
     given = options.get_all_options(drop_default=True)
     if "direct_num_workers" not in given:
@@ -69,8 +86,10 @@ def _local_runner(job: Job, options: PipelineOptions, log: str) -> FnApiRunner:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores are taken by the other workers
     direct.direct_running_mode = None
     # Beam's own command breaks on a path with a space, and leaves the worker running where its shell is killed.
-    # What a worker has to say comes over gRPC as well; here it would only be the SDK's account of its own start.
-    command = f"exec {shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main 2>>{shlex.quote(log)}"
+    # Ctrl-C in a terminal reaches the workers too: each would print a traceback. What a worker has to say comes over
+    # gRPC as well; its standard error would only be the SDK's account of its own start.
+    worker = f"exec {shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
+    command = f"trap '' INT; {worker} 2>>{shlex.quote(log)}"
     return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 
 
@@ -82,28 +101,25 @@ def _cores() -> int:
 def _stopping_all_processes() -> Iterator[None]:
     """Inside, Ctrl-C and SIGTERM end this process and all it started, at once: what is written can be resumed.
 
-    SIGINT is blocked, so that the workers, which inherit that, do not each print a traceback of their own; a thread
-    waits for it.
+    Beam would wait for its workers instead. What is ignored, as in the background of a shell, stays ignored.
     """
-
-    def wait() -> None:
-        signal.sigwait({signal.SIGINT})
-        _stop(130)
-
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    threading.Thread(target=wait, daemon=True).start()
-    previous = signal.signal(signal.SIGTERM, lambda *_: _stop(143))
+    stopping = {signal.SIGINT: 130, signal.SIGTERM: 143}
+    before = {number: signal.getsignal(number) for number in stopping}
+    for number, code in stopping.items():
+        if before[number] != signal.SIG_IGN:
+            signal.signal(number, functools.partial(_stop, code))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _stop(code: int) -> NoReturn:
+def _stop(code: int, *_: object) -> NoReturn:
     for process in psutil.Process().children(recursive=True):
         try:
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    print("\nchatmill: stopped. Run the same command again to go on from here.", file=sys.stderr, flush=True)
+    print("chatmill: stopped. Run the same command again to go on from here.", file=sys.stderr, flush=True)
     os._exit(code)

@@ -17,14 +17,17 @@ import fsspec
 import zstandard
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.errors import InputError
+from transforms.errors import InputError, UserError
 
 COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a url, and the path in it."""
-    return fsspec.core.url_to_fs(url)
+    """The fsspec file system of a url, and the path in it. Raises UserError where there is none for such a url."""
+    try:
+        return fsspec.core.url_to_fs(url)
+    except (ValueError, ImportError) as error:
+        raise UserError(f"{url}: {error}.") from None
 
 
 def join(folder: str, *names: str) -> str:

@@ -100,7 +100,7 @@ def _decoded(raw: bytes | dict[str, Any]) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise RecordError("invalid_unicode", f"the record is not UTF-8: {error}") from None
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise RecordError("invalid_json", str(error)) from None
+        raise RecordError("invalid_json", f"the record is not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise RecordError("not_an_object", f"the record is a {type(fields).__name__}; expected a JSON object")
     return fields

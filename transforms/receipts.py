@@ -26,10 +26,10 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 class RejectExample(msgspec.Struct, frozen=True):
-    """The first record that was rejected for a reason."""
+    """The first record that was rejected for a reason. place: its byte or row in the source."""
 
     source: str
-    position: int
+    place: str
     detail: str
 
 

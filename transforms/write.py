@@ -53,6 +53,7 @@ class ShardWriter:
             if len(table):
                 columns = self._columns(batch, table)
                 shards += [self._write(f"{name}-{attempt}", name, table, columns, format) for format in self.formats]
+        unit = "row" if batch.split.format in ("parquet", "arrow") else "byte"
         receipt = Receipt(
             split=batch.split.number,
             part=batch.part,
@@ -67,7 +68,7 @@ class ShardWriter:
             shards=shards,
             rejects_file=self._write_rejects(attempt, batch.split, fates),
             reject_examples={
-                reject.reason: RejectExample(batch.split.url, reject.position, reject.detail)
+                reject.reason: RejectExample(batch.split.url, f"{unit} {reject.position:,}", reject.detail)
                 for reject in sorted(fates.rejects, key=lambda reject: -reject.position)
             },
         )
