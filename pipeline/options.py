@@ -323,7 +323,7 @@ def _beam_option_names() -> set[str]:
 
 
 def _meant(name: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+    close = difflib.get_close_matches(name, names, n=1)
     return f" Did you mean {close[0]}?" if close else ""
 
 

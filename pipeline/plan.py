@@ -104,7 +104,7 @@ def _entries(name: str) -> list[tuple[str, dict[str, Any]]]:
     system, path = file_system(name)
     try:
         if "*" in path or "?" in path or "[" in path:
-            found = {path: entry for path, entry in system.glob(path, detail=True).items() if entry["type"] == "file"}
+            found = _matching(system, path)
         else:
             entry = system.info(path)
             found = _records_below(system, path) if entry["type"] == "directory" else {path: entry}
@@ -120,6 +120,16 @@ def _entries(name: str) -> list[tuple[str, dict[str, Any]]]:
     if unknown:
         raise UserError(f"--input {unknown}: its server does not tell its size. Copy it to a disk or a bucket first.")
     return [(full_url(system.unstrip_protocol(path)), found[path]) for path in sorted(found)]
+
+
+def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
+    """The files that match a glob; as in a shell, hidden ones only where it asks for them."""
+    hidden = posixpath.basename(pattern).startswith(".")
+    return {
+        path: entry
+        for path, entry in system.glob(pattern, detail=True).items()
+        if entry["type"] == "file" and (hidden or not posixpath.basename(path).startswith("."))
+    }
 
 
 def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:

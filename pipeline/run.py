@@ -33,11 +33,15 @@ _OUR_ERROR = re.compile(r"\b(InputError|UserError): (.*?)(?=\s*\[while running|\
 
 def beam_options(runner: str, flags: Sequence[str]) -> PipelineOptions:
     """Beam's options of the flags. Raises UserError where Beam does not take one, or has no such runner."""
-    options = PipelineOptions([*flags, f"--runner={runner}"])
+    # Beam's default of one worker cannot be told from a user's; 0 are as many as are of use here.
+    defaults = ["--direct_num_workers=0"] if runner == "DirectRunner" else []
+    options = PipelineOptions([*defaults, *flags, f"--runner={runner}"])
     said = io.StringIO()
     try:
         with redirect_stderr(said):
             options.get_all_options()
+            if not any(flag.startswith("--direct_running_mode") for flag in flags):
+                options.view_as(DirectOptions).direct_running_mode = None
             create_runner(runner)
     except SystemExit:
         raise UserError(said.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
@@ -63,25 +67,21 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, max_reject_fract
         except Exception as error:
             if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
                 raise (InputError if found[1] == "InputError" else UserError)(found[2].strip()) from None
-            sys.stderr.write(log.read())
+            sys.stderr.writelines(line for line in log if not line.startswith("INFO:"))
             raise
 
 
 def _local_runner(job: Job, options: PipelineOptions, log: str) -> FnApiRunner:
-    """Beam's own local runner: by default a process for each core, or none where there is one split.
+    """Beam's own local runner, by default with a worker for each core or split, in processes where there are several.
 
     Its name of DirectRunner would first try to download another, which takes no number of workers. log: the file to
     which the workers' standard error goes.
     """
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # what ends a run is raised here, and told once
     direct = options.view_as(DirectOptions)
-    given = options.get_all_options(drop_default=True)
-    if "direct_num_workers" not in given:
-        direct.direct_num_workers = min(_cores(), job.splits)
-    mode = direct.direct_running_mode
-    if "direct_running_mode" not in given:
-        mode = "in_memory" if direct.direct_num_workers == 1 else "multi_processing"
-    if mode != "multi_processing":
+    workers = direct.direct_num_workers = direct.direct_num_workers or min(_cores(), job.splits)
+    direct.direct_running_mode = direct.direct_running_mode or ("in_memory" if workers == 1 else "multi_processing")
+    if direct.direct_running_mode != "multi_processing":
         return FnApiRunner()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores are taken by the other workers
     direct.direct_running_mode = None

@@ -162,7 +162,7 @@ def _chunks(texts: list[Text]) -> Iterator[list[Text]]:
 
 def _flat(texts: list[Text], rows: list[_Row]) -> dict[str, Any]:
     """The fields of Tokens. A row's places are moved behind those of the row before, with room for special tokens."""
-    lengths = np.array([max(len(text.text), len(text.token_ids or ())) for text in texts], np.int64)
+    lengths = np.array([len(text.text if text.token_ids is None else text.token_ids) for text in texts], np.int64)
     bases = offsets_of(lengths + 2)[:-1] + 1
     offsets = offsets_of(np.array([len(ids) for ids, _, _ in rows], np.int64))
     moved = np.repeat(bases, np.diff(offsets))

@@ -1,0 +1,74 @@
+"""What the tests share: where things are, and how a dataset is built and read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+CHATS = ROOT / "examples" / "chats"
+TOKENIZER = ROOT / "examples" / "tokenizer"
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a build ended: its exit code, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def build(capfd, monkeypatch):
+    """Builds a dataset in this process, as `python -m pipeline` would with these options."""
+    from pipeline.cli import build as build_with_cli
+
+    def run(*options: object) -> Ended:
+        capfd.readouterr()
+        code = build_with_cli([str(option) for option in options])
+        return Ended(code, *capfd.readouterr())
+
+    return run
+
+
+def build_apart(*options: object, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Builds a dataset in a process of its own."""
+    command = [sys.executable, "-m", "pipeline", *map(str, options)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **how)
+
+
+def manifest_of(output: Path) -> dict[str, Any]:
+    return json.loads((output / "manifest.json").read_text())
+
+
+def rows_of(output: Path, split: str = "train") -> list[dict[str, Any]]:
+    """All rows of a dataset's split, in the order of its shards."""
+    return [row for shard in sorted((output / "data").glob(f"{split}-*")) for row in pq.read_table(shard).to_pylist()]
+
+
+def rejects_of(output: Path) -> list[dict[str, Any]]:
+    return [row for shard in sorted((output / "rejects").glob("*")) for row in pq.read_table(shard).to_pylist()]
+
+
+def digests(output: Path) -> dict[str, str]:
+    """sha256 of each file that a dataset consists of, its manifest and card included."""
+    files = [path for path in output.rglob("*") if path.is_file() and "_chatmill" not in path.parts]
+    return {str(path.relative_to(output)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
+
+
+def write_jsonl(path: Path, records: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    return path

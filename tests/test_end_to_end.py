@@ -1,0 +1,230 @@
+"""From files of every format and schema to a dataset that trainers load."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+from pathlib import Path
+
+import datasets
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from conftest import TOKENIZER, manifest_of, rejects_of, rows_of, write_jsonl
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def chat(name: str) -> list[dict[str, object]]:
+    return [
+        {"role": "system", "content": "You add numbers."},
+        {"role": "user", "content": f"What is 2 + 3, {name}?"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 3}}}],
+        },
+        {"role": "tool", "content": "5"},
+        {"role": "assistant", "content": f"It is 5, {name}."},
+    ]
+
+
+def records_of_each_schema(name: str) -> list[dict[str, object]]:
+    """One record of each schema; those of conversations say the same."""
+    turns = [
+        {"from": "human", "value": f"What is 2 + 3, {name}?"},
+        {"from": "function_call", "value": json.dumps({"name": "add", "arguments": {"a": 2, "b": 3}})},
+        {"from": "observation", "value": "5"},
+        {"from": "gpt", "value": f"It is 5, {name}."},
+    ]
+    return [
+        {"id": f"{name}-messages", "messages": chat(name), "tools": TOOLS},
+        {"id": f"{name}-sharegpt", "conversations": turns, "system": "You add numbers.", "tools": json.dumps(TOOLS)},
+        {"id": f"{name}-prompt", "prompt": chat(name)[:2], "completion": chat(name)[2:], "tools": TOOLS},
+        {"id": f"{name}-plain", "prompt": f"{name}: 2 + 3 =", "completion": " 5"},
+        {"id": f"{name}-alpaca", "instruction": "Add.", "input": f"2 + 3, {name}", "output": "5", "system": ""},
+        {"id": f"{name}-text", "text": f"{name} says that 2 + 3 = 5."},
+        {"id": f"{name}-tokens", "input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]},
+    ]
+
+
+def write_every_format(folder: Path) -> list[str]:
+    """A file in each format, each with a record of each schema. Returns the names of the records."""
+    by_format = {name: records_of_each_schema(name) for name in ("lines", "gz", "bz2", "xz", "zst", "array", "deep")}
+    lines = {name: b"".join(msgspec.json.encode(record) + b"\n" for record in by_format[name]) for name in by_format}
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines["lines"].replace(b"\n", b"\r\n").rstrip())
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(lines["gz"]))
+    (folder / "c.jsonl.bz2").write_bytes(bz2.compress(lines["bz2"]))
+    (folder / "d.jsonl.xz").write_bytes(lzma.compress(lines["xz"]))
+    half = len(lines["zst"]) // 2
+    compress = zstandard.ZstdCompressor().compress
+    (folder / "e.jsonl.zst").write_bytes(compress(lines["zst"][:half]) + compress(lines["zst"][half:]))
+    (folder / "f.json").write_text(json.dumps(by_format["array"], indent=2))
+    (folder / "below").mkdir()
+    (folder / "below" / "g.ndjson").write_bytes(lines["deep"])
+    (folder / "notes.txt").write_text("no records here")
+    (folder / ".hidden.jsonl").write_text("{}")
+    names = [record["id"] for records in by_format.values() for record in records]
+    # Columnar files: the schemas of conversations are of one table each, for a column has one type.
+    messages = [{"id": f"parquet-{i}", "messages": chat(f"p{i}"), "tools": json.dumps(TOOLS)} for i in range(5)]
+    pq.write_table(pa.Table.from_pylist(messages), folder / "h.parquet", row_group_size=2)
+    sharegpt = [
+        {"id": f"arrow-{i}", "conversations": record["conversations"], "system": "You add numbers.", "tools": None}
+        for i in range(5)
+        for record in records_of_each_schema(f"a{i}")
+        if "conversations" in record
+    ]
+    datasets.Dataset.from_list(sharegpt).save_to_disk(str(folder / "saved"))
+    return [*names, *(row["id"] for row in messages), *(row["id"] for row in sharegpt)]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> tuple[Path, list[str]]:
+    """A dataset of all formats and schemas, in both output formats, with columns and provenance."""
+    from pipeline.cli import build
+
+    folder = tmp_path_factory.mktemp("mixed")
+    names = write_every_format(folder / "corpus")
+    options = [
+        f"--input={folder}/corpus/*,{folder}/corpus/below",
+        f"--input={folder}/corpus/saved",
+        f"--tokenizer={TOKENIZER}",
+        f"--output={folder}/out",
+        "--output_format=parquet,tfrecord",
+        "--keep_columns=id",
+        "--provenance",
+        "--write_columns=input_ids,labels,attention_mask,position_ids,loss_mask",
+        "--validation_fraction=0.2",
+        "--max_reject_fraction=0.02",
+        "--direct_num_workers=1",
+    ]
+    # notes.txt is named by the glob, so it is read: as lines that are no JSON.
+    assert build(options) == 0
+    return folder / "out", names
+
+
+def test_each_record_of_each_format_and_schema_becomes_a_row(mixed):
+    output, names = mixed
+    rows = rows_of(output) + rows_of(output, "validation")
+    assert sorted(row["id"] for row in rows) == sorted(names)
+    manifest = manifest_of(output)
+    assert manifest["records"]["read"] == len(names) + 1
+    assert manifest["records"]["kept"] == manifest["rows"] == len(names)
+    assert [(Path(reject["source"]).name, reject["reason"]) for reject in rejects_of(output)] == [
+        ("notes.txt", "invalid_json")
+    ]
+
+
+def test_one_conversation_gives_the_same_row_in_every_format_and_schema(mixed):
+    output, _ = mixed
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    rows = {row["id"]: row for row in rows_of(output) + rows_of(output, "validation")}
+    for name in ("lines", "gz", "bz2", "xz", "zst", "array", "deep"):
+        encoded = tokenizer.apply_chat_template(
+            chat(name), tools=TOOLS, return_dict=True, return_assistant_tokens_mask=True
+        )
+        labels = [i if mask else -100 for i, mask in zip(encoded["input_ids"], encoded["assistant_masks"], strict=True)]
+        for schema in ("messages", "sharegpt"):
+            assert rows[f"{name}-{schema}"]["input_ids"] == encoded["input_ids"]
+            assert rows[f"{name}-{schema}"]["labels"] == labels
+        assert rows[f"{name}-prompt"]["input_ids"] == encoded["input_ids"]
+        assert rows[f"{name}-tokens"]["labels"] == [-100, -100, 7, 8]
+        plain = rows[f"{name}-plain"]
+        assert tokenizer.decode(plain["input_ids"]) == f"{name}: 2 + 3 = 5<|im_end|>"
+        assert tokenizer.decode([label for label in plain["labels"] if label != -100]) == " 5<|im_end|>"
+
+
+def test_arrow_adds_no_nulls_to_what_is_tokenized(mixed):
+    output, _ = mixed
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    for row in rows_of(output) + rows_of(output, "validation"):
+        assert "null" not in tokenizer.decode(row["input_ids"])
+        assert "None" not in tokenizer.decode(row["input_ids"])
+
+
+def test_provenance_leads_back_to_the_record(mixed):
+    output, _ = mixed
+    for row in rows_of(output) + rows_of(output, "validation"):
+        source = Path(row["source"])
+        if source.suffix == ".jsonl":
+            content = source.read_bytes()
+            line = content[row["source_position"] :].split(b"\n")[0].removeprefix(b"\xef\xbb\xbf")
+            assert json.loads(line)["id"] == row["id"]
+        elif source.suffix == ".parquet":
+            assert pq.read_table(source)["id"][row["source_position"]].as_py() == row["id"]
+
+
+def test_datasets_loads_the_output_and_a_collator_pads_it(mixed, tmp_path):
+    output, _ = mixed
+    loaded = datasets.load_dataset(str(output), cache_dir=str(tmp_path))
+    assert set(loaded) == {"train", "validation"}
+    assert loaded["train"].num_rows == len(rows_of(output))
+    collate = DataCollatorForSeq2Seq(AutoTokenizer.from_pretrained(TOKENIZER), return_tensors="np")
+    columns = ["input_ids", "labels", "attention_mask"]
+    batch = collate([{name: row[name] for name in columns} for row in loaded["train"].select(range(8))])
+    assert batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape
+    for i, row in enumerate(loaded["train"].select(range(8))):
+        length = len(row["input_ids"])
+        assert batch["labels"][i][:length].tolist() == row["labels"]
+        assert (batch["labels"][i][length:] == -100).all()
+
+
+def test_parquet_and_tfrecord_hold_the_same_number_of_rows(mixed):
+    output, _ = mixed
+    shards = manifest_of(output)["shards"]
+    for split in ("train", "validation"):
+        rows = {
+            kind: sum(shard["rows"] for shard in shards if (shard["format"], shard["split"]) == (kind, split))
+            for kind in ("parquet", "tfrecord")
+        }
+        assert rows["parquet"] == rows["tfrecord"] > 0
+
+
+def test_packed_rows_tell_their_segments_and_where_each_came_from(build, tmp_path):
+    records = [{"messages": chat(f"number {i}")} for i in range(40)]
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", records)
+    ended = build(
+        f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--packing=bfd",
+        "--max_length=400", "--provenance", "--write_columns=input_ids,labels,position_ids,seq_lengths",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    starts = {}
+    position = 0
+    for line in corpus.read_bytes().splitlines(keepends=True):
+        starts[position] = json.loads(line)
+        position += len(line)
+    seen = []
+    for row in rows_of(tmp_path / "out"):
+        assert len(row["input_ids"]) == sum(row["seq_lengths"]) <= 400
+        assert row["position_ids"] == [i for length in row["seq_lengths"] for i in range(length)]
+        at = 0
+        for length, position in zip(row["seq_lengths"], row["source_position"], strict=True):
+            expected = tokenizer.apply_chat_template(starts[position]["messages"], return_dict=True)["input_ids"]
+            assert row["input_ids"][at : at + length] == expected
+            at += length
+            seen.append(position)
+    assert sorted(seen) == sorted(starts)
+
+
+def test_validation_and_training_never_share_what_is_said(build, tmp_path):
+    said = [[{"role": "user", "content": f"{i % 60}?"}, {"role": "assistant", "content": "Yes."}] for i in range(180)]
+    corpus = write_jsonl(
+        tmp_path / "corpus.jsonl", [{"id": i, "messages": messages} for i, messages in enumerate(said)]
+    )
+    ended = build(
+        f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--validation_fraction=0.3",
+        "--split_bytes=3000",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    train, validation = (
+        {tuple(row["input_ids"]) for row in rows_of(tmp_path / "out", split)} for split in ("train", "validation")
+    )
+    assert train and validation and not train & validation
+    assert len(train | validation) == 60

@@ -1,0 +1,224 @@
+"""How a run goes: the same bytes however it is run, resumed where it stopped, never marked whole when it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests, manifest_of, rejects_of, rows_of, write_jsonl
+
+JOB = [
+    f"--input={CHATS}",
+    f"--tokenizer={TOKENIZER}",
+    "--packing=bfd",
+    "--max_length=1024",
+    "--validation_fraction=0.1",
+    "--output_format=parquet,tfrecord",
+    "--split_bytes=60000",
+]
+
+
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory) -> dict[str, str]:
+    """The digests of the examples' dataset, made in one process."""
+    output = tmp_path_factory.mktemp("in_memory") / "out"
+    done = build_apart(*JOB, f"--output={output}", "--direct_num_workers=1")
+    assert done.returncode == 0, done.stderr
+    assert len(manifest_of(output)["shards"]) > 40
+    return digests(output)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_any_number_of_workers_writes_the_same_bytes(workers, in_memory, tmp_path):
+    done = build_apart(*JOB, f"--output={tmp_path}/out", f"--direct_num_workers={workers}")
+    assert done.returncode == 0, done.stderr
+    assert digests(tmp_path / "out") == in_memory
+
+
+def test_one_worker_process_writes_the_same_bytes_as_threads(in_memory, tmp_path):
+    for mode in ("multi_processing", "multi_threading"):
+        output = tmp_path / mode
+        done = build_apart(*JOB, f"--output={output}", "--direct_num_workers=1", f"--direct_running_mode={mode}")
+        assert done.returncode == 0, done.stderr
+        assert digests(output) == in_memory
+
+
+def start_and_wait_for_receipts(output: Path, count: int) -> subprocess.Popen[str]:
+    """A build that is stopped as soon as it has written some receipts, in a session of its own."""
+    build = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *JOB, f"--output={output}", "--direct_num_workers=2"],
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    receipts = output / "_chatmill" / "receipts"
+    deadline = time.monotonic() + 120
+    while not receipts.is_dir() or len(list(receipts.glob("*.json"))) < count:
+        assert build.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    return build
+
+
+def workers_of(build: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(build.pid).children(recursive=True)
+
+
+def test_a_run_that_was_killed_is_resumed_to_the_same_bytes(in_memory, tmp_path):
+    output = tmp_path / "out"
+    build = start_and_wait_for_receipts(output, 3)
+    os.killpg(build.pid, signal.SIGKILL)
+    build.wait()
+    finished = {path.name: path.stat().st_mtime_ns for path in (output / "_chatmill" / "receipts").glob("*.json")}
+    assert 3 <= len(finished) < manifest_splits(output)
+    assert not (output / "_SUCCESS").exists() and not (output / "data").exists()
+    done = build_apart(*JOB, f"--output={output}")
+    assert done.returncode == 0, done.stderr
+    assert "resuming" in done.stderr
+    for name, written in finished.items():
+        assert (output / "_chatmill" / "receipts" / name).stat().st_mtime_ns == written
+    assert digests(output) == in_memory
+    assert not (output / "_chatmill" / "shards").exists()
+
+
+def manifest_splits(output: Path) -> int:
+    return json.loads((output / "_chatmill" / "job.json").read_text())["splits"]
+
+
+@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_leaves_no_process_and_says_how_to_go_on(stop, code, tmp_path):
+    build = start_and_wait_for_receipts(tmp_path / "out", 1)
+    workers = workers_of(build)
+    assert workers
+    if stop == signal.SIGINT:
+        os.killpg(build.pid, stop)  # as a terminal does: to all of the group
+    else:
+        build.send_signal(stop)
+    _, said = build.communicate(timeout=30)
+    assert build.returncode == code
+    assert said == "chatmill: stopped. Run the same command again to go on from here.\n"
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+
+
+def test_finish_that_was_cut_short_is_done_again(in_memory, tmp_path):
+    output = tmp_path / "out"
+    done = build_apart(*JOB, f"--output={output}")
+    assert done.returncode == 0, done.stderr
+    # As if it had been killed with some shards moved and no manifest written.
+    shards = manifest_of(output)["shards"]
+    receipts = [json.loads(path.read_text()) for path in (output / "_chatmill" / "receipts").glob("*.json")]
+    by_digest = {shard["sha256"]: shard["file"] for receipt in receipts for shard in receipt["shards"]}
+    (output / "_chatmill" / "shards").mkdir()
+    for shard in shards[::2]:
+        os.replace(output / shard["path"], output / "_chatmill" / "shards" / by_digest[shard["sha256"]])
+    for name in ("manifest.json", "README.md", "_SUCCESS"):
+        (output / name).unlink()
+    done = build_apart(*JOB, f"--output={output}")
+    assert done.returncode == 0, done.stderr
+    assert digests(output) == in_memory
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    """A small corpus of which one record in ten is malformed."""
+    good = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]}
+    return write_jsonl(tmp_path / "corpus.jsonl", [good if i % 10 else {"messages": "Hi"} for i in range(100)])
+
+
+def options_for(corpus: Path, output: Path) -> list[str]:
+    return [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={output}"]
+
+
+def test_too_many_rejects_fail_the_run_which_goes_on_when_more_are_allowed(build, corpus, tmp_path):
+    output = tmp_path / "out"
+    ended = build(*options_for(corpus, output))
+    assert ended.code == 1
+    assert "10 of 100 records were rejected, more than --max_reject_fraction 0.01" in ended.err
+    assert f"bad_message (10): {corpus}, byte 0: messages is a string" in ended.err
+    assert "Traceback" not in ended.err
+    assert len(rejects_of(output)) == 10
+    assert not (output / "_SUCCESS").exists() and not (output / "manifest.json").exists()
+    ended = build(*options_for(corpus, output), "--max_reject_fraction=0.2")
+    assert ended.code == 0, ended.err
+    assert manifest_of(output)["records"] == {
+        "read": 100, "kept": 90, "truncated": 0, "dropped": {}, "rejected": {"bad_message": 10},
+    }  # fmt: skip
+    assert len(rejects_of(output)) == 10
+
+
+def test_a_finished_dataset_is_left_alone_until_overwritten(build, corpus, tmp_path):
+    output = tmp_path / "out"
+    allowed = "--max_reject_fraction=0.2"
+    assert build(*options_for(corpus, output), allowed).code == 0
+    before, written = digests(output), (output / "_SUCCESS").stat().st_mtime_ns
+    again = build(*options_for(corpus, output), allowed)
+    assert again.code == 0 and "is finished already" in again.err and "records read" in again.out
+    assert (output / "_SUCCESS").stat().st_mtime_ns == written
+    refused = build(*options_for(corpus, output), allowed, "--strip_bos")
+    assert refused.code == 2 and "--strip_bos was false and is true" in refused.err
+    assert digests(output) == before
+    replaced = build(*options_for(corpus, output), allowed, "--overwrite", "--max_length=4", "--truncation=keep_end")
+    assert replaced.code == 0, replaced.err
+    assert {len(row["input_ids"]) for row in rows_of(output)} == {4}
+
+
+def test_another_job_does_not_resume_an_unfinished_one(build, corpus, tmp_path):
+    output = tmp_path / "out"
+    assert build(*options_for(corpus, output)).code == 1
+    changed = build(*options_for(corpus, output), "--max_length=9")
+    assert changed.code == 2 and "--max_length was none and is 9" in changed.err
+    other = shutil.copytree(TOKENIZER, tmp_path / "tokenizer")
+    (other / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    changed = build(*options_for(corpus, output)[::2], f"--tokenizer={other}")
+    assert changed.code == 2 and "the tokenizer's files differ" in changed.err
+    changed = build(*options_for(corpus, output), "--chat_template={{ messages[0].content }}")
+    assert changed.code == 2 and "the chat template differs" in changed.err
+    with open(corpus, "a") as file:
+        file.write("{}\n")
+    changed = build(*options_for(corpus, output))
+    assert changed.code == 2 and f"{corpus} was changed" in changed.err
+    assert "Traceback" not in changed.err
+
+
+def test_a_template_that_tells_the_date_tells_the_same_in_a_resumed_run(build, corpus, tmp_path):
+    turns = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    template = "{{ strftime_now('%Y-%m-%d %H:%M:%S') }}" + turns
+    options = [*options_for(corpus, tmp_path / "out"), f"--chat_template={template}"]
+    assert build(*options).code == 1
+    now = json.loads((tmp_path / "out" / "_chatmill" / "job.json").read_text())["now"]
+    assert now
+    time.sleep(1.1)
+    assert build(*options, "--max_reject_fraction=1").code == 0
+    assert manifest_of(tmp_path / "out")["job"]["now"] == now
+    fixed = [*options_for(corpus, tmp_path / "fixed"), f"--chat_template={template}", "--max_reject_fraction=1"]
+    assert build(*fixed, "--now=2020-02-29T01:02:03").code == 0
+    from transformers import AutoTokenizer
+
+    first = rows_of(tmp_path / "fixed")[0]["input_ids"]
+    assert AutoTokenizer.from_pretrained(TOKENIZER).decode(first) == "2020-02-29 01:02:03HiHello."
+
+
+def test_a_corpus_of_which_no_row_is_left_fails(build, tmp_path):
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": [{"role": "user", "content": "Hi"}]}] * 3)
+    ended = build(*options_for(corpus, tmp_path / "out"))
+    assert ended.code == 1
+    assert ended.err == "chatmill: no row is left of 3 records: no_trained_tokens 3.\n"
+    assert not (tmp_path / "out" / "_SUCCESS").exists()
+
+
+def test_a_stream_that_is_cut_short_fails_the_run_and_names_the_file(build, tmp_path):
+    import gzip
+
+    whole = gzip.compress((CHATS / "arithmetic.jsonl").read_bytes())
+    corpus = tmp_path / "corpus.jsonl.gz"
+    corpus.write_bytes(whole[: len(whole) // 2])
+    ended = build(*options_for(corpus, tmp_path / "out"))
+    assert ended.code == 1
+    assert ended.err.startswith(f"chatmill: {corpus}: the gzip stream is corrupt or cut short")
+    assert ended.err.count("\n") == 1
