@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -26,11 +27,12 @@ def print_summary(output: str) -> None:
     manifest = msgspec.json.decode(read_bytes(folder.manifest))
     console = Console(highlight=False, soft_wrap=True)
     console.print(_table(manifest))
-    records = manifest["records"]
     if lost := manifest["trained_tokens_lost"]:
-        console.print(
-            f"[yellow]max_length took {lost:,} trained tokens: {records['truncated']:,} records were truncated, "
-            f"{sum(records['dropped'].values()):,} dropped.[/]"
+        losers = manifest["notes"].get("records_that_lost_trained_tokens", 0)
+        length = manifest["job"]["options"]["max_length"]
+        print(
+            f"chatmill: warning: {losers:,} records lost {lost:,} trained tokens to --max_length {length}.",
+            file=sys.stderr,
         )
     if manifest["rejects"]:
         console.print(f"The rejected records are in {join(output, 'rejects')}, each with its reason and place.")

@@ -38,7 +38,7 @@ def join(folder: str, *names: str) -> str:
 def full_url(url: str) -> str:
     """The url by which any working directory and any process finds the same file."""
     system, path = file_system(url)
-    return path if isinstance(system, LocalFileSystem) else system.unstrip_protocol(path)
+    return os.path.normpath(path) if isinstance(system, LocalFileSystem) else system.unstrip_protocol(path)
 
 
 @contextmanager

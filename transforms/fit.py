@@ -85,6 +85,7 @@ class Fitter:
         fates = fates.drop("no_trained_tokens", int(np.sum(~dropped & (trained == 0))))
         fates = fates.drop("no_trained_tokens_left", int(np.sum(~dropped & (trained > 0) & (left == 0))))
         survives = ~dropped & (left > 0)
+        fates = fates.note("records_that_lost_trained_tokens", int(np.sum(too_long & (left < trained))))
         fates = dataclasses.replace(
             fates,
             kept=fates.kept + int(np.sum(survives & ~too_long)),
