@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
-from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests
+from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests, manifest_of
 
 from pipeline.options import Options, parse_options
 
@@ -157,3 +158,23 @@ def test_run_local_mills_the_examples_and_then_says_that_they_are_there(tmp_path
         assert said in again.stdout
     passed_on = subprocess.run([*command, "--packing=bdf"], capture_output=True, text=True, check=False)
     assert passed_on.returncode == 2 and "Did you mean bfd?" in passed_on.stderr
+
+
+def test_a_tokenizer_of_the_hub_is_taken_from_its_cache_without_the_network(tmp_path):
+    repository = tmp_path / "home" / "hub" / "models--mill--tiny"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    shutil.copytree(TOKENIZER, snapshot)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    options = with_options(tmp_path / "out", tokenizer="mill/tiny")
+    done = build_apart(*options, env={**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"})
+    assert done.returncode == 0, done.stderr
+    assert manifest_of(tmp_path / "out")["job"]["tokenizer_name"] == "mill/tiny"
+    missing = build_apart(
+        *with_options(tmp_path / "no", tokenizer="mill/none"), env={**os.environ, "HF_HUB_OFFLINE": "1"}
+    )
+    assert missing.returncode == 2
+    assert missing.stderr.startswith(
+        "chatmill: --tokenizer mill/none: there is no such folder, and the hub does not give it"
+    )
+    assert missing.stderr.count("\n") == 1

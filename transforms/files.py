@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import bz2
-import gzip
+import functools
 import io
 import lzma
 import os
 import posixpath
 import uuid
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -50,7 +51,7 @@ def open_input(url: str, compression: str | None) -> Iterator[BinaryIO]:
             yield _decompressed(raw, compression)
     except FileNotFoundError:
         raise InputError(f"{url}: the file is gone since the job was planned. Put it back, or run anew.") from None
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError) as error:
+    except EOFError as error:
         raise InputError(
             f"{url}: the {compression} stream is corrupt or cut short ({error}), so what follows cannot be read. "
             "Restore the file, or leave it out of --input."
@@ -58,22 +59,29 @@ def open_input(url: str, compression: str | None) -> Iterator[BinaryIO]:
 
 
 def _decompressed(raw: Any, compression: str | None) -> BinaryIO:
-    if compression == "gzip":
-        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
-    if compression == "bz2":
-        return bz2.BZ2File(raw)  # type: ignore[return-value]
-    if compression == "xz":
-        return lzma.LZMAFile(raw)  # type: ignore[return-value]
-    if compression == "zstd":
-        return io.BufferedReader(_ZstdFrames(raw), buffer_size=1 << 20)
-    return raw
+    if compression is None:
+        return raw
+    return io.BufferedReader(_Frames(raw, _DECOMPRESSORS[compression]), buffer_size=1 << 20)
 
 
-class _ZstdFrames(io.RawIOBase):
-    """All frames of a zstd file. zstandard's own stream reader ends silently at a frame that is cut short."""
+# What decompresses one frame (a gzip member, an xz stream), and tells its end and what follows it.
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    "gzip": functools.partial(zlib.decompressobj, wbits=31),
+    "bz2": bz2.BZ2Decompressor,
+    "xz": lzma.LZMADecompressor,
+    "zstd": lambda: zstandard.ZstdDecompressor().decompressobj(),
+}
 
-    def __init__(self, raw: BinaryIO):
+
+class _Frames(io.RawIOBase):
+    """All frames of a compressed file, each of them whole.
+
+    The readers that come with bz2, lzma and zstandard end silently at a frame that is damaged or cut short.
+    """
+
+    def __init__(self, raw: BinaryIO, decompressor: Callable[[], Any]):
         self._raw = raw
+        self._decompressor = decompressor
         self._frame: Any = None
         self._input = b""
         self._output = b""
@@ -83,15 +91,20 @@ class _ZstdFrames(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._output:
+            self._input = self._input or self._raw.read(1 << 16)
             if not self._input:
-                self._input = self._raw.read(1 << 17)
-                if not self._input:
-                    if self._frame is not None:
-                        raise EOFError("the last frame is not complete")
-                    return 0
+                if self._frame is not None:
+                    raise EOFError("it ends in the middle")
+                return 0
             if self._frame is None:
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
-            self._output = self._frame.decompress(self._input)
+                self._input = self._input.lstrip(b"\0")  # what xz and tapes pad with; no frame begins so
+                if not self._input:
+                    continue
+                self._frame = self._decompressor()
+            try:
+                self._output = self._frame.decompress(self._input)
+            except (OSError, ValueError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+                raise EOFError(str(error)) from None
             self._input = b""
             if self._frame.eof:
                 self._input, self._frame = self._frame.unused_data, None

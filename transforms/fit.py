@@ -81,10 +81,11 @@ class Fitter:
         )
         left = np.bincount(segments.record, in_segment, len(lengths))
         dropped = too_long if self.truncation == "drop" else np.zeros(len(lengths), bool)
+        left[dropped] = 0
         fates = batch.fates.drop("too_long", int(dropped.sum()))
         fates = fates.drop("no_trained_tokens", int(np.sum(~dropped & (trained == 0))))
         fates = fates.drop("no_trained_tokens_left", int(np.sum(~dropped & (trained > 0) & (left == 0))))
-        survives = ~dropped & (left > 0)
+        survives = left > 0
         fates = fates.note("records_that_lost_trained_tokens", int(np.sum(too_long & (left < trained))))
         fates = dataclasses.replace(
             fates,

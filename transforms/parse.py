@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import importlib
 import json
+import sys
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,7 +55,7 @@ class Parser:
         seed: int = 0,
     ):
         self._schema = schema
-        self._columns = {theirs: ours for ours, theirs in (columns or {}).items()}
+        self._columns = dict(columns or {})
         self._roles = ROLE_NAMES | dict(roles or {})
         self._format = load_formatter(formatter) if formatter else None
         self._keep_columns = keep_columns
@@ -66,17 +69,18 @@ class Parser:
     def parse(self, record: Record) -> Example:
         """The example that a record is. Raises RecordError."""
         fields = _decoded(record.raw)
-        columns = {name: _as_string(fields.get(name)) for name in self._keep_columns}
+        columns = {name: _as_string(name, fields.get(name)) for name in self._keep_columns}
         if self._format:
-            fields = self._formatted(fields)
-        fields = {self._columns.get(name, name): value for name, value in fields.items()}
+            fields = self._formatted(copy.deepcopy(fields))
+        named = {ours: fields[theirs] for ours, theirs in self._columns.items() if theirs in fields}
+        fields = {name: value for name, value in (fields | named).items() if value is not None}
         content = content_of(fields, self._schema, self._roles)
         return Example(record.position, content, columns, self._held_back(content), record.raw)
 
     def _formatted(self, fields: dict[str, Any]) -> dict[str, Any]:
         assert self._format
         try:
-            formatted = self._format(dict(fields))
+            formatted = self._format(fields)
         except Exception as error:  # whatever a user's function raises costs its record
             raise RecordError("formatter", f"{type(error).__name__}: {error}") from error
         if isinstance(formatted, str):
@@ -106,17 +110,20 @@ def _decoded(raw: bytes | dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _as_string(value: Any) -> str | None:
+def _as_string(column: str, value: Any) -> str | None:
     """Strings as they are, all else as JSON: a column has one type in all shards, whatever a record holds."""
-    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise RecordError("bad_column", f"column {column} cannot be kept: {error}") from None
 
 
 def _canonical(content: Content) -> bytes:
     """What an example says, the same for duplicates under another schema, id, tools or order of keys."""
     if isinstance(content, Conversation):
-        says: Any = [
-            [message["role"], message.get("content"), message.get("tool_calls")] for message in content.messages
-        ]
+        says: Any = [[message["role"], message.get("content"), _calls(message)] for message in content.messages]
     elif isinstance(content, PromptCompletion):
         says = content.prompt + content.completion
     elif isinstance(content, PlainText):
@@ -127,6 +134,16 @@ def _canonical(content: Content) -> bytes:
         return msgspec.json.encode(says, order="sorted")
     except UnicodeEncodeError as error:
         raise RecordError("invalid_unicode", f"the text is not Unicode: {error}") from None
+    except (TypeError, RecursionError) as error:
+        raise RecordError("formatter", f"it returned what is no JSON: {error}") from None
+
+
+def _calls(message: dict[str, Any]) -> list[Any] | None:
+    """The calls of a message without their ids, which differ where all else is the same."""
+    calls = message.get("tool_calls") or None
+    return calls and [
+        call.get("function", {key: value for key, value in call.items() if key != "id"}) for call in calls
+    ]
 
 
 @functools.cache
@@ -135,11 +152,12 @@ def load_formatter(name: str) -> Formatter:
     module, _, function = name.rpartition(":")
     try:
         if module.endswith(".py"):
-            names: dict[str, Any] = {"__name__": "formatter", "__file__": module}
-            exec(compile(read_bytes(module), module, "exec"), names)
+            # A module of its own: what dataclasses and typing look up, they look up in sys.modules.
+            loaded = sys.modules["formatter"] = types.ModuleType("formatter")
+            exec(compile(read_bytes(module), module, "exec"), names := vars(loaded))
         else:
             names = vars(importlib.import_module(module))
-    except Exception as error:  # a user's module may raise anything while it is loaded
+    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is loaded
         raise UserError(f"--formatter {name}: {module or 'it'} cannot be loaded: {error}") from error
     if not callable(names.get(function)):
         raise UserError(

@@ -30,8 +30,9 @@ def read_split(split: Split, part_bytes: int) -> Iterator[Records]:
         except (pa.ArrowInvalid, OSError) as error:
             if isinstance(error, FileNotFoundError):
                 raise
+            reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(
-                f"{split.url}: cannot be read as {split.format} ({str(error).splitlines()[0]}). "
+                f"{split.url}: cannot be read as {split.format} ({reason}). "
                 "Restore the file, or leave it out of --input."
             ) from error
         yield _records(split, part, pending, last=True)

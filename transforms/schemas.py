@@ -18,6 +18,8 @@ ROLE_NAMES = {role: role for role in ROLES} | {"human": "user", "gpt": "assistan
 # ShareGPT's own role for an assistant turn whose value is the JSON of a call.
 _FUNCTION_CALL = "function_call"
 _MEDIA = ("image", "audio", "video")
+# What decoding raises for a string that is no JSON, is nested too deeply, or is no Unicode.
+_NO_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
 
 
 def content_of(record: Mapping[str, Any], schema: str, roles: Mapping[str, str]) -> Content:
@@ -173,7 +175,7 @@ def _decoded(value: Any, column: str) -> Any:
         return value
     try:
         return msgspec.json.decode(value) if value.strip() else None
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except _NO_JSON as error:
         raise RecordError(
             f"bad_{column.removeprefix('chat_')}", f"{column} is a string that is no JSON: {error}"
         ) from None
@@ -241,17 +243,15 @@ def _function_call(message: dict[str, Any], where: str) -> dict[str, Any]:
     if isinstance(calls, str):
         try:
             calls = msgspec.json.decode(calls)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except _NO_JSON as error:
             raise RecordError("bad_tool_calls", f"the function_call of {where} is no JSON: {error}") from None
     calls = calls if isinstance(calls, list) else [calls]
-    if not all(isinstance(call, dict) and isinstance(call.get("name"), str) and "arguments" in call for call in calls):
+    named = (isinstance(call, dict) and isinstance(call.get("name"), str) and "arguments" in call for call in calls)
+    if not calls or not all(named):
         raise RecordError("bad_tool_calls", f"the function_call of {where} lacks name or arguments")
     functions = [{"name": call["name"], "arguments": call["arguments"]} for call in calls]
-    return {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"type": "function", "function": function} for function in functions],
-    }
+    tool_calls = [{"type": "function", "function": function} for function in functions]
+    return {**message, "role": "assistant", "content": "", "tool_calls": tool_calls}
 
 
 def _integers(values: Any, column: str, length: int | None = None) -> np.ndarray:

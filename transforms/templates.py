@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import functools
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from transforms.batches import Conversation, Span
 from transforms.errors import RecordError, UserError
 
-_GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 _CLOCK = "strftime_now"
 
 NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one: give it with --chat_template."
@@ -19,6 +19,16 @@ NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one:
 def reads_clock(template: str | Mapping[str, str] | None) -> bool:
     """Whether a chat template, or one of several, prints the date."""
     return any(_CLOCK in text for text in ([template] if isinstance(template, str) else (template or {}).values()))
+
+
+@functools.cache
+def _has_generation_block(source: str) -> bool:
+    """Whether the template has {% generation %}, in whatever white space, but not in a comment or a string."""
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    tokens = _compile_jinja_template(source).environment.lex(source)
+    words = [(kind, value) for _, kind, value in tokens if kind != "whitespace"]
+    return any(a[0] == "block_begin" and b == ("name", "generation") for a, b in pairwise(words))
 
 
 class ChatTemplate:
@@ -50,7 +60,7 @@ class ChatTemplate:
             raise UserError(NO_TEMPLATE) from None
 
     def has_generation_markers(self, conversation: Conversation) -> bool:
-        return _GENERATION.search(self.source(conversation)) is not None
+        return _has_generation_block(self.source(conversation))
 
     def render(
         self,

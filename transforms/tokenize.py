@@ -33,7 +33,6 @@ class Encoder:
 
     def __init__(self, tokenizer: str, strip_bos: bool = False):
         self._tokenizer = load_tokenizer(tokenizer)
-        self._vocabulary_size = len(self._tokenizer)
         self._strip_bos = strip_bos
 
     def __call__(self, batch: Texts) -> Tokens:
@@ -96,7 +95,9 @@ class Encoder:
         ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         ends = [0]
         for count in range(1, len(ids) + 1):
-            decoded = self._tokenizer.decode(ids[:count], clean_up_tokenization_spaces=False).rstrip("\ufffd")
+            decoded = self._tokenizer.decode(ids[:count], clean_up_tokenization_spaces=False)
+            if not text.startswith(decoded):
+                decoded = decoded.rstrip("\ufffd")  # what stands for the first bytes of a character
             ends.append(len(decoded) if text.startswith(decoded) else ends[-1])
         row = np.array(ids, np.int32), np.array(ends[:-1]), np.array(ends[1:])
         if not special_tokens:
@@ -122,14 +123,22 @@ class Encoder:
         skip = int(len(ids) > 0 and ids[0] == self._tokenizer.bos_token_id)
         return ids[skip:], starts[skip:], stops[skip:]
 
+    @functools.cached_property
+    def _last_id(self) -> int:
+        return max(self._tokenizer.get_vocab().values())
+
     def _check(self, text: Text, row: _Row) -> None:
-        ids, _, stops = row
-        if text.token_ids is not None and ids.max() >= self._vocabulary_size:
-            raise RecordError(
-                "bad_tokens", f"input_ids holds {ids.max()}; the tokenizer has the ids 0 to {self._vocabulary_size - 1}"
-            )
-        partly = text.spans and text.spans[0][0] > 0
-        if not self._tokenizer.is_fast and text.token_ids is None and partly and stops.max(initial=0) < len(text.text):
+        ids, starts, stops = row
+        if text.token_ids is not None:
+            if ids.max() > self._last_id:
+                raise RecordError(
+                    "bad_tokens", f"input_ids holds {ids.max()}; the tokenizer has the ids 0 to {self._last_id}"
+                )
+            return
+        length = len(text.text)
+        wholly = len(text.spans) == 1 and text.spans[0][0] <= 0 and text.spans[0][1] >= length
+        reached = stops[starts < length].max(initial=0)
+        if not self._tokenizer.is_fast and text.spans and not wholly and reached < length:
             raise RecordError(
                 "offsets_not_established",
                 "the tokenizer tells no offsets and its tokens do not decode to the text, so it is not known which of "

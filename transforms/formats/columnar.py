@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.batches import Record, Reject
 
 _ROWS_AT_ONCE = 128
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def read_parquet_range(
@@ -30,7 +32,7 @@ def read_parquet_range(
         middle = begin + sum(column.total_compressed_size for column in columns) // 2
         if start <= middle < stop:
             batches = table.iter_batches(batch_size=_ROWS_AT_ONCE, row_groups=[number])
-            yield from _parts(batches, first_row, part_bytes)
+            yield from _parts(batches, first_row, row_group.num_rows, part_bytes)
         first_row += row_group.num_rows
 
 
@@ -40,42 +42,70 @@ def read_arrow(file: BinaryIO, part_bytes: int) -> Iterator[tuple[list[Record], 
         reader = pa.ipc.open_file(file)
         batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
     else:
+        # Without this, a stream that is cut short between two batches looks whole.
+        file.seek(-len(_END_OF_STREAM), 2)
+        if file.read() != _END_OF_STREAM:
+            raise pa.ArrowInvalid("the stream is cut short, its end-of-stream marker is missing")
         file.seek(0)
         batches = iter(pa.ipc.open_stream(file))
     smaller = (batch.slice(i, _ROWS_AT_ONCE) for batch in batches for i in range(0, len(batch), _ROWS_AT_ONCE))
-    yield from _parts(smaller, 0, part_bytes)
+    yield from _parts(smaller, 0, None, part_bytes)
 
 
 def _parts(
-    batches: Iterator[pa.RecordBatch], position: int, part_bytes: int
+    batches: Iterator[pa.RecordBatch], first_row: int, rows: int | None, part_bytes: int
 ) -> Iterator[tuple[list[Record], list[Reject]]]:
+    """rows: how many there must be, where that is known."""
     records: list[Record] = []
     rejects: list[Reject] = []
-    size = 0
+    size, position = 0, first_row
     for batch in batches:
+        features = _features(batch.schema)
         for row in range(len(batch)):
+            single = batch.slice(row, 1)
             try:
-                values = batch.slice(row, 1).to_pylist()[0]
-            except UnicodeDecodeError as error:
-                raw = repr(
-                    [column[row].cast(pa.binary()).as_py() for column in batch if pa.types.is_string(column.type)]
-                )
-                rejects.append(Reject(position + row, "invalid_unicode", str(error), raw.encode()))
-            else:
-                records.append(Record(position + row, _without_nulls(values)))
+                records.append(Record(position + row, _plain(single.to_pylist()[0], features)))
+            except (ValueError, OverflowError, msgspec.MsgspecError) as error:  # of values that Python cannot hold
+                reason = "invalid_unicode" if isinstance(error, UnicodeDecodeError) else "bad_value"
+                rejects.append(Reject(position + row, reason, str(error), _as_arrow_stream(single)))
         position += len(batch)
         size += batch.nbytes
         if size >= part_bytes:
             yield records, rejects
             records, rejects, size = [], [], 0
+    if rows is not None and position != first_row + rows:
+        raise pa.ArrowInvalid(f"a row group holds {position - first_row} rows, its footer tells of {rows}")
     if records or rejects:
         yield records, rejects
 
 
-def _without_nulls(value: Any) -> Any:
-    """The value without the keys that are null: in a column of structs, each has the keys of all."""
+def _plain(value: Any, feature: Any) -> Any:
+    """The value without the keys that are null, since in a column of structs each has the keys of all.
+
+    What is the JSON of a value is that value, with the nulls that are its own. feature: see _features.
+    """
+    if isinstance(value, str) and isinstance(feature, dict) and feature.get("_type") == "Json":
+        return msgspec.json.decode(value)
     if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+        features = feature if isinstance(feature, dict) else {}
+        return {key: _plain(inner, features.get(key)) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):
-        return [_without_nulls(inner) for inner in value]
+        inner_feature = feature.get("feature") if isinstance(feature, dict) else feature[0] if feature else None
+        return [_plain(inner, inner_feature) for inner in value]
     return value
+
+
+def _features(schema: pa.Schema) -> dict[str, Any]:
+    """What `datasets` knows of the columns: it stores values of differing types as JSON, and says so only here."""
+    try:
+        return msgspec.json.decode((schema.metadata or {})[b"huggingface"])["info"]["features"]
+    except (KeyError, TypeError, msgspec.MsgspecError):
+        return {}
+
+
+def _as_arrow_stream(row: pa.RecordBatch) -> bytes:
+    """A row that has no JSON, as it is."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as writer:
+        writer.write_batch(row)
+    return sink.getvalue().to_pybytes()

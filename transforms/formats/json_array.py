@@ -59,8 +59,11 @@ def _elements(file: BinaryIO) -> Iterator[Record]:
             scanned = len(buffer)
             chunk = file.read(_CHUNK)
         if not chunk:
-            # What follows the array, or an array that is not closed, is no record and is written down as one rejected.
-            yield from _element(buffer, start, len(buffer), offset, required=depth > 0)
+            # What follows the array is no record, and is written down as one that is rejected; so is the bracket that
+            # is missing where a file is cut short behind a whole element.
+            yield from _element(buffer, start, len(buffer), offset, required=False)
+            if depth == 1 and scanned == len(buffer) and not buffer.rstrip().endswith(b"]"):
+                yield Record(offset + len(buffer), b"")
             return
         buffer, offset, scanned, start = buffer[start:] + chunk, offset + start, scanned - start, 0
 

@@ -1,0 +1,565 @@
+"""Fitting and packing, held against plain Python that does the same slowly: one list, one loop, one rule at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from transforms.batches import Fates, Labels, Rows, RowSource, RowTable, Split
+from transforms.choices import PACKINGS, TRUNCATIONS
+from transforms.fit import Fitter
+from transforms.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
+
+IGNORED = -100
+SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)
+# No deadline: a machine that is busy is no fault of the code.
+THOROUGHLY, BRIEFLY = settings(deadline=None, max_examples=200), settings(deadline=None, max_examples=40)
+CUTS_UP = ("bfd_split", "wrapped")  # packings that cut what is too long, and truncate nothing
+
+
+@dataclass(frozen=True)
+class RowOf:
+    """One record's tokens. ids differ in all of a batch, so that none can be lost or doubled unseen."""
+
+    ids: list[int]
+    labels: list[int]
+    validation: bool
+    position: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    ids: tuple[int, ...]
+    labels: tuple[int, ...]
+    position: int
+
+
+@st.composite
+def records_of(draw: st.DrawFn, most: int = 14, longest: int = 20) -> list[RowOf]:
+    records = []
+    so_far = 1000
+    for row in range(draw(st.integers(0, most))):
+        mask = draw(st.lists(st.booleans(), min_size=1, max_size=longest))
+        ids = list(range(so_far, so_far + len(mask)))
+        so_far += len(mask)
+        labels = [token if trained else IGNORED for token, trained in zip(ids, mask, strict=True)]
+        records.append(RowOf(ids, labels, draw(st.booleans()), position=10 * row))
+    return records
+
+
+@st.composite
+def fitters(draw: st.DrawFn, packings: tuple[str, ...] = PACKINGS, shift: bool | None = None) -> Fitter:
+    packing = draw(st.sampled_from(packings))
+    lengths = st.integers(1, 24)
+    return Fitter(
+        max_length=draw(lengths if packing != "none" else st.one_of(st.none(), lengths)),
+        truncation=draw(st.sampled_from(TRUNCATIONS)),
+        packing=packing,
+        shift_labels=draw(st.booleans()) if shift is None else shift,
+    )
+
+
+def batch_of(records: list[RowOf], columns: bool = False) -> Labels:
+    lengths = [len(record.ids) for record in records]
+    names = pa.table({"id": pa.array([f"record-{record.position}" for record in records], pa.string())})
+    return Labels(
+        split=SPLIT,
+        part=0,
+        last=True,
+        fates=Fates(read=len(records)),
+        ids=np.array([token for record in records for token in record.ids], np.int32),
+        labels=np.array([label for record in records for label in record.labels], np.int32),
+        offsets=np.cumsum([0, *lengths]).astype(np.int64),
+        source=RowSource(
+            positions=np.array([record.position for record in records], np.int64),
+            validation=np.array([record.validation for record in records], bool),
+            columns=names if columns else None,
+        ),
+    )
+
+
+def rows_of(table: RowTable) -> list[list[Segment]]:
+    """The rows of a table as lists of segments. The segments of a row must fill it."""
+    rows = []
+    for row in range(len(table)):
+        at, end = table.offsets[row : row + 2].tolist()
+        segments = []
+        for number in range(*table.segment_offsets[row : row + 2].tolist()):
+            stop = at + int(table.segment_lengths[number])
+            segment = Segment(
+                tuple(table.ids[at:stop].tolist()),
+                tuple(table.labels[at:stop].tolist()),
+                int(table.positions[number]),
+            )
+            segments.append(segment)
+            at = stop
+        assert at == end
+        rows.append(segments)
+    return rows
+
+
+def tables_of(rows: Rows) -> tuple[list[list[Segment]], list[list[Segment]]]:
+    return rows_of(rows.train), rows_of(rows.validation)
+
+
+def is_trained(segments: list[Segment]) -> bool:
+    return any(label != IGNORED for segment in segments for label in segment.labels)
+
+
+def count_trained(rows: list[list[Segment]]) -> int:
+    return sum(label != IGNORED for row in rows for segment in row for label in segment.labels)
+
+
+# The naive reference.
+
+
+@dataclass
+class Fitted:
+    train: list[list[Segment]]
+    validation: list[list[Segment]]
+    kept: int = 0
+    truncated: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    losers: int = 0
+    trained_tokens_lost: int = 0
+
+
+def naive_fit(fitter: Fitter, records: list[RowOf]) -> Fitted:
+    fitted = Fitted([], [])
+    survivors: dict[bool, list[Segment]] = {False: [], True: []}
+    before = 0
+    for record in records:
+        whole = Segment(tuple(record.ids), tuple(record.labels), record.position)
+        before += count_trained([[predictable(whole, fitter.shift_labels)]])
+        pieces = naive_pieces(fitter, whole)
+        if pieces != [whole] and fitter.packing not in CUTS_UP:
+            left = [] if fitter.truncation == "drop" else [predictable(piece, fitter.shift_labels) for piece in pieces]
+            fitted.losers += count_trained([left]) < count_trained([[predictable(whole, fitter.shift_labels)]])
+        if fitter.truncation == "drop" and pieces != [whole] and fitter.packing not in CUTS_UP:
+            fitted.dropped["too_long"] += 1
+        elif not is_trained([predictable(whole, fitter.shift_labels)]):
+            fitted.dropped["no_trained_tokens"] += 1
+        elif not any(is_trained([predictable(piece, fitter.shift_labels)]) for piece in pieces):
+            fitted.dropped["no_trained_tokens_left"] += 1
+        else:
+            if sum(len(piece.ids) for piece in pieces) < len(record.ids):
+                fitted.truncated += 1
+            else:
+                fitted.kept += 1
+            survivors[record.validation] += pieces
+    for name, held_back in (("train", False), ("validation", True)):
+        rows = [naive_shift(row) if fitter.shift_labels else row for row in naive_rows(fitter, survivors[held_back])]
+        setattr(fitted, name, [row for row in rows if is_trained(row)])
+    fitted.trained_tokens_lost = before - count_trained(fitted.train) - count_trained(fitted.validation)
+    return fitted
+
+
+def predictable(segment: Segment, shift: bool) -> Segment:
+    """The segment without the label that nothing comes before, where labels are to be shifted."""
+    labels = (IGNORED, *segment.labels[1:]) if shift else segment.labels
+    return Segment(segment.ids, labels, segment.position)
+
+
+def naive_pieces(fitter: Fitter, whole: Segment) -> list[Segment]:
+    """What of a record goes on: all of it, one end of it, or (bfd_split) piece after piece."""
+    length, most = len(whole.ids), fitter.max_length
+    if most is None or length <= most or fitter.packing == "wrapped":
+        return [whole]
+    if fitter.packing == "bfd_split":
+        return [naive_slice(whole, start, start + most) for start in range(0, length, most)]
+    return [
+        naive_slice(whole, length - most, length) if fitter.truncation == "keep_end" else naive_slice(whole, 0, most)
+    ]
+
+
+def naive_slice(segment: Segment, start: int, stop: int) -> Segment:
+    return Segment(segment.ids[start:stop], segment.labels[start:stop], segment.position)
+
+
+def naive_rows(fitter: Fitter, segments: list[Segment]) -> list[list[Segment]]:
+    if fitter.packing == "none":
+        return [[segment] for segment in segments]
+    capacity = fitter.max_length or 0
+    if fitter.packing == "wrapped":
+        return naive_wrap(segments, capacity)
+    pack = naive_ffd if fitter.packing == "ffd" else naive_bfd
+    return [[segments[i] for i in row] for row in pack([len(segment.ids) for segment in segments], capacity)]
+
+
+def naive_wrap(segments: list[Segment], capacity: int) -> list[list[Segment]]:
+    """Token by token; a segment ends where its record ends, or its row."""
+    stream = [
+        (token, label, number)
+        for number, segment in enumerate(segments)
+        for token, label in zip(segment.ids, segment.labels, strict=True)
+    ]
+    rows = []
+    for start in range(0, len(stream), capacity):
+        row: dict[int, tuple[list[int], list[int]]] = {}
+        for token, label, number in stream[start : start + capacity]:
+            ids, labels = row.setdefault(number, ([], []))
+            ids.append(token)
+            labels.append(label)
+        rows.append(
+            [Segment(tuple(ids), tuple(labels), segments[number].position) for number, (ids, labels) in row.items()]
+        )
+    return rows
+
+
+def naive_bfd(lengths: list[int], capacity: int) -> list[list[int]]:
+    """Longest first; into the row with the least space that is enough, of those the one that has had it longest."""
+    rows: list[list[int]] = []
+    space: list[int] = []
+    since: list[int] = []
+    for time, segment in enumerate(sorted(range(len(lengths)), key=lambda i: -lengths[i])):
+        enough = [row for row in range(len(rows)) if space[row] >= lengths[segment]]
+        if enough:
+            row = min(enough, key=lambda row: (space[row], since[row]))
+        else:
+            row = len(rows)
+            rows.append([])
+            space.append(capacity)
+            since.append(time)
+        rows[row].append(segment)
+        space[row] -= lengths[segment]
+        since[row] = time
+    return rows
+
+
+def naive_ffd(lengths: list[int], capacity: int) -> list[list[int]]:
+    """Longest first; into the first row that has the space."""
+    rows: list[list[int]] = []
+    for segment in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        for row in rows:
+            if sum(lengths[i] for i in row) + lengths[segment] <= capacity:
+                row.append(segment)
+                break
+        else:
+            rows.append([segment])
+    return rows
+
+
+def naive_shift(row: list[Segment]) -> list[Segment]:
+    """input_ids[:-1] and labels[1:] of the row, no label predicted from another segment; cut up again as before."""
+    ids = [token for segment in row for token in segment.ids][:-1]
+    labels = [label for segment in row for label in predictable(segment, shift=True).labels][1:]
+    shifted = []
+    for segment in row:
+        length = min(len(segment.ids), len(ids))
+        if length:
+            shifted.append(Segment(tuple(ids[:length]), tuple(labels[:length]), segment.position))
+        ids, labels = ids[length:], labels[length:]
+    return shifted
+
+
+# The laws.
+
+
+@THOROUGHLY
+@given(fitters(), records_of())
+@example(
+    Fitter(max_length=4, packing="wrapped", shift_labels=True), [RowOf([1, 2, 3, 4, 5], [-100] * 4 + [5], False, 0)]
+)
+@example(
+    Fitter(max_length=4, packing="bfd_split", shift_labels=True), [RowOf([1, 2, 3, 4, 5], [-100] * 4 + [5], False, 0)]
+)
+@example(Fitter(max_length=1, packing="bfd", shift_labels=True), [RowOf([1, 2], [1, 2], True, 0)])
+def test_rows_and_fates_are_those_of_the_naive_fit(fitter: Fitter, records: list[RowOf]):
+    expected = naive_fit(fitter, records)
+
+    rows = fitter(batch_of(records))
+
+    assert tables_of(rows) == (expected.train, expected.validation)
+    assert rows.fates == Fates(
+        read=len(records),
+        kept=expected.kept,
+        truncated=expected.truncated,
+        dropped=dict(expected.dropped),
+        notes={"records_that_lost_trained_tokens": expected.losers} if expected.losers else {},
+        trained_tokens_lost=expected.trained_tokens_lost,
+    )
+    assert rows.packed == (fitter.packing != "none")
+
+
+@BRIEFLY
+@given(fitters(), records_of())
+def test_no_row_is_longer_than_max_length(fitter: Fitter, records: list[RowOf]):
+    rows = fitter(batch_of(records))
+    if fitter.max_length is not None:
+        most = fitter.max_length - fitter.shift_labels
+        assert all(np.diff(table.offsets).max(initial=0) <= most for table in (rows.train, rows.validation))
+
+
+@BRIEFLY
+@given(fitters(), records_of())
+def test_lengths_of_the_segments_sum_to_their_row(fitter: Fitter, records: list[RowOf]):
+    rows = fitter(batch_of(records))
+    for table in (rows.train, rows.validation):
+        sums = [
+            int(table.segment_lengths[a:b].sum())
+            for a, b in zip(table.segment_offsets[:-1], table.segment_offsets[1:], strict=True)
+        ]
+        assert sums == np.diff(table.offsets).tolist()
+        assert np.all(table.segment_lengths > 0)
+        assert len(table.positions) == len(table.segment_lengths) == table.segment_offsets[-1]
+        assert len(table.ids) == len(table.labels) == table.offsets[-1]
+        assert (table.ids.dtype, table.labels.dtype) == (np.int32, np.int32)
+
+
+@BRIEFLY
+@given(fitters(), records_of())
+def test_every_record_has_one_fate(fitter: Fitter, records: list[RowOf]):
+    fates = fitter(batch_of(records)).fates
+    assert fates.unaccounted() == 0
+    assert fates.kept + fates.truncated + sum(fates.dropped.values()) == len(records)
+
+
+@BRIEFLY
+@given(fitters(shift=False), records_of())
+def test_every_trained_token_is_written_or_counted_as_lost(fitter: Fitter, records: list[RowOf]):
+    before = sum(label != IGNORED for record in records for label in record.labels)
+    rows = fitter(batch_of(records))
+    train, validation = tables_of(rows)
+    assert before == count_trained(train) + count_trained(validation) + rows.fates.trained_tokens_lost
+
+
+@BRIEFLY
+@given(fitters(), records_of())
+def test_every_row_has_a_label(fitter: Fitter, records: list[RowOf]):
+    train, validation = tables_of(fitter(batch_of(records)))
+    assert all(is_trained(row) for row in train + validation)
+
+
+@BRIEFLY
+@given(fitters(), records_of())
+def test_train_and_validation_share_no_record(fitter: Fitter, records: list[RowOf]):
+    rows = fitter(batch_of(records))
+    held_back = {record.position for record in records if record.validation}
+    assert set(rows.validation.positions.tolist()) <= held_back
+    assert not set(rows.train.positions.tolist()) & held_back
+
+
+@BRIEFLY
+@given(fitters(), records_of())
+def test_each_segment_names_the_record_that_its_tokens_are_of(fitter: Fitter, records: list[RowOf]):
+    record_of = {token: record.position for record in records for token in record.ids}
+    train, validation = tables_of(fitter(batch_of(records)))
+    for segment in (segment for row in train + validation for segment in row):
+        assert {record_of[token] for token in segment.ids} == {segment.position}
+
+
+@BRIEFLY
+@given(fitters(packings=("bfd", "ffd"), shift=False), records_of())
+def test_packing_neither_loses_nor_doubles_a_segment(fitter: Fitter, records: list[RowOf]):
+    expected: Counter[Segment] = Counter()
+    for record in records:
+        (segment,) = naive_pieces(fitter, Segment(tuple(record.ids), tuple(record.labels), record.position))
+        if is_trained([segment]) and not (fitter.truncation == "drop" and len(segment.ids) < len(record.ids)):
+            expected[segment] += 1
+
+    train, validation = tables_of(fitter(batch_of(records)))
+
+    assert Counter(segment for row in train + validation for segment in row) == expected
+
+
+@BRIEFLY
+@given(fitters(packings=("bfd_split",), shift=False), records_of())
+def test_splitting_loses_no_piece_that_has_a_label(fitter: Fitter, records: list[RowOf]):
+    pieces: Counter[Segment] = Counter()
+    for record in records:
+        pieces.update(naive_pieces(fitter, Segment(tuple(record.ids), tuple(record.labels), record.position)))
+
+    train, validation = tables_of(fitter(batch_of(records)))
+
+    packed = Counter(segment for row in train + validation for segment in row)
+    assert packed <= pieces
+    assert not any(is_trained([piece]) for piece in pieces - packed)
+
+
+@BRIEFLY
+@given(fitters(packings=("wrapped",), shift=False), records_of())
+def test_wrapped_rows_are_the_records_one_after_the_other_cut_at_max_length(fitter: Fitter, records: list[RowOf]):
+    for held_back in (False, True):
+        stream: list[tuple[int, int]] = []
+        for record in records:
+            if record.validation == held_back and set(record.labels) != {IGNORED}:
+                stream += zip(record.ids, record.labels, strict=True)
+        most = fitter.max_length
+        expected = [stream[start : start + most] for start in range(0, len(stream), most)]
+
+        rows = fitter(batch_of(records))
+        table = rows.validation if held_back else rows.train
+
+        pairs = list(zip(table.ids.tolist(), table.labels.tolist(), strict=True))
+        cut = [pairs[a:b] for a, b in zip(table.offsets[:-1], table.offsets[1:], strict=True)]
+        assert cut == [row for row in expected if any(label != IGNORED for _, label in row)]
+
+
+@BRIEFLY
+@given(fitters(packings=("none",), shift=False), records_of())
+def test_truncation_keeps_the_end_it_says_and_nothing_else(fitter: Fitter, records: list[RowOf]):
+    most = fitter.max_length or 10**9
+    cut = {
+        "keep_start": lambda tokens: tokens[:most],
+        "keep_end": lambda tokens: tokens[-most:],
+        "drop": lambda tokens: tokens if len(tokens) <= most else [],
+    }[fitter.truncation]
+    expected = [(cut(record.ids), cut(record.labels), record.validation) for record in records]
+    expected = [row for row in expected if any(label != IGNORED for label in row[1])]
+
+    rows = fitter(batch_of(records))
+
+    for table, held_back in ((rows.train, False), (rows.validation, True)):
+        written = [([*segment.ids], [*segment.labels]) for (segment,) in rows_of(table)]
+        assert written == [(ids, labels) for ids, labels, validation in expected if validation == held_back]
+
+
+@BRIEFLY
+@given(fitters(shift=True), records_of())
+def test_shifted_labels_are_the_next_token_of_the_same_segment(fitter: Fitter, records: list[RowOf]):
+    label_of = {token: label for record in records for token, label in zip(record.ids, record.labels, strict=True)}
+    train, validation = tables_of(fitter(batch_of(records)))
+    for row in train + validation:
+        for segment in row[:-1]:
+            assert segment.labels == (*(label_of[token] for token in segment.ids[1:]), IGNORED)
+        # The row's last label is of a token that is in the row no more.
+        assert row[-1].labels[:-1] == tuple(label_of[token] for token in row[-1].ids[1:])
+        assert row[-1].labels[-1] in (IGNORED, row[-1].ids[-1] + 1)
+
+
+def test_packed_row_is_shifted_as_one_row_and_predicts_nothing_from_another_segment():
+    records = [RowOf([1, 2, 3], [1, 2, 3], False, 7), RowOf([4, 5], [4, 5], False, 8)]
+
+    rows = Fitter(max_length=5, packing="bfd", shift_labels=True)(batch_of(records))
+
+    assert rows_of(rows.train) == [[Segment((1, 2, 3), (2, 3, -100), 7), Segment((4,), (5,), 8)]]
+    assert rows.fates == Fates(read=2, kept=2)
+
+
+def test_segment_of_one_token_at_the_end_of_a_row_is_gone_when_labels_are_shifted():
+    records = [
+        RowOf([1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8, 9], False, 7),
+        RowOf([10, 11], [10, 11], False, 8),
+    ]
+
+    rows = Fitter(max_length=4, packing="bfd_split", shift_labels=True)(batch_of(records))
+
+    assert rows_of(rows.train) == [
+        [Segment((1, 2, 3), (2, 3, 4), 7)],
+        [Segment((5, 6, 7), (6, 7, 8), 7)],
+        [Segment((10, 11), (11, -100), 8)],
+    ]
+    assert rows.fates == Fates(read=2, kept=2, trained_tokens_lost=2)  # 5 and 9: a piece begins with them
+
+
+def test_columns_come_along_unpacked_and_not_packed():
+    records = [RowOf([1, 2], [-100, -100], False, 0), RowOf([3], [3], True, 10), RowOf([4], [4], False, 20)]
+    unpacked = Fitter()(batch_of(records, columns=True))
+    packed = Fitter(max_length=4, packing="bfd")(batch_of(records, columns=True))
+
+    assert unpacked.train.columns.to_pylist() == [{"id": "record-20"}]
+    assert unpacked.validation.columns.to_pylist() == [{"id": "record-10"}]
+    assert packed.train.columns is None
+
+
+@pytest.mark.parametrize("packing", [packing for packing in PACKINGS if packing != "none"])
+def test_packing_without_a_max_length_is_refused(packing: str):
+    with pytest.raises(ValueError, match=f"packing {packing} needs a max_length"):
+        Fitter(packing=packing)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_batch_without_rows_makes_tables_without_rows(packing: str):
+    rows = Fitter(max_length=8, packing=packing, shift_labels=True)(batch_of([]))
+    assert (len(rows.train), len(rows.validation)) == (0, 0)
+    assert rows.fates == Fates()
+
+
+# Packing alone. Free spaces are kept in words of 64, so capacities lie on both sides of 64 and of 64 * 64.
+
+
+@st.composite
+def lengths_and_capacity(draw: st.DrawFn) -> tuple[list[int], int]:
+    capacity = draw(st.sampled_from([1, 2, 7, 63, 64, 65, 128, 4095, 4096, 4097, 300_000]))
+    few = draw(st.lists(st.integers(1, capacity), min_size=1, max_size=5))
+    length = st.one_of(st.sampled_from(few), st.integers(1, capacity), st.integers(1, min(capacity, 8)))
+    return draw(st.lists(length, max_size=40)), capacity
+
+
+@THOROUGHLY
+@given(lengths_and_capacity())
+@example(([3, 3, 2, 2], 5))
+@example(([60, 60, 5, 4, 4], 64))
+def test_best_fit_decreasing_is_that_of_the_quadratic_search(case: tuple[list[int], int]):
+    lengths, capacity = case
+    assert pack_bfd(np.array(lengths, np.int64), capacity) == naive_bfd(lengths, capacity)
+
+
+@THOROUGHLY
+@given(lengths_and_capacity())
+def test_first_fit_decreasing_is_that_of_the_quadratic_search(case: tuple[list[int], int]):
+    lengths, capacity = case
+    assert pack_ffd(np.array(lengths, np.int64), capacity) == naive_ffd(lengths, capacity)
+
+
+def test_of_rows_with_as_much_space_the_one_that_has_had_it_longest_is_filled_first():
+    # Rows 0 and 1 are left with a space of 4 each, in this order, and then with one of 1.
+    assert pack_bfd(np.array([6, 6, 5, 1, 1, 3, 3], np.int64), 10) == [[0, 5, 3], [1, 6, 4], [2]]
+    # Row 1 is left with a space of 1 by the 4, and row 0 after it by the 2.
+    assert pack_bfd(np.array([7, 5, 4, 2, 1], np.int64), 10) == [[0, 3], [1, 2, 4]]
+
+
+def test_best_fit_takes_the_fullest_row_and_first_fit_the_first():
+    lengths = np.array([7, 5, 4, 1], np.int64)
+    assert pack_bfd(lengths, 10) == [[0], [1, 2, 3]]
+    assert pack_ffd(lengths, 10) == [[0, 3], [1, 2]]
+
+
+@pytest.mark.parametrize("pack", [pack_bfd, pack_ffd])
+@pytest.mark.parametrize("lengths", [[3, 0], [9], [-1]])
+def test_length_that_fits_no_row_is_refused(pack, lengths: list[int]):
+    with pytest.raises(ValueError, match="expected 1 to the capacity of 8"):
+        pack(np.array(lengths, np.int64), 8)
+
+
+@pytest.mark.parametrize("pack", [pack_bfd, pack_ffd])
+@pytest.mark.parametrize("capacity", [4096, 131_072])
+def test_hundred_thousand_segments_are_packed(pack, capacity: int):
+    """A search over all rows for each of them would take minutes. No row is overfilled, no segment lost or doubled."""
+    lengths = np.random.default_rng(0).lognormal(6.5, 1.0, 100_000).astype(np.int64).clip(1, capacity)
+    rows = pack(lengths, capacity)
+    assert sorted(segment for row in rows for segment in row) == list(range(100_000))
+    filled = [int(lengths[row].sum()) for row in rows]
+    assert max(filled) <= capacity
+    assert len(rows) < 1.01 * lengths.sum() / capacity + 1
+
+
+@BRIEFLY
+@given(st.lists(st.integers(1, 50), max_size=12), st.integers(1, 20))
+def test_pieces_are_those_of_slicing_each_record(lengths: list[int], capacity: int):
+    expected = [
+        (record, start, min(capacity, length - start))
+        for record, length in enumerate(lengths)
+        for start in range(0, length, capacity)
+    ]
+    pieces = cut_into_pieces(np.array(lengths, np.int64), capacity)
+    assert list(zip(*(column.tolist() for column in pieces), strict=True)) == expected
+
+
+@BRIEFLY
+@given(st.lists(st.integers(1, 50), max_size=12), st.integers(1, 20))
+def test_stream_is_cut_at_each_record_and_at_each_row(lengths: list[int], capacity: int):
+    total = sum(lengths)
+    record_starts = {sum(lengths[:i]) for i in range(len(lengths))}
+    expected = [at for at in range(total) if at in record_starts or at % capacity == 0]
+
+    starts, rows = cut_stream(np.array(lengths, np.int64), capacity)
+
+    assert starts.tolist() == expected
+    assert rows.tolist() == [i for i, at in enumerate(expected) if at % capacity == 0] + [len(expected)]

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from transforms.batches import Fates, RowSource, Split, Tokens
+from transforms.label import IGNORED, build_labels, is_trained
+
+SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)
+CHARACTERS = 24
+LAW = settings(deadline=None)  # a machine that is busy is no fault of the code
+
+
+def tokens_of(rows: list[list[int]], places: list[tuple[int, int]], spans: list[tuple[int, int]]) -> Tokens:
+    """A batch of rows of ids, whose tokens lie at places; each row comes from a record of its own and keeps its id."""
+    lengths = [len(row) for row in rows]
+    return Tokens(
+        split=SPLIT,
+        part=3,
+        last=False,
+        fates=Fates(read=len(rows)),
+        ids=np.array([token for row in rows for token in row], np.int32),
+        offsets=np.cumsum([0, *lengths]).astype(np.int64),
+        starts=np.array([start for start, _ in places], np.int64),
+        stops=np.array([stop for _, stop in places], np.int64),
+        spans=np.array(spans, np.int64).reshape(-1, 2),
+        source=RowSource(
+            positions=np.array([100 + i for i in range(len(rows))], np.int64),
+            validation=np.array([i % 2 == 1 for i in range(len(rows))], bool),
+            columns=pa.table({"id": pa.array([f"record-{i}" for i in range(len(rows))], pa.string())}),
+        ),
+    )
+
+
+def rows_of(values: np.ndarray, offsets: np.ndarray) -> list[list[int]]:
+    return [values[start:stop].tolist() for start, stop in pairwise(offsets)]
+
+
+def naive_is_trained(place: tuple[int, int], spans: list[tuple[int, int]]) -> bool:
+    start, stop = place
+    return any(first <= character < end for character in range(start, max(stop, start + 1)) for first, end in spans)
+
+
+@st.composite
+def disjoint_spans(draw: st.DrawFn, first: int = -1, last: int = CHARACTERS) -> list[tuple[int, int]]:
+    """Ascending spans of at least one character; some touch."""
+    edges = sorted(draw(st.sets(st.integers(first, last), max_size=8)))
+    spans = list(pairwise(edges))
+    return [span for span in spans if draw(st.booleans())]
+
+
+# In any order, overlapping, and of no length: bytes of one character share its place, added prefixes have none.
+places = st.tuples(st.integers(-1, CHARACTERS), st.integers(0, 5)).map(lambda place: (place[0], place[0] + place[1]))
+
+
+@LAW
+@given(st.lists(places, max_size=20), disjoint_spans())
+@example([(4, 4)], [(4, 5)])
+@example([(5, 5)], [(4, 5)])
+@example([(3, 4), (4, 6), (5, 9), (9, 10)], [(5, 6), (8, 9)])
+def test_token_is_trained_when_one_character_of_it_lies_in_a_span(places, spans):
+    starts = np.array([start for start, _ in places], np.int64)
+    stops = np.array([stop for _, stop in places], np.int64)
+
+    trained = is_trained(starts, stops, np.array(spans, np.int64).reshape(-1, 2))
+
+    assert trained.dtype == bool
+    assert trained.tolist() == [naive_is_trained(place, spans) for place in places]
+
+
+def test_token_of_no_length_lies_where_it_starts():
+    starts = stops = np.array([2, 3, 4, 5], np.int64)
+    assert is_trained(starts, stops, np.array([[3, 5]], np.int64)).tolist() == [False, True, True, False]
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[list[list[int]], list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
+    """Rows of ids, and for each row its tokens' places and its spans, in characters of the row's own text."""
+    token = st.tuples(st.integers(0, 2**31 - 1), places)
+    rows = draw(st.lists(st.tuples(st.lists(token, max_size=6), disjoint_spans()), max_size=8))
+    return [[i for i, _ in row] for row, _ in rows], [[p for _, p in row] for row, _ in rows], [s for _, s in rows]
+
+
+def moved(places: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
+    """Places or spans of each row, moved so that no two rows share a character."""
+    apart = CHARACTERS + 10
+    return [(start + row * apart, stop + row * apart) for row, its in enumerate(places) for start, stop in its]
+
+
+@LAW
+@given(batches())
+def test_labels_are_the_id_where_trained_and_ignored_elsewhere(batch):
+    rows, places, spans = batch
+    expected = [
+        [token if naive_is_trained(place, row_spans) else IGNORED for token, place in zip(ids, row, strict=True)]
+        for ids, row, row_spans in zip(rows, places, spans, strict=True)
+    ]
+    kept = [i for i, labels in enumerate(expected) if any(label != IGNORED for label in labels)]
+
+    labels = build_labels(tokens_of(rows, moved(places), moved(spans)))
+
+    assert rows_of(labels.ids, labels.offsets) == [rows[i] for i in kept]
+    assert rows_of(labels.labels, labels.offsets) == [expected[i] for i in kept]
+    assert (labels.ids.dtype, labels.labels.dtype, labels.offsets.dtype) == (np.int32, np.int32, np.int64)
+    assert np.all((labels.labels == labels.ids) | (labels.labels == -100))
+
+
+@LAW
+@given(batches())
+def test_row_without_label_is_dropped_and_counted(batch):
+    rows, places, spans = batch
+    kept = [i for i in range(len(rows)) if any(naive_is_trained(place, spans[i]) for place in places[i])]
+
+    labels = build_labels(tokens_of(rows, moved(places), moved(spans)))
+
+    lost = len(rows) - len(kept)
+    assert labels.fates == Fates(read=len(rows), dropped={"no_trained_tokens": lost} if lost else {})
+    assert labels.source.positions.tolist() == [100 + i for i in kept]
+    assert labels.source.validation.tolist() == [i % 2 == 1 for i in kept]
+    assert labels.source.columns["id"].to_pylist() == [f"record-{i}" for i in kept]
+
+
+def test_rows_before_and_after_a_dropped_one_keep_their_own():
+    rows: list[Any] = [[11, 12], [21, 22, 23], [31]]
+    places = [(0, 3), (3, 5), (10, 12), (12, 12), (12, 14), (20, 22)]
+
+    labels = build_labels(tokens_of(rows, places, [(3, 4), (20, 21)]))
+
+    assert rows_of(labels.ids, labels.offsets) == [[11, 12], [31]]
+    assert rows_of(labels.labels, labels.offsets) == [[-100, 12], [31]]
+    assert labels.fates.dropped == {"no_trained_tokens": 1}
+    assert (labels.split, labels.part, labels.last) == (SPLIT, 3, False)

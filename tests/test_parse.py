@@ -1,0 +1,794 @@
+"""Parsing: each schema is understood, and what is not costs its own record, with its reason and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transforms.batches import (
+    Conversation,
+    Example,
+    Examples,
+    Fates,
+    PlainText,
+    PromptCompletion,
+    Record,
+    Records,
+    Reject,
+    Split,
+    TokenRow,
+)
+from transforms.errors import RecordError, UserError
+from transforms.parse import Parser, load_formatter
+from transforms.read import read_split
+
+# No deadline: a machine that is busy is no fault of the code.
+THOROUGHLY = settings(deadline=None, max_examples=300)
+
+USER = {"role": "user", "content": "Where is order K-7? 😀"}
+ASSISTANT = {"role": "assistant", "content": "On its way."}
+CHAT = [USER, ASSISTANT]
+TOOLS = [{"type": "function", "function": {"name": "track", "parameters": {"type": "object", "properties": {}}}}]
+CALL = {"name": "track", "arguments": {"order": "K-7", "n": [1, 2.5, None]}}
+CALLS = [{"type": "function", "function": CALL}]
+
+
+def parse(record: dict[str, Any] | bytes, **arguments: Any) -> Example:
+    """The example that a record is, as JSON. Raises RecordError."""
+    raw = record if isinstance(record, bytes) else json.dumps(record).encode()
+    return Parser(**arguments).parse(Record(40, raw))
+
+
+def content_of(record: dict[str, Any], **arguments: Any) -> Any:
+    """What a record says, which must be the same whether it is a line of JSON or a row of a table."""
+    of_json = parse(record, **arguments).content
+    assert Parser(**arguments).parse(Record(40, record)).content == of_json
+    return of_json
+
+
+def reject_of(record: dict[str, Any] | bytes, **arguments: Any) -> tuple[str, str]:
+    with pytest.raises(RecordError) as raised:
+        parse(record, **arguments)
+    return raised.value.reason, raised.value.detail
+
+
+def records_of(rows: list[dict[str, Any]], rejects: tuple[Reject, ...] = ()) -> Records:
+    return Records(
+        split=Split(3, "chats.arrow", "arrow", None, 0, 1),
+        part=2,
+        last=False,
+        fates=Fates(read=len(rows) + len(rejects), rejects=rejects),
+        records=[Record(10 + number, row) for number, row in enumerate(rows)],
+    )
+
+
+# Schemas
+
+
+def test_messages_are_as_they_are():
+    messages = [
+        {"role": "system", "content": ""},
+        {"role": "developer", "content": "Be brief."},
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": CALLS},
+        {"role": "tool", "content": "{}", "tool_call_id": "call_1", "name": "track"},
+        {"role": "assistant", "reasoning_content": "It is in Quarrybridge."},
+        {**ASSISTANT, "weight": 0, "unheard_of": [1]},
+    ]
+    assert content_of({"messages": messages, "id": 3}) == Conversation(messages)
+
+
+def test_text_parts_are_as_they_are():
+    parts = [{"type": "text", "text": "Where is it? "}, {"text": "Here?"}]
+    chat = [{"role": "user", "content": parts}, {"role": "assistant", "content": []}]
+    assert content_of({"messages": chat}) == Conversation(chat)
+
+
+@pytest.mark.parametrize("tools", [TOOLS, json.dumps(TOOLS)])
+@pytest.mark.parametrize("arguments", [{"enable_thinking": False}, '{"enable_thinking": false}'])
+def test_tools_and_template_arguments_are_objects_or_their_json(tools, arguments):
+    record = {"messages": CHAT, "tools": tools, "chat_template_kwargs": arguments}
+    assert content_of(record) == Conversation(CHAT, TOOLS, {"enable_thinking": False})
+
+
+@pytest.mark.parametrize("nothing", [None, [], "", " ", "null", "[]"])
+def test_no_tools_are_none(nothing):
+    assert content_of({"messages": CHAT, "tools": nothing}) == Conversation(CHAT)
+
+
+@pytest.mark.parametrize("nothing", [None, {}, "", "null", "{}"])
+def test_no_template_arguments_are_none(nothing):
+    assert content_of({"messages": CHAT, "chat_template_kwargs": nothing}) == Conversation(CHAT)
+
+
+def test_prompt_and_completion_of_strings_are_kept_apart():
+    assert content_of({"prompt": "2 + 2 =", "completion": " 4"}) == PromptCompletion("2 + 2 =", " 4")
+    assert content_of({"prompt": "", "completion": "4"}) == PromptCompletion("", "4")
+
+
+def test_prompt_and_completion_of_messages_are_one_conversation_that_knows_where_the_completion_starts():
+    asked = [{"role": "system", "content": "Be brief."}, USER]
+    record = {"prompt": asked, "completion": [ASSISTANT], "tools": TOOLS}
+    assert content_of(record) == Conversation([*asked, ASSISTANT], TOOLS, completion_start=2)
+
+
+def test_sharegpt_turns_become_messages():
+    record = {
+        "conversations": [
+            {"from": "human", "value": "Where is K-7?"},
+            {"from": "function_call", "value": json.dumps(CALL)},
+            {"from": "observation", "value": '{"place": "Quarrybridge"}'},
+            {"from": "gpt", "value": "In Quarrybridge.", "weight": 1},
+        ],
+        "system": "Be brief.",
+        "tools": json.dumps(TOOLS),
+    }
+    assert content_of(record) == Conversation(
+        [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Where is K-7?"},
+            {"role": "assistant", "content": "", "tool_calls": CALLS},
+            {"role": "tool", "content": '{"place": "Quarrybridge"}'},
+            {"role": "assistant", "content": "In Quarrybridge.", "weight": 1},
+        ],
+        TOOLS,
+    )
+
+
+@pytest.mark.parametrize("value", [json.dumps([CALL, CALL]), [CALL, CALL]], ids=["json", "list"])
+def test_a_sharegpt_function_call_may_be_several(value):
+    conversation = content_of({"conversations": [{"from": "function_call", "value": value}]})
+    assert conversation.messages == [{"role": "assistant", "content": "", "tool_calls": CALLS * 2}]
+
+
+def test_a_sharegpt_function_call_of_weight_0_keeps_it():
+    # Or else it were trained on, against what the record says.
+    turn = {"from": "function_call", "value": json.dumps(CALL), "weight": 0}
+    assert content_of({"conversations": [turn]}).messages[0]["weight"] == 0
+
+
+def test_a_sharegpt_function_call_of_no_call_is_rejected():
+    assert reject_of({"conversations": [{"from": "function_call", "value": "[]"}]})[0] == "bad_tool_calls"
+
+
+def test_conversations_may_have_role_and_content():
+    assert content_of({"conversations": CHAT}) == Conversation(CHAT)
+    both = {"from": "human", "role": "assistant", "value": "Not this.", "content": "This."}
+    assert content_of({"conversations": [both]}).messages == [{"role": "assistant", "content": "This."}]
+
+
+def test_alpaca_history_comes_first_and_input_stands_below_the_instruction():
+    record = {
+        "instruction": "Add.",
+        "input": "2 + 2",
+        "output": "4",
+        "system": "Be brief.",
+        "history": [["Add.\n1 + 1", "2"], ["And again?", "2"]],
+    }
+    said = ["Be brief.", "Add.\n1 + 1", "2", "And again?", "2", "Add.\n2 + 2", "4"]
+    roles = ["system"] + ["user", "assistant"] * 3
+    assert content_of(record) == Conversation(
+        [{"role": role, "content": content} for role, content in zip(roles, said, strict=True)]
+    )
+
+
+@pytest.mark.parametrize("more", [{}, {"input": ""}, {"input": "", "history": [], "system": ""}])
+def test_alpaca_without_input_is_the_instruction_alone(more):
+    assert content_of({"instruction": "Sing.", "output": "La", **more}) == Conversation(
+        [{"role": "user", "content": "Sing."}, {"role": "assistant", "content": "La"}]
+    )
+
+
+def test_a_text_is_as_it_is():
+    assert content_of({"text": " a\r\n\u2028\x00😀 "}) == PlainText(" a\r\n\u2028\x00😀 ")
+
+
+@pytest.mark.parametrize(
+    ("masks", "trained"),
+    [
+        ({}, [True, True, True, True]),
+        ({"labels": [-100, 11, -100, 13]}, [False, True, False, True]),
+        ({"labels": [-100] * 4}, [False] * 4),
+        ({"completion_mask": [0, 0, 1, 1]}, [False, False, True, True]),
+        ({"assistant_masks": [True, False, True, True]}, [True, False, True, True]),
+        ({"attention_mask": [1, 1, 1, 1]}, [True, True, True, True]),
+        ({"labels": [-100, 11, 12, 13], "completion_mask": [1, 1, 0, 1], "assistant_masks": [1, 1, 1, 0]},
+         [False, True, False, False]),
+    ],
+)  # fmt: skip
+def test_tokens_are_trained_on_where_labels_and_all_masks_say_so(masks, trained):
+    record = {"input_ids": [0, 11, 12, 13], **masks}
+    for raw in (record, json.dumps(record).encode()):
+        content = Parser().parse(Record(0, raw)).content
+        assert isinstance(content, TokenRow)
+        assert (content.input_ids.dtype, content.input_ids.tolist()) == (np.int32, [0, 11, 12, 13])
+        assert (content.trained.dtype, content.trained.tolist()) == (bool, trained)
+
+
+ONE_OF_EACH: dict[str, dict[str, Any]] = {
+    "messages": {"messages": CHAT},
+    "prompt_completion": {"prompt": "a", "completion": "b"},
+    "sharegpt": {"conversations": [{"from": "human", "value": "a"}]},
+    "alpaca": {"instruction": "a", "output": "b"},
+    "text": {"text": "a"},
+    "tokenized": {"input_ids": [1]},
+}
+
+
+def test_auto_finds_the_schema_of_each_record_of_a_mixed_file():
+    kinds = [type(parse(record).content) for record in ONE_OF_EACH.values()]
+    assert kinds == [Conversation, PromptCompletion, Conversation, Conversation, PlainText, TokenRow]
+
+
+def test_auto_takes_tokens_before_messages_and_messages_before_text():
+    everything = {name: value for record in reversed(ONE_OF_EACH.values()) for name, value in record.items()}
+    for schema, kind in [("tokenized", TokenRow), ("messages", Conversation), ("prompt_completion", PromptCompletion)]:
+        assert isinstance(parse(everything).content, kind)
+        for column in ONE_OF_EACH[schema]:
+            del everything[column]
+    assert content_of(everything).messages == [{"role": "user", "content": "a"}]
+
+
+@pytest.mark.parametrize("schema", ONE_OF_EACH)
+def test_a_record_that_lacks_the_columns_of_the_schema_named_is_rejected(schema):
+    assert parse(ONE_OF_EACH[schema], schema=schema).content is not None
+    for other in ONE_OF_EACH.keys() - {schema}:
+        reason, detail = reject_of(ONE_OF_EACH[other], schema=schema)
+        assert reason == "missing_column"
+        assert schema in detail
+
+
+@pytest.mark.parametrize("record", [
+    {"messages": None, "text": "a"},
+    {"instruction": "Sing.", "input": None, "output": "La", "history": None},
+    {"messages": [{"role": "user", "content": "a", "tool_calls": None, "weight": None}], "tools": None},
+])  # fmt: skip
+def test_a_column_that_is_null_counts_as_absent(record):
+    # As datasets and pandas write a column that some records lack; a row of a Parquet file comes without it.
+    present = {name: value for name, value in record.items() if value is not None}
+    assert parse(record).content == parse(present).content
+
+
+def test_labels_and_masks_that_are_null_count_as_absent():
+    record = {"input_ids": [1, 2], "labels": None, "completion_mask": None, "attention_mask": None}
+    assert parse(record).content.trained.tolist() == [True, True]
+
+
+# Names of the user's own
+
+
+def test_columns_and_roles_may_have_other_names():
+    record = {
+        "dialog": [{"role": "customer", "content": "Hi"}, {"role": "agent", "content": "Hello"}],
+        "functions": TOOLS,
+    }
+    mapped = content_of(
+        record,
+        columns={"messages": "dialog", "tools": "functions"},
+        roles={"customer": "user", "agent": "assistant", "bystander": "system"},
+    )
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    assert mapped == Conversation(messages, TOOLS)
+
+
+def test_a_role_that_is_mapped_overrides_the_known_name():
+    turns = [{"from": "human", "value": "a"}, {"from": "observation", "value": "b"}]
+    roles = {"human": "system", "observation": "user"}
+    assert [m["role"] for m in content_of({"conversations": turns}, roles=roles).messages] == ["system", "user"]
+
+
+def test_columns_may_be_swapped():
+    record = {"prompt": "the answer", "completion": "the question"}
+    swapped = {"prompt": "completion", "completion": "prompt"}
+    assert content_of(record, columns=swapped) == PromptCompletion("the question", "the answer")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_column_that_is_named_goes_before_the_one_that_has_the_schemas_name(order):
+    record = {"dialog": CHAT, "messages": [{"role": "user", "content": "not this"}]}
+    record = dict(list(record.items())[::order])
+    assert content_of(record, columns={"messages": "dialog"}) == Conversation(CHAT)
+
+
+def test_kept_columns_are_strings_as_they_are_or_json():
+    kept = {
+        **{"id": "a-1", "n": 7, "score": 0.5, "flag": True, "none": None, "tags": ["é", {"a": None}]},
+        **{"text": "a", "empty": ""},
+    }
+    names = (*kept, "missing")
+    assert parse(kept, keep_columns=names).columns == {
+        **{"id": "a-1", "n": "7", "score": "0.5", "flag": "true", "none": None, "tags": '["é", {"a": null}]'},
+        **{"text": "a", "empty": "", "missing": None},
+    }
+    assert list(parse(kept, keep_columns=names).columns) == list(names)
+
+
+def test_kept_columns_have_the_records_own_names():
+    example = parse({"body": "a", "text": "b"}, columns={"text": "body"}, keep_columns=("body",))
+    assert example.columns == {"body": "a"}
+
+
+def test_a_kept_column_of_any_depth_is_kept_or_rejected():
+    def nested(depth: int) -> bytes:
+        return b'{"text": "a", "deep": ' + b"[" * depth + b"]" * depth + b"}"
+
+    def is_read(depth: int) -> bool:
+        try:
+            return bool(parse(nested(depth)))
+        except RecordError:
+            return False
+
+    # How deep a record may be depends on the version of Python; writing it down goes a little less deep than reading.
+    deepest, too_deep = 1, 200_000
+    while too_deep - deepest > 1:
+        middle = (deepest + too_deep) // 2
+        deepest, too_deep = (middle, too_deep) if is_read(middle) else (deepest, middle)
+    for depth in range(deepest - 12, deepest + 1):
+        try:
+            assert parse(nested(depth), keep_columns=("deep",)).columns == {"deep": "[" * depth + "]" * depth}
+        except RecordError as error:
+            assert error.reason  # rejected, as any record that cannot be used
+
+
+# Formatters
+
+FORMATTERS = """
+from __future__ import annotations
+from dataclasses import dataclass
+
+calls = 0
+
+def to_messages(record):
+    return {"messages": [{"role": "user", "content": record["q"]}, {"role": "assistant", "content": record["a"]}]}
+
+def to_text(record):
+    return record["q"] + record["a"]
+
+def strict(record):
+    return record["unheard of"]
+
+def nothing(record):
+    return None
+
+def wrong_schema(record):
+    return {"speech": 1}
+
+def empty(record):
+    return ""
+
+def eats(record):
+    while record["log"]:
+        record["log"].pop()
+    record.clear()
+
+def tools_of_half_a_character(record):
+    return {"messages": [{"role": "user", "content": "a"}], "tools": "\\ud83d"}
+
+def call_of_half_a_character(record):
+    return {"conversations": [{"from": "function_call", "value": "\\ud83d"}]}
+
+def not_json(record):
+    return {"messages": [{"role": "assistant", "content": "a", "tool_calls": [{"arguments": object()}]}]}
+
+@dataclass
+class Pair:
+    question: str
+
+def to_text_by_class(record):
+    return Pair(record["q"]).question
+
+not_a_function = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def formatters(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("formatters") / "chat_formatters.py"
+    path.write_text(FORMATTERS)
+    return path
+
+
+@pytest.fixture
+def plain_formatters(tmp_path, formatters) -> Path:
+    """The same without the class, whose loading has a test of its own."""
+    path = tmp_path / "plain_formatters.py"
+    path.write_text(FORMATTERS.partition("@dataclass")[0])
+    return path
+
+
+ASKED = {"q": "Where? ", "a": "Here.", "log": [1, 2]}
+
+
+def test_a_formatter_of_a_file_gives_a_record_or_a_text(plain_formatters):
+    assert content_of(ASKED, formatter=f"{plain_formatters}:to_text") == PlainText("Where? Here.")
+    assert content_of(ASKED, formatter=f"{plain_formatters}:to_messages") == Conversation(
+        [{"role": "user", "content": "Where? "}, {"role": "assistant", "content": "Here."}]
+    )
+
+
+def test_a_formatter_of_a_module_gives_a_record_or_a_text(plain_formatters, monkeypatch):
+    monkeypatch.syspath_prepend(plain_formatters.parent)
+    assert content_of(ASKED, formatter="plain_formatters:to_text") == PlainText("Where? Here.")
+
+
+def test_columns_are_kept_from_the_record_and_named_from_what_the_formatter_gives(plain_formatters):
+    plain_formatters.write_text("def rename(record):\n    return {'body': record['q'], 'q': 'not this'}\n")
+    example = parse(ASKED, formatter=f"{plain_formatters}:rename", columns={"text": "body"}, keep_columns=("q",))
+    assert (example.content, example.columns) == (PlainText("Where? "), {"q": "Where? "})
+
+
+@pytest.mark.parametrize(
+    ("function", "reason", "fragment"),
+    [
+        ("strict", "formatter", "KeyError: 'unheard of'"),
+        ("nothing", "formatter", "NoneType; expected a dict or a string"),
+        ("wrong_schema", "unknown_schema", "speech"),
+        ("empty", "empty", "text"),
+    ],
+)
+def test_a_formatter_that_fails_costs_its_record(plain_formatters, function, reason, fragment):
+    found, detail = reject_of(ASKED, formatter=f"{plain_formatters}:{function}")
+    assert (found, fragment in detail) == (reason, True), detail
+
+
+@pytest.mark.parametrize("function", ["tools_of_half_a_character", "call_of_half_a_character", "not_json"])
+def test_a_formatter_that_gives_what_is_no_json_costs_at_most_its_record(plain_formatters, function):
+    parser = Parser(formatter=f"{plain_formatters}:{function}", validation_fraction=0.5)
+    found = parser(records_of([ASKED, ASKED]))
+    assert len(found.examples) + len(found.fates.rejects) == 2
+
+
+def test_a_record_that_a_formatter_has_changed_is_rejected_as_it_was_read(plain_formatters):
+    row = {"q": "Where? ", "log": [1, [2]]}
+    found = Parser(formatter=f"{plain_formatters}:eats")(records_of([row]))
+    assert [json.loads(reject.record) for reject in found.fates.rejects] == [{"q": "Where? ", "log": [1, [2]]}]
+
+
+def test_a_formatter_file_may_have_dataclasses_and_annotations_of_the_future(formatters):
+    assert content_of(ASKED, formatter=f"{formatters}:to_text_by_class") == PlainText("Where? ")
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "fragment"),
+    [
+        ("gone.py:f", None, "gone.py cannot be loaded"),
+        ("a.py:g", "def f(record): ...", "a.py has no function g"),
+        ("a.py:f", "f = 3", "has no function f"),
+        ("a.py:f", "def f(:", "cannot be loaded: invalid syntax"),
+        ("a.py:f", "1 / 0", "cannot be loaded: division by zero"),
+        ("a.py:f", "import no_such_module_anywhere", "No module named 'no_such_module_anywhere'"),
+        ("a.py:f", "import sys; sys.exit('bye')", "cannot be loaded: bye"),
+        ("a.py:", "def f(record): ...", "has no function"),
+    ],
+)
+def test_a_formatter_file_that_cannot_be_used_is_the_users_error(tmp_path, name, source, fragment):
+    if source is not None:
+        (tmp_path / "a.py").write_text(source)
+    with pytest.raises(UserError) as raised:
+        load_formatter(f"{tmp_path}/{name}")
+    assert str(raised.value).startswith(f"--formatter {tmp_path}/{name}: ")
+    assert fragment in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["no_such_module_anywhere:f", "json:no_such_function", "json:", ":loads", "json"])
+def test_a_formatter_module_that_cannot_be_used_is_the_users_error(name):
+    with pytest.raises(UserError, match=f"^--formatter {name}: "):
+        load_formatter(name)
+
+
+# Validation
+
+
+def held_back(record: dict[str, Any], fraction: float = 0.5, seed: int = 0) -> bool:
+    return parse(record, validation_fraction=fraction, seed=seed).validation
+
+
+def test_which_records_are_held_back_never_changes():
+    # BLAKE2b of 8 bytes, keyed with the seed, of what the record says as compact JSON; computed apart from the code.
+    records = [
+        {"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi, how can I help?"}]},
+        {"messages": [{"role": "user", "content": "你好！😀"}, {"role": "assistant", "content": "您好"}]},
+        {"instruction": "Add.", "input": "1 + 1", "output": "2"},
+        {"conversations": [{"from": "human", "value": "Where is it?"}, {"from": "gpt", "value": "Over there."}]},
+        {"prompt": "Q: 2 + 2?\nA:", "completion": " 4"},
+        {"text": "Once upon a time, in a valley far away"},
+        {"text": '\u2028 "quoted" \\ \0 \x7f'},
+        {"input_ids": [1, 15043, 2], "labels": [-100, 15043, 2]},
+    ]
+    assert [held_back(record) for record in records] == [True, True, False, False, False, False, True, True]
+    assert [held_back(record, seed=7) for record in records] == [True, True, True, True, True, True, False, False]
+
+
+def same_said(number: int) -> list[dict[str, Any]]:
+    """Records that say the same to the same, in other words of the file."""
+    asked, answered = f"Question {number}", f"Answer {number}"
+    user, assistant = {"role": "user", "content": asked}, {"role": "assistant", "content": answered}
+    return [
+        {"messages": [user, assistant]},
+        {"id": number, "messages": [user, assistant], "tools": TOOLS, "source": "a"},
+        {"messages": [{"content": asked, "role": "user"}, assistant | {"weight": 1}], "id": f"copy-{number}"},
+        {"messages": [user, assistant], "chat_template_kwargs": {"enable_thinking": False}},
+        {"conversations": [{"from": "human", "value": asked}, {"value": answered, "from": "gpt"}]},
+        {"prompt": [user], "completion": [assistant]},
+        {"instruction": asked, "output": answered},
+        {"instruction": asked, "input": "", "output": answered, "history": []},
+    ]
+
+
+def same_called(number: int) -> list[dict[str, Any]]:
+    """Records of the same call under other orders of keys, ids of calls and schemas."""
+    user = {"role": "user", "content": f"Question {number}"}
+    turns = [
+        {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
+        for function in (
+            {"name": "track", "arguments": {"order": number, "nested": {"a": 1, "b": 2}}},
+            {"arguments": {"nested": {"b": 2, "a": 1}, "order": number}, "name": "track"},
+        )
+    ]
+    value = json.dumps({"arguments": {"nested": {"b": 2, "a": 1}, "order": number}, "name": "track"})
+    return [
+        *({"messages": [user, turn]} for turn in turns),
+        {
+            "conversations": [
+                {"from": "human", "value": f"Question {number}"},
+                {"from": "function_call", "value": value},
+            ]
+        },
+    ]
+
+
+def same_called_by_other_ids(number: int) -> list[dict[str, Any]]:
+    """Ids of calls are random where a server has made them."""
+    return [
+        {"messages": [USER, {"role": "assistant", "tool_calls": [{"id": id, "function": {"name": f"f{number}"}}]}]}
+        for id in ("call_3fa9", "call_71c0")
+    ]
+
+
+def same_text(number: int) -> list[dict[str, Any]]:
+    return [
+        {"text": f"Question {number} Answer"},
+        {"prompt": f"Question {number}", "completion": " Answer"},
+        {"prompt": "", "completion": f"Question {number} Answer", "id": 3},
+    ]
+
+
+def same_tokens(number: int) -> list[dict[str, Any]]:
+    return [{"input_ids": [1, number]}, {"input_ids": [1, number], "labels": [-100, number], "id": "copy"}]
+
+
+@pytest.mark.parametrize("duplicates", [same_said, same_called, same_called_by_other_ids, same_text, same_tokens])
+def test_duplicates_are_on_the_same_side(duplicates):
+    sides = [{held_back(record) for record in duplicates(number)} for number in range(40)]
+    assert all(len(side) == 1 for side in sides)
+    assert {True, False} == set.union(*sides)
+
+
+def test_another_role_answer_or_call_is_no_duplicate():
+    chat, swapped = {"messages": CHAT}, {"messages": [USER | {"role": "tool"}, ASSISTANT]}
+    other_answer, other_call = [
+        {"messages": [USER, {"role": "assistant", "content": "On its way!", "tool_calls": calls}]}
+        for calls in (None, CALLS)
+    ]
+    sides = {tuple(held_back(r, seed=n) for n in range(64)) for r in (chat, swapped, other_answer, other_call)}
+    assert len(sides) == 4
+
+
+def test_about_the_fraction_is_held_back_and_another_seed_holds_back_others():
+    examples = [{"text": f"Record {i}"} for i in range(2000)]
+    first, second = ({i for i, r in enumerate(examples) if held_back(r, 0.1, seed)} for seed in (0, 1))
+    for chosen in (first, second):
+        assert abs(len(chosen) - 200) < 4 * (2000 * 0.1 * 0.9) ** 0.5
+    assert abs(len(first & second) - 20) < 4 * 20**0.5
+    assert not any(held_back(record, 0.0) for record in examples[:100])
+    assert all(held_back(record, 1.0) for record in examples[:100])
+
+
+# What cannot be understood
+
+DEEP = 100_000  # beyond what any version of Python reads: 3.11 stops at 1,000, 3.13 at 10,000
+
+
+def message(**fields: Any) -> bytes:
+    return json.dumps({"messages": [USER, fields]}).encode()
+
+
+def with_part(part: Any) -> bytes:
+    return message(role="user", content=[{"type": "text", "text": "Look:"}, part])
+
+
+def chat_with(**columns: Any) -> bytes:
+    return json.dumps({"messages": CHAT, **columns}).encode()
+
+
+def as_json(**columns: Any) -> bytes:
+    return json.dumps(columns).encode()
+
+
+MALFORMED: dict[str, tuple[bytes, str, str]] = {
+    "broken JSON": (b'{"text": tru}', "invalid_json", "byte 13"),
+    "cut-off JSON": (b'{"messages": [{"role": "user", "content": "Hel', "invalid_json", "truncated"),
+    "trailing garbage": (b'{"text": "a"} {"text": "b"}', "invalid_json", "trailing"),
+    "single quotes": (b"{'text': 'a'}", "invalid_json", "byte 1"),
+    "control character in a string": (b'{"text": "a\tb"}', "invalid_json", "byte 11"),
+    "lone surrogate": (b'{"text": "a \\ud83d b"}', "invalid_json", "not JSON"),
+    "NaN": (b'{"text": "a", "score": NaN}', "invalid_json", "byte 23"),
+    "number out of range": (b'{"text": "a", "score": 1e999}', "invalid_json", "out of range"),
+    "nested too deep": (b'{"text": "a", "x": ' + b"[" * DEEP + b"]" * DEEP + b"}", "invalid_json", "recursion"),
+    "invalid UTF-8": (b'{"text": "caf\xe9"}', "invalid_unicode", "not UTF-8"),
+    "invalid UTF-8 in a key": (b'{"text": "a", "caf\xe9": 1}', "invalid_unicode", "not UTF-8"),
+    "surrogate in UTF-8": (b'{"text": "\xed\xa0\xbd"}', "invalid_unicode", "not UTF-8"),
+    "array": (b'[{"text": "a"}]', "not_an_object", "expected a JSON object"),
+    "number": (b"17", "not_an_object", "expected a JSON object"),
+    "string": (b'"text"', "not_an_object", "expected a JSON object"),
+    "null": (b"null", "not_an_object", "expected a JSON object"),
+    "empty object": (b"{}", "unknown_schema", "messages"),
+    "unknown columns": (b'{"speech": "a", "n": 1}', "unknown_schema", "speech, n"),
+    "prompt without completion": (b'{"prompt": "a"}', "unknown_schema", "prompt"),
+    "messages a string": (as_json(messages="Hello"), "bad_message", "messages is a string"),
+    "messages an object": (as_json(messages=USER), "bad_message", "messages is an object"),
+    "messages empty": (as_json(messages=[]), "empty", "no messages"),
+    "message not an object": (as_json(messages=[USER, "Hello"]), "bad_message", "messages[1] is a string"),
+    "no role": (message(content="Hello"), "bad_message", "messages[1] has no role"),
+    "role a number": (message(role=1, content="Hello"), "bad_message", "messages[1] has the role 1"),
+    "role null": (message(role=None, content="Hello"), "bad_message", "messages[1]"),
+    "unknown role": (message(role="narrator", content="Hello"), "unknown_role", 'messages[1] has role "narrator"'),
+    "content a number": (message(role="user", content=7), "bad_content", "messages[1] is a number"),
+    "content an object": (message(role="user", content={"text": "a"}), "bad_content", "messages[1] is an object"),
+    "content missing": (message(role="assistant"), "bad_content", "messages[1] has no content"),
+    "content missing beside a call": (message(role="user", tool_calls=CALLS), "bad_content", "messages[1]"),
+    "part a string": (with_part("Hello"), "bad_content", "messages[1]"),
+    "part of an unknown type": (with_part({"type": "refusal", "text": "a"}), "bad_content", "messages[1]"),
+    "part without text": (with_part({"type": "text"}), "bad_content", "messages[1]"),
+    "text of a part a number": (with_part({"type": "text", "text": 1}), "bad_content", "messages[1]"),
+    "image": (with_part({"type": "image_url", "image_url": {"url": "a"}}), "image", "type image_url"),
+    "audio": (with_part({"type": "input_audio", "input_audio": {}}), "audio", "type input_audio"),
+    "video": (with_part({"type": "video", "video": "a"}), "video", "type video"),
+    "tool_calls an object": (message(role="assistant", tool_calls={"a": 1}), "bad_tool_calls", "messages[1]"),
+    "tool_calls of strings": (message(role="assistant", tool_calls=["a"]), "bad_tool_calls", "messages[1]"),
+    "weight 2": (message(**ASSISTANT, weight=2), "bad_weight", "messages[1] has the weight 2"),
+    "weight a half": (message(**ASSISTANT, weight=0.5), "bad_weight", "0.5"),
+    "tools broken JSON": (chat_with(tools='[{"name": '), "bad_tools", "tools is a string that is no JSON"),
+    "tools of strings": (chat_with(tools=["track"]), "bad_tools", "list of objects"),
+    "tools the JSON of an object": (chat_with(tools='{"name": "track"}'), "bad_tools", "list of objects"),
+    "template arguments a list": (chat_with(chat_template_kwargs=[1]), "bad_template_kwargs", "a list"),
+    "template arguments broken": (chat_with(chat_template_kwargs="{a"), "bad_template_kwargs", "no JSON"),
+    "template arguments reserved": (
+        chat_with(chat_template_kwargs={"add_generation_prompt": True}),
+        "bad_template_kwargs",
+        "add_generation_prompt",
+    ),
+    "prompt a string, completion a list": (
+        as_json(prompt="a", completion=[ASSISTANT]),
+        "bad_prompt_completion",
+        "prompt is a string, completion is a list",
+    ),
+    "completion a number": (as_json(prompt="a", completion=1), "bad_prompt_completion", "completion is a number"),
+    "prompt and completion empty": (as_json(prompt="", completion=""), "empty", "both empty"),
+    "prompt and completion no messages": (as_json(prompt=[], completion=[]), "empty", "no messages"),
+    "completion of an unknown role": (
+        as_json(prompt=[USER], completion=[{"role": "bot", "content": "a"}]),
+        "unknown_role",
+        "completion[0]",
+    ),
+    "turn without value": (as_json(conversations=[{"from": "human"}]), "bad_content", "conversations[0]"),
+    "turn without from": (as_json(conversations=[{"value": "a"}]), "bad_message", "conversations[0] has no role"),
+    "unknown from": (as_json(conversations=[{"from": "bing", "value": "a"}]), "unknown_role", "bing"),
+    "system a number": (as_json(conversations=CHAT, system=1), "bad_message", "system is a number"),
+    "function_call no JSON": (
+        as_json(conversations=[{"from": "function_call", "value": "track(7)"}]),
+        "bad_tool_calls",
+        "conversations[0] is no JSON",
+    ),
+    "function_call without arguments": (
+        as_json(conversations=[{"from": "function_call", "value": '{"name": "track"}'}]),
+        "bad_tool_calls",
+        "lacks name or arguments",
+    ),
+    "alpaca output a number": (as_json(instruction="a", output=1), "bad_alpaca", "output is a number"),
+    "alpaca input a list": (as_json(instruction="a", input=[], output="b"), "bad_alpaca", "input is a list"),
+    "alpaca history a string": (as_json(instruction="a", output="b", history="c"), "bad_alpaca", "history"),
+    "alpaca history of one": (as_json(instruction="a", output="b", history=[["c"]]), "bad_alpaca", "history"),
+    "text a number": (as_json(text=1), "bad_text", "text is a number"),
+    "text empty": (as_json(text=""), "empty", "text is empty"),
+    "input_ids a string": (as_json(input_ids="1 2"), "bad_tokens", "input_ids"),
+    "input_ids with a float": (as_json(input_ids=[1, 2.0]), "bad_tokens", "input_ids is not a list of integers"),
+    "input_ids negative": (as_json(input_ids=[1, -2]), "bad_tokens", "-2"),
+    "input_ids beyond 32 bits": (as_json(input_ids=[1, 2**31]), "bad_tokens", "2147483648"),
+    "input_ids beyond 64 bits": (as_json(input_ids=[1, 2**70]), "bad_tokens", "64 bits"),
+    "input_ids empty": (as_json(input_ids=[]), "empty", "input_ids"),
+    "labels of another length": (as_json(input_ids=[1, 2], labels=[1]), "bad_tokens", "1 values for 2 tokens"),
+    "labels with another id": (as_json(input_ids=[1, 2], labels=[-100, 3]), "bad_tokens", "label 1 is 3"),
+    "mask of 2": (as_json(input_ids=[1, 2], completion_mask=[0, 2]), "bad_tokens", "completion_mask"),
+    "mask of another length": (as_json(input_ids=[1], assistant_masks=[1, 1]), "bad_tokens", "assistant_masks"),
+    "padding": (as_json(input_ids=[1, 2], attention_mask=[1, 0]), "bad_tokens", "padded"),
+}  # fmt: skip
+
+
+def good(number: int) -> bytes:
+    return json.dumps({"text": f"Good record {number}"}).encode()
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> tuple[list[tuple[int, bytes]], Examples]:
+    """A file of all malformed records, each between two good ones: its lines with their places, and what is parsed."""
+    lines, place = [], 0
+    for number, (malformed, _, _) in enumerate(MALFORMED.values()):
+        for line in (good(number), malformed):
+            lines.append((place, line))
+            place += len(line) + 2
+    lines.append((place, good(len(MALFORMED))))
+    path = tmp_path_factory.mktemp("parse") / "mixed.jsonl"
+    path.write_bytes(b"\r\n".join(line for _, line in lines))
+    [records] = read_split(Split(0, str(path), "jsonl", None, 0, path.stat().st_size), 1 << 20)
+    return lines, Parser(validation_fraction=0.5)(records)
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_a_malformed_record_is_rejected_with_its_reason_its_place_and_its_bytes(mixed, kind):
+    lines, examples = mixed
+    record, reason, fragment = MALFORMED[kind]
+    place, line = lines[2 * list(MALFORMED).index(kind) + 1]
+    assert line == record
+    [reject] = [reject for reject in examples.fates.rejects if reject.position == place]
+    assert reject == Reject(place, reason, reject.detail, record)
+    assert fragment in reject.detail
+    assert "\n" not in reject.detail and len(reject.detail) < 500
+
+
+def test_good_records_among_malformed_ones_are_untouched_and_in_order(mixed):
+    lines, examples = mixed
+    found = [(example.position, example.raw, example.content) for example in examples.examples]
+    assert found == [(*line, PlainText(f"Good record {number}")) for number, line in enumerate(lines[::2])]
+
+
+def test_each_record_has_one_fate(mixed):
+    lines, examples = mixed
+    fates = examples.fates
+    assert (fates.read, len(fates.rejects), fates.unaccounted()) == (len(lines), len(MALFORMED), len(examples.examples))
+    assert (fates.kept, fates.truncated, fates.dropped) == (0, 0, {})
+    assert [reject.position for reject in fates.rejects] == [place for place, _ in lines[1::2]]
+
+
+def test_rejects_of_a_table_are_the_json_of_their_rows_and_follow_those_of_reading():
+    unread = Reject(9, "invalid_unicode", "…", b"\xff")
+    examples = Parser()(records_of([{"text": "a"}, {"text": "", "id": "é"}], (unread,)))
+    assert (examples.split.number, examples.part, examples.last) == (3, 2, False)
+    assert examples.fates.rejects[0] == unread
+    assert [(r.position, r.reason, json.loads(r.record)) for r in examples.fates.rejects[1:]] == [
+        (11, "empty", {"text": "", "id": "é"})
+    ]
+    assert examples.fates.unaccounted() == len(examples.examples) == 1
+
+
+# Any values of any columns: what a crawl may hold. Names that are known come up often.
+names = st.sampled_from(
+    [
+        *("role", "content", "from", "value", "type", "text", "weight", "tool_calls", "name", "arguments"),
+        *("user", "assistant", "function_call", "human", "gpt", "image", "reasoning_content"),
+    ]
+)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | names | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=12,
+)
+columns = st.sampled_from(
+    [
+        *("messages", "prompt", "completion", "conversations", "system", "instruction", "input", "output", "history"),
+        *("text", "input_ids", "labels", "completion_mask", "attention_mask", "tools", "chat_template_kwargs"),
+    ]
+)
+
+
+@THOROUGHLY
+@given(st.dictionaries(columns, anything | anything.map(json.dumps), min_size=1, max_size=5))
+def test_whatever_a_record_holds_it_becomes_an_example_or_a_reject(row):
+    examples = Parser(keep_columns=("text", "tools"), validation_fraction=0.5)(records_of([row]))
+    assert examples.fates.unaccounted() == len(examples.examples)

@@ -1,0 +1,551 @@
+"""Reading: each record once and in its place, however its file is cut, compressed, laid out or damaged."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from transforms.batches import Record, Records, Reject, Split
+from transforms.errors import InputError
+from transforms.formats import json_array
+from transforms.read import read_split
+
+# No deadline: a machine that is busy is no fault of the code.
+THOROUGHLY, BRIEFLY = settings(deadline=None, max_examples=200), settings(deadline=None, max_examples=60)
+
+BOM = b"\xef\xbb\xbf"
+NEWLINE = ord("\n")
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    # Without the size in the frame's header, as it is where zstd compresses a pipe.
+    "zstd": zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress,
+}
+each_compression = pytest.mark.parametrize("compression", COMPRESS)
+
+# Besides newlines, what other line splitters take for one (\r, \v, U+0085, U+2028), marks, halves of characters, a
+# line that is longer than most splits.
+pieces = st.sampled_from(
+    [
+        *(b"\n", b"\n", b"\r\n", b"\n\n", b"\r", b" ", b"\t", b"\v", b"\x1c", b"\0", BOM, b"\xe2", b"\x80\xa8"),
+        *("é".encode(), "😀".encode(), "\u0085".encode(), "\u2028".encode(), b'{"text": "a"}', b"x" * 40),
+    ]
+)
+contents = st.lists(pieces, max_size=30).map(b"".join) | st.lists(pieces, max_size=30).map(
+    lambda some: BOM + b"".join(some)
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """One folder for all examples of a property, whose files are written anew for each."""
+    return tmp_path_factory.mktemp("read")
+
+
+def parts_of(
+    path: Path, content: bytes, format: str, compression: str | None = None, part_bytes: int = 1 << 20, **place: int
+) -> list[Records]:
+    """The parts of a split of a file of this content: all of it where no place (start, stop) is given."""
+    path.write_bytes(content)
+    split = Split(number=7, url=str(path), format=format, compression=compression, **whole(content) | place)
+    parts = list(read_split(split, part_bytes))
+    assert [part.part for part in parts] == list(range(len(parts)))
+    assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert all(part.split == split and part.fates.read == len(part.records) + len(part.fates.rejects) for part in parts)
+    return parts
+
+
+def whole(content: bytes) -> dict[str, int]:
+    return {"start": 0, "stop": len(content)}
+
+
+def records_of(parts: Sequence[Records]) -> list[tuple[int, Any]]:
+    """Each record's position, and what it holds."""
+    return [(record.position, record.raw) for part in parts for record in part.records]
+
+
+def rejects_of(parts: Sequence[Records]) -> list[Reject]:
+    return [reject for part in parts for reject in part.fates.rejects]
+
+
+def ranges_of(cuts: Sequence[int], size: int) -> list[dict[str, int]]:
+    return [{"start": start, "stop": stop} for start, stop in pairwise([0, *sorted(min(c, size) for c in cuts), size])]
+
+
+def lines_of(content: bytes) -> list[tuple[int, bytes]]:
+    """Each line that is not white space, and its first byte; found one byte after another."""
+    lines = []
+    start = 0
+    for end in [i for i, byte in enumerate(content) if byte == NEWLINE] + [len(content)]:
+        line = content[start:end]
+        if start == 0 and line[:3] == BOM:
+            line = line[3:]
+        while line and line[:1] in b" \t\v\f\r":
+            line = line[1:]
+        while line and line[-1:] in b" \t\v\f\r":
+            line = line[:-1]
+        if line:
+            lines.append((start, line))
+        start = end + 1
+    return lines
+
+
+# JSON lines in byte ranges
+
+
+@THOROUGHLY
+@given(contents, st.lists(st.integers(0, 200), max_size=8))
+@example(b"a\n\n\nb", [2, 3, 4])
+@example(BOM + b"a\nb", [1, 3, 4, 5])
+@example(b"a\n" + b"b" * 100 + b"\nc", [2, 3, 50, 60, 102, 103])
+def test_every_cut_of_json_lines_yields_each_line_once_in_its_place(folder, content, cuts):
+    parts = [
+        part
+        for place in ranges_of(cuts, len(content))
+        for part in parts_of(folder / "a.jsonl", content, "jsonl", **place)
+    ]
+    assert records_of(parts) == lines_of(content)
+
+
+def test_a_cut_at_any_byte_leaves_each_line_to_the_range_in_which_it_begins(folder):
+    content = BOM + '{"a": 1}\r\n\n  \t\n{"a": "é😀"}\n\r\n{"a": 3}'.encode()
+    lines = [(0, b'{"a": 1}'), (18, '{"a": "é😀"}'.encode()), (36, b'{"a": 3}')]
+    for cut in range(len(content) + 1):
+        before, after = (
+            records_of(parts_of(folder / "cut.jsonl", content, "jsonl", **place))
+            for place in ranges_of([cut], len(content))
+        )
+        assert (before, after) == (
+            [line for line in lines if line[0] < cut],
+            [line for line in lines if line[0] >= cut],
+        )
+
+
+# Compressed streams
+
+
+@st.composite
+def members_of(draw: st.DrawFn, content: bytes) -> list[bytes]:
+    """The content in pieces that are compressed each by itself, cut anywhere, some of them empty."""
+    places = ranges_of(draw(st.lists(st.integers(0, len(content)), max_size=3)), len(content))
+    return [content[place["start"] : place["stop"]] for place in places]
+
+
+@each_compression
+@BRIEFLY
+@given(data=st.data(), content=contents, part_bytes=st.integers(1, 80))
+def test_a_compressed_file_of_any_members_yields_the_lines_of_what_it_holds_in_bounded_parts(
+    folder, compression, data, content, part_bytes
+):
+    compressed = b"".join(COMPRESS[compression](member) for member in data.draw(members_of(content)))
+    parts = parts_of(folder / "a.jsonl.x", compressed, "jsonl", compression, part_bytes)
+    assert records_of(parts) == lines_of(content)
+    longest = max(len(line) + 1 for line in content.split(b"\n"))
+    assert all(extent_of(part) <= part_bytes + longest for part in parts)
+    assert len(parts) >= len(content) // (part_bytes + longest)
+
+
+def extent_of(part: Records) -> int:
+    """Bytes from the first record to the end of the last."""
+    records = part.records
+    return records[-1].position + len(records[-1].raw) - records[0].position if records else 0
+
+
+def test_zstd_frames_that_are_to_be_skipped_are_no_records(folder):
+    # pzstd writes such a frame before each that it compresses.
+    skipped = (0x184D2A50).to_bytes(4, "little") + (4).to_bytes(4, "little") + b"skip"
+    frames = [skipped + COMPRESS["zstd"](line) for line in (b"a\n", b"b\n")]
+    assert records_of(parts_of(folder / "a.zst", b"".join(frames) + skipped, "jsonl", "zstd")) == [(0, b"a"), (2, b"b")]
+
+
+def test_xz_streams_with_padding_between_them_are_all_read(folder):
+    # Zeros in multiples of four are allowed between streams (xz file format 1.2.1, section 2.2).
+    padded = COMPRESS["xz"](b"a\n") + bytes(8) + COMPRESS["xz"](b"b\n") + bytes(4)
+    assert records_of(parts_of(folder / "a.xz", padded, "jsonl", "xz")) == [(0, b"a"), (2, b"b")]
+
+
+MEMBERS = [b'{"text": "one"}\n{"text": "two"}\n', b'{"text": "three"}\n{"text": "four"}\n']
+
+
+@each_compression
+def test_a_compressed_file_that_is_cut_short_is_an_error_that_names_it(folder, compression):
+    first, last = map(COMPRESS[compression], MEMBERS)
+    path = folder / f"cut.{compression}"
+    for cut in range(1, len(first + last)):
+        if cut != len(first):  # there, what is left is a whole file
+            with pytest.raises(InputError, match=path.name):
+                parts_of(path, (first + last)[:cut], "jsonl", compression)
+
+
+@each_compression
+def test_damage_to_a_compressed_file_is_an_error_that_names_it_and_never_loses_records_in_silence(folder, compression):
+    first, last = map(COMPRESS[compression], MEMBERS)
+    path = folder / f"damaged.{compression}"
+    for place in range(len(first + last)):
+        damaged = bytearray(first + last)
+        damaged[place] ^= 0xFF
+        try:
+            found = records_of(parts_of(path, bytes(damaged), "jsonl", compression))
+        except InputError as error:
+            assert path.name in str(error)
+        else:  # a byte that says nothing of the content, such as the time in the header of gzip
+            assert found == lines_of(b"".join(MEMBERS)), f"byte {place} of {len(damaged)}, {len(first)} in the first"
+
+
+# A JSON array
+
+texts = st.text(st.sampled_from('[]{}",:\\/\n\t é😀') | st.characters(codec="utf-8"), max_size=8)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
+json_values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6
+)
+layouts = st.fixed_dictionaries(
+    {
+        "indent": st.sampled_from([None, None, 0, 1, 3, "\t"]),
+        "separators": st.sampled_from([(",", ":"), (", ", ": "), (" ,\r\n", " : ")]),
+        "ensure_ascii": st.booleans(),
+    }
+)
+
+
+def read_array(content: bytes, chunk: int = 1 << 20, part_bytes: int = 1 << 20) -> list[list[Record]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_array, "_CHUNK", chunk)
+        return list(json_array.read_stream(io.BytesIO(content), part_bytes))
+
+
+def pairs_of(parts: list[list[Record]]) -> list[tuple[int, bytes]]:
+    return [(record.position, record.raw) for part in parts for record in part]
+
+
+def elements_of(array: str, preceding: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Each element of an array and its first byte, as Python's own parser finds them."""
+    decoder = json.JSONDecoder()
+    place = array.index("[") + 1
+    while True:
+        while array[place] in " \t\r\n,":
+            place += 1
+        if array[place] == "]":
+            return
+        start, (_, place) = place, decoder.raw_decode(array, place)
+        yield preceding + len(array[:start].encode()), array[start:place].encode()
+
+
+@THOROUGHLY
+@given(
+    elements=st.lists(json_values, max_size=6),
+    layout=layouts,
+    around=st.tuples(*[st.sampled_from(["", "\n", " \r\n\t"])] * 2),
+    mark=st.sampled_from([b"", BOM]),
+    trailing_comma=st.booleans(),
+    chunk=st.integers(1, 24),
+    part_bytes=st.integers(1, 60),
+)
+def test_an_array_in_any_layout_yields_each_element_in_its_place_in_bounded_parts(
+    elements, layout, around, mark, trailing_comma, chunk, part_bytes
+):
+    array = json.dumps(elements, **layout)
+    if trailing_comma and elements:
+        array = array[:-1] + " ,\n]"
+    array = around[0] + array + around[1]
+    expected = list(elements_of(array, preceding=len(mark)))
+    parts = read_array(mark + array.encode(), chunk, part_bytes)
+    assert pairs_of(parts) == expected
+    assert [json.loads(raw) for _, raw in pairs_of(parts)] == elements
+    longest = max((len(raw) for _, raw in expected), default=0)
+    assert all(sum(len(record.raw) for record in part) < part_bytes + longest for part in parts if part)
+
+
+@pytest.mark.parametrize("array", [b"[]", b" [ ]\n", b"[\n\n]", BOM + b"[]", BOM + b"\r\n[\t]\r\n"])
+def test_an_empty_array_has_no_records(array):
+    assert pairs_of(read_array(array)) == []
+
+
+MALFORMED_ELEMENTS = [
+    *(b'{"a": tru}', b'{"a": 1,}', b'{"a" 1}', b"{a: 1}", b"nul", b"'x'", b"01", b"-", b'{"a": NaN}', b'{"a": 1}}'),
+    *(b'{"a": "\xff"}', b'{"a": "new\nline"}', b'{"a": "\\x"}', b'{"a": "\\ud800"}', b'{"a": 1} {"a": 2}', b""),
+]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+@pytest.mark.parametrize("malformed", MALFORMED_ELEMENTS)
+def test_a_malformed_element_costs_only_itself(malformed, chunk):
+    array = b'[{"a": "good, \\"]"},' + malformed + b', {"a": ["good"]},' + malformed + b",3]"
+    then = 20 + len(malformed) + 2
+    last = then + 15 + 1 + len(malformed) + 1
+    assert pairs_of(read_array(array, chunk)) == [
+        (1, b'{"a": "good, \\"]"}'),
+        (20, malformed),
+        (then, b'{"a": ["good"]}'),
+        (then + 16, malformed),
+        (last, b"3"),
+    ]
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
+def test_an_array_that_is_cut_short_leaves_what_follows_the_last_comma_as_a_record(chunk):
+    array = b'[{"a": "1, 2"}, {"b": [3, 4]}, {"c": "]"}]'
+    for cut in range(1, len(array)):
+        commas = [comma for comma in (14, 29) if comma < cut]
+        whole_ones = [(1, array[1:14]), (16, array[16:29])][: len(commas)]
+        rest = array[(commas or [0])[-1] + 1 : cut]
+        if rest.endswith(b"}"):  # the next test is about these
+            continue
+        assert pairs_of(read_array(array[:cut], chunk)) == [*whole_ones, (cut - len(rest.lstrip()), rest.strip())]
+
+
+@pytest.mark.parametrize("cut", [b'[{"a": 1}', b'[{"a": 1}, {"a": 2}', b'[{"a": 1}, {"a": 2} \n'])
+def test_an_array_that_is_cut_short_behind_an_element_leaves_a_record_that_is_no_object(cut):
+    # Or else all that the file had behind the cut were lost in silence.
+    position, raw = pairs_of(read_array(cut))[-1]
+    assert (position, raw) == (len(cut), b"")
+
+
+def test_a_bracket_that_is_never_closed_leaves_what_follows_in_one_record_and_loses_no_byte_of_it():
+    array = b'[{"a": 1}, {"a": [2}, {"a": 3}, {"a": 4}]'
+    assert pairs_of(read_array(array, chunk=6)) == [(1, b'{"a": 1}'), (11, array[11:])]
+
+
+def test_what_follows_the_array_is_a_record_of_its_own():
+    assert pairs_of(read_array(b'[{"a": 1}] and so on')) == [(1, b'{"a": 1}'), (11, b"and so on")]
+
+
+@each_compression
+def test_a_compressed_array_has_positions_of_what_it_holds(folder, compression):
+    array = json.dumps([{"text": "é" * n} for n in range(40)], indent=1, ensure_ascii=False)
+    parts = parts_of(folder / "a.json.x", COMPRESS[compression](array.encode()), "json", compression, part_bytes=100)
+    assert records_of(parts) == list(elements_of(array))
+    assert len(parts) > 10
+
+
+# Tables
+
+
+def chats(rows: int) -> list[dict[str, Any]]:
+    """Rows whose tool calls have arguments of different keys, and some of which have no tools, or no content."""
+    return [
+        {
+            "id": i,
+            "messages": [
+                {"role": "user", "content": f"Where is order K-{i}? 😀"},
+                {
+                    "role": "assistant",
+                    "tool_calls": [{"name": "track", "arguments": {f"order_{i % 3}": f"K-{i}", "nested": {"n": [i]}}}],
+                },
+                {"role": "assistant", "content": "x" * (i % 7)},
+            ],
+            **({"tools": [{"name": "track"}]} if i % 2 == 0 else {}),
+        }
+        for i in range(rows)
+    ]
+
+
+CHATS = pa.Table.from_pylist(chats(300))
+
+
+def parquet(table: pa.Table, **how: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **how)
+    return sink.getvalue()
+
+
+def arrow(table: pa.Table, writer: Callable[..., Any], rows_at_once: int = 50) -> bytes:
+    sink = io.BytesIO()
+    with writer(sink, table.schema) as file:
+        for batch in table.to_batches(max_chunksize=rows_at_once):
+            file.write_batch(batch)
+    return sink.getvalue()
+
+
+@BRIEFLY
+@given(
+    rows=st.integers(0, 40),
+    rows_in_group=st.integers(1, 20),
+    cuts=st.lists(st.floats(0, 1), max_size=6),
+    how=st.fixed_dictionaries({"compression": st.sampled_from(["none", "zstd"]), "use_dictionary": st.booleans()}),
+)
+def test_every_cut_of_a_parquet_file_yields_each_row_once_with_its_number(folder, rows, rows_in_group, cuts, how):
+    content = parquet(CHATS.slice(0, rows), row_group_size=rows_in_group, **how)
+    ranges = ranges_of([int(cut * len(content)) for cut in cuts], len(content))
+    parts = [part for place in ranges for part in parts_of(folder / "a.parquet", content, "parquet", **place)]
+    assert records_of(parts) == list(enumerate(chats(rows)))
+
+
+@pytest.mark.parametrize(
+    ("format", "content"),
+    [
+        ("parquet", parquet(CHATS, row_group_size=290)),
+        ("arrow", arrow(CHATS, pa.ipc.new_stream)),
+        ("arrow", arrow(CHATS, pa.ipc.new_stream, rows_at_once=1000)),
+        ("arrow", arrow(CHATS, pa.ipc.new_file)),
+    ],
+)
+def test_a_table_yields_its_rows_without_nulls_in_bounded_parts(folder, format, content):
+    parts = parts_of(folder / "a.table", content, format, part_bytes=1)
+    assert records_of(parts) == list(enumerate(chats(300)))
+    assert max(len(part.records) for part in parts) <= 128  # rows are counted against part_bytes by that many
+
+
+def test_a_dataset_as_save_to_disk_writes_it_yields_its_rows(folder):
+    import datasets
+
+    dataset = datasets.Dataset.from_list(chats(30))
+    assert records_of(saved(dataset, folder / "saved")) == list(enumerate(chats(30)))
+
+
+def test_json_columns_of_a_dataset_are_what_they_are_the_json_of(folder):
+    # What load_dataset makes of arguments, or contents, of different types; the nulls in them are the author's own.
+    import datasets
+
+    if not hasattr(datasets, "Json"):
+        pytest.skip("datasets before 5 has no Json")
+    rows = [
+        {"messages": [{"content": "Hello", "arguments": {"a": 1}}], "tools": [{"name": "track"}]},
+        {"messages": [{"content": [{"type": "text", "text": "Hi"}], "arguments": {"a": "one", "b": [None]}}]},
+        {"messages": [{"content": "Hello again", "arguments": {"c": None}}, {"content": ""}]},
+    ]
+    json_column, text = datasets.Json(), datasets.Value("string")
+    message = {"content": json_column, "arguments": json_column}
+    features = datasets.Features({"messages": datasets.List(message), "tools": datasets.List({"name": text})})
+    dataset = datasets.Dataset.from_list(rows, features=features)
+    assert records_of(saved(dataset, folder / "saved_json")) == list(enumerate(rows))
+
+
+def saved(dataset: Any, path: Path) -> list[Records]:
+    import datasets
+
+    datasets.disable_progress_bars()
+    dataset.save_to_disk(path)
+    [file] = path.glob("*.arrow")
+    return parts_of(file, file.read_bytes(), "arrow")
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "every"),
+    [
+        ("parquet", parquet(CHATS.slice(0, 6)), 17),
+        ("arrow", arrow(CHATS.slice(0, 6), pa.ipc.new_file, rows_at_once=3), 17),
+        # A stream is cut at multiples of 8 bytes where a message ends, and behind the last one nothing is missing.
+        ("arrow", arrow(CHATS.slice(0, 6), pa.ipc.new_stream, rows_at_once=3)[:-8], 8),
+    ],
+    ids=["parquet", "arrow file", "arrow stream"],
+)
+def test_a_table_that_is_cut_short_is_an_error_that_names_it(folder, format, content, every):
+    for cut in range(every, len(content), every):
+        with pytest.raises(InputError, match=r"cut\.table"):
+            parts_of(folder / "cut.table", content[:cut], format)
+            pytest.fail(f"cut at {cut} of {len(content)}")
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"no table at all", bytes(100), b"PAR1" + bytes(100) + b"PAR1"])
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_a_file_that_is_no_table_is_an_error_that_names_it(folder, format, content):
+    if format == "arrow" and content == b"":
+        pytest.skip("a file of no bytes is never planned")
+    with pytest.raises(InputError, match=r"no\.table"):
+        parts_of(folder / "no.table", content, format, start=0, stop=1 << 20)
+
+
+def test_damage_to_the_pages_of_a_parquet_file_is_an_error_that_names_it_and_never_loses_rows_in_silence(folder):
+    rows = 20
+    content = parquet(pa.table({"text": [f"{i}" for i in range(rows)]}))
+    found = set()
+    for place in range(4, 24):  # the header of the first page; what lies in the footer may end the process
+        for bit in range(8):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << bit
+            try:
+                parts = parts_of(folder / "damaged.parquet", bytes(damaged), "parquet")
+            except InputError as error:
+                assert "damaged.parquet" in str(error)
+                found.add("an error")
+            else:
+                assert sum(part.fates.read for part in parts) == rows, f"bit {bit} of byte {place}"
+    assert found
+
+
+LATIN1 = pa.array([b"fine", b"caf\xe9 au lait", b"fine too"], pa.binary())
+WITH_LATIN1 = {
+    "string": LATIN1.view(pa.string()),
+    "large_string": LATIN1.cast(pa.large_binary()).view(pa.large_string()),
+    "nested": pa.StructArray.from_arrays([LATIN1.view(pa.string())], ["content"]),
+}
+
+
+@pytest.mark.parametrize("type", WITH_LATIN1)
+def test_a_row_that_is_not_utf8_costs_only_itself_and_is_written_down(folder, type):
+    parts = parts_of(folder / "latin1.parquet", parquet(pa.table({"text": WITH_LATIN1[type]})), "parquet")
+    fine = {"content": "fine"} if type == "nested" else "fine"
+    assert [position for position, _ in records_of(parts)] == [0, 2]
+    assert records_of(parts)[0] == (0, {"text": fine})
+    [reject] = rejects_of(parts)
+    assert (reject.position, reject.reason) == (1, "invalid_unicode")
+    assert b"caf" in reject.record and b" au lait" in reject.record
+
+
+@pytest.mark.parametrize(
+    "values",
+    [pa.array([0, -(10**18)], pa.timestamp("us")), pa.array([0, 10**9], pa.date32())],
+    ids=["a moment", "a day"],
+)
+def test_a_value_that_python_cannot_hold_costs_only_its_row(folder, values):
+    parts = parts_of(folder / "late.parquet", parquet(pa.table({"text": ["a", "b"], "at": values})), "parquet")
+    assert [raw["text"] for _, raw in records_of(parts)] == ["a"]
+    [reject] = rejects_of(parts)
+    assert reject.position == 1
+
+
+# A split
+
+
+@pytest.mark.parametrize(
+    ("format", "compression", "content", "place"),
+    [
+        ("jsonl", None, b'{"text": "longer than its split"}', {"start": 4, "stop": 8}),
+        ("jsonl", None, b'{"text": "a"}\n', {"start": 3, "stop": 3}),
+        ("jsonl", None, b"\n \r\n\t\n", {}),
+        ("jsonl", "gzip", gzip.compress(b""), {}),
+        ("jsonl", "zstd", COMPRESS["zstd"](b""), {}),
+        ("json", None, b"[]", {}),
+        ("parquet", None, parquet(CHATS), {"start": 0, "stop": 4}),
+        ("parquet", None, parquet(CHATS.slice(0, 0)), {}),
+        ("arrow", None, arrow(CHATS.slice(0, 0), pa.ipc.new_stream), {}),
+        ("arrow", None, arrow(CHATS.slice(0, 0), pa.ipc.new_file), {}),
+    ],
+)
+def test_a_split_in_which_no_record_begins_has_one_empty_part(folder, format, compression, content, place):
+    [part] = parts_of(folder / "empty", content, format, compression, **place)
+    assert (part.records, part.part, part.last, part.fates.read) == ([], 0, True, 0)
+
+
+def test_a_file_that_is_gone_is_an_error_that_names_it(folder):
+    with pytest.raises(InputError, match="gone since"):
+        list(read_split(Split(0, str(folder / "gone.jsonl"), "jsonl", None, 0, 10), 100))
+
+
+@pytest.mark.parametrize("error", [OSError("the disk is on fire"), TimeoutError()], ids=repr)
+def test_a_store_that_fails_is_an_error_that_names_the_file(monkeypatch, error):
+    # fsspec's FSTimeoutError is a TimeoutError without a word.
+    def fail(*arguments: Any) -> None:
+        raise error
+
+    MemoryFileSystem().pipe_file("/far/away.jsonl", b"{}\n")
+    monkeypatch.setattr(MemoryFile, "read", fail)
+    with pytest.raises(InputError, match=r"memory://far/away\.jsonl"):
+        list(read_split(Split(0, "memory://far/away.jsonl", "jsonl", None, 0, 3), 100))

@@ -1,0 +1,603 @@
+from __future__ import annotations
+
+import functools
+import json
+import re
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import CHATS, TOKENIZER
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from transforms.batches import (
+    Conversation,
+    Example,
+    Examples,
+    Fates,
+    PlainText,
+    PromptCompletion,
+    Record,
+    Records,
+    Span,
+    Split,
+    Text,
+    TokenRow,
+)
+from transforms.errors import RecordError, UserError
+from transforms.label import IGNORED, build_labels
+from transforms.parse import Parser
+from transforms.render import Renderer
+from transforms.spans import merged
+from transforms.tokenize import Encoder
+
+SPLIT = Split(number=0, url="support.jsonl", format="jsonl", compression=None, start=0, stop=1)
+
+# ChatML, without markers and with them; what closes a turn is a token and a line break.
+CHATML = """
+{%- for message in messages -%}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+MARKED = """
+{%- for message in messages -%}
+    {{- '<|im_start|>' + message.role + '\\n' -}}
+    {%- if message.role == 'assistant' -%}
+        {%- generation -%}{{- message.content + '<|im_end|>\\n' -}}{%- endgeneration -%}
+    {%- else -%}
+        {{- message.content + '<|im_end|>\\n' -}}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+# As many models' templates do: the reasoning of a turn is printed only while no other turn follows it.
+DROPS_REASONING = """
+{%- for message in messages -%}
+    {{- '<|im_start|>' + message.role + '\\n' -}}
+    {%- if message.reasoning_content and loop.last -%}
+        {{- '<think>' + message.reasoning_content + '</think>' -}}
+    {%- endif -%}
+    {{- message.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+# The generation prompt opens a block of reasoning that no turn has.
+OPENS_REASONING = CHATML.replace(
+    "'<|im_start|>assistant\\n' -}}{%- endif", "'<|im_start|>assistant\\n<think>' -}}{%- endif"
+)
+BOTH_WAYS = pytest.mark.parametrize("template", [CHATML, MARKED], ids=["without_markers", "with_markers"])
+
+HELLO = [
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "<|im_start|>assistant\nHello<|im_end|>\n"},
+    {"role": "assistant", "content": "Bye"},
+]
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: Any, **keys: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **keys}
+
+
+def chatml(messages: list[dict[str, Any]]) -> str:
+    return "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
+
+
+def render(content: Any, template: str | None = CHATML, folder: Path | str = TOKENIZER, **arguments: Any) -> Text:
+    """The text of one example. Raises RecordError. A list of messages is a conversation."""
+    content = Conversation(content) if isinstance(content, list) else content
+    return Renderer(str(folder), template, **arguments).render(Example(0, content, {}, False, b"{}"))
+
+
+def refusal(*arguments: Any, **options: Any) -> str:
+    with pytest.raises(RecordError) as refused:
+        render(*arguments, **options)
+    return refused.value.reason
+
+
+def trained(text: Text) -> list[str]:
+    """What of a text its spans hold."""
+    return [text.text[start:stop] for start, stop in text.spans]
+
+
+@functools.cache
+def support() -> list[tuple[int, dict[str, Any]]]:
+    """The records of a real corpus with their positions, but those that are malformed."""
+    records = []
+    for position, line in enumerate((CHATS / "support.jsonl").read_bytes().splitlines()):
+        try:
+            records.append((position, json.loads(line)))
+        except ValueError:
+            continue
+    return records
+
+
+@functools.cache
+def parsed() -> Examples:
+    records = [Record(position, json.dumps(record).encode()) for position, record in support()]
+    batch = Records(split=SPLIT, part=0, last=True, fates=Fates(read=len(records)), records=records)
+    return Parser()(batch)
+
+
+@functools.cache
+def reference() -> Any:
+    return AutoTokenizer.from_pretrained(TOKENIZER)
+
+
+def weighted(record: dict[str, Any]) -> bool:
+    return any(message.get("weight") == 0 for message in record["messages"])
+
+
+# With markers.
+
+
+def masks_of(record: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """The ids and the assistant's mask that transformers has for a record."""
+    encoded = reference().apply_chat_template(
+        record["messages"], tools=record.get("tools"), return_dict=True, return_assistant_tokens_mask=True
+    )
+    return encoded["input_ids"], encoded["assistant_masks"]
+
+
+def without_turns_of_no_weight(record: dict[str, Any], mask: list[int]) -> list[int]:
+    """The mask without its runs of ones that are of turns with weight 0: each turn has one run."""
+    edges = np.flatnonzero(np.diff([0, *mask, 0])).reshape(-1, 2).tolist()
+    turns = [message for message in record["messages"] if message["role"] == "assistant"]
+    for turn, (start, stop) in zip(turns, edges, strict=True):
+        if turn.get("weight") == 0:
+            mask = mask[:start] + [0] * (stop - start) + mask[stop:]
+    return mask
+
+
+def test_real_conversations_have_the_ids_and_the_masks_of_transformers():
+    batch = parsed()
+    by_position = dict(support())
+    expected: dict[int, tuple[list[int], list[int]]] = {}
+    for example in batch.examples:
+        record = by_position[example.position]
+        ids, mask = masks_of(record)
+        if weighted(record):
+            mask = without_turns_of_no_weight(record, mask)
+        if any(mask):
+            expected[example.position] = ids, [i if m else IGNORED for i, m in zip(ids, mask, strict=True)]
+    # Else there would be little to compare.
+    assert len(expected) > 390
+    assert sum(weighted(by_position[position]) for position in expected) > 10
+
+    labels = build_labels(Encoder(str(TOKENIZER))(Renderer(str(TOKENIZER))(batch)))
+
+    rows = [slice(start, stop) for start, stop in pairwise(labels.offsets.tolist())]
+    ours = {
+        position: (labels.ids[row].tolist(), labels.labels[row].tolist())
+        for position, row in zip(labels.source.positions.tolist(), rows, strict=True)
+    }
+    assert ours == expected
+    assert labels.fates.dropped == {"no_trained_tokens": len(batch.examples) - len(expected)}
+    assert labels.fates.rejects == batch.fates.rejects  # none but those that cannot be parsed
+
+
+def test_markers_and_their_absence_give_the_same_spans_for_real_conversations():
+    """Without its markers, the template prints the same, and the spans are found from prefixes."""
+    template = (TOKENIZER / "chat_template.jinja").read_text("utf-8")
+    unmarked = re.sub(r"\{%-?\s*(end)?generation\s*-?%\}", "", template)
+    assert "generation -%}" in template
+    assert "generation -%}" not in unmarked
+    some = Examples(split=SPLIT, part=0, last=True, fates=Fates(), examples=parsed().examples[:150])
+
+    with_markers, without = (Renderer(str(TOKENIZER), source)(some) for source in (template, unmarked))
+
+    assert without.fates.rejects == ()
+    assert [(text.text, text.spans) for text in without.texts] == [
+        (text.text, text.spans) for text in with_markers.texts
+    ]
+
+
+def test_nested_markers_mark_what_the_outer_ones_do():
+    inner = "{%- generation -%}{{- message.content -}}{%- endgeneration -%}"
+    nested = MARKED.replace(
+        "{%- generation -%}{{- message.content + '<|im_end|>\\n' -}}",
+        "{%- generation -%}{{- 'So: ' -}}" + inner + "{{- '<|im_end|>\\n' -}}",
+    )
+    assert nested.count("{%- generation -%}") == 2
+    assert trained(render(HELLO, nested)) == ["So: Hello<|im_end|>\n", "So: Bye<|im_end|>\n"]
+
+
+# Only the content of a turn is marked.
+MARKED_CONTENT = """
+{%- for message in messages -%}
+    {{- message.role + ': ' -}}
+    {%- if message.role == 'assistant' -%}
+        {%- generation -%}{{- message.content -}}{%- endgeneration -%}
+    {%- else -%}
+        {{- message.content -}}
+    {%- endif -%}
+    {{- '\\n' -}}
+{%- endfor -%}
+"""
+
+
+def test_empty_generation_block_has_no_span():
+    text = render([assistant(""), user("a"), assistant("b")], MARKED_CONTENT)
+    assert (text.text, trained(text)) == ("assistant: \nuser: a\nassistant: b\n", ["b"])
+
+
+def test_empty_generation_block_is_still_its_turns():
+    messages = [assistant("", weight=0), user("a"), assistant("b"), assistant("c", weight=0)]
+    assert trained(render(messages, MARKED_CONTENT)) == ["b"]
+
+
+def test_blocks_that_touch_are_one_span():
+    template = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    assert render([assistant("ab"), assistant("cd")], template).spans == [(0, 4)]
+
+
+@pytest.mark.parametrize(
+    "tag", ["{% generation %}", "{%- generation -%}", "{%generation%}", "{%+ generation +%}", "{%\n generation\n%}"]
+)
+def test_markers_count_however_they_are_spelled(tag: str):
+    template = "{% for m in messages %}a: " + tag + "{{ m.content }}{% endgeneration %}{% endfor %}"
+    assert trained(render([assistant("b")], template)) == ["b"]
+
+
+def test_markers_in_a_comment_are_none():
+    assert trained(render(HELLO, "{# No {% generation %} here. #}" + CHATML)) == [
+        "Hello<|im_end|>\n",
+        "Bye<|im_end|>\n",
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda span: (span[0], span[0] + span[1]))))
+@settings(deadline=None)
+def test_merged_spans_hold_the_same_characters_and_are_ascending_and_apart(spans: list[Span]):
+    def characters(these: list[Span]) -> set[int]:
+        return {character for start, stop in these for character in range(start, stop)}
+
+    result = merged(spans)
+    assert characters(result) == characters(spans)
+    assert all(start < stop for start, stop in result)
+    assert all(before < after for (_, before), (after, _) in pairwise(result))
+
+
+# With and without.
+
+
+@BOTH_WAYS
+def test_assistant_turns_are_trained_with_what_closes_them(template: str):
+    text = render(HELLO, template)
+    assert text.text == chatml(HELLO)
+    assert trained(text) == ["Hello<|im_end|>\n", "Bye<|im_end|>\n"]
+    header = len("<|im_start|>assistant\n")
+    assert text.spans == [(len(chatml(HELLO[:i])) + header, len(chatml(HELLO[: i + 1]))) for i in (2, 4)]
+    assert (text.special_tokens, text.prompt) == (False, None)
+
+
+@BOTH_WAYS
+def test_turn_of_weight_0_is_not_trained(template: str):
+    messages = [user("a"), assistant("b", weight=0), user("c"), assistant("d", weight=1), assistant("e")]
+    text = render(messages, template)
+    assert trained(text) == ["d<|im_end|>\n", "e<|im_end|>\n"]
+    assert text.text == render([{k: v for k, v in m.items() if k != "weight"} for m in messages], template).text
+
+
+@BOTH_WAYS
+def test_only_the_last_turn_is_trained_where_that_is_asked_for(template: str):
+    assert trained(render(HELLO, template, loss_on="last_assistant")) == ["Bye<|im_end|>\n"]
+    assert trained(render([*HELLO, user("?")], template, loss_on="last_assistant")) == ["Bye<|im_end|>\n"]
+    assert trained(render([*HELLO, assistant("!", weight=0)], template, loss_on="last_assistant")) == []
+
+
+@BOTH_WAYS
+def test_conversation_without_an_assistant_has_no_span(template: str):
+    for loss_on in ("assistant", "last_assistant"):
+        assert render([user("a")], template, loss_on=loss_on).spans == []
+
+
+TWO_BLOCKS = """
+{%- for message in messages -%}
+    {%- generation -%}{{- message.content -}}{%- endgeneration -%}{{- '.' -}}
+    {%- generation -%}{{- '!' -}}{%- endgeneration -%}
+{%- endfor -%}
+"""
+
+
+def test_blocks_that_are_not_those_of_turns_are_refused_where_not_all_turns_are_trained():
+    assert trained(render([assistant("a"), assistant("b")], TWO_BLOCKS)) == ["a", "!b", "!"]
+    assert refusal([assistant("a"), assistant("b", weight=0)], TWO_BLOCKS) == "turns_not_established"
+    assert refusal([assistant("a"), assistant("b")], TWO_BLOCKS, loss_on="last_assistant") == "turns_not_established"
+
+
+# Without markers.
+
+REASONED = [user("a"), assistant("b", reasoning_content="why b"), user("c"), assistant("d", reasoning_content="why d")]
+
+
+def test_turns_that_change_when_others_follow_are_refused():
+    assert refusal(REASONED, DROPS_REASONING) == "spans_not_established"
+    assert refusal([*REASONED, user("e")], DROPS_REASONING, loss_on="last_assistant") == "spans_not_established"
+
+
+def test_turn_that_nothing_follows_is_established():
+    text = render(REASONED, DROPS_REASONING, loss_on="last_assistant")
+    assert trained(text) == ["<think>why d</think>d<|im_end|>\n"]
+    not_the_first = [REASONED[0], {**REASONED[1], "weight": 0}, *REASONED[2:]]
+    assert render(not_the_first, DROPS_REASONING).spans == text.spans
+
+
+def test_generation_prompt_that_no_turn_begins_with_is_refused():
+    assert refusal(HELLO, OPENS_REASONING) == "spans_not_established"
+
+
+def test_spans_of_one_record_that_are_refused_reject_that_record_only():
+    contents = [Conversation(HELLO), Conversation(REASONED), Conversation(HELLO)]
+    examples = [Example(10 * i, content, {}, False, b"raw %d" % i) for i, content in enumerate(contents)]
+    batch = Examples(split=SPLIT, part=0, last=True, fates=Fates(read=3), examples=examples)
+
+    texts = Renderer(str(TOKENIZER), DROPS_REASONING)(batch)
+
+    assert [text.example.position for text in texts.texts] == [0, 20]
+    assert [(r.position, r.reason, r.record) for r in texts.fates.rejects] == [(10, "spans_not_established", b"raw 1")]
+    assert "messages[1]" in texts.fates.rejects[0].detail
+
+
+# Prompts and completions.
+
+
+@BOTH_WAYS
+def test_completion_begins_behind_the_generation_prompt(template: str):
+    text = render(Conversation(HELLO, completion_start=4), template)
+    assert trained(text) == ["Bye<|im_end|>\n"]
+    assert text.prompt == text.text[: text.spans[0][0]]
+    assert text.prompt.endswith("<|im_start|>assistant\n")
+    assert not text.special_tokens
+
+
+def test_completion_is_all_that_follows_the_prompt():
+    text = render(Conversation(HELLO, completion_start=2))
+    assert trained(text) == [text.text[text.text.index("<|im_start|>assistant\n") + len("<|im_start|>assistant\n") :]]
+
+
+def test_prompt_that_is_no_prefix_of_the_whole_is_refused():
+    assert refusal(Conversation(HELLO, completion_start=4), OPENS_REASONING) == "prompt_not_a_prefix"
+    assert refusal(Conversation(HELLO, completion_start=3)) == "prompt_not_a_prefix"  # a user's turn is no completion
+
+
+PAIR = PromptCompletion("2 + 3 =", " 5")
+WHOLE_PAIR = Text(Example(0, PAIR, {}, False, b"{}"), "2 + 3 = 5", [(-1, 10)], special_tokens=True)
+
+
+def test_completion_of_plain_text_is_trained_with_the_special_tokens_behind_it():
+    text = render(PAIR)
+    assert (text.text, text.spans, text.special_tokens, text.prompt) == ("2 + 3 = 5", [(7, 10)], True, "2 + 3 =")
+
+
+def test_plain_text_is_trained_as_a_whole_with_its_special_tokens():
+    text = render(PlainText("2 + 3"))
+    assert (text.text, text.spans, text.special_tokens, text.prompt) == ("2 + 3", [(-1, 6)], True, None)
+
+
+def test_row_that_came_tokenized_keeps_what_is_trained_of_it():
+    row = TokenRow(np.array([7, 8, 9, 5, 6], np.int32), np.array([0, 1, 1, 0, 1], bool))
+    text = render(row)
+    assert (text.spans, text.text, text.special_tokens) == ([(1, 3), (4, 5)], "", False)
+    assert text.token_ids is row.input_ids
+
+
+# Which of the texts that a record can be has what --loss_on asks for; None is refused.
+
+CHAT = Conversation(HELLO)
+TURNS, LAST = ["Hello<|im_end|>\n", "Bye<|im_end|>\n"], ["Bye<|im_end|>\n"]
+HELLO_TEXT = chatml(HELLO)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize(
+    ("loss_on", "expected"),
+    [("auto", TURNS), ("assistant", TURNS), ("last_assistant", LAST), ("completion", None), ("all", [HELLO_TEXT])],
+)
+def test_loss_on_of_messages(loss_on: str, expected: list[str] | None, template: str):
+    if expected is None:
+        assert refusal(CHAT, template, loss_on=loss_on) == "loss_not_applicable"
+    else:
+        assert trained(render(CHAT, template, loss_on=loss_on)) == expected
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize(
+    ("loss_on", "expected"),
+    [("auto", LAST), ("assistant", TURNS), ("last_assistant", LAST), ("completion", LAST), ("all", [HELLO_TEXT])],
+)
+def test_loss_on_of_messages_of_prompt_and_completion(loss_on: str, expected: list[str], template: str):
+    assert trained(render(Conversation(HELLO, completion_start=4), template, loss_on=loss_on)) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "loss_on", "expected"),
+    [
+        (PAIR, "auto", [(7, 10)]),
+        (PAIR, "assistant", None),
+        (PAIR, "last_assistant", None),
+        (PAIR, "completion", [(7, 10)]),
+        (PAIR, "all", [(-1, 10)]),
+        (PlainText("abc"), "auto", [(-1, 4)]),
+        (PlainText("abc"), "assistant", None),
+        (PlainText("abc"), "last_assistant", None),
+        (PlainText("abc"), "completion", None),
+        (PlainText("abc"), "all", [(-1, 4)]),
+        (TokenRow(np.array([5, 6], np.int32), np.array([0, 1], bool)), "assistant", [(1, 2)]),
+        (TokenRow(np.array([5, 6], np.int32), np.array([0, 1], bool)), "all", [(0, 2)]),
+    ],
+)
+def test_loss_on_of_texts_and_tokens(content: Any, loss_on: str, expected: list[Span] | None):
+    if expected is None:
+        assert refusal(content, loss_on=loss_on) == "loss_not_applicable"
+    else:
+        assert render(content, loss_on=loss_on).spans == expected
+
+
+def test_where_all_is_trained_on_prompt_and_completion_are_one_text():
+    assert render(PAIR, loss_on="all") == WHOLE_PAIR
+
+
+# What the template reads.
+
+
+@pytest.mark.parametrize(
+    ("template", "what"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "TemplateError: roles must alternate"),
+        ("{{ messages[9].content.text }}", "UndefinedError"),
+        ("{{ 1 + messages[0].content }}", "TypeError"),
+    ],
+)
+def test_record_that_the_template_raises_for_is_refused_with_what_it_says(template: str, what: str):
+    with pytest.raises(RecordError) as refused:
+        render(HELLO, template)
+    assert refused.value.reason == "template"
+    assert what in refused.value.detail
+
+
+def test_template_reads_the_jobs_arguments_and_before_them_the_rows():
+    template = "{{ style }} {{ length }} {{ eos_token }} {{ bos_token }}"
+    conversation = Conversation(HELLO, template_kwargs={"style": "row"})
+    text = render(
+        conversation, template, chat_template_kwargs={"style": "job", "length": 3, "bos_token": "B"}, loss_on="all"
+    )
+    assert text.text == "row 3 <|im_end|> B"
+
+
+def test_arguments_of_a_row_are_not_those_of_the_next():
+    renderer = Renderer(str(TOKENIZER), "{{ style }}", {"style": "job"}, loss_on="all")
+    conversations = [Conversation(HELLO, template_kwargs=kwargs) for kwargs in ({"style": "row"}, {})]
+    texts = [renderer.render(Example(0, conversation, {}, False, b"")).text for conversation in conversations]
+    assert texts == ["row", "job"]
+
+
+def test_arguments_reach_every_rendering_that_spans_are_found_from():
+    template = CHATML.replace("'<|im_start|>assistant\\n' -}}{%- endif", "'<|im_start|>' + name + '\\n' -}}{%- endif")
+    template = template.replace("message.role", "(name if message.role == 'assistant' else message.role)")
+    assert trained(render(HELLO, template, chat_template_kwargs={"name": "bot"})) == TURNS
+    assert trained(render(Conversation(HELLO, None, {"name": "bot"}, 4), template)) == LAST
+
+
+TOOLS = [{"type": "function", "function": {"name": "track_order", "parameters": {}}}]
+WITH_TOOLS = "{% for tool in tools or [] %}[{{ tool.function.name }}]{% endfor %}" + CHATML
+
+
+def test_tools_reach_the_template_in_every_rendering():
+    text = render(Conversation(HELLO, TOOLS), WITH_TOOLS)
+    assert text.text == "[track_order]" + HELLO_TEXT
+    assert trained(text) == TURNS
+    assert render(Conversation(HELLO, TOOLS, completion_start=4), WITH_TOOLS).prompt.startswith("[track_order]")
+    assert render(Conversation(HELLO), WITH_TOOLS).text == HELLO_TEXT
+
+
+def saved(folder: Path, template: str | None = None, named: dict[str, str] | None = None) -> Path:
+    """The example tokenizer with other templates, or none, as transformers saves them. Returns its folder."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((TOKENIZER / name).read_bytes())
+    if template is not None:
+        (folder / "chat_template.jinja").write_text(template)
+    for name, text in (named or {}).items():
+        (folder / "additional_chat_templates").mkdir(exist_ok=True)
+        (folder / "additional_chat_templates" / f"{name}.jinja").write_text(text)
+    return folder
+
+
+def test_of_named_templates_the_one_for_tools_renders_conversations_with_tools(tmp_path: Path):
+    folder = saved(tmp_path, MARKED, {"tool_use": "USES TOOLS" + CHATML})
+    plain, with_tools = (render(Conversation(HELLO, tools), None, folder) for tools in (None, TOOLS))
+    assert (plain.text, with_tools.text) == (HELLO_TEXT, "USES TOOLS" + HELLO_TEXT)
+    assert trained(plain) == trained(with_tools) == TURNS
+
+
+def test_given_template_goes_before_those_of_the_tokenizer(tmp_path: Path):
+    folder = saved(tmp_path, "its own", {"tool_use": "its own"})
+    for tools in (None, TOOLS):
+        assert render(Conversation(HELLO, tools), CHATML, folder).text == HELLO_TEXT
+
+
+@pytest.mark.parametrize("named", [{}, {"tool_use": CHATML}], ids=["none", "only_for_tools"])
+def test_conversation_without_a_template_ends_the_run_and_says_what_to_do(tmp_path: Path, named: dict[str, str]):
+    folder = saved(tmp_path, None, named)
+    with pytest.raises(UserError, match=r"no chat template.*give it with --chat_template"):
+        render(HELLO, None, folder)
+    assert render(PlainText("a"), None, folder).text == "a"
+
+
+CLOCK = "{{ strftime_now('%d %B %Y, %H:%M') }}"
+
+
+def test_template_that_prints_the_date_prints_that_of_the_job():
+    renderers = [
+        Renderer(str(TOKENIZER), CLOCK, now=now, loss_on="all") for now in ("2024-07-26T09:30:00", "1999-12-31")
+    ]
+    example = Example(0, Conversation(HELLO), {}, False, b"{}")
+    printed = [renderer.render(example).text for renderer in (*renderers, renderers[0])]
+    assert printed == ["26 July 2024, 09:30", "31 December 1999, 00:00", "26 July 2024, 09:30"]
+
+
+def test_date_that_is_not_given_is_that_of_the_start_for_all_rows():
+    before = datetime.now()
+    renderer = Renderer(str(TOKENIZER), "{{ strftime_now('%Y-%m-%dT%H:%M:%S.%f') }}", loss_on="all")
+    example = Example(0, Conversation(HELLO), {}, False, b"{}")
+    first, second = (renderer.render(example).text for _ in range(2))
+    assert first == second
+    assert before <= datetime.fromisoformat(first) <= datetime.now()
+
+
+PARTS = [
+    user([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]),
+    assistant([{"type": "text", "text": "three"}]),
+]
+READS_PARTS = CHATML.replace(
+    "message.content",
+    "(message.content if message.content is string else message.content|map(attribute='text')|join('+'))",
+)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [CHATML, CHATML.replace("message.content", "(message.content|string)")],
+    ids=["raises", "prints_the_list"],
+)
+def test_text_parts_are_joined_for_a_template_that_cannot_read_them(template: str):
+    text = render(PARTS, template)
+    assert text.text == "<|im_start|>user\none\ntwo<|im_end|>\n<|im_start|>assistant\nthree<|im_end|>\n"
+    assert trained(text) == ["three<|im_end|>\n"]
+
+
+def test_text_parts_are_passed_on_to_a_template_that_reads_them():
+    text = render(PARTS, READS_PARTS)
+    assert text.text == "<|im_start|>user\none+two<|im_end|>\n<|im_start|>assistant\nthree<|im_end|>\n"
+
+
+def test_records_themselves_keep_their_parts():
+    messages = [dict(message) for message in PARTS]
+    render(messages)
+    assert messages == PARTS
+
+
+def test_keys_of_a_message_that_are_null_are_left_out():
+    template = "{% for m in messages %}{{ m.keys() | sort | join(',') }};{% endfor %}"
+    messages = [{"role": "user", "content": "a", "name": None}, assistant(None, tool_calls=[{"id": None}])]
+    assert render(messages, template, loss_on="all").text == "content,role;role,tool_calls;"
+    keys = "{{ messages[0].tool_calls[0].keys() | join }}"
+    assert render(messages[1:], keys, loss_on="all").text == "id"  # as transformers has it: only the message's own
+
+
+@pytest.mark.parametrize(
+    "content", [PlainText("a\ud800"), PromptCompletion("a", "\udfff"), Conversation([user("\ud83d")])]
+)
+def test_text_that_is_no_unicode_is_refused(content: Any):
+    assert refusal(content) == "invalid_unicode"

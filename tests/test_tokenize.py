@@ -1,0 +1,499 @@
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, SHARED, TOKENIZER
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, ByT5Tokenizer
+
+from transforms import tokenize
+from transforms.batches import Example, Fates, PlainText, Span, Split, Text, Texts, Tokens
+from transforms.label import IGNORED, build_labels
+from transforms.tokenize import Encoder
+from transforms.tokenizer import load_tokenizer
+
+EXAMPLES = str(TOKENIZER)
+TRL = ROOT / "tests" / "trl"
+TRL_TOKENIZER = str(TRL / "tokenizer")
+SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)
+
+# (id, start, stop), in characters of its own text.
+Token = tuple[int, int, int]
+
+
+def text_of(text: str, spans: Iterable[Span] = ((0, 1),), position: int = 0, **fields: Any) -> Text:
+    raw = f"record {position}".encode()
+    return Text(Example(position, PlainText(text), {}, False, raw), text, list(spans), **fields)
+
+
+def row_of(ids: list[int], spans: Iterable[Span] = ((0, 1),), position: int = 0) -> Text:
+    return text_of("", spans, position, token_ids=np.array(ids, np.int32))
+
+
+def batch_of(texts: list[Text]) -> Texts:
+    return Texts(split=SPLIT, part=0, last=True, fates=Fates(read=len(texts)), texts=texts)
+
+
+def tokens_of(encoder: Encoder, texts: list[Text]) -> list[list[Token]]:
+    """The tokens of each text, moved back to its own characters. None may be rejected."""
+    tokens = encoder(batch_of(texts))
+    assert not tokens.fates.rejects
+    rows = []
+    base = 1
+    for text, (start, stop) in zip(texts, pairwise(tokens.offsets.tolist()), strict=True):
+        places = [tokens.ids[start:stop], tokens.starts[start:stop] - base, tokens.stops[start:stop] - base]
+        rows.append(list(zip(*(place.tolist() for place in places), strict=True)))
+        # As batches.Tokens says: no two rows share a character, special tokens in front and behind included.
+        base += max(len(text.text), len(rows[-1])) + 2 if text.token_ids is not None else len(text.text) + 2
+    return rows
+
+
+def labels_of(encoder: Encoder, text: Text) -> list[int]:
+    """The labels of one text, all ignored where the row is dropped."""
+    tokens = encoder(batch_of([text]))
+    assert not tokens.fates.rejects
+    labels = build_labels(tokens)
+    return labels.labels.tolist() or [IGNORED] * len(tokens.ids)
+
+
+def same(one: Tokens, other: Tokens) -> bool:
+    names = ("ids", "offsets", "starts", "stops", "spans")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names) and one.fates == other.fates
+
+
+@functools.cache
+def reference(folder: str) -> Any:
+    """The tokenizer as transformers loads it. A large one is the encoder's own, since each loading takes a second."""
+    return load_tokenizer(folder) if Path(folder).is_relative_to(SHARED) else AutoTokenizer.from_pretrained(folder)
+
+
+def their_tokens(folder: str, text: str, special_tokens: bool = False) -> list[Token]:
+    encoded = reference(folder)(text, add_special_tokens=special_tokens, return_offsets_mapping=True)
+    return [(i, *place) for i, place in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)]
+
+
+@functools.cache
+def encoder_of(folder: str, strip_bos: bool = False) -> Encoder:
+    return Encoder(folder, strip_bos)
+
+
+WORDS = ["The wheel turns", "when the rain comes", "<s>", "</s>", "<|im_end|>", "水車は回る。"]
+
+
+def saved(folder: Path, post_processor: Any = None, special_tokens: dict[str, str] | None = None) -> str:
+    """A byte-level BPE with a post-processor, as transformers loads it. Returns its folder."""
+    special_tokens = {"bos_token": "<s>", "eos_token": "</s>"} if special_tokens is None else special_tokens
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(WORDS * 3, trainer)
+    if post_processor is not None:
+        bpe.post_processor = post_processor
+    folder.mkdir(exist_ok=True)
+    bpe.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "TokenizersBackend", "backend": "tokenizers", **special_tokens}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def with_specials(single: str) -> Any:
+    return processors.TemplateProcessing(single=single, special_tokens=[("<s>", 0), ("</s>", 1)])
+
+
+@pytest.fixture(scope="module")
+def bos_and_eos(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(tmp_path_factory.mktemp("bos_and_eos"), with_specials("<s> $A </s>"))
+
+
+@pytest.fixture(scope="module")
+def bos_only(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(tmp_path_factory.mktemp("bos_only"), with_specials("<s> $A"))
+
+
+@pytest.fixture(scope="module")
+def no_eos(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return saved(tmp_path_factory.mktemp("no_eos"), special_tokens={})
+
+
+@pytest.fixture(scope="module")
+def byt5(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tokenizer of transformers in Python, which tells no offsets: a token is a byte, its id the byte and 3."""
+    folder = str(tmp_path_factory.mktemp("byt5"))
+    ByT5Tokenizer().save_pretrained(folder)
+    assert not reference(folder).is_fast
+    return folder
+
+
+# Characters of all planes; and what tokenizers treat in ways of their own: special tokens, runs of white space, marks
+# that NFC composes, joiners, variation selectors, flags.
+characters = st.characters(exclude_categories=["Cs"])
+special = st.sampled_from(["<|im_end|>", "<s>", "</s>", "<|eot_id|>", "[INST]", "▁", "Ġ"])
+composed = st.sampled_from(
+    ["e\u0301", "\u1e0b\u0323", "\u0301", "\u0344", "\u2126", "\u200d", "\ufe0f", "👩‍👧", "🇪🇺", "한국", "ﬁ"]
+)
+white_space = st.sampled_from(["  ", "\n\n", " \t", "\r\n", "\u00a0", "\u3000"])
+words = st.text(st.sampled_from("abcdefgh ETAOIN.,'0123456789"), max_size=12)
+texts = st.lists(st.one_of(st.text(characters, max_size=8), special, composed, white_space, words), max_size=8).map(
+    "".join
+)
+
+FAST = [EXAMPLES, TRL_TOKENIZER, *(str(SHARED / "tokenizers" / name) for name in ("llama3", "qwen", "mistral"))]
+fast = pytest.mark.parametrize("folder", FAST, ids=lambda folder: "-".join(Path(folder).parts[-2:]))
+LAW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def available(folder: str) -> str:
+    if not Path(folder, "tokenizer.json").exists():
+        pytest.skip(f"{folder} is absent: it lies beside the project, not in it")
+    return folder
+
+
+@fast
+def test_tokens_and_their_places_are_those_of_transformers(folder: str):
+    encoder = encoder_of(available(folder))
+
+    @LAW
+    @given(st.lists(texts, max_size=4))
+    @example(["Zoë e\u0301 \u1e0b\u0323 ▁ 👩‍👧 水車\n", "", " ", "<|im_end|></s>"])
+    def check(some: list[str]):
+        rows = tokens_of(encoder, [text_of(text) for text in some])
+        assert rows == [their_tokens(folder, text) for text in some]
+
+    check()
+
+
+@fast
+def test_plain_text_has_the_same_tokens_and_one_eos(folder: str):
+    encoder, eos = encoder_of(available(folder)), reference(folder).eos_token_id
+
+    @LAW
+    @given(texts)
+    @example("ends itself</s>")
+    @example("ends itself<|im_end|>")
+    @example("ends itself<|eot_id|>")
+    def check(text: str):
+        (row,) = tokens_of(encoder, [text_of(text, special_tokens=True)])
+        theirs = their_tokens(folder, text)
+        ends_itself = bool(theirs) and theirs[-1][0] == eos
+        assert row == (theirs if ends_itself else [*theirs, (eos, len(text), len(text) + 1)])
+
+    check()
+
+
+def test_special_tokens_lie_in_front_of_the_text_and_behind_it(bos_and_eos: str):
+    @LAW
+    @given(st.lists(texts, max_size=3))
+    @example(["a", "</s>", "<s>a</s>"])
+    def check(some: list[str]):
+        rows = tokens_of(encoder_of(bos_and_eos), [text_of(text, special_tokens=True) for text in some])
+        for text, row in zip(some, rows, strict=True):
+            plain = their_tokens(bos_and_eos, text)
+            assert [token for token, _, _ in row] == [i for i, _, _ in their_tokens(bos_and_eos, text, True)]
+            if plain:
+                assert row == [(0, -1, 0), *plain, (1, len(text), len(text) + 1)]
+
+    check()
+
+
+def test_special_tokens_that_a_text_spells_out_lie_where_it_spells_them(bos_and_eos: str):
+    (row,) = tokens_of(encoder_of(bos_and_eos), [text_of("<s>a</s>", special_tokens=True)])
+    assert [place for place in row if place[0] in (0, 1)] == [(0, -1, 0), (0, 0, 3), (1, 4, 8), (1, 8, 9)]
+
+
+def test_eos_is_put_where_the_tokenizer_puts_none(bos_only: str):
+    (row,) = tokens_of(encoder_of(bos_only), [text_of("a", special_tokens=True)])
+    assert row == [(0, -1, 0), *their_tokens(bos_only, "a"), (1, 1, 2)]
+
+
+def test_no_eos_is_put_where_the_tokenizer_has_none(no_eos: str):
+    (row,) = tokens_of(encoder_of(no_eos), [text_of("a", special_tokens=True)])
+    assert row == their_tokens(no_eos, "a")
+
+
+def test_conversations_get_no_special_tokens_but_those_of_the_template(bos_and_eos: str):
+    (row,) = tokens_of(encoder_of(bos_and_eos), [text_of("<s>a</s>")])
+    assert [token for token, _, _ in row if token in (0, 1)] == [0, 1]
+
+
+def test_bos_is_taken_off_once_where_that_is_asked_for(bos_and_eos: str):
+    some = [
+        text_of("a", special_tokens=True),
+        text_of("<s>a"),
+        text_of("<s><s>a"),
+        text_of("a<s>"),
+        text_of("<s>"),
+        text_of(""),
+        row_of([0, 0, 40]),
+        row_of([40, 0]),
+    ]
+    (a, _, _), *_ = their_tokens(bos_and_eos, "a")
+    kept, stripped = (
+        [[token for token, _, _ in row] for row in tokens_of(encoder_of(bos_and_eos, strip), some)]
+        for strip in (False, True)
+    )
+    assert kept == [[0, a, 1], [0, a], [0, 0, a], [a, 0], [0], [], [0, 0, 40], [40, 0]]
+    assert stripped == [[a, 1], [a], [0, a], [a, 0], [], [], [0, 40], [40, 0]]
+
+
+def test_taking_off_bos_moves_no_other_token(bos_and_eos: str):
+    (row,) = tokens_of(encoder_of(bos_and_eos, True), [text_of("<s>a b", special_tokens=True)])
+    assert row == [*their_tokens(bos_and_eos, "<s>a b"), (1, 6, 7)]
+
+
+def test_nothing_is_taken_off_where_the_tokenizer_has_no_bos(no_eos: str):
+    assert tokens_of(encoder_of(no_eos, True), [text_of("<s>a")]) == [their_tokens(no_eos, "<s>a")]
+
+
+# Tokenizers that leave white space out of the offsets they tell.
+
+TRIMMING: dict[str, Callable[[], Any]] = {
+    "ByteLevel": lambda: processors.ByteLevel(trim_offsets=True),
+    "Sequence": lambda: processors.Sequence([processors.ByteLevel(trim_offsets=True), with_specials("<s> $A </s>")]),
+    "Roberta": lambda: processors.RobertaProcessing(("</s>", 1), ("<s>", 0), trim_offsets=True, add_prefix_space=False),
+}
+
+
+@pytest.mark.parametrize("post_processor", TRIMMING)
+def test_white_space_of_a_token_counts_as_its_own(tmp_path: Path, post_processor: str):
+    trimming = saved(tmp_path / "trimming", TRIMMING[post_processor]())
+    plain = saved(tmp_path / "plain")
+    text = " The wheel  turns \n when the rain comes\t"
+    assert their_tokens(trimming, text) != their_tokens(plain, text)  # else there is nothing to be seen here
+
+    (row,) = tokens_of(Encoder(trimming), [text_of(text)])
+
+    assert row == their_tokens(plain, text)
+
+
+@pytest.mark.parametrize("post_processor", ["Sequence", "Roberta"])
+def test_special_tokens_are_still_added_where_white_space_is_kept(tmp_path: Path, post_processor: str):
+    folder = saved(tmp_path, TRIMMING[post_processor]())
+    (row,) = tokens_of(Encoder(folder), [text_of(" a ", special_tokens=True)])
+    assert (row[0], row[-1]) == ((0, -1, 0), (1, 3, 4))
+    assert [token for token, _, _ in row] == reference(folder)(" a ")["input_ids"]
+
+
+def test_token_is_trained_where_only_its_white_space_is(tmp_path: Path):
+    folder = saved(tmp_path, processors.ByteLevel(trim_offsets=True))
+    (_, wheel) = their_tokens(folder, "The wheel")[:2]
+    assert labels_of(Encoder(folder), text_of("The wheel", [(3, 4)]))[:2] == [IGNORED, wheel[0]]
+
+
+# Tokenizers in Python, which tell no offsets.
+
+
+@st.composite
+def texts_and_spans(draw: st.DrawFn, alphabet: Any, special_tokens: bool) -> Text:
+    """A text and ascending, disjoint spans of it, with the special tokens around it where there are any."""
+    around = int(special_tokens)
+    text = draw(st.text(alphabet, min_size=around, max_size=16))  # no plain text is empty: such a record is rejected
+    edges = sorted(draw(st.sets(st.integers(-around, len(text) + around), max_size=6)))
+    spans = [span for span in pairwise(edges) if draw(st.booleans())]
+    return text_of(text, spans, special_tokens=special_tokens)
+
+
+@pytest.mark.parametrize("special_tokens", [False, True])
+def test_slow_tokenizer_trains_the_bytes_of_the_characters_in_a_span(byt5: str, special_tokens: bool):
+    # A text that holds U+FFFD, which stands for a broken character too, has a test of its own.
+    alphabet = st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd")
+
+    @LAW
+    @given(texts_and_spans(alphabet, special_tokens))
+    @example(text_of("é猫👩 x", [(1, 2), (3, 4)], special_tokens=special_tokens))
+    def check(text: Text):
+        places = list(enumerate(text.text)) + [(len(text.text), "")] * special_tokens
+        assert labels_of(encoder_of(byt5), text) == [
+            token if any(start <= at < stop for start, stop in text.spans) else IGNORED
+            for at, character in places
+            for token in ([byte + 3 for byte in character.encode()] or [1])
+        ]
+
+    check()
+
+
+def test_slow_tokenizer_knows_a_replacement_character_that_the_text_holds(byt5: str):
+    text = "a\ufffdb"
+    assert labels_of(encoder_of(byt5), text_of(text, [(1, 2)])) == [-100, 0xEF + 3, 0xBF + 3, 0xBD + 3, -100]
+
+
+LOSES_SPACES = "a </s> b c"  # ByT5 takes off the white space around its special tokens
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        text_of(LOSES_SPACES, [(8, 10)]),
+        text_of(LOSES_SPACES, [(0, 1)]),
+        text_of(LOSES_SPACES, [(0, 1), (8, 10)]),
+        text_of(LOSES_SPACES, [(8, 11)], special_tokens=True, prompt="a </s> b"),
+    ],
+    ids=["end", "start", "start_and_end", "completion"],
+)
+def test_slow_tokenizer_rejects_what_its_tokens_do_not_decode_to(byt5: str, text: Text):
+    tokens = encoder_of(byt5)(batch_of([text]))
+    assert [(reject.reason, reject.record) for reject in tokens.fates.rejects] == [
+        ("offsets_not_established", b"record 0")
+    ]
+    assert tokens.offsets.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [text_of(LOSES_SPACES, [(-1, 11)], special_tokens=True), text_of(LOSES_SPACES, [(0, 10)])],
+    ids=["plain_text", "loss_on_all"],
+)
+def test_slow_tokenizer_needs_no_places_where_all_is_trained(byt5: str, text: Text):
+    ids = reference(byt5)(LOSES_SPACES, add_special_tokens=text.special_tokens)["input_ids"]
+    assert labels_of(encoder_of(byt5), text) == ids
+
+
+# Rows that come tokenized.
+
+
+def test_rows_that_come_tokenized_pass_through_with_what_is_trained_of_them():
+    labels = build_labels(
+        encoder_of(EXAMPLES)(batch_of([row_of([7, 8, 9, 7], [(1, 2), (3, 4)]), row_of([5], [(0, 1)])]))
+    )
+    assert labels.ids.tolist() == [7, 8, 9, 7, 5]
+    assert labels.labels.tolist() == [-100, 8, -100, 7, 5]
+    assert labels.offsets.tolist() == [0, 4, 5]
+
+
+def test_row_of_one_token_passes_through():
+    labels = build_labels(encoder_of(EXAMPLES)(batch_of([row_of([5])])))
+    assert labels.labels.tolist() == [5]
+
+
+def test_id_that_is_not_in_the_vocabulary_is_rejected_and_no_other_row_with_it():
+    size = len(reference(EXAMPLES))
+    some = [
+        row_of([size - 1], position=10),
+        row_of([3, size], position=20),
+        text_of("a", position=30),
+        row_of([2**31 - 1], position=40),
+    ]
+    tokens = encoder_of(EXAMPLES)(batch_of(some))
+    assert tokens.source.positions.tolist() == [10, 30]
+    assert [(reject.position, reject.reason, reject.record) for reject in tokens.fates.rejects] == [
+        (20, "bad_tokens", b"record 20"),
+        (40, "bad_tokens", b"record 40"),
+    ]
+    assert tokens.fates.rejects[0].detail == f"input_ids holds {size}; the tokenizer has the ids 0 to {size - 1}"
+
+
+def test_id_behind_a_gap_in_the_vocabulary_is_known(tmp_path: Path):
+    """Some vocabularies leave ids out, so that the greatest is not their number less one."""
+    Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend", "backend": "tokenizers"}')
+    tokens = Encoder(str(tmp_path))(batch_of([row_of([7], position=1), row_of([8], position=2)]))
+    assert tokens.source.positions.tolist() == [1]
+    assert [reject.position for reject in tokens.fates.rejects] == [2]
+
+
+# Prompts and batches.
+
+
+def test_prompts_whose_tokens_do_not_begin_the_whole_are_counted():
+    lines = (TRL / "inputs" / "standard_prompt_completion.jsonl").read_text("utf-8").splitlines()
+    pairs = [(record["prompt"], record["completion"]) for record in map(json.loads, lines)]
+    expected = 0
+    for prompt, completion in pairs:
+        whole, begin = (reference(TRL_TOKENIZER)(text)["input_ids"] for text in (prompt + completion, prompt))
+        expected += whole[: len(begin)] != begin
+    assert 0 < expected < len(pairs)
+
+    some = [
+        text_of(p + c, [(len(p), len(p + c) + 1)], i, special_tokens=special_tokens, prompt=p)
+        for special_tokens in (True, False)
+        for i, (p, c) in enumerate(pairs)
+    ]
+    assert encoder_of(TRL_TOKENIZER)(batch_of(some)).fates.notes == {"prompt_tokens_not_a_prefix": 2 * expected}
+
+
+def test_special_tokens_behind_a_prompt_are_not_its_own(bos_and_eos: str):
+    some = [text_of("The wheel turns", [(9, 16)], special_tokens=True, prompt="The wheel")]
+    assert encoder_of(bos_and_eos)(batch_of(some)).fates.notes == {}
+
+
+def test_completion_that_begins_inside_a_token_trains_that_token():
+    (token, *_) = [token for token in their_tokens(TRL_TOKENIZER, "counts the sacks") if token[1] < 13 < token[2]]
+    labels = labels_of(
+        encoder_of(TRL_TOKENIZER), text_of("counts the sacks", [(13, 17)], special_tokens=True, prompt="counts the sa")
+    )
+    assert [label for label in labels if label != IGNORED] == [token[0], reference(TRL_TOKENIZER).eos_token_id]
+
+
+def mixed() -> list[Text]:
+    kinds: list[Callable[[int], Text]] = [
+        lambda i: text_of(f"plain {i} 猫", [(-1, 9)], i, special_tokens=True),
+        lambda i: text_of(f"chat {i} <|im_end|>\n", [(2, 5)], i),
+        lambda i: row_of([i, i + 1], [(0, 2)], i),
+        lambda i: text_of(f"sa{i}cks", [(2, 7)], i, special_tokens=True, prompt="sa"),
+        lambda i: row_of([10**6], [(0, 1)], i),  # an id that is rejected
+        lambda i: text_of("", [], i),
+    ]
+    order = [0, 1, 2, 2, 4, 3, 3, 0, 5, 1, 1, 2, 0, 4, 3, 1, 5, 5, 2]
+    return [kinds[kind](position) for position, kind in enumerate(order)]
+
+
+def test_texts_of_all_kinds_keep_their_order_and_their_tokens():
+    encoder = encoder_of(EXAMPLES)
+    alone = [encoder(batch_of([text])) for text in mixed()]
+
+    tokens = encoder(batch_of(mixed()))
+
+    assert tokens.source.positions.tolist() == [p for one in alone for p in one.source.positions.tolist()]
+    assert tokens.ids.tolist() == [token for one in alone for token in one.ids.tolist()]
+    assert [reject.position for reject in tokens.fates.rejects] == [4, 13]
+    labels, labels_alone = build_labels(tokens), [build_labels(one) for one in alone]
+    assert labels.labels.tolist() == [label for one in labels_alone for label in one.labels.tolist()]
+    assert labels.source.positions.tolist() == [p for one in labels_alone for p in one.source.positions.tolist()]
+
+
+@pytest.mark.parametrize("characters_at_once", [1, 7, 20])
+def test_how_many_characters_are_encoded_at_once_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, characters_at_once: int
+):
+    whole = encoder_of(EXAMPLES)(batch_of(mixed()))
+    monkeypatch.setattr(tokenize, "_CHARACTERS_AT_ONCE", characters_at_once)
+    assert same(encoder_of(EXAMPLES)(batch_of(mixed())), whole)
+
+
+def test_no_more_characters_are_encoded_at_once_than_is_said(monkeypatch: pytest.MonkeyPatch):
+    some = [text_of("four"), text_of("five!"), text_of("sixsix"), text_of("x")]
+    monkeypatch.setattr(tokenize, "_CHARACTERS_AT_ONCE", 8)
+    chunks = [[text.text for text in chunk] for chunk in tokenize._chunks(some)]
+    assert chunks == [["four", "five!"], ["sixsix", "x"]]
+
+
+def test_batch_without_texts_makes_one_without_tokens():
+    tokens = encoder_of(EXAMPLES)(batch_of([]))
+    assert tokens.offsets.tolist() == [0]
+    assert [len(values) for values in (tokens.ids, tokens.starts, tokens.stops, tokens.spans)] == [0, 0, 0, 0]
+    assert len(build_labels(tokens).ids) == 0
+
+
+def test_kept_columns_and_validation_stay_with_their_row():
+    columns = [{"id": "a", "n": None}, {"id": None, "n": "2"}]
+    some = [
+        Text(Example(position, PlainText("a"), columns[position], position == 1, b""), "a", [(0, 1)])
+        for position in (0, 1)
+    ]
+    source = encoder_of(EXAMPLES)(batch_of(some)).source
+    assert source.columns.to_pylist() == columns
+    assert source.validation.tolist() == [False, True]

@@ -1,0 +1,529 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from transforms import parquet
+from transforms.batches import Fates, Reject, Rows, RowTable, Split
+from transforms.choices import OUTPUT_COLUMNS
+from transforms.files import exists, names_below, read_bytes
+from transforms.parquet import encode_parquet
+from transforms.receipts import Receipt, RejectExample, Shard, read_receipts, write_receipt
+from transforms.tfrecord import encode_tfrecord, encode_varints
+from transforms.write import ShardWriter
+
+URL = "/corpus/chats.jsonl"
+
+# A segment: its ids, its labels, the position of its record.
+SegmentOf = tuple[list[int], list[int], int]
+UNPACKED: list[list[SegmentOf]] = [
+    [([5, 6, 7], [-100, 6, 7], 0)],
+    [([127, 128, 151_642, 2], [-100, -100, 151_642, 2], 812)],
+]
+PACKED: list[list[SegmentOf]] = [
+    [([5, 6, 7], [-100, 6, 7], 0), ([8, 9], [-100, 9], 812)],
+    [([10, 11, 12, 13], [10, 11, -100, -100], 90)],
+    [([1], [1], 5), ([2], [-100], 5), ([3, 4], [3, 4], 6)],
+]
+
+
+def table_of(rows: list[list[SegmentOf]], columns: dict[str, list[str | None]] | None = None) -> RowTable:
+    segments = [segment for row in rows for segment in row]
+    lengths = [sum(len(ids) for ids, _, _ in row) for row in rows]
+    return RowTable(
+        ids=np.array([token for ids, _, _ in segments for token in ids], np.int32),
+        labels=np.array([label for _, labels, _ in segments for label in labels], np.int32),
+        offsets=np.cumsum([0, *lengths]).astype(np.int64),
+        segment_lengths=np.array([len(ids) for ids, _, _ in segments], np.int64),
+        segment_offsets=np.cumsum([0, *map(len, rows)]).astype(np.int64),
+        positions=np.array([position for _, _, position in segments], np.int64),
+        columns=None if columns is None else pa.table({k: pa.array(v, pa.string()) for k, v in columns.items()}),
+    )
+
+
+def batch_of(
+    train: RowTable | None = None,
+    validation: RowTable | None = None,
+    packed: bool = False,
+    fates: Fates | None = None,
+    format: str = "jsonl",
+    part: int = 0,
+    last: bool = True,
+) -> Rows:
+    train, validation = train or table_of([]), validation or table_of([])
+    fates = fates or Fates(read=len(train) + len(validation), kept=len(train) + len(validation))
+    split = Split(number=7, url=URL, format=format, compression=None, start=1024, stop=4096)
+    return Rows(split=split, part=part, last=last, fates=fates, train=train, validation=validation, packed=packed)
+
+
+def path_of(folder: Path, shard: Shard) -> Path:
+    return folder / "shards" / shard.file
+
+
+def written(folder: Path, batch: Rows, **arguments: Any) -> pa.Table:
+    """The Parquet shard that a writer makes of the batch's train rows."""
+    (shard,) = ShardWriter(str(folder), **arguments)(batch).shards
+    return pq.read_table(path_of(folder, shard))
+
+
+def flat(rows: list[list[SegmentOf]], which: int) -> list[list[int]]:
+    return [[value for segment in row for value in segment[which]] for row in rows]
+
+
+# Parquet.
+
+
+def test_unpacked_rows_are_written_as_ids_and_labels(tmp_path: Path):
+    table = written(tmp_path, batch_of(table_of(UNPACKED)))
+    assert table.to_pydict() == {"input_ids": flat(UNPACKED, 0), "labels": flat(UNPACKED, 1)}
+
+
+def test_packed_rows_are_written_with_the_lengths_of_their_segments(tmp_path: Path):
+    table = written(tmp_path, batch_of(table_of(PACKED), packed=True))
+    assert table.to_pydict() == {
+        "input_ids": [[5, 6, 7, 8, 9], [10, 11, 12, 13], [1, 2, 3, 4]],
+        "labels": [[-100, 6, 7, -100, 9], [10, 11, -100, -100], [1, -100, 3, 4]],
+        "seq_lengths": [[3, 2], [4], [1, 1, 2]],
+    }
+
+
+def test_each_column_has_its_values_and_its_type(tmp_path: Path):
+    table = written(tmp_path, batch_of(table_of(PACKED), packed=True), columns=OUTPUT_COLUMNS)
+    assert table.column_names == list(OUTPUT_COLUMNS)
+    assert table.to_pydict() == {
+        "input_ids": [[5, 6, 7, 8, 9], [10, 11, 12, 13], [1, 2, 3, 4]],
+        "labels": [[-100, 6, 7, -100, 9], [10, 11, -100, -100], [1, -100, 3, 4]],
+        "attention_mask": [[1, 1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]],
+        "position_ids": [[0, 1, 2, 0, 1], [0, 1, 2, 3], [0, 0, 0, 1]],
+        "seq_lengths": [[3, 2], [4], [1, 1, 2]],
+        "loss_mask": [[0, 1, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1]],
+    }
+    assert {field.name: field.type.value_type for field in table.schema} == {
+        "input_ids": pa.int32(),
+        "labels": pa.int32(),
+        "attention_mask": pa.int8(),
+        "position_ids": pa.int32(),
+        "seq_lengths": pa.int32(),
+        "loss_mask": pa.int8(),
+    }
+
+
+def test_columns_are_written_in_the_order_they_are_asked_for_and_no_others(tmp_path: Path):
+    table = written(tmp_path, batch_of(table_of(PACKED), packed=True), columns=("loss_mask", "input_ids"))
+    assert table.column_names == ["loss_mask", "input_ids"]
+
+
+def test_provenance_of_an_unpacked_row_is_the_place_of_its_record(tmp_path: Path):
+    table = written(tmp_path, batch_of(table_of(UNPACKED)), provenance=True)
+    assert table.column_names == ["input_ids", "labels", "source", "source_position"]
+    assert table["source"].to_pylist() == [URL, URL]
+    assert table["source_position"].to_pylist() == [0, 812]
+    assert (table.schema.field("source").type, table.schema.field("source_position").type) == (pa.string(), pa.int64())
+
+
+def test_provenance_of_a_packed_row_is_the_place_of_each_segments_record(tmp_path: Path):
+    table = written(tmp_path, batch_of(table_of(PACKED), packed=True), provenance=True)
+    assert table["source"].to_pylist() == [URL] * 3
+    assert table["source_position"].to_pylist() == [[0, 812], [90], [5, 5, 6]]
+    assert table.schema.field("source_position").type.value_type == pa.int64()
+
+
+def test_kept_columns_are_written_beside_the_tokens(tmp_path: Path):
+    kept = {"id": ["a", None], "topic": ["Rückgabe 📦", ""]}
+    table = written(tmp_path, batch_of(table_of(UNPACKED, kept)))
+    assert table.column_names == ["input_ids", "labels", "id", "topic"]
+    assert table.select(["id", "topic"]).to_pydict() == kept
+    assert table.schema.field("id").type == pa.string()
+
+
+def test_metadata_tells_datasets_the_features(tmp_path: Path):
+    table = written(tmp_path, batch_of(table_of(UNPACKED, {"id": ["a", "b"]})), provenance=True)
+    tokens = {"feature": {"dtype": "int32", "_type": "Value"}, "_type": "Sequence"}
+    assert json.loads(table.schema.metadata[b"huggingface"]) == {
+        "info": {
+            "features": {
+                "input_ids": tokens,
+                "labels": tokens,
+                "source": {"dtype": "string", "_type": "Value"},
+                "source_position": {"dtype": "int64", "_type": "Value"},
+                "id": {"dtype": "string", "_type": "Value"},
+            }
+        }
+    }
+
+
+def test_datasets_loads_a_shard_with_its_features(tmp_path: Path):
+    import datasets
+
+    batch = batch_of(table_of(PACKED), packed=True)
+    (shard,) = ShardWriter(str(tmp_path), columns=OUTPUT_COLUMNS, provenance=True)(batch).shards
+
+    loaded = datasets.load_dataset(
+        "parquet", data_files=str(path_of(tmp_path, shard)), split="train", cache_dir=str(tmp_path / "cache")
+    )
+
+    assert loaded.to_dict() == pq.read_table(path_of(tmp_path, shard)).to_pydict()
+    types = {"attention_mask": "int8", "loss_mask": "int8", "source_position": "int64"}
+    lists = (*OUTPUT_COLUMNS, "source_position")
+    expected = {name: datasets.List(datasets.Value(types.get(name, "int32"))) for name in lists}
+    assert loaded.features == datasets.Features(expected | {"source": datasets.Value("string")})
+
+
+def test_rows_lie_in_row_groups_of_a_bounded_number_of_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table = pa.table({"input_ids": pa.array([[i] * 5 for i in range(40)], pa.list_(pa.int32()))})
+    monkeypatch.setattr(parquet, "_VALUES_IN_ROW_GROUP", 50)
+
+    content = encode_parquet(table)
+
+    file = pq.ParquetFile(pa.BufferReader(content))
+    assert [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)] == [10, 10, 10, 10]
+    assert file.read().to_pydict() == table.to_pydict()
+
+
+def test_row_of_more_values_than_a_row_group_has_one_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    table = pa.table({"input_ids": pa.array([[1] * 100, [2] * 100], pa.list_(pa.int32()))})
+    monkeypatch.setattr(parquet, "_VALUES_IN_ROW_GROUP", 50)
+    assert pq.ParquetFile(pa.BufferReader(encode_parquet(table))).metadata.num_row_groups == 2
+
+
+# TFRecord, read by what its specification says.
+
+
+def tf_example_class() -> Any:
+    """tf.train.Example, as tensorflow/core/example/{feature,example}.proto declare it."""
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="chatmill/example.proto", package="tensorflow", syntax="proto3")
+
+    def message(name: str) -> Any:
+        return file.message_type.add(name=name)
+
+    for name, kind in (
+        ("BytesList", field.TYPE_BYTES),
+        ("FloatList", field.TYPE_FLOAT),
+        ("Int64List", field.TYPE_INT64),
+    ):
+        value = message(name).field.add(name="value", number=1, type=kind, label=field.LABEL_REPEATED)
+        if kind != field.TYPE_BYTES:
+            value.options.packed = True
+    feature = message("Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, (name, kind) in enumerate(
+        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), start=1
+    ):
+        feature.field.add(
+            name=name,
+            number=number,
+            type=field.TYPE_MESSAGE,
+            type_name=f".tensorflow.{kind}",
+            label=field.LABEL_OPTIONAL,
+            oneof_index=0,
+        )
+    features = message("Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    of_message = {"type": field.TYPE_MESSAGE, "label": field.LABEL_OPTIONAL}
+    entry.field.add(name="value", number=2, type_name=".tensorflow.Feature", **of_message)
+    features.field.add(
+        name="feature",
+        number=1,
+        type=field.TYPE_MESSAGE,
+        type_name=".tensorflow.Features.FeatureEntry",
+        label=field.LABEL_REPEATED,
+    )
+    message("Example").field.add(name="features", number=1, type_name=".tensorflow.Features", **of_message)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+
+
+Example = tf_example_class()
+
+
+def masked_crc(content: bytes) -> int:
+    crc = google_crc32c.value(content)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) % 2**32
+
+
+def records_of(content: bytes) -> Iterator[bytes]:
+    """uint64 length, uint32 masked crc of the length, the record, uint32 masked crc of the record; little-endian."""
+    at = 0
+    while at < len(content):
+        (length,) = struct.unpack_from("<Q", content, at)
+        (crc_of_length,) = struct.unpack_from("<I", content, at + 8)
+        record = content[at + 12 : at + 12 + length]
+        (crc_of_record,) = struct.unpack_from("<I", content, at + 12 + length)
+        assert len(record) == length
+        assert crc_of_length == masked_crc(content[at : at + 8])
+        assert crc_of_record == masked_crc(record)
+        yield record
+        at += 16 + length
+    assert at == len(content)
+
+
+def rows_of(content: bytes) -> list[dict[str, list[Any]]]:
+    """The features of each Example, by name. Each must be as short as protobuf would write it."""
+    rows = []
+    for record in records_of(content):
+        parsed = Example.FromString(record)
+        parsed.DiscardUnknownFields()
+        assert parsed.ByteSize() == len(record)  # packed, each name once, and no field that Example lacks
+        features = parsed.features.feature
+        rows.append({name: list(getattr(features[name], features[name].WhichOneof("kind")).value) for name in features})
+    return rows
+
+
+def test_tfrecord_holds_an_example_for_each_row(tmp_path: Path):
+    batch = batch_of(table_of(UNPACKED))
+    (shard,) = ShardWriter(str(tmp_path), formats=("tfrecord",))(batch).shards
+    assert rows_of(path_of(tmp_path, shard).read_bytes()) == [
+        {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]},
+        {"input_ids": [127, 128, 151_642, 2], "labels": [-100, -100, 151_642, 2]},
+    ]
+
+
+def test_tfrecord_has_each_column_that_parquet_has(tmp_path: Path):
+    batch = batch_of(table_of(PACKED), packed=True)
+    writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"), columns=OUTPUT_COLUMNS, provenance=True)
+    of_parquet, of_tfrecord = writer(batch).shards
+
+    expected = pq.read_table(path_of(tmp_path, of_parquet)).to_pylist()
+    for row in expected:
+        row["source"] = [row["source"].encode()]
+    assert rows_of(path_of(tmp_path, of_tfrecord).read_bytes()) == expected
+
+
+def test_tfrecord_has_strings_as_bytes_integers_as_lists_of_one_and_nulls_as_empty_lists(tmp_path: Path):
+    batch = batch_of(table_of(UNPACKED, {"id": ["Rückgabe 📦" * 20, None], "note": ["", "x"]}))
+    writer = ShardWriter(str(tmp_path), formats=("tfrecord",), columns=("input_ids",), provenance=True)
+    (shard,) = writer(batch).shards
+
+    first, second = rows_of(path_of(tmp_path, shard).read_bytes())
+    assert first == {
+        "input_ids": [5, 6, 7],
+        "id": [("Rückgabe 📦" * 20).encode()],
+        "note": [b""],
+        "source": [URL.encode()],
+        "source_position": [0],
+    }
+    assert (second["id"], second["note"], second["source_position"]) == ([], [b"x"], [812])
+
+
+def test_gzipped_tfrecord_is_the_plain_one_compressed(tmp_path: Path):
+    batch = batch_of(table_of(UNPACKED))
+    (plain,) = ShardWriter(str(tmp_path), formats=("tfrecord",))(batch).shards
+    (gzipped,) = ShardWriter(str(tmp_path), formats=("tfrecord",), compress_tfrecord=True)(batch).shards
+
+    assert plain.file.endswith(".tfrecord")
+    assert gzipped.file.endswith(".tfrecord.gz")
+    content = path_of(tmp_path, gzipped).read_bytes()
+    assert gzip.decompress(content) == path_of(tmp_path, plain).read_bytes()
+    assert content[4:8] == b"\0\0\0\0"  # RFC 1952's MTIME: the clock must not be in the bytes
+
+
+int32 = st.integers(-(2**31), 2**31 - 1)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(int32, min_size=1, max_size=200), max_size=6))
+def test_any_row_of_integers_comes_back_from_tfrecord(lists: list[list[int]]):
+    table = pa.table({"input_ids": pa.array(lists, pa.list_(pa.int32()))})
+    assert rows_of(encode_tfrecord(table)) == [{"input_ids": row} for row in lists]
+
+
+def protobuf_varint(value: int) -> bytes:
+    """The value as protobuf itself encodes it: what a packed list of it alone holds behind its tag and its length."""
+    feature = Example().features.feature["x"]
+    feature.int64_list.value.append(value)
+    return feature.int64_list.SerializeToString()[2:]
+
+
+EDGES = [
+    0,
+    1,
+    127,
+    128,
+    -1,
+    -100,
+    2**31 - 1,
+    2**63 - 1,
+    -(2**63),
+    *(2 ** (7 * i) + d for i in range(2, 9) for d in (-1, 0)),
+]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
+@example(EDGES)
+def test_varints_are_those_of_protobuf(values: list[int]):
+    expected = [protobuf_varint(value) for value in values]
+    encoded, lengths = encode_varints(np.array(values, np.int64))
+    assert encoded.tobytes() == b"".join(expected)
+    assert lengths.tolist() == [len(varint) for varint in expected]
+
+
+def test_varints_of_narrower_integers_are_those_of_their_values():
+    for dtype in (np.int8, np.int32):
+        encoded, _ = encode_varints(np.array([-100, 1, 127], dtype))
+        assert encoded.tobytes() == b"".join(map(protobuf_varint, (-100, 1, 127)))
+
+
+# Shards, rejects and receipts.
+
+
+def test_receipt_tells_what_was_written(tmp_path: Path):
+    fates = Fates(
+        read=9,
+        kept=3,
+        truncated=2,
+        dropped={"too_long": 2, "no_trained_tokens": 1},
+        rejects=(Reject(4, "empty", "text is empty", b"{}"),),
+        notes={"prompt_tokens_not_a_prefix": 1},
+        trained_tokens_lost=17,
+    )
+    batch = batch_of(table_of(PACKED), table_of(UNPACKED), packed=True, fates=fates, part=1, last=False)
+
+    receipt = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))(batch)
+
+    assert (receipt.split, receipt.part, receipt.last) == (7, 1, False)
+    assert (receipt.read, receipt.kept, receipt.truncated, receipt.trained_tokens_lost) == (9, 3, 2, 17)
+    assert receipt.dropped == {"no_trained_tokens": 1, "too_long": 2}
+    assert receipt.rejected == {"empty": 1}
+    assert receipt.notes == {"prompt_tokens_not_a_prefix": 1}
+    assert [(shard.split, shard.format) for shard in receipt.shards] == [
+        ("train", "parquet"),
+        ("train", "tfrecord"),
+        ("validation", "parquet"),
+        ("validation", "tfrecord"),
+    ]
+    for shard in receipt.shards:
+        content = path_of(tmp_path, shard).read_bytes()
+        assert (shard.bytes, shard.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+        trained = {"train": (3, 13, 8), "validation": (2, 7, 4)}[shard.split]
+        assert (shard.rows, shard.tokens, shard.trained_tokens) == trained
+        assert shard.file.startswith(f"{shard.split}-0000007-00001-")
+    assert {path.name for path in (tmp_path / "shards").iterdir()} == {
+        *(shard.file for shard in receipt.shards),
+        receipt.rejects_file,
+    }
+
+
+def test_receipt_is_read_back_as_it_was_written(tmp_path: Path):
+    rejects = (Reject(4, "empty", "text is empty", b"{}"), Reject(2, "template", "er sagt »nein«", b"\xff"))
+    fates = Fates(read=5, kept=2, dropped={"too_long": 1}, rejects=rejects, notes={"n": 3}, trained_tokens_lost=5)
+    receipt = ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), fates=fates))
+    assert read_receipts(str(tmp_path / "receipts"), 7) == [receipt]
+
+
+def receipt_of(split: int, part: int, last: bool) -> Receipt:
+    return Receipt(split, part, last, 0, 0, 0, {}, {}, {}, 0, [], None, {})
+
+
+def test_receipts_of_a_split_are_read_when_all_its_parts_are_there(tmp_path: Path):
+    folder = str(tmp_path)
+    parts = [receipt_of(3, part, last=part == 2) for part in range(3)]
+    other = receipt_of(30, 0, last=True)
+    for receipt in (parts[2], other, parts[0]):
+        write_receipt(folder, receipt)
+    assert read_receipts(folder, 3) is None
+    write_receipt(folder, parts[1])
+    assert read_receipts(folder, 3) == parts
+    assert read_receipts(folder, 30) == [other]
+    assert read_receipts(folder, 4) is None
+
+
+@pytest.mark.parametrize("fates", [Fates(read=3, kept=2), Fates(read=1, kept=2)], ids=["lost", "doubled"])
+def test_records_without_one_fate_are_an_error_that_names_what_to_use(tmp_path: Path, fates: Fates):
+    with pytest.raises(ValueError, match=r"chats\.jsonl.*have no fate\. .*must use Examples\.drop"):
+        ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), fates=fates))
+    assert not list(tmp_path.iterdir())
+
+
+def test_rejects_are_written_with_their_reason_their_place_and_the_record_itself(tmp_path: Path):
+    rejects = (
+        Reject(2048, "invalid_json", "the record is not JSON: it ends", b'{"messages": [\xff'),
+        Reject(1030, "empty", "there are no messages", b'{"messages": []}'),
+        Reject(1024, "invalid_json", "the record is not JSON: what is this", "¿qué?".encode()),
+    )
+    receipt = ShardWriter(str(tmp_path))(batch_of(fates=Fates(read=3, rejects=rejects)))
+
+    assert receipt.rejects_file
+    table = pq.read_table(tmp_path / "shards" / receipt.rejects_file)
+    assert table.to_pydict() == {
+        "source": [URL] * 3,
+        "position": [1024, 1030, 2048],
+        "reason": ["invalid_json", "empty", "invalid_json"],
+        "detail": ["the record is not JSON: what is this", "there are no messages", "the record is not JSON: it ends"],
+        "record": ["¿qué?".encode(), b'{"messages": []}', b'{"messages": [\xff'],
+    }
+    assert table.schema.field("record").type == pa.binary()
+    assert receipt.rejected == {"empty": 1, "invalid_json": 2}
+
+
+@pytest.mark.parametrize(
+    ("format", "unit"), [("jsonl", "byte"), ("json", "byte"), ("parquet", "row"), ("arrow", "row")]
+)
+def test_receipt_tells_the_first_record_that_was_rejected_for_each_reason(tmp_path: Path, format: str, unit: str):
+    rejects = (
+        Reject(9000, "empty", "second", b""),
+        Reject(20, "template", "only", b""),
+        Reject(70, "empty", "first", b""),
+    )
+    receipt = ShardWriter(str(tmp_path))(batch_of(fates=Fates(read=3, rejects=rejects), format=format))
+    assert receipt.reject_examples == {
+        "empty": RejectExample(URL, f"{unit} 70", "first"),
+        "template": RejectExample(URL, f"{unit} 20", "only"),
+    }
+
+
+def test_two_attempts_write_the_same_bytes_under_names_of_their_own(tmp_path: Path):
+    fates = Fates(read=5, kept=4, rejects=(Reject(1, "empty", "text is empty", b"{}"),))
+    batch = batch_of(table_of(UNPACKED), table_of(UNPACKED), fates=fates)
+    writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"), compress_tfrecord=True)
+
+    first, second = writer(batch), writer(batch)
+
+    assert [shard.sha256 for shard in first.shards] == [shard.sha256 for shard in second.shards]
+    names = [shard.file for receipt in (first, second) for shard in receipt.shards]
+    names += [receipt.rejects_file or "" for receipt in (first, second)]
+    assert len(set(names)) == len(names) == 10
+    assert sorted(names) == names_below(str(tmp_path / "shards"))
+    contents = [(tmp_path / "shards" / (receipt.rejects_file or "")).read_bytes() for receipt in (first, second)]
+    assert contents[0] == contents[1]
+
+
+def test_batch_without_rows_writes_a_receipt_and_no_shard(tmp_path: Path):
+    receipt = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))(
+        batch_of(fates=Fates(read=1, dropped={"no_trained_tokens": 1}))
+    )
+    assert (receipt.shards, receipt.rejects_file) == ([], None)
+    assert names_below(str(tmp_path)) == ["receipts/0000007-00000.json"]
+
+
+def test_only_the_table_that_has_rows_is_written(tmp_path: Path):
+    receipt = ShardWriter(str(tmp_path))(batch_of(validation=table_of(UNPACKED)))
+    assert [shard.split for shard in receipt.shards] == ["validation"]
+
+
+def test_shards_and_receipts_go_to_a_folder_at_any_url():
+    folder = "memory://test_write/out"
+    receipt = ShardWriter(folder)(batch_of(table_of(UNPACKED)))
+    (shard,) = receipt.shards
+    content = read_bytes(f"{folder}/shards/{shard.file}")
+    assert pq.read_table(pa.BufferReader(content))["labels"].to_pylist() == flat(UNPACKED, 1)
+    assert exists(f"{folder}/receipts/0000007-00000.json")
+    assert read_receipts(f"{folder}/receipts", 7) == [receipt]
