@@ -11,8 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.batches import Fates, Labels, Rows, RowSource, RowTable, Split
+from transforms.batches import Labels, Rows, RowSource, RowTable, Split
 from transforms.choices import PACKINGS, TRUNCATIONS
+from transforms.fates import Fates
 from transforms.fit import Fitter
 from transforms.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
 

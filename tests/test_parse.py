@@ -11,20 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.batches import (
-    Conversation,
-    Example,
-    Examples,
-    Fates,
-    PlainText,
-    PromptCompletion,
-    Record,
-    Records,
-    Reject,
-    Split,
-    TokenRow,
-)
+from transforms.batches import Examples, Records, Split
 from transforms.errors import RecordError, UserError
+from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
+from transforms.fates import Fates, Reject
 from transforms.parse import Parser, load_formatter
 from transforms.read import read_split
 

@@ -20,8 +20,10 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.batches import Record, Records, Reject, Split
+from transforms.batches import Records, Split
 from transforms.errors import InputError
+from transforms.examples import Record
+from transforms.fates import Reject
 from transforms.formats import json_array
 from transforms.read import read_split
 

@@ -15,21 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from transforms.batches import (
-    Conversation,
-    Example,
-    Examples,
-    Fates,
-    PlainText,
-    PromptCompletion,
-    Record,
-    Records,
-    Span,
-    Split,
-    Text,
-    TokenRow,
-)
+from transforms.batches import Examples, Records, Split
 from transforms.errors import RecordError, UserError
+from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow
+from transforms.fates import Fates
 from transforms.label import IGNORED, build_labels
 from transforms.parse import Parser
 from transforms.render import Renderer

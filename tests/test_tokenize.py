@@ -16,7 +16,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import AutoTokenizer, ByT5Tokenizer
 
 from transforms import tokenize
-from transforms.batches import Example, Fates, PlainText, Span, Split, Text, Texts, Tokens
+from transforms.batches import Split, Texts, Tokens
+from transforms.examples import Example, PlainText, Span, Text
+from transforms.fates import Fates
 from transforms.label import IGNORED, build_labels
 from transforms.tokenize import Encoder
 from transforms.tokenizer import load_tokenizer

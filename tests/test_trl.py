@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from transforms.batches import Fates, Record, Records, Rows, Split
+from transforms.batches import Records, Rows, Split
+from transforms.examples import Record
+from transforms.fates import Fates
 from transforms.fit import Fitter
 from transforms.label import IGNORED, build_labels
 from transforms.parse import Parser

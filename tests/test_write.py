@@ -18,8 +18,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transforms import parquet
-from transforms.batches import Fates, Reject, Rows, RowTable, Split
+from transforms.batches import Rows, RowTable, Split
 from transforms.choices import OUTPUT_COLUMNS
+from transforms.fates import Fates, Reject
 from transforms.files import exists, names_below, read_bytes
 from transforms.parquet import encode_parquet
 from transforms.receipts import Receipt, RejectExample, Shard, read_receipts, write_receipt

@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from typing_extensions import Self
 
-from transforms.errors import RecordError
+from transforms.examples import Example, Record, Text, attempt
+from transforms.fates import Fates
 from transforms.ragged import indices_of, offsets_of
-
-Span: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,134 +39,6 @@ class Split:
     compression: str | None
     start: int
     stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """A record that could not be used. position: byte offset (JSON) or row number (Parquet, Arrow) in its file."""
-
-    position: int
-    reason: str
-    detail: str
-    record: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Fates:
-    """What has become of the records of a batch. In the end read = kept + truncated + dropped + rejected.
-
-    notes: counts of what is worth knowing and is no fate (a completion that begins inside a token).
-    trained_tokens_lost: tokens that would have been trained on and are in no row, because of max_length.
-    """
-
-    read: int = 0
-    kept: int = 0
-    truncated: int = 0
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    rejects: tuple[Reject, ...] = ()
-    notes: Mapping[str, int] = field(default_factory=dict)
-    trained_tokens_lost: int = 0
-
-    def drop(self, reason: str, count: int = 1) -> Fates:
-        return dataclasses.replace(self, dropped=_added(self.dropped, reason, count))
-
-    def note(self, what: str, count: int = 1) -> Fates:
-        return dataclasses.replace(self, notes=_added(self.notes, what, count))
-
-    def reject(self, rejects: list[Reject]) -> Fates:
-        return dataclasses.replace(self, rejects=self.rejects + tuple(rejects))
-
-    def unaccounted(self) -> int:
-        """Records that have no fate (or, negative, more than one)."""
-        return self.read - self.kept - self.truncated - sum(self.dropped.values()) - len(self.rejects)
-
-
-def _added(counts: Mapping[str, int], key: str, count: int) -> Mapping[str, int]:
-    return {**counts, key: counts.get(key, 0) + count} if count else counts
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record as it was read. raw: the bytes of its JSON, or the row of a Parquet or Arrow file as a dict."""
-
-    position: int
-    raw: bytes | dict[str, Any]
-
-    def rejected(self, error: RecordError) -> Reject:
-        return _rejected(self, error)
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """Messages as a chat template takes them.
-
-    completion_start: the number of messages that are the prompt, where the record had prompt and completion.
-    """
-
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] | None = None
-    template_kwargs: dict[str, Any] = field(default_factory=dict)
-    completion_start: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PromptCompletion:
-    """A prompt and its completion as plain text."""
-
-    prompt: str
-    completion: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlainText:
-    """A text that is trained on as a whole."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRow:
-    """A row that came tokenized. trained: bool (tokens,)."""
-
-    input_ids: np.ndarray
-    trained: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """One record, understood.
-
-    columns: the input columns that are carried along, as strings.
-    raw: the record as it was read, to be written down where it is rejected later.
-    """
-
-    position: int
-    content: Conversation | PromptCompletion | PlainText | TokenRow
-    columns: dict[str, str | None]
-    validation: bool
-    raw: bytes | dict[str, Any]
-
-    def rejected(self, error: RecordError) -> Reject:
-        return _rejected(self, error)
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """The text of one example, and the character spans of it that are trained on.
-
-    spans: ascending, disjoint (start, stop). Where special_tokens are added, -1 stands for those in front of the text
-        and len(text) for those behind it.
-    special_tokens: whether the tokenizer adds its own, and an EOS where it is missing.
-    prompt: what the model is given, where a completion is trained on.
-    token_ids: int32 (tokens,) where the record came tokenized; then spans count tokens, and text is empty.
-    """
-
-    example: Example
-    text: str
-    spans: list[Span]
-    special_tokens: bool = False
-    prompt: str | None = None
-    token_ids: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -305,31 +176,6 @@ class Rows(Batch):
     train: RowTable
     validation: RowTable
     packed: bool
-
-
-def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any], list[Reject]]:
-    """What the function makes of each record or example, and a reject for each that it raises RecordError for."""
-    made, rejects = [], []
-    for source in sources:
-        try:
-            made.append(function(source))
-        except RecordError as error:
-            rejects.append(source.rejected(error))
-    return made, rejects
-
-
-def _rejected(source: Record | Example, error: RecordError) -> Reject:
-    return Reject(source.position, error.reason, error.detail, raw_bytes(source.raw))
-
-
-def raw_bytes(raw: bytes | dict[str, Any]) -> bytes:
-    """The record as bytes: its own, or the JSON of a row that had none."""
-    if isinstance(raw, bytes):
-        return raw
-    # msgspec, which is faster, refuses what a Parquet file may hold (lone surrogates, NaN as a key).
-    import json
-
-    return json.dumps(raw, ensure_ascii=True, default=str).encode()
 
 
 class BatchCoder(beam.coders.Coder):

@@ -15,17 +15,9 @@ from typing import Any
 import apache_beam as beam
 import msgspec
 
-from transforms.batches import (
-    Conversation,
-    Example,
-    Examples,
-    PlainText,
-    PromptCompletion,
-    Record,
-    Records,
-    attempt,
-)
+from transforms.batches import Examples, Records
 from transforms.errors import RecordError, UserError
+from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
 from transforms.files import read_bytes
 from transforms.schemas import ROLE_NAMES, Content, content_of
 from transforms.step import MapBatches

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import apache_beam as beam
 import pyarrow as pa
 
-from transforms.batches import Fates, Record, Records, Reject, Split
+from transforms.batches import Records, Split
 from transforms.errors import InputError
+from transforms.examples import Record
+from transforms.fates import Fates, Reject
 from transforms.files import open_input
 from transforms.formats import columnar, json_array, jsonl
 

@@ -10,8 +10,9 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from transforms.batches import Conversation, Example, Examples, PlainText, PromptCompletion, Span, Text, Texts, TokenRow
+from transforms.batches import Examples, Texts
 from transforms.errors import RecordError
+from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
 from transforms.spans import assistant_spans, completion_span
 from transforms.step import MapBatches
 from transforms.templates import ChatTemplate

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from transforms.batches import Conversation, PlainText, PromptCompletion, TokenRow
 from transforms.choices import RESERVED_TEMPLATE_KWARGS, ROLES
 from transforms.errors import RecordError
+from transforms.examples import Conversation, PlainText, PromptCompletion, TokenRow
 
 Content: TypeAlias = Conversation | PromptCompletion | PlainText | TokenRow
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from transforms.batches import Conversation, Span
 from transforms.errors import RecordError
+from transforms.examples import Conversation, Span
 from transforms.templates import ChatTemplate
 
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from transforms.batches import Conversation, Span
 from transforms.errors import RecordError, UserError
+from transforms.examples import Conversation, Span
 
 _CLOCK = "strftime_now"
 

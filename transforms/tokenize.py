@@ -11,8 +11,9 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from transforms.batches import RowSource, Text, Texts, Tokens
+from transforms.batches import RowSource, Texts, Tokens
 from transforms.errors import RecordError
+from transforms.examples import Text
 from transforms.ragged import offsets_of
 from transforms.step import MapBatches
 from transforms.tokenizer import load_tokenizer

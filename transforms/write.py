@@ -13,7 +13,8 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from transforms.batches import Fates, Rows, RowTable, Split
+from transforms.batches import Rows, RowTable, Split
+from transforms.fates import Fates
 from transforms.files import join, write_whole
 from transforms.label import IGNORED
 from transforms.parquet import encode_parquet, list_array

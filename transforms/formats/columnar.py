@@ -13,7 +13,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.batches import Record, Reject
+from transforms.examples import Record
+from transforms.fates import Reject
 
 _ROWS_AT_ONCE = 128
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from transforms.batches import Record
+from transforms.examples import Record
 
 # A whole string; or the quote of one that goes on beyond the buffer; or a bracket or comma outside of strings.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from transforms.batches import Record
+from transforms.examples import Record
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

@@ -1,0 +1,123 @@
+"""One record on its way: as it was read, as an example, as a text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from transforms.errors import RecordError
+from transforms.fates import Reject
+
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as it was read. raw: the bytes of its JSON, or the row of a Parquet or Arrow file as a dict."""
+
+    position: int
+    raw: bytes | dict[str, Any]
+
+    def rejected(self, error: RecordError) -> Reject:
+        return _rejected(self, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages as a chat template takes them.
+
+    completion_start: the number of messages that are the prompt, where the record had prompt and completion.
+    """
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    completion_start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCompletion:
+    """A prompt and its completion as plain text."""
+
+    prompt: str
+    completion: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlainText:
+    """A text that is trained on as a whole."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    """A row that came tokenized. trained: bool (tokens,)."""
+
+    input_ids: np.ndarray
+    trained: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One record, understood.
+
+    columns: the input columns that are carried along, as strings.
+    raw: the record as it was read, to be written down where it is rejected later.
+    """
+
+    position: int
+    content: Conversation | PromptCompletion | PlainText | TokenRow
+    columns: dict[str, str | None]
+    validation: bool
+    raw: bytes | dict[str, Any]
+
+    def rejected(self, error: RecordError) -> Reject:
+        return _rejected(self, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The text of one example, and the character spans of it that are trained on.
+
+    spans: ascending, disjoint (start, stop). Where special_tokens are added, -1 stands for those in front of the text
+        and len(text) for those behind it.
+    special_tokens: whether the tokenizer adds its own, and an EOS where it is missing.
+    prompt: what the model is given, where a completion is trained on.
+    token_ids: int32 (tokens,) where the record came tokenized; then spans count tokens, and text is empty.
+    """
+
+    example: Example
+    text: str
+    spans: list[Span]
+    special_tokens: bool = False
+    prompt: str | None = None
+    token_ids: np.ndarray | None = None
+
+
+def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any], list[Reject]]:
+    """What the function makes of each record or example, and a reject for each that it raises RecordError for."""
+    made, rejects = [], []
+    for source in sources:
+        try:
+            made.append(function(source))
+        except RecordError as error:
+            rejects.append(source.rejected(error))
+    return made, rejects
+
+
+def _rejected(source: Record | Example, error: RecordError) -> Reject:
+    return Reject(source.position, error.reason, error.detail, raw_bytes(source.raw))
+
+
+def raw_bytes(raw: bytes | dict[str, Any]) -> bytes:
+    """The record as bytes: its own, or the JSON of a row that had none."""
+    if isinstance(raw, bytes):
+        return raw
+    # msgspec, which is faster, refuses what a Parquet file may hold (lone surrogates, NaN as a key).
+    import json
+
+    return json.dumps(raw, ensure_ascii=True, default=str).encode()
