@@ -22,7 +22,7 @@ from transforms.fates import Fates
 from transforms.label import IGNORED, build_labels
 from transforms.parse import Parser
 from transforms.render import Renderer
-from transforms.spans import merged
+from transforms.spans.turns import merged
 from transforms.tokenize import Encoder
 
 SPLIT = Split(number=0, url="support.jsonl", format="jsonl", compression=None, start=0, stop=1)
@@ -300,10 +300,18 @@ TWO_BLOCKS = """
 """
 
 
-def test_blocks_that_are_not_those_of_turns_are_refused_where_not_all_turns_are_trained():
+def test_blocks_are_those_of_the_turn_that_they_are_printed_for():
     assert trained(render([assistant("a"), assistant("b")], TWO_BLOCKS)) == ["a", "!b", "!"]
-    assert refusal([assistant("a"), assistant("b", weight=0)], TWO_BLOCKS) == "turns_not_established"
-    assert refusal([assistant("a"), assistant("b")], TWO_BLOCKS, loss_on="last_assistant") == "turns_not_established"
+    assert trained(render([assistant("a"), assistant("b", weight=0)], TWO_BLOCKS)) == ["a", "!"]
+    assert trained(render([assistant("a"), assistant("b")], TWO_BLOCKS, loss_on="last_assistant")) == ["b", "!"]
+
+
+ONE_BLOCK = "{% generation %}{% for message in messages %}{{ message.content }}{% endfor %}{% endgeneration %}"
+
+
+def test_block_of_several_turns_is_refused_where_not_all_of_them_are_trained():
+    assert trained(render([assistant("a"), assistant("b")], ONE_BLOCK)) == ["ab"]
+    assert refusal([assistant("a"), assistant("b", weight=0)], ONE_BLOCK) == "spans_not_established"
 
 
 # Without markers.
@@ -311,9 +319,9 @@ def test_blocks_that_are_not_those_of_turns_are_refused_where_not_all_turns_are_
 REASONED = [user("a"), assistant("b", reasoning_content="why b"), user("c"), assistant("d", reasoning_content="why d")]
 
 
-def test_turns_that_change_when_others_follow_are_refused():
-    assert refusal(REASONED, DROPS_REASONING) == "spans_not_established"
-    assert refusal([*REASONED, user("e")], DROPS_REASONING, loss_on="last_assistant") == "spans_not_established"
+def test_turns_that_change_when_others_follow_are_trained_as_they_are_printed():
+    assert trained(render(REASONED, DROPS_REASONING)) == ["b<|im_end|>\n", "<think>why d</think>d<|im_end|>\n"]
+    assert trained(render([*REASONED, user("e")], DROPS_REASONING, loss_on="last_assistant")) == ["d<|im_end|>\n"]
 
 
 def test_turn_that_nothing_follows_is_established():
@@ -323,20 +331,24 @@ def test_turn_that_nothing_follows_is_established():
     assert render(not_the_first, DROPS_REASONING).spans == text.spans
 
 
-def test_generation_prompt_that_no_turn_begins_with_is_refused():
-    assert refusal(HELLO, OPENS_REASONING) == "spans_not_established"
+def test_generation_prompt_that_goes_further_than_history_is_cut_at_the_header():
+    assert trained(render(HELLO, OPENS_REASONING)) == ["Hello<|im_end|>\n", "Bye<|im_end|>\n"]
+
+
+# All that was said is printed once more at the end, so that no turn is in one place.
+REPEATS = CHATML + "{% for message in messages %}{{ message.content }}{% endfor %}"
 
 
 def test_spans_of_one_record_that_are_refused_reject_that_record_only():
-    contents = [Conversation(HELLO), Conversation(REASONED), Conversation(HELLO)]
+    contents = [Conversation([user("a")]), Conversation(HELLO), Conversation([user("b")])]
     examples = [Example(10 * i, content, {}, False, b"raw %d" % i) for i, content in enumerate(contents)]
     batch = Examples(split=SPLIT, part=0, last=True, fates=Fates(read=3), examples=examples)
 
-    texts = Renderer(str(TOKENIZER), DROPS_REASONING)(batch)
+    texts = Renderer(str(TOKENIZER), REPEATS)(batch)
 
     assert [text.example.position for text in texts.texts] == [0, 20]
     assert [(r.position, r.reason, r.record) for r in texts.fates.rejects] == [(10, "spans_not_established", b"raw 1")]
-    assert "messages[1]" in texts.fates.rejects[0].detail
+    assert "messages[2] in 2 places" in texts.fates.rejects[0].detail
 
 
 # Prompts and completions.
@@ -356,8 +368,9 @@ def test_completion_is_all_that_follows_the_prompt():
     assert trained(text) == [text.text[text.text.index("<|im_start|>assistant\n") + len("<|im_start|>assistant\n") :]]
 
 
-def test_prompt_that_is_no_prefix_of_the_whole_is_refused():
-    assert refusal(Conversation(HELLO, completion_start=4), OPENS_REASONING) == "prompt_not_a_prefix"
+def test_prompt_that_is_no_prefix_of_the_whole_ends_where_the_answer_begins_or_is_refused():
+    text = render(Conversation(HELLO, completion_start=4), OPENS_REASONING)
+    assert trained(text) == ["Bye<|im_end|>\n"]
     assert refusal(Conversation(HELLO, completion_start=3)) == "prompt_not_a_prefix"  # a user's turn is no completion
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from transforms.batches import Examples, Texts
 from transforms.errors import RecordError
 from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
-from transforms.spans import assistant_spans, completion_span
+from transforms.spans.turns import TurnFinder
 from transforms.step import MapBatches
 from transforms.templates import ChatTemplate
 from transforms.tokenizer import load_tokenizer
@@ -37,6 +37,7 @@ class Renderer:
     ):
         moment = datetime.fromisoformat(now) if now else None
         self._template = ChatTemplate(load_tokenizer(tokenizer), chat_template, chat_template_kwargs, moment)
+        self._turns = TurnFinder(self._template)
         self._loss_on = loss_on
 
     def __call__(self, batch: Examples) -> Texts:
@@ -80,9 +81,9 @@ class Renderer:
         if loss_on == "completion":
             if conversation.completion_start is None:
                 raise RecordError("loss_not_applicable", "--loss_on completion asks for what messages do not have")
-            text, spans, prompt = completion_span(self._template, conversation)
+            text, spans, prompt = self._turns.completion_span(conversation)
             return Text(example, text, spans, prompt=prompt)
-        text, spans = assistant_spans(self._template, conversation, last_only=loss_on == "last_assistant")
+        text, spans = self._turns.assistant_spans(conversation, last_only=loss_on == "last_assistant")
         return Text(example, text, spans)
 
 

@@ -1,4 +1,9 @@
-"""A chat template as transformers renders it: the text, and the characters that {% generation %} marks."""
+"""A chat template, rendered as transformers' apply_chat_template renders it.
+
+Its environment is transformers' own. What goes into it is the record as it is: newer versions of apply_chat_template
+also copy reasoning between the names that it goes by (reasoning_content, thinking), which would make the text depend
+on the version that is installed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from typing import Any
 
 from transforms.errors import RecordError, UserError
 from transforms.examples import Conversation, Span
+from transforms.spans.trace import Trace, instrumented, read_trace, unused_marks
 
 _CLOCK = "strftime_now"
 
@@ -24,11 +30,21 @@ def reads_clock(template: str | Mapping[str, str] | None) -> bool:
 @functools.cache
 def _has_generation_block(source: str) -> bool:
     """Whether the template has {% generation %}, in whatever white space, but not in a comment or a string."""
-    from transformers.utils.chat_template_utils import _compile_jinja_template
-
-    tokens = _compile_jinja_template(source).environment.lex(source)
+    tokens = _compiled(source).environment.lex(source)
     words = [(kind, value) for _, kind, value in tokens if kind != "whitespace"]
     return any(a[0] == "block_begin" and b == ("name", "generation") for a, b in pairwise(words))
+
+
+@functools.cache
+def _compiled(source: str) -> Any:
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    return _compile_jinja_template(source)
+
+
+@functools.cache
+def _traced(source: str) -> Any:
+    return instrumented(source, _compiled(source).environment)
 
 
 class ChatTemplate:
@@ -48,8 +64,8 @@ class ChatTemplate:
     ):
         self._tokenizer = tokenizer
         self._template = template
-        self._arguments = {**tokenizer.special_tokens_map, **(arguments or {})}
-        self._now = now or datetime.now()
+        moment = now or datetime.now()
+        self._arguments = {**tokenizer.special_tokens_map, _CLOCK: moment.strftime, **(arguments or {})}
         self._takes_parts: dict[str, bool] = {}
 
     def source(self, conversation: Conversation) -> str:
@@ -69,38 +85,48 @@ class ChatTemplate:
         add_generation_prompt: bool = False,
     ) -> str:
         """The text of the conversation, or of other messages in its place. Raises RecordError."""
-        messages = conversation.messages if messages is None else messages
-        text, _ = self._render(conversation, messages, add_generation_prompt=add_generation_prompt)
-        return text
+        source = self.source(conversation)
+        messages = self.plain(conversation.messages if messages is None else messages, source)
+        values = self._values(conversation, messages, add_generation_prompt)
+        return _rendered(lambda: _compiled(source).render(values))
 
     def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
         """The text of the conversation, and a span for each generation block, in the order in which they close."""
-        text, spans = self._render(conversation, conversation.messages, return_assistant_tokens_mask=True)
-        return text, spans[0]
-
-    def _render(self, conversation: Conversation, messages: Sequence[Mapping[str, Any]], **how: bool) -> Any:
-        from transformers.utils import chat_template_utils
-
         source = self.source(conversation)
-        arguments = {**self._arguments, **conversation.template_kwargs}
-        if reads_clock(source):
-            # The environment is transformers' own and cached by the template's text, so this is set anew each time.
-            compiled = chat_template_utils._compile_jinja_template(source)
-            compiled.globals[_CLOCK] = self._now.strftime
-        render: Any = chat_template_utils.render_jinja_template  # its signature is narrower than what it takes
-        try:
-            rendered, spans = render(
-                conversations=[self._plain(messages, source)],
-                tools=conversation.tools,
-                chat_template=source,
-                **how,
-                **arguments,
-            )
-        except Exception as error:  # a template raises what it likes, and may stumble over anything in a record
-            raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
-        return rendered[0], spans
+        compiled = _compiled(source)
+        values = self._values(conversation, self.plain(conversation.messages, source), False)
+        blocks: list[str] = []
+        spans: list[Span] = []
 
-    def _plain(self, messages: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
+        def render() -> str:
+            with compiled.environment.activate_tracker(blocks, spans):
+                blocks.extend(compiled.generate(values))
+            return "".join(blocks)
+
+        return _rendered(render), spans
+
+    def trace(
+        self,
+        conversation: Conversation,
+        text: str,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        mark_contents: bool = False,
+    ) -> Trace:
+        """What of the text was printed for which message. text: that is rendered, to keep the marks apart from it.
+
+        mark_contents: whether to mark the contents as well; to a template that looks into them, they are other ones.
+        Raises RecordError.
+        """
+        source = self.source(conversation)
+        plain = self.plain(conversation.messages if messages is None else messages, source)
+        marks = unused_marks(text)
+        if mark_contents:
+            plain = [marks.in_content(message, number) for number, message in enumerate(plain)]
+        values = self._values(conversation, plain, add_generation_prompt) | marks.functions(plain)
+        return read_trace(_rendered(lambda: _traced(source).render(values)), marks)
+
+    def plain(self, messages: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
         """The messages as apply_chat_template hands them on, without nulls; parts as text where a template needs it."""
         plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
         for message in plain:
@@ -109,19 +135,32 @@ class ChatTemplate:
                 message["content"] = "\n".join(part["text"] for part in message["content"])
         return plain
 
+    def _values(self, conversation: Conversation, messages: list[dict[str, Any]], add_generation_prompt: bool) -> Any:
+        given = {**self._arguments, "documents": None, **conversation.template_kwargs}
+        return {
+            **given,
+            "messages": messages,
+            "tools": conversation.tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
+
     def _reads_parts(self, source: str) -> bool:
         """Whether the template prints a list of one text part as it prints the text."""
         if source not in self._takes_parts:
-            self._takes_parts[source] = False  # the probes below are plain texts and parts, as they are
             text = [{"role": "user", "content": "parts or text?"}]
             parts = [{"role": "user", "content": [{"type": "text", "text": "parts or text?"}]}]
             self._takes_parts[source] = self._probe(source, text) == self._probe(source, parts) is not None
         return self._takes_parts[source]
 
     def _probe(self, source: str, messages: list[dict[str, Any]]) -> str | None:
-        from transformers.utils.chat_template_utils import render_jinja_template
-
         try:
-            return render_jinja_template(conversations=[messages], chat_template=source, **self._arguments)[0][0]
+            return _compiled(source).render(self._values(Conversation(messages), messages, False))
         except Exception:  # a template that refuses the probe does not read parts
             return None
+
+
+def _rendered(render: Any) -> Any:
+    try:
+        return render()
+    except Exception as error:  # a template raises what it likes, and may stumble over anything in a record
+        raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
