@@ -149,8 +149,9 @@ def test_a_sharegpt_function_call_of_no_call_is_rejected():
 
 def test_conversations_may_have_role_and_content():
     assert content_of({"conversations": CHAT}) == Conversation(CHAT)
-    both = {"from": "human", "role": "assistant", "value": "Not this.", "content": "This."}
-    assert content_of({"conversations": [both]}).messages == [{"role": "assistant", "content": "This."}]
+    both = [("from", "human"), ("role", "assistant"), ("value", "Not this."), ("content", "This.")]
+    for turn in (dict(both), dict(reversed(both))):
+        assert content_of({"conversations": [turn]}).messages == [{"role": "assistant", "content": "This."}]
 
 
 def test_alpaca_history_comes_first_and_input_stands_below_the_instruction():
@@ -277,6 +278,21 @@ def test_columns_may_be_swapped():
     record = {"prompt": "the answer", "completion": "the question"}
     swapped = {"prompt": "completion", "completion": "prompt"}
     assert content_of(record, columns=swapped) == PromptCompletion("the question", "the answer")
+
+
+def test_a_column_that_is_named_otherwise_does_not_count_under_its_own_name():
+    assert content_of({"messages": "Once upon a time"}, columns={"text": "messages"}) == PlainText("Once upon a time")
+    pair = {"prompt": "Once", "completion": "upon a time"}
+    assert content_of(pair, columns={"text": "prompt"}) == PlainText("Once")
+
+
+def test_a_column_may_be_named_for_several():
+    record = {"question": "Sing.", "output": "La"}
+    assert content_of(record, columns={"instruction": "question", "system": "question"}).messages == [
+        {"role": "system", "content": "Sing."},
+        {"role": "user", "content": "Sing."},
+        {"role": "assistant", "content": "La"},
+    ]
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -440,6 +456,17 @@ def test_a_record_that_a_formatter_has_changed_is_rejected_as_it_was_read(plain_
     assert [json.loads(reject.record) for reject in found.fates.rejects] == [{"q": "Where? ", "log": [1, [2]]}]
 
 
+@pytest.mark.parametrize("depth", [300, 600])
+def test_a_formatter_is_given_records_of_any_depth_that_can_be_read(plain_formatters, depth):
+    record = b'{"q": "Where? ", "a": "Here.", "deep": ' + b"[" * depth + b"]" * depth + b"}"
+    assert parse(record, formatter=f"{plain_formatters}:to_text").content == PlainText("Where? Here.")
+
+
+def test_a_formatter_file_knows_where_it_lies(tmp_path):
+    (tmp_path / "here.py").write_text("def here(record):\n    return __file__\n")
+    assert content_of(ASKED, formatter=f"{tmp_path}/here.py:here") == PlainText(f"{tmp_path}/here.py")
+
+
 def test_a_formatter_file_may_have_dataclasses_and_annotations_of_the_future(formatters):
     assert content_of(ASKED, formatter=f"{formatters}:to_text_by_class") == PlainText("Where? ")
 
@@ -481,18 +508,25 @@ def held_back(record: dict[str, Any], fraction: float = 0.5, seed: int = 0) -> b
 
 def test_which_records_are_held_back_never_changes():
     # BLAKE2b of 8 bytes, keyed with the seed, of what the record says as compact JSON; computed apart from the code.
-    records = [
-        {"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi, how can I help?"}]},
-        {"messages": [{"role": "user", "content": "你好！😀"}, {"role": "assistant", "content": "您好"}]},
-        {"instruction": "Add.", "input": "1 + 1", "output": "2"},
-        {"conversations": [{"from": "human", "value": "Where is it?"}, {"from": "gpt", "value": "Over there."}]},
-        {"prompt": "Q: 2 + 2?\nA:", "completion": " 4"},
-        {"text": "Once upon a time, in a valley far away"},
-        {"text": '\u2028 "quoted" \\ \0 \x7f'},
-        {"input_ids": [1, 15043, 2], "labels": [-100, 15043, 2]},
-    ]
-    assert [held_back(record) for record in records] == [True, True, False, False, False, False, True, True]
-    assert [held_back(record, seed=7) for record in records] == [True, True, True, True, True, True, False, False]
+    # v: held back for validation under the seed of that number, 0 to 15.
+    call = {"id": "call_1", "function": {"name": "track", "arguments": {"order": "é", "n": [1, 2.5, None]}}}
+    called = [{"role": "user", "content": "Where is K-7?"}, {"role": "assistant", "tool_calls": [call]}]
+    hello = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi, how can I help?"}]
+    nihao = [{"role": "user", "content": "你好！😀"}, {"role": "assistant", "content": "您好"}]
+    where = [{"from": "human", "value": "Where is it?"}, {"from": "gpt", "value": "Over there."}]
+    known: dict[str, dict[str, Any]] = {
+        "vvvvtttvtvvvtvtt": {"messages": hello},
+        "vtvvtvtvttvttttv": {"messages": nihao},
+        "vtttvvtttttttvtv": {"messages": called},
+        "ttvvvtvvvtvtvtvv": {"instruction": "Add.", "input": "1 + 1", "output": "2"},
+        "ttvttttvtvttttvv": {"conversations": where},
+        "tvtvtttvvtvtttvt": {"prompt": "Q: 2 + 2?\nA:", "completion": " 4"},
+        "ttttvvtvvtvvtttt": {"text": "Once upon a time, in a valley far away"},
+        "vvttvtvtvtvtvvvt": {"text": '\u2028 "quoted" \\ \0 \x7f'},
+        "vvvvvvtttvvvtttv": {"input_ids": [1, 15043, 2], "labels": [-100, 15043, 2]},
+    }
+    for sides, record in known.items():
+        assert "".join("v" if held_back(record, seed=seed) else "t" for seed in range(16)) == sides, record
 
 
 def same_said(number: int) -> list[dict[str, Any]]:
@@ -684,6 +718,7 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "alpaca output a number": (as_json(instruction="a", output=1), "bad_alpaca", "output is a number"),
     "alpaca input a list": (as_json(instruction="a", input=[], output="b"), "bad_alpaca", "input is a list"),
     "alpaca history a string": (as_json(instruction="a", output="b", history="c"), "bad_alpaca", "history"),
+    "alpaca history a number": (as_json(instruction="a", output="b", history=7), "bad_alpaca", "history"),
     "alpaca history of one": (as_json(instruction="a", output="b", history=[["c"]]), "bad_alpaca", "history"),
     "text a number": (as_json(text=1), "bad_text", "text is a number"),
     "text empty": (as_json(text=""), "empty", "text is empty"),
@@ -695,6 +730,7 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "input_ids empty": (as_json(input_ids=[]), "empty", "input_ids"),
     "labels of another length": (as_json(input_ids=[1, 2], labels=[1]), "bad_tokens", "1 values for 2 tokens"),
     "labels with another id": (as_json(input_ids=[1, 2], labels=[-100, 3]), "bad_tokens", "label 1 is 3"),
+    "labels with -1": (as_json(input_ids=[1, 2], labels=[-1, 2]), "bad_tokens", "label 0 is -1"),
     "mask of 2": (as_json(input_ids=[1, 2], completion_mask=[0, 2]), "bad_tokens", "completion_mask"),
     "mask of another length": (as_json(input_ids=[1], assistant_masks=[1, 1]), "bad_tokens", "assistant_masks"),
     "padding": (as_json(input_ids=[1, 2], attention_mask=[1, 0]), "bad_tokens", "padded"),

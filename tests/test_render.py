@@ -411,7 +411,8 @@ def test_loss_on_of_messages(loss_on: str, expected: list[str] | None, template:
     if expected is None:
         assert refusal(CHAT, template, loss_on=loss_on) == "loss_not_applicable"
     else:
-        assert trained(render(CHAT, template, loss_on=loss_on)) == expected
+        text = render(CHAT, template, loss_on=loss_on)
+        assert (text.text, trained(text), text.special_tokens) == (HELLO_TEXT, expected, False)
 
 
 @BOTH_WAYS
@@ -469,13 +470,11 @@ def test_record_that_the_template_raises_for_is_refused_with_what_it_says(templa
     assert what in refused.value.detail
 
 
-def test_template_reads_the_jobs_arguments_and_before_them_the_rows():
-    template = "{{ style }} {{ length }} {{ eos_token }} {{ bos_token }}"
+def test_template_reads_the_special_tokens_before_them_the_jobs_arguments_and_before_those_the_rows():
+    template = "{{ style }} {{ length }} {{ eos_token }} {{ pad_token }}"
     conversation = Conversation(HELLO, template_kwargs={"style": "row"})
-    text = render(
-        conversation, template, chat_template_kwargs={"style": "job", "length": 3, "bos_token": "B"}, loss_on="all"
-    )
-    assert text.text == "row 3 <|im_end|> B"
+    of_job = {"style": "job", "length": 3, "eos_token": "E"}
+    assert render(conversation, template, chat_template_kwargs=of_job, loss_on="all").text == "row 3 E <|pad|>"
 
 
 def test_arguments_of_a_row_are_not_those_of_the_next():
@@ -577,6 +576,14 @@ def test_text_parts_are_joined_for_a_template_that_cannot_read_them(template: st
     text = render(PARTS, template)
     assert text.text == "<|im_start|>user\none\ntwo<|im_end|>\n<|im_start|>assistant\nthree<|im_end|>\n"
     assert trained(text) == ["three<|im_end|>\n"]
+
+
+def test_text_parts_are_joined_for_a_template_that_cannot_be_asked():
+    """It raises where a row does not tell it a name, whether it is given texts or parts."""
+    template = CHATML.replace("message.role +", "name[message.role] +")
+    names = {"name": {"user": "U", "assistant": "A"}}
+    text = render(Conversation(PARTS, template_kwargs=names), template, loss_on="all")
+    assert text.text == "<|im_start|>U\none\ntwo<|im_end|>\n<|im_start|>A\nthree<|im_end|>\n"
 
 
 def test_text_parts_are_passed_on_to_a_template_that_reads_them():

@@ -10,7 +10,7 @@ from transforms.examples import Conversation, Span
 from transforms.spans.trace import Trace
 
 # What a header or a marker ends with: a generation prompt that goes further than history does is cut behind one.
-_ENDS_OF_MARKERS = ">]:|\n"
+_ENDS_OF_MARKERS = ">]:\n"
 
 
 class Template(Protocol):
@@ -102,6 +102,9 @@ class TurnFinder:
         if len(pieces[turn]) > 1:
             raise _not_established(f"the template prints messages[{turn}] in {len(pieces[turn])} places")
         start, stop = pieces[turn][0]
+        separator = self._separator(conversation)
+        if turn:
+            start = _behind(separator, trace.text, start)
         content = trace.contents.get(turn, (None, None))[0]
         answer = self._answer_start(conversation, trace.text, turn, start, content, stop)
         for message, places in trace.contents.items():
@@ -112,8 +115,7 @@ class TurnFinder:
                     raise _not_established(f"the template prints the content of messages[{message}] in another turn")
         if stop == _end_of_messages(trace):
             return answer, len(trace.text)
-        separator = self._separator(conversation)
-        return answer, stop + len(separator) if trace.text.startswith(separator, stop) else stop
+        return answer, _behind(separator, trace.text, stop)
 
     def _answer_start(
         self, conversation: Conversation, text: str, turn: int, start: int, content: int | None, stop: int
@@ -123,8 +125,10 @@ class TurnFinder:
         start, stop: what was printed for the turn. content: where its content begins, None where that is not known.
         """
         latest = stop if content is None else content
+        before = conversation.messages[:turn]
+        is_first = all(message["role"] in ("system", "developer") for message in before)
         usual = self._prompt_after(conversation, "user")
-        prompt = self._prompt_after(conversation, conversation.messages[turn - 1]["role"]) if turn else usual
+        prompt = usual if is_first else self._prompt_after(conversation, before[-1]["role"])
         for header in (prompt, usual):
             # After a tool's answer a template may open a turn in history that it does not open at inference: that is
             # still a header, which no model is meant to write.
@@ -133,16 +137,15 @@ class TurnFinder:
         if turn and prompt == "" and content is not None and not text[start:content].strip():
             return start
         # What a server would have rendered for the messages before this turn.
-        before = conversation.messages[:turn]
         context = self._rendered(conversation, before, add_generation_prompt=True)
         if context is not None and start <= len(context) <= latest and text.startswith(context):
             return len(context)
         header = self._header(conversation)
-        if header and text.startswith(header, start, latest) and prompt is not None:
-            return start + _common_prefix(prompt, text[start:stop], at_least=len(header))
-        if turn == 0 and header and (found := text.rfind(header, start, latest)) >= 0:
-            # The template's own system message stands in front of a first turn.
-            return found + len(header)
+        if header and prompt is not None:
+            # In front of a first turn the template's own system message may stand.
+            found = text.rfind(header, start, latest) if is_first else text.find(header, start, start + len(header))
+            if found >= 0:
+                return found + _common_prefix(prompt, text[found:stop], at_least=len(header))
         if content is not None and not text[start:content].strip():
             return start
         raise _not_established(f"the template shows no generation prompt in front of messages[{turn}]")
@@ -163,9 +166,15 @@ class TurnFinder:
             return None
         if with_prompt.startswith(without):
             return with_prompt[len(without) :]
-        # It stands in the place of what else the template ends a conversation with.
-        trace = self._template.trace(probe, with_prompt, add_generation_prompt=True)
-        return with_prompt[_end_of_messages(trace) :] if trace.text == with_prompt else None
+        # It stands in the place of something else that the template ends a conversation with.
+        traces = [
+            self._template.trace(probe, text, add_generation_prompt=on)
+            for on, text in ((False, without), (True, with_prompt))
+        ]
+        if [trace.text for trace in traces] != [without, with_prompt]:
+            return None
+        tail_without, tail = (trace.text[_end_of_messages(trace) :] for trace in traces)
+        return tail[_common_prefix(tail, tail_without) :]
 
     def _header(self, conversation: Conversation) -> str:
         """What the generation prompt and history both print in front of an answer; empty where that is not known."""
@@ -175,6 +184,7 @@ class TurnFinder:
             prompt, shown = self._prompt_after(conversation, "user"), self._shown(conversation)
             if prompt and shown:
                 trace, start, content = shown
+                start = _behind(self._separator(conversation), trace.text, start)
                 self._headers[key] = prompt[: _common_prefix(prompt, trace.text[start:content])]
         return self._headers[key]
 
@@ -262,6 +272,11 @@ def _common_prefix(prompt: str, text: str, at_least: int = 0) -> int:
     while at_least < length < len(prompt) and prompt[length - 1] not in _ENDS_OF_MARKERS:
         length -= 1
     return length
+
+
+def _behind(separator: str, text: str, start: int) -> int:
+    """The place behind a separator, where one stands at a place of the text."""
+    return start + len(separator) if text.startswith(separator, start) else start
 
 
 def _message_of(pieces: dict[int, list[Span]], span: Span) -> int | None:
