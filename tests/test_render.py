@@ -239,11 +239,14 @@ def test_markers_count_however_they_are_spelled(tag: str):
     assert trained(render([assistant("b")], template)) == ["b"]
 
 
-def test_markers_in_a_comment_are_none():
-    assert trained(render(HELLO, "{# No {% generation %} here. #}" + CHATML)) == [
-        "Hello<|im_end|>\n",
-        "Bye<|im_end|>\n",
-    ]
+@pytest.mark.parametrize(
+    "no_marker",
+    ["{# No {% generation %} here. #}", "{%- set help = '{% generation %}' -%}", "{{- generation -}}"],
+    ids=["comment", "string", "variable"],
+)
+def test_word_that_is_no_marker_marks_nothing(no_marker: str):
+    text = render(HELLO, no_marker + CHATML)
+    assert (text.text, trained(text)) == (chatml(HELLO), ["Hello<|im_end|>\n", "Bye<|im_end|>\n"])
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda span: (span[0], span[0] + span[1]))))

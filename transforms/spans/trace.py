@@ -34,6 +34,14 @@ class Trace:
     pieces: list[tuple[int, int, int | None]]
     contents: dict[int, tuple[int | None, int | None]]
 
+    def pieces_of_messages(self) -> dict[int, list[tuple[int, int]]]:
+        """The (start, stop) of what was printed for each message."""
+        places: dict[int, list[tuple[int, int]]] = {}
+        for start, stop, message in self.pieces:
+            if message is not None:
+                places.setdefault(message, []).append((start, stop))
+        return places
+
 
 @dataclass(frozen=True)
 class Marks:
@@ -129,7 +137,7 @@ class _MarkLoops(NodeTransformer):
         return node  # what a block sets is compared and trimmed, and marks would be text to that
 
     def visit_Assign(self, node: nodes.Assign) -> nodes.Node | list[nodes.Node]:
-        if self._inside and isinstance(node.target, nodes.Name):
+        if self._inside and isinstance(node.target, nodes.Name) and isinstance(node.node, nodes.Getitem):
             return [node, _output(_SET, self._inside[-1], node.target.name)]
         return node
 
@@ -148,42 +156,41 @@ def _output(function: str, loop: int, variable: str | None = None) -> nodes.Outp
 def read_trace(marked: str, marks: Marks) -> Trace:
     """The trace that the text of an instrumented template holds."""
     found = re.compile(f"{marks.open}([0-4])\\.([0-9]+)\\.(-?[0-9]+){marks.close}")
-    text: list[str] = []
-    length = last = 0
+    parts = found.split(marked)
+    texts = parts[::4]
+    length = len(texts[0])
     pieces: list[tuple[int, int, int | None]] = []
     contents: dict[int, tuple[int | None, int | None]] = {}
     loops: list[tuple[int, int | None]] = []  # those that are open, each with its message
-
-    def add(piece: str) -> None:
-        nonlocal length
-        if not piece:
-            return
-        message = next((message for _, message in reversed(loops) if message != _NUMBER), None)
-        if pieces and pieces[-1][2] == message:
-            pieces[-1] = (pieces[-1][0], length + len(piece), message)
-        else:
-            pieces.append((length, length + len(piece), message))
-        text.append(piece)
-        length += len(piece)
-
-    for mark in found.finditer(marked):
-        add(marked[last : mark.start()])
-        last = mark.end()
-        kind, first, second = mark[1], int(mark[2]), int(mark[3])
-        if kind == "3":
-            begin, end_ = contents.get(first, (None, None))
-            contents[first] = (length if begin is None else begin, end_)
-        elif kind == "4":
-            contents[first] = (contents.get(first, (None, None))[0], length)
+    message: int | None = None
+    start = 0
+    for kind, first, second, text in zip(parts[1::4], parts[2::4], parts[3::4], texts[1:], strict=True):
+        number = int(first)
+        if kind in "34":
+            begin, end = contents.get(number, (None, None))
+            contents[number] = (length if kind == "3" and begin is None else begin, length if kind == "4" else end)
         elif kind == "1":
             # `set message = messages[i]` in a loop over numbers; in a loop over messages, a look at another one.
-            if loops and loops[-1] == (first, _NUMBER):
-                loops[-1] = (first, second)
+            if loops and loops[-1] == (number, _NUMBER):
+                loops[-1] = (number, int(second))
         else:
-            opened = next((i for i, (loop, _) in enumerate(loops) if loop == first), None)
+            opened = next((i for i, (loop, _) in enumerate(loops) if loop == number), None)
             if opened is not None:
                 del loops[opened:]
             if kind == "0":
-                loops.append((first, None if second == _STRANGER else second))
-    add(marked[last:])
-    return Trace("".join(text), pieces, contents)
+                loops.append((number, None if second == str(_STRANGER) else int(second)))
+        innermost = next((message for _, message in reversed(loops) if message != _NUMBER), None)
+        if innermost != message:
+            _append(pieces, start, length, message)
+            start, message = length, innermost
+        length += len(text)
+    _append(pieces, start, length, message)
+    return Trace("".join(texts), pieces, contents)
+
+
+def _append(pieces: list[tuple[int, int, int | None]], start: int, stop: int, message: int | None) -> None:
+    """Add a piece, to the one before it where that is for the same message."""
+    if pieces and pieces[-1][2] == message:
+        start = pieces.pop()[0]
+    if stop > start:
+        pieces.append((start, stop, message))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -37,9 +39,7 @@ class TurnFinder:
 
     def __init__(self, template: Template):
         self._template = template
-        self._prompts: dict[tuple[str, str, str], str | None] = {}
-        self._headers: dict[tuple[str, str, str], str] = {}
-        self._separators: dict[tuple[str, str, str], str] = {}
+        self._habits: dict[tuple[str, bool, str], Habits] = {}
 
     def assistant_spans(self, conversation: Conversation, last_only: bool = False) -> tuple[str, list[Span]]:
         """The text of a conversation, and the spans of its assistant turns, or of the last one.
@@ -52,11 +52,10 @@ class TurnFinder:
             wanted = [i for i in wanted if i == turns[-1]]
         if not self._template.has_generation_markers(conversation):
             text = self._template.render(conversation)
-            trace = self._checked_trace(conversation, text) if wanted else None
-            return text, merged([self._turn(conversation, trace, turn) for turn in wanted] if trace else [])
+            return text, merged(list(self._turns(conversation, text, wanted).values()))
         text, spans = self._template.render_with_markers(conversation)
         if wanted != turns:
-            pieces = _pieces_of_messages(self._checked_trace(conversation, text))
+            pieces = self._trace(conversation, text).pieces_of_messages()
             owners = [_message_of(pieces, span) for span in spans]
             if not all(owner in turns for owner in owners):
                 raise _not_established("a generation block of the template belongs to no one turn")
@@ -75,16 +74,17 @@ class TurnFinder:
         prompt = self._template.render(conversation, conversation.messages[:first], add_generation_prompt=True)
         if text.startswith(prompt):
             return text, [(len(prompt), len(text))], prompt
-        if conversation.messages[first]["role"] != "assistant":
+        spans = self._turns(conversation, text, [first]) if conversation.messages[first]["role"] == "assistant" else {}
+        if first not in spans:
             raise RecordError(
                 "prompt_not_a_prefix",
                 "the rendering of the prompt is no prefix of that of prompt and completion, and the completion does "
                 "not begin with an assistant's message, so it is not known where it begins",
             )
-        start, _ = self._turn(conversation, self._checked_trace(conversation, text), first)
+        start = spans[first][0]
         return text, [(start, len(text))], text[:start]
 
-    def _checked_trace(self, conversation: Conversation, text: str) -> Trace:
+    def _trace(self, conversation: Conversation, text: str) -> Trace:
         """A trace that leaves the text as it is, with the contents marked where the template lets them be."""
         trace = self._template.trace(conversation, text, mark_contents=True)
         if trace.text != text:
@@ -94,31 +94,40 @@ class TurnFinder:
             raise _not_established("the template treats the conversation otherwise when it is traced")
         return trace
 
-    def _turn(self, conversation: Conversation, trace: Trace, turn: int) -> Span:
-        """The span of one assistant turn; an empty one where the template prints nothing for it."""
-        pieces = _pieces_of_messages(trace)
-        if turn not in pieces:
-            return 0, 0
-        if len(pieces[turn]) > 1:
-            raise _not_established(f"the template prints messages[{turn}] in {len(pieces[turn])} places")
-        start, stop = pieces[turn][0]
-        separator = self._separator(conversation)
-        if turn:
-            start = _behind(separator, trace.text, start)
-        content = trace.contents.get(turn, (None, None))[0]
-        answer = self._answer_start(conversation, trace.text, turn, start, content, stop)
-        for message, places in trace.contents.items():
-            for place in places:
-                if place is not None and (start <= place <= stop if message == turn else answer < place < stop) != (
-                    message == turn
-                ):
-                    raise _not_established(f"the template prints the content of messages[{message}] in another turn")
-        if stop == _end_of_messages(trace):
-            return answer, len(trace.text)
-        return answer, _behind(separator, trace.text, stop)
+    def _turns(self, conversation: Conversation, text: str, turns: list[int]) -> dict[int, Span]:
+        """The span of each of the turns; those are left out for which the template prints nothing."""
+        if not turns:
+            return {}
+        trace = self._trace(conversation, text)
+        pieces = trace.pieces_of_messages()
+        habits = self._habits_for(conversation)
+        end_of_messages = max((stop for places in pieces.values() for _, stop in places), default=0)
+        spans: dict[int, Span] = {}
+        for turn in turns:
+            if turn not in pieces:
+                continue
+            if len(pieces[turn]) > 1:
+                raise _not_established(f"the template prints messages[{turn}] in {len(pieces[turn])} places")
+            start, stop = pieces[turn][0]
+            content = trace.contents.get(turn, (None, None))[0]
+            if content is not None and not start <= content <= stop:
+                raise _not_established(f"the template prints the content of messages[{turn}] in another turn")
+            if turn:
+                start = _behind(habits.separator, text, start)
+            answer = self._answer_start(habits, conversation, text, turn, start, content, stop)
+            spans[turn] = answer, len(text) if stop == end_of_messages else _behind(habits.separator, text, stop)
+        _check_contents(trace, spans)
+        return spans
 
     def _answer_start(
-        self, conversation: Conversation, text: str, turn: int, start: int, content: int | None, stop: int
+        self,
+        habits: Habits,
+        conversation: Conversation,
+        text: str,
+        turn: int,
+        start: int,
+        content: int | None,
+        stop: int,
     ) -> int:
         """Where the header of a turn ends, which is where the generation prompt ends that the model is given.
 
@@ -127,8 +136,8 @@ class TurnFinder:
         latest = stop if content is None else content
         before = conversation.messages[:turn]
         is_first = all(message["role"] in ("system", "developer") for message in before)
-        usual = self._prompt_after(conversation, "user")
-        prompt = usual if is_first else self._prompt_after(conversation, before[-1]["role"])
+        usual = habits.prompt_after("user")
+        prompt = usual if is_first else habits.prompt_after(before[-1]["role"])
         for header in (prompt, usual):
             # After a tool's answer a template may open a turn in history that it does not open at inference: that is
             # still a header, which no model is meant to write.
@@ -137,10 +146,10 @@ class TurnFinder:
         if turn and prompt == "" and content is not None and not text[start:content].strip():
             return start
         # What a server would have rendered for the messages before this turn.
-        context = self._rendered(conversation, before, add_generation_prompt=True)
+        context = habits.rendered(before, True, conversation)
         if context is not None and start <= len(context) <= latest and text.startswith(context):
             return len(context)
-        header = self._header(conversation)
+        header = habits.header
         if header and prompt is not None:
             # In front of a first turn the template's own system message may stand.
             found = text.rfind(header, start, latest) if is_first else text.find(header, start, start + len(header))
@@ -150,88 +159,100 @@ class TurnFinder:
             return start
         raise _not_established(f"the template shows no generation prompt in front of messages[{turn}]")
 
-    def _prompt_after(self, conversation: Conversation, role: str) -> str | None:
-        """The generation prompt after a message of a role, None where the template does not show it."""
-        key = self._key(conversation, role)
-        if key not in self._prompts:
-            probe = _PROBES.get(role)
-            self._prompts[key] = None if probe is None else self._generation_prompt(conversation, probe)
-        return self._prompts[key]
+    def _habits_for(self, conversation: Conversation) -> Habits:
+        arguments = repr(sorted(conversation.template_kwargs.items())) if conversation.template_kwargs else ""
+        key = self._template.source(conversation), bool(conversation.tools), arguments
+        if key not in self._habits:
+            self._habits[key] = Habits(self._template, conversation)
+        return self._habits[key]
 
-    def _generation_prompt(self, conversation: Conversation, messages: list[dict[str, Any]]) -> str | None:
+
+class Habits:
+    """What a template does whatever the conversation says, asked of it once with messages of our own.
+
+    conversation: one of those that are rendered, for what it tells the template and whether it has tools, by which some
+        tokenizers choose between templates; what it says does not matter.
+    """
+
+    def __init__(self, template: Template, conversation: Conversation):
+        self._template = template
+        self._tools = [_TOOL] if conversation.tools else None
+        self._arguments = conversation.template_kwargs
+        self._prompts: dict[str, str | None] = {}
+
+    def prompt_after(self, role: str) -> str | None:
+        """The generation prompt after a message of a role, None where the template does not show it."""
+        if role not in self._prompts:
+            probe = _PROBES.get(role)
+            self._prompts[role] = None if probe is None else self._generation_prompt(probe)
+        return self._prompts[role]
+
+    @functools.cached_property
+    def header(self) -> str:
+        """What the generation prompt and history both print in front of an answer; empty where that is not known."""
+        prompt = self.prompt_after("user")
+        if not prompt or not self._shown:
+            return ""
+        trace, start, content = self._shown
+        start = _behind(self.separator, trace.text, start)
+        return prompt[: _common_prefix(prompt, trace.text[start:content])]
+
+    @functools.cached_property
+    def separator(self) -> str:
+        """What closes a turn only where another follows, and is printed for that one."""
+        prompt, context = self.prompt_after("user"), self.rendered(_DIALOGUE[:2], True)
+        if not prompt or not self._shown or not context:
+            return ""
+        trace = self._shown[0]
+        stop = trace.pieces_of_messages()[1][-1][1]
+        separator = context[stop:].removesuffix(prompt)
+        closes = context.startswith(trace.text[:stop]) and context.endswith(prompt)
+        return separator if closes and trace.text.startswith(separator, stop) else ""
+
+    def rendered(
+        self,
+        messages: list[dict[str, Any]],
+        add_generation_prompt: bool = False,
+        conversation: Conversation | None = None,
+    ) -> str | None:
+        """The text of messages of ours, or of a conversation's, None where the template refuses them."""
+        whole = conversation or self._probe(messages)
+        try:
+            return self._template.render(whole, messages, add_generation_prompt=add_generation_prompt)
+        except RecordError:
+            return None
+
+    def _probe(self, messages: list[dict[str, Any]]) -> Conversation:
+        return Conversation(messages, self._tools, self._arguments)
+
+    def _generation_prompt(self, messages: list[dict[str, Any]]) -> str | None:
         """What add_generation_prompt adds to the rendering of some messages."""
-        probe = Conversation(messages, template_kwargs=conversation.template_kwargs)
-        without, with_prompt = (self._rendered(probe, messages, add_generation_prompt=on) for on in (False, True))
+        without, with_prompt = self.rendered(messages), self.rendered(messages, True)
         if without is None or with_prompt is None:
             return None
         if with_prompt.startswith(without):
             return with_prompt[len(without) :]
         # It stands in the place of something else that the template ends a conversation with.
-        traces = [
-            self._template.trace(probe, text, add_generation_prompt=on)
-            for on, text in ((False, without), (True, with_prompt))
-        ]
-        if [trace.text for trace in traces] != [without, with_prompt]:
-            return None
-        tail_without, tail = (trace.text[_end_of_messages(trace) :] for trace in traces)
-        return tail[_common_prefix(tail, tail_without) :]
+        tails = []
+        for text, on in ((without, False), (with_prompt, True)):
+            trace = self._template.trace(self._probe(messages), text, add_generation_prompt=on)
+            if trace.text != text:
+                return None
+            ends = [stop for _, stop, message in trace.pieces if message is not None]
+            tails.append(text[max(ends, default=0) :])
+        return tails[1][_common_prefix(tails[1], tails[0]) :]
 
-    def _header(self, conversation: Conversation) -> str:
-        """What the generation prompt and history both print in front of an answer; empty where that is not known."""
-        key = self._key(conversation, "header")
-        if key not in self._headers:
-            self._headers[key] = ""
-            prompt, shown = self._prompt_after(conversation, "user"), self._shown(conversation)
-            if prompt and shown:
-                trace, start, content = shown
-                start = _behind(self._separator(conversation), trace.text, start)
-                self._headers[key] = prompt[: _common_prefix(prompt, trace.text[start:content])]
-        return self._headers[key]
-
-    def _separator(self, conversation: Conversation) -> str:
-        """What closes a turn only where another follows, and is printed for that one."""
-        key = self._key(conversation, "separator")
-        if key not in self._separators:
-            self._separators[key] = ""
-            prompt, shown = self._prompt_after(conversation, "user"), self._shown(conversation)
-            context = self._rendered(
-                Conversation(_DIALOGUE, template_kwargs=conversation.template_kwargs), _DIALOGUE[:2], True
-            )
-            if prompt and shown and context:
-                trace = shown[0]
-                stop = _pieces_of_messages(trace)[1][-1][1]
-                separator = context[stop:].removesuffix(prompt)
-                if (
-                    context.startswith(trace.text[:stop])
-                    and context.endswith(prompt)
-                    and trace.text.startswith(separator, stop)
-                ):
-                    self._separators[key] = separator
-        return self._separators[key]
-
-    def _shown(self, conversation: Conversation) -> tuple[Trace, int, int] | None:
+    @functools.cached_property
+    def _shown(self) -> tuple[Trace, int, int] | None:
         """The trace of a dialogue of three messages, and where in it the answer's turn and its content begin."""
-        probe = Conversation(_DIALOGUE, template_kwargs=conversation.template_kwargs)
-        text = self._rendered(probe, _DIALOGUE)
+        text = self.rendered(_DIALOGUE)
         if text is None:
             return None
-        trace = self._template.trace(probe, text, mark_contents=True)
-        pieces, content = _pieces_of_messages(trace).get(1), trace.contents.get(1, (None, None))[0]
-        if trace.text != text or not pieces or content is None or not pieces[0][0] <= content <= pieces[0][1]:
+        trace = self._template.trace(self._probe(_DIALOGUE), text, mark_contents=True)
+        places, content = trace.pieces_of_messages().get(1), trace.contents.get(1, (None, None))[0]
+        if trace.text != text or not places or content is None or not places[0][0] <= content <= places[0][1]:
             return None
-        return trace, pieces[0][0], content
-
-    def _rendered(
-        self, conversation: Conversation, messages: Sequence[Any], add_generation_prompt: bool = False
-    ) -> str | None:
-        try:
-            return self._template.render(conversation, messages, add_generation_prompt=add_generation_prompt)
-        except RecordError:
-            return None
-
-    def _key(self, conversation: Conversation, what: str) -> tuple[str, str, str]:
-        """What depends on the template alone is kept for each, and for what it is told besides messages and tools."""
-        return self._template.source(conversation), repr(sorted(conversation.template_kwargs.items())), what
+        return trace, places[0][0], content
 
 
 # What is asked of a template once: how it renders a dialogue, and its generation prompt after each role.
@@ -240,6 +261,7 @@ _DIALOGUE: list[dict[str, Any]] = [
     {"role": "assistant", "content": "Hello there."},
     {"role": "user", "content": "Thank you."},
 ]
+_TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}
 _CALL = {"type": "function", "id": "call00000", "function": {"name": "look", "arguments": {"at": "it"}}}
 _PROBES: dict[str, list[dict[str, Any]]] = {
     "user": _DIALOGUE[:1],
@@ -252,16 +274,15 @@ _PROBES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def _pieces_of_messages(trace: Trace) -> dict[int, list[Span]]:
-    pieces: dict[int, list[Span]] = {}
-    for start, stop, message in trace.pieces:
-        if message is not None:
-            pieces.setdefault(message, []).append((start, stop))
-    return pieces
-
-
-def _end_of_messages(trace: Trace) -> int:
-    return max((stop for _, stop, message in trace.pieces if message is not None), default=0)
+def _check_contents(trace: Trace, spans: dict[int, Span]) -> None:
+    """Raise RecordError where the content of one message was printed inside the answer to another."""
+    ordered = sorted((start, stop, turn) for turn, (start, stop) in spans.items())
+    starts = [start for start, _, _ in ordered]
+    for message, places in trace.contents.items():
+        for place in places:
+            at = bisect.bisect_left(starts, place) - 1 if place is not None else -1
+            if at >= 0 and place is not None and place < ordered[at][1] and ordered[at][2] != message:
+                raise _not_established(f"the template prints the content of messages[{message}] in another turn")
 
 
 def _common_prefix(prompt: str, text: str, at_least: int = 0) -> int:
