@@ -9,12 +9,13 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pipeline.options import parse_options
 from transforms.errors import InputError, UserError
 
-_USAGE = "usage: chatmill build OPTIONS   (chatmill build --help lists them)"
+_USAGE = """usage: chatmill build OPTIONS   builds a dataset (chatmill build --help lists the options)
+       chatmill masks OPTIONS   shows what of conversations is trained on under a chat template"""
 
 
 def main() -> int:
@@ -22,35 +23,54 @@ def main() -> int:
     command, *arguments = sys.argv[1:] or ["--help"]
     if command == "build":
         return build(arguments)
+    if command == "masks":
+        return run_command(lambda: _masks(arguments))
     if command in ("--help", "-h"):
         print(_USAGE)
         return 0
-    print(f"chatmill: unknown command {command}. {_USAGE}", file=sys.stderr)
+    print(f"chatmill: unknown command {command}.\n{_USAGE}", file=sys.stderr)
     return 2
 
 
 def build(arguments: Sequence[str]) -> int:
     """Build a dataset as the options say. Returns the exit code."""
+    return run_command(lambda: _build(arguments))
+
+
+def run_command(command: Callable[[], int]) -> int:
+    """Run a command to its exit code, and tell what it raises in one line."""
+    _quiet_libraries()
     try:
-        options, beam_flags = parse_options(arguments)
-        _quiet_libraries()
-        try:
-            from pipeline.launch import launch
-        except ModuleNotFoundError as error:
-            raise UserError(
-                f"{error.name} is not installed for {sys.executable}; ./run_local.sh sets it all up."
-            ) from None
-        launch(options, beam_flags)
+        return command()
     except UserError as error:
         print(f"chatmill: {error}", file=sys.stderr)
         return 2
     except InputError as error:
         print(f"chatmill: {error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        print(
+            f"chatmill: {error.name} is not installed for {sys.executable}; ./run_local.sh sets it all up.",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print("chatmill: stopped before the work began.", file=sys.stderr)
         return 130
+
+
+def _build(arguments: Sequence[str]) -> int:
+    options, beam_flags = parse_options(arguments)
+    from pipeline.launch import launch
+
+    launch(options, beam_flags)
     return 0
+
+
+def _masks(arguments: Sequence[str]) -> int:
+    from pipeline.masks import show_masks
+
+    return show_masks(arguments)
 
 
 def _quiet_libraries() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -16,11 +17,13 @@ from transforms.examples import Conversation
 from transforms.files import exists, file_system, join, read_bytes, write_whole
 from transforms.parse import Parser, load_formatter
 from transforms.read import read_split
-from transforms.templates import NO_TEMPLATE, reads_clock
+from transforms.spans.turns import TurnFinder
+from transforms.templates import NO_TEMPLATE, ChatTemplate, reads_clock
 
 # What a dataset consists of, and so what --overwrite removes.
 _PARTS = ("_SUCCESS", "manifest.json", "README.md", "data", "tfrecord", "rejects", "_chatmill")
 _PEEKED_BYTES = 1 << 16
+_ON_TURNS = ("auto", "assistant", "last_assistant")
 
 
 def prepare(options: Options, folder: Folder) -> Job:
@@ -73,8 +76,7 @@ def _resolve(
     template = resolve_template(options.chat_template, tokenizer)
     total = sum(file.bytes for file in files)
     split_bytes = options.split_bytes or default_split_bytes(total)
-    if template is None and tokenizer.chat_template is None and _first_is_conversation(options, files):
-        raise UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}")
+    _check_first_conversation(options, files, tokenizer, template)
     now = options.now
     if now is None and reads_clock(template or tokenizer.chat_template):
         now = before.now if before else datetime.now().replace(microsecond=0).isoformat()
@@ -102,16 +104,36 @@ def _formatter_source(name: str | None) -> bytes | None:
     return read_bytes(module) if module.endswith(".py") else None
 
 
-def _first_is_conversation(options: Options, files: Sequence[InputFile]) -> bool:
-    """Whether the first record that can be understood is a conversation, so that a template is needed."""
+def _check_first_conversation(
+    options: Options, files: Sequence[InputFile], tokenizer: Any, template: str | None
+) -> None:
+    """Raise UserError where the first record is a conversation and there is no template for it.
+
+    Where the template refuses it, that may hold for all, so it is said before the work and not only after it.
+    """
     parser = Parser(options.schema, options.columns, options.roles, options.formatter)
     first = next(splits_of(files[:1], _PEEKED_BYTES))
     for record in next(read_split(first, _PEEKED_BYTES)).records:
         try:
-            return isinstance(parser.parse(record).content, Conversation)
+            content = parser.parse(record).content
         except RecordError:
             continue
-    return False
+        if not isinstance(content, Conversation):
+            return
+        if template is None and tokenizer.chat_template is None:
+            raise UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}")
+        finder = TurnFinder(ChatTemplate(tokenizer, template, options.chat_template_kwargs))
+        try:
+            if options.loss_on in _ON_TURNS and content.completion_start is None:
+                finder.assistant_spans(content)
+        except RecordError as error:
+            name = options.chat_template or f"of {options.tokenizer}"
+            print(
+                f"chatmill: warning: the chat template {name} has no mask for the first conversation ({first.url}, "
+                f"{record.position:,}): {error.detail}. Others may be rejected for the same reason.",
+                file=sys.stderr,
+            )
+        return
 
 
 def _check_free(folder: Folder, overwrite: bool) -> None:

@@ -110,6 +110,16 @@ def test_a_conversation_without_a_template_is_told_before_the_work(build, tmp_pa
     assert plain.code == 0, plain.err
 
 
+def test_a_template_without_masks_is_told_once_before_the_work(build, tmp_path):
+    twice = "{% for m in messages %}{{ m.role }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
+    ended = build(*with_options(tmp_path / "out", chat_template=twice, input=CHATS / "support.jsonl"))
+    assert ended.code == 1
+    warning, *rest = ended.err.splitlines()
+    assert warning.startswith(f"chatmill: warning: the chat template {twice} has no mask for the first conversation")
+    assert f"({CHATS}/support.jsonl, 0): the template " in warning
+    assert "spans_not_established (" in rest[1] and "were rejected" in rest[0]
+
+
 def test_help_and_mistyped_options_import_nothing_heavy():
     probe = (
         "import sys; from pipeline.cli import build; code = build(sys.argv[1:]); print(*sys.modules); sys.exit(code)"

@@ -39,7 +39,7 @@ class TurnFinder:
 
     def __init__(self, template: Template):
         self._template = template
-        self._habits: dict[tuple[str, bool, str], Habits] = {}
+        self._known: dict[tuple[str, bool, str], Habits] = {}
 
     def assistant_spans(self, conversation: Conversation, last_only: bool = False) -> tuple[str, list[Span]]:
         """The text of a conversation, and the spans of its assistant turns, or of the last one.
@@ -100,7 +100,7 @@ class TurnFinder:
             return {}
         trace = self._trace(conversation, text)
         pieces = trace.pieces_of_messages()
-        habits = self._habits_for(conversation)
+        habits = self.habits(conversation)
         end_of_messages = max((stop for places in pieces.values() for _, stop in places), default=0)
         spans: dict[int, Span] = {}
         for turn in turns:
@@ -159,12 +159,12 @@ class TurnFinder:
             return start
         raise _not_established(f"the template shows no generation prompt in front of messages[{turn}]")
 
-    def _habits_for(self, conversation: Conversation) -> Habits:
+    def habits(self, conversation: Conversation) -> Habits:
         arguments = repr(sorted(conversation.template_kwargs.items())) if conversation.template_kwargs else ""
         key = self._template.source(conversation), bool(conversation.tools), arguments
-        if key not in self._habits:
-            self._habits[key] = Habits(self._template, conversation)
-        return self._habits[key]
+        if key not in self._known:
+            self._known[key] = Habits(self._template, conversation)
+        return self._known[key]
 
 
 class Habits:
