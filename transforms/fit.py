@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from dataclasses import dataclass
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 
 from transforms.batches import Labels, Rows, RowTable
 from transforms.label import IGNORED
 from transforms.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
 from transforms.ragged import indices_of, offsets_of, sums_of
-from transforms.step import MapBatches
+from transforms.step import Step
 
 
 @dataclass(frozen=True)
@@ -154,12 +152,8 @@ def _ignored_at(labels: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return labels
 
 
-class TruncateOrPack(beam.PTransform):
+class TruncateOrPack(Step):
     """PCollection[Labels] -> PCollection[Rows]. Takes the arguments of Fitter."""
 
-    def __init__(self, **arguments: Any):
-        super().__init__()
-        self._make = functools.partial(Fitter, **arguments)
-
-    def expand(self, labels):
-        return labels | beam.ParDo(MapBatches(self._make)).with_output_types(Rows)
+    make = Fitter
+    output = Rows

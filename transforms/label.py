@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import apache_beam as beam
+from collections.abc import Callable
+
 import numpy as np
 
 from transforms.batches import Labels, Tokens
 from transforms.ragged import indices_of, offsets_of, sums_of
-from transforms.step import MapBatches
+from transforms.step import Step
 
 IGNORED = -100  # torch.nn.CrossEntropyLoss(ignore_index=-100), and so transformers
 
@@ -43,12 +44,12 @@ def build_labels(batch: Tokens) -> Labels:
     )
 
 
-def _build_labels():
+def _labeller() -> Callable[[Tokens], Labels]:
     return build_labels
 
 
-class BuildLabels(beam.PTransform):
+class BuildLabels(Step):
     """PCollection[Tokens] -> PCollection[Labels]."""
 
-    def expand(self, tokens):
-        return tokens | beam.ParDo(MapBatches(_build_labels)).with_output_types(Labels)
+    make = _labeller
+    output = Labels

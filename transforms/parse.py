@@ -12,7 +12,6 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import apache_beam as beam
 import msgspec
 
 from transforms.batches import Examples, Records
@@ -20,7 +19,7 @@ from transforms.errors import RecordError, UserError
 from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
 from transforms.files import read_bytes
 from transforms.schemas import ROLE_NAMES, Content, content_of
-from transforms.step import MapBatches
+from transforms.step import Step
 
 Formatter = Callable[[dict[str, Any]], dict[str, Any] | str]
 
@@ -158,12 +157,8 @@ def load_formatter(name: str) -> Formatter:
     return names[function]
 
 
-class ParseConversations(beam.PTransform):
+class ParseConversations(Step):
     """PCollection[Records] -> PCollection[Examples]. Takes the arguments of Parser."""
 
-    def __init__(self, **arguments: Any):
-        super().__init__()
-        self._make = functools.partial(Parser, **arguments)
-
-    def expand(self, records):
-        return records | beam.ParDo(MapBatches(self._make)).with_output_types(Examples)
+    make = Parser
+    output = Examples

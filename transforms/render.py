@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 
 from transforms.batches import Examples, Texts
 from transforms.errors import RecordError
 from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
 from transforms.spans.turns import TurnFinder
-from transforms.step import MapBatches
+from transforms.step import Step
 from transforms.templates import ChatTemplate
 from transforms.tokenizer import load_tokenizer
 
@@ -98,12 +96,8 @@ def _runs(trained: np.ndarray) -> list[Span]:
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
 
 
-class ApplyChatTemplate(beam.PTransform):
+class ApplyChatTemplate(Step):
     """PCollection[Examples] -> PCollection[Texts]. Takes the arguments of Renderer."""
 
-    def __init__(self, **arguments: Any):
-        super().__init__()
-        self._make = functools.partial(Renderer, **arguments)
-
-    def expand(self, examples):
-        return examples | beam.ParDo(MapBatches(self._make)).with_output_types(Texts)
+    make = Renderer
+    output = Texts

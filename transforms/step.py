@@ -1,16 +1,32 @@
-"""How a step becomes a DoFn: its function is made once for each worker, then maps batch to batch."""
+"""How a step becomes a PTransform: its function is made once for each worker, then maps batch to batch."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import apache_beam as beam
 
 
-class MapBatches(beam.DoFn):
-    """Maps each batch with a function that `make` makes when the worker starts (and that may load a tokenizer)."""
+class Step(beam.PTransform):
+    """A PTransform that maps each batch. Takes, by name, the arguments of what its `make` makes.
 
+    make: makes the function when a worker starts; it may load a tokenizer. output: the type of the batches it returns.
+    """
+
+    make: ClassVar[Callable[..., Callable[[Any], Any]]]
+    output: ClassVar[type]
+
+    def __init__(self, **arguments: Any):
+        super().__init__()
+        self._make = functools.partial(type(self).make, **arguments)
+
+    def expand(self, batches):
+        return batches | beam.ParDo(_MapBatches(self._make)).with_output_types(self.output)
+
+
+class _MapBatches(beam.DoFn):
     def __init__(self, make: Callable[[], Callable[[Any], Any]]):
         self._make = make
 

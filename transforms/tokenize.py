@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -15,7 +14,7 @@ from transforms.batches import RowSource, Texts, Tokens
 from transforms.errors import RecordError
 from transforms.examples import Text
 from transforms.ragged import offsets_of
-from transforms.step import MapBatches
+from transforms.step import Step
 from transforms.tokenizer import load_tokenizer
 
 # transformers makes Python objects of some 200 bytes for each token: no more of them at once than this needs.
@@ -202,12 +201,8 @@ def _kept_columns(columns: list[dict[str, str | None]]) -> pa.Table | None:
     return pa.table({name: pa.array([row[name] for row in columns], pa.string()) for name in columns[0]})
 
 
-class Tokenize(beam.PTransform):
+class Tokenize(Step):
     """PCollection[Texts] -> PCollection[Tokens]. Takes the arguments of Encoder."""
 
-    def __init__(self, **arguments: Any):
-        super().__init__()
-        self._make = functools.partial(Encoder, **arguments)
-
-    def expand(self, texts):
-        return texts | beam.ParDo(MapBatches(self._make)).with_output_types(Tokens)
+    make = Encoder
+    output = Tokens

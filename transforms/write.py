@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import uuid
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -20,7 +18,7 @@ from transforms.label import IGNORED
 from transforms.parquet import encode_parquet, list_array
 from transforms.ragged import indices_of
 from transforms.receipts import Receipt, RejectExample, Shard, write_receipt
-from transforms.step import MapBatches
+from transforms.step import Step
 from transforms.tfrecord import encode_tfrecord
 
 
@@ -138,12 +136,8 @@ _COLUMNS: dict[str, Any] = {
 }
 
 
-class WriteShards(beam.PTransform):
+class WriteShards(Step):
     """PCollection[Rows] -> PCollection[Receipt]. Takes the arguments of ShardWriter."""
 
-    def __init__(self, **arguments: Any):
-        super().__init__()
-        self._make = functools.partial(ShardWriter, **arguments)
-
-    def expand(self, rows):
-        return rows | beam.ParDo(MapBatches(self._make)).with_output_types(Receipt)
+    make = ShardWriter
+    output = Receipt
