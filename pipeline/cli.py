@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -57,6 +58,12 @@ def run_command(command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print("chatmill: stopped before the work began.", file=sys.stderr)
         return 130
+    except Exception:  # no mistake of the user's: whoever mends it needs the traceback
+        traceback.print_exc()
+        print(
+            "chatmill: failed over the error above. What is done is kept: run the same command again.", file=sys.stderr
+        )
+        return 1
 
 
 def _build(arguments: Sequence[str]) -> int:

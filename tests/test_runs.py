@@ -111,6 +111,18 @@ def test_a_stopped_run_leaves_no_process_and_says_how_to_go_on(stop, code, tmp_p
     assert not alive
 
 
+def test_a_worker_that_dies_fails_the_run_which_can_be_resumed(in_memory, tmp_path):
+    output = tmp_path / "out"
+    build = start_and_wait_for_receipts(output, 1)
+    workers_of(build)[-1].kill()
+    _, said = build.communicate(timeout=60)
+    assert build.returncode == 1
+    assert said.splitlines()[-1].startswith("chatmill: failed over the error above. What is done is kept")
+    done = build_apart(*JOB, f"--output={output}")
+    assert done.returncode == 0, done.stderr
+    assert digests(output) == in_memory
+
+
 def test_finish_that_was_cut_short_is_done_again(in_memory, tmp_path):
     output = tmp_path / "out"
     done = build_apart(*JOB, f"--output={output}")
