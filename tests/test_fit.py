@@ -46,7 +46,8 @@ def records_of(draw: st.DrawFn, most: int = 14, longest: int = 20) -> list[RowOf
     records = []
     so_far = 1000
     for row in range(draw(st.integers(0, most))):
-        mask = draw(st.lists(st.booleans(), min_size=1, max_size=longest))
+        trained_or_not = draw(st.sampled_from([st.booleans(), st.booleans(), st.just(False), st.just(True)]))
+        mask = draw(st.lists(trained_or_not, min_size=1, max_size=longest))
         ids = list(range(so_far, so_far + len(mask)))
         so_far += len(mask)
         labels = [token if trained else IGNORED for token, trained in zip(ids, mask, strict=True)]
@@ -271,6 +272,7 @@ def naive_shift(row: list[Segment]) -> list[Segment]:
     Fitter(max_length=4, packing="bfd_split", shift_labels=True), [RowOf([1, 2, 3, 4, 5], [-100] * 4 + [5], False, 0)]
 )
 @example(Fitter(max_length=1, packing="bfd", shift_labels=True), [RowOf([1, 2], [1, 2], True, 0)])
+@example(Fitter(max_length=2, truncation="drop"), [RowOf([1, 2, 3], [-100] * 3, False, 0)])
 def test_rows_and_fates_are_those_of_the_naive_fit(fitter: Fitter, records: list[RowOf]):
     expected = naive_fit(fitter, records)
 
@@ -469,6 +471,40 @@ def test_columns_come_along_unpacked_and_not_packed():
     assert packed.train.columns is None
 
 
+def test_each_packing_fits_in_its_own_way():
+    lengths = [7, 5, 4, 1]
+    starts = np.cumsum([0, *lengths]).tolist()
+    tokens = [list(range(start + 1, start + 1 + length)) for start, length in zip(starts, lengths, strict=False)]
+    records = [RowOf(ids, ids, False, position) for position, ids in enumerate(tokens)]
+
+    def records_of_rows(packing: str) -> list[list[int]]:
+        rows = Fitter(max_length=10, packing=packing)(batch_of(records)).train
+        return [[segment.position for segment in row] for row in rows_of(rows)]
+
+    assert records_of_rows("none") == [[0], [1], [2], [3]]
+    assert records_of_rows("bfd") == records_of_rows("bfd_split") == [[0], [1, 2, 3]]
+    assert records_of_rows("ffd") == [[0, 3], [1, 2]]
+    assert records_of_rows("wrapped") == [[0, 1], [1, 2, 3]]
+
+
+def test_rows_that_are_taken_of_a_table_keep_all_that_is_theirs():
+    table = RowTable(
+        ids=np.arange(1, 8, dtype=np.int32),
+        labels=np.array([1, -100, 3, 4, -100, 6, 7], np.int32),
+        offsets=np.array([0, 3, 4, 7]),
+        segment_lengths=np.array([1, 2, 1, 3]),
+        segment_offsets=np.array([0, 2, 3, 4]),
+        positions=np.array([10, 20, 30, 40]),
+        columns=pa.table({"id": ["a", "b", "c"]}),
+    )
+    taken = table.take(np.array([2, 0]))
+    assert rows_of(taken) == [
+        [Segment((5, 6, 7), (-100, 6, 7), 40)],
+        [Segment((1,), (1,), 10), Segment((2, 3), (-100, 3), 20)],
+    ]
+    assert taken.columns.to_pydict() == {"id": ["c", "a"]}
+
+
 @pytest.mark.parametrize("packing", [packing for packing in PACKINGS if packing != "none"])
 def test_packing_without_a_max_length_is_refused(packing: str):
     with pytest.raises(ValueError, match=f"packing {packing} needs a max_length"):
@@ -489,7 +525,8 @@ def test_batch_without_rows_makes_tables_without_rows(packing: str):
 def lengths_and_capacity(draw: st.DrawFn) -> tuple[list[int], int]:
     capacity = draw(st.sampled_from([1, 2, 7, 63, 64, 65, 128, 4095, 4096, 4097, 300_000]))
     few = draw(st.lists(st.integers(1, capacity), min_size=1, max_size=5))
-    length = st.one_of(st.sampled_from(few), st.integers(1, capacity), st.integers(1, min(capacity, 8)))
+    short, long = st.integers(1, min(capacity, 300)), st.integers(max(1, capacity - 300), capacity)
+    length = st.one_of(st.sampled_from(few), st.integers(1, capacity), short, long)  # spaces lie close to each other
     return draw(st.lists(length, max_size=40)), capacity
 
 
@@ -497,6 +534,7 @@ def lengths_and_capacity(draw: st.DrawFn) -> tuple[list[int], int]:
 @given(lengths_and_capacity())
 @example(([3, 3, 2, 2], 5))
 @example(([60, 60, 5, 4, 4], 64))
+@example(([3896, 3895, 200, 10], 4096))  # of two spaces in one word, one is used up
 def test_best_fit_decreasing_is_that_of_the_quadratic_search(case: tuple[list[int], int]):
     lengths, capacity = case
     assert pack_bfd(np.array(lengths, np.int64), capacity) == naive_bfd(lengths, capacity)

@@ -286,6 +286,11 @@ def test_a_column_that_is_named_otherwise_does_not_count_under_its_own_name():
     assert content_of(pair, columns={"text": "prompt"}) == PlainText("Once")
 
 
+def test_a_record_that_lacks_the_column_named_is_read_by_the_schemas_own_name():
+    # A corpus of files of which some have the one name, and some the other.
+    assert content_of({"messages": CHAT}, columns={"messages": "dialog"}) == Conversation(CHAT)
+
+
 def test_a_column_may_be_named_for_several():
     record = {"question": "Sing.", "output": "La"}
     assert content_of(record, columns={"instruction": "question", "system": "question"}).messages == [

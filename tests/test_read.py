@@ -164,6 +164,20 @@ def test_a_compressed_file_of_any_members_yields_the_lines_of_what_it_holds_in_b
     assert len(parts) >= len(content) // (part_bytes + longest)
 
 
+@each_compression
+def test_a_compressed_file_larger_than_any_buffer_is_read_whole(folder, compression):
+    content = b"".join(b'{"text": "%d %s"}\n' % (i, b"x" * 300) for i in range(8000))  # 2.5 MB
+    parts = parts_of(folder / "large", COMPRESS[compression](content), "jsonl", compression, part_bytes=1 << 20)
+    assert records_of(parts) == lines_by_split(content)
+    assert len(parts) == 3
+
+
+def lines_by_split(content: bytes) -> list[tuple[int, bytes]]:
+    """lines_of in less time, for what has no lines of white space."""
+    lines = content.splitlines()
+    return list(zip(np.cumsum([0, *(len(line) + 1 for line in lines[:-1])]).tolist(), lines, strict=True))
+
+
 def extent_of(part: Records) -> int:
     """Bytes from the first record to the end of the last."""
     records = part.records
@@ -327,6 +341,11 @@ def test_an_array_that_is_cut_short_behind_an_element_leaves_a_record_that_is_no
     # Or else all that the file had behind the cut were lost in silence.
     position, raw = pairs_of(read_array(cut))[-1]
     assert (position, raw) == (len(cut), b"")
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
+def test_an_array_that_is_cut_short_in_a_string_leaves_it_as_the_last_record(chunk):
+    assert pairs_of(read_array(b'[{"a": 1}, "b, ', chunk)) == [(1, b'{"a": 1}'), (11, b'"b,')]
 
 
 def test_a_bracket_that_is_never_closed_leaves_what_follows_in_one_record_and_loses_no_byte_of_it():
@@ -500,8 +519,6 @@ def test_a_table_that_is_cut_short_is_an_error_that_names_it(folder, format, con
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"no table at all", bytes(100), b"PAR1" + bytes(100) + b"PAR1"])
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 def test_a_file_that_is_no_table_is_an_error_that_names_it(folder, format, content):
-    if format == "arrow" and content == b"":
-        pytest.skip("a file of no bytes is never planned")
     with pytest.raises(InputError, match=r"no\.table"):
         parts_of(folder / "no.table", content, format, start=0, stop=1 << 20)
 
@@ -541,9 +558,12 @@ WITH_LATIN1 = {
 }
 
 
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
 @pytest.mark.parametrize("type", WITH_LATIN1)
-def test_a_row_that_is_not_utf8_costs_only_itself_and_is_written_down(folder, type):
-    parts = parts_of(folder / "latin1.parquet", parquet(pa.table({"text": WITH_LATIN1[type]})), "parquet")
+def test_a_row_that_is_not_utf8_costs_only_itself_and_is_written_down(folder, type, format):
+    table = pa.table({"text": WITH_LATIN1[type]})
+    content = parquet(table) if format == "parquet" else arrow(table, pa.ipc.new_stream)
+    parts = parts_of(folder / f"latin1.{format}", content, format)
     fine = {"content": "fine"} if type == "nested" else "fine"
     assert [position for position, _ in records_of(parts)] == [0, 2]
     assert records_of(parts)[0] == (0, {"text": fine})

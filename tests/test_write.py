@@ -346,6 +346,20 @@ def test_any_row_of_integers_comes_back_from_tfrecord(lists: list[list[int]]):
     assert rows_of(encode_tfrecord(table)) == [{"input_ids": row} for row in lists]
 
 
+def test_fields_of_lengths_about_128_come_back_from_tfrecord():
+    """A length takes one byte up to 127, and the fields that hold a field are two, four, … bytes longer than it."""
+    lengths = range(100, 140)
+    table = pa.table(
+        {
+            "text": pa.array(["x" * length for length in lengths], pa.string()),
+            "input_ids": pa.array([[1] * length for length in lengths], pa.list_(pa.int32())),
+        }
+    )
+    assert rows_of(encode_tfrecord(table)) == [
+        {"text": [b"x" * length], "input_ids": [1] * length} for length in lengths
+    ]
+
+
 def protobuf_varint(value: int) -> bytes:
     """The value as protobuf itself encodes it: what a packed list of it alone holds behind its tag and its length."""
     feature = Example().features.feature["x"]

@@ -68,7 +68,7 @@ def _decompressed(raw: Any, compression: str | None) -> BinaryIO:
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     "gzip": functools.partial(zlib.decompressobj, wbits=31),
     "bz2": bz2.BZ2Decompressor,
-    "xz": lzma.LZMADecompressor,
+    "xz": functools.partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
     "zstd": lambda: zstandard.ZstdDecompressor().decompressobj(),
 }
 
@@ -83,6 +83,8 @@ class _Frames(io.RawIOBase):
         self._raw = raw
         self._decompressor = decompressor
         self._frame: Any = None
+        self._frames = 0
+        self._only_zeros = False
         self._input = b""
         self._output = b""
 
@@ -93,14 +95,16 @@ class _Frames(io.RawIOBase):
         while not self._output:
             self._input = self._input or self._raw.read(1 << 16)
             if not self._input:
-                if self._frame is not None:
-                    raise EOFError("it ends in the middle")
+                if self._frame is not None or self._only_zeros:
+                    raise EOFError("it holds only zeros" if self._only_zeros else "it ends in the middle")
                 return 0
             if self._frame is None:
                 self._input = self._input.lstrip(b"\0")  # what xz and tapes pad with; no frame begins so
                 if not self._input:
+                    self._only_zeros = self._frames == 0
                     continue
-                self._frame = self._decompressor()
+                self._frame, self._only_zeros = self._decompressor(), False
+                self._frames += 1
             try:
                 self._output = self._frame.decompress(self._input)
             except (OSError, ValueError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:

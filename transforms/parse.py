@@ -18,7 +18,7 @@ from transforms.batches import Examples, Records
 from transforms.errors import RecordError, UserError
 from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
 from transforms.files import read_bytes
-from transforms.schemas import ROLE_NAMES, Content, content_of
+from transforms.schemas import ROLE_NAMES, Content, content_of, kind_of
 from transforms.step import Step
 
 Formatter = Callable[[dict[str, Any]], dict[str, Any] | str]
@@ -62,9 +62,12 @@ class Parser:
         fields = _decoded(record.raw)
         columns = {name: _as_string(name, fields.get(name)) for name in self._keep_columns}
         if self._format:
-            fields = self._formatted(copy.deepcopy(fields))
+            # What it changes is not to be seen in what is rejected; JSON was decoded for it alone.
+            fields = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
         named = {ours: fields[theirs] for ours, theirs in self._columns.items() if theirs in fields}
-        fields = {name: value for name, value in (fields | named).items() if value is not None}
+        taken = set(self._columns.values())
+        others = {name: value for name, value in fields.items() if name not in taken}
+        fields = {name: value for name, value in (others | named).items() if value is not None}
         content = content_of(fields, self._schema, self._roles)
         return Example(record.position, content, columns, self._held_back(content), record.raw)
 
@@ -97,7 +100,7 @@ def _decoded(raw: bytes | dict[str, Any]) -> dict[str, Any]:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RecordError("invalid_json", f"the record is not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise RecordError("not_an_object", f"the record is a {type(fields).__name__}; expected a JSON object")
+        raise RecordError("not_an_object", f"the record is {kind_of(fields)}; expected a JSON object")
     return fields
 
 
@@ -145,6 +148,7 @@ def load_formatter(name: str) -> Formatter:
         if module.endswith(".py"):
             # A module of its own: what dataclasses and typing look up, they look up in sys.modules.
             loaded = sys.modules["formatter"] = types.ModuleType("formatter")
+            loaded.__file__ = module
             exec(compile(read_bytes(module), module, "exec"), names := vars(loaded))
         else:
             names = vars(importlib.import_module(module))

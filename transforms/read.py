@@ -29,7 +29,7 @@ def read_split(split: Split, part_bytes: int) -> Iterator[Records]:
                     yield _records(split, part, pending, last=False)
                     part += 1
                 pending = found
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError):
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]

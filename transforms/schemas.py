@@ -56,7 +56,7 @@ def _prompt_completion(record: Mapping[str, Any], roles: Mapping[str, str]) -> C
     if not isinstance(prompt, list) or not isinstance(completion, list):
         raise RecordError(
             "bad_prompt_completion",
-            f"prompt is {_kind(prompt)}, completion is {_kind(completion)}; expected strings, or lists of messages",
+            f"prompt is {kind_of(prompt)}, completion is {kind_of(completion)}; expected strings, or lists of messages",
         )
     prompt_messages = _turns(prompt, "prompt", roles)
     messages = prompt_messages + _turns(completion, "completion", roles)
@@ -81,7 +81,7 @@ def _alpaca(record: Mapping[str, Any], roles: Mapping[str, str]) -> Conversation
     """As the Alpaca dataset's readers do: the input stands below the instruction, history is earlier turns."""
     for column in ("instruction", "input", "output"):
         if not isinstance(record.get(column, ""), str):
-            raise RecordError("bad_alpaca", f"{column} is {_kind(record[column])}; expected a string")
+            raise RecordError("bad_alpaca", f"{column} is {kind_of(record[column])}; expected a string")
     history = record.get("history") or []
     if not isinstance(history, list) or not all(
         isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in history
@@ -100,7 +100,7 @@ def _alpaca(record: Mapping[str, Any], roles: Mapping[str, str]) -> Conversation
 def _text(record: Mapping[str, Any], roles: Mapping[str, str]) -> PlainText:
     text = record["text"]
     if not isinstance(text, str):
-        raise RecordError("bad_text", f"text is {_kind(text)}; expected a string")
+        raise RecordError("bad_text", f"text is {kind_of(text)}; expected a string")
     if not text:
         raise RecordError("empty", "text is empty")
     return PlainText(text)
@@ -149,7 +149,7 @@ SCHEMAS: dict[str, tuple[set[str], Callable[[Mapping[str, Any], Mapping[str, str
 def _system(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     system = record.get("system")
     if system is not None and not isinstance(system, str):
-        raise RecordError("bad_message", f"system is {_kind(system)}; expected a string")
+        raise RecordError("bad_message", f"system is {kind_of(system)}; expected a string")
     return [{"role": "system", "content": system}] if system else []
 
 
@@ -163,7 +163,7 @@ def _conversation(
         raise RecordError("bad_tools", "tools is not a list of objects, nor the JSON of one")
     arguments = _decoded(record.get("chat_template_kwargs"), "chat_template_kwargs") or {}
     if not isinstance(arguments, dict):
-        raise RecordError("bad_template_kwargs", f"chat_template_kwargs is {_kind(arguments)}; expected an object")
+        raise RecordError("bad_template_kwargs", f"chat_template_kwargs is {kind_of(arguments)}; expected an object")
     if taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys()):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs holds {', '.join(taken)}, which the job sets")
     return Conversation(messages, tools, arguments, completion_start)
@@ -183,13 +183,13 @@ def _decoded(value: Any, column: str) -> Any:
 
 def _turns(turns: Any, column: str, roles: Mapping[str, str]) -> list[dict[str, Any]]:
     if not isinstance(turns, list):
-        raise RecordError("bad_message", f"{column} is {_kind(turns)}; expected a list of messages")
+        raise RecordError("bad_message", f"{column} is {kind_of(turns)}; expected a list of messages")
     return [_message(turn, f"{column}[{i}]", roles) for i, turn in enumerate(turns)]
 
 
 def _message(message: Any, where: str, roles: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(message, dict):
-        raise RecordError("bad_message", f"{where} is {_kind(message)}; expected an object with role and content")
+        raise RecordError("bad_message", f"{where} is {kind_of(message)}; expected an object with role and content")
     name = message.get("role")
     if not isinstance(name, str):
         raise RecordError("bad_message", f"{where} has the role {name!r}; expected a string" if "role" in message
@@ -219,7 +219,9 @@ def _check_content(message: dict[str, Any], where: str) -> None:
             raise RecordError("bad_content", f"{where} has no content")
         return
     if not isinstance(content, list):
-        raise RecordError("bad_content", f"the content of {where} is {_kind(content)}; expected a string or text parts")
+        raise RecordError(
+            "bad_content", f"the content of {where} is {kind_of(content)}; expected a string or text parts"
+        )
     for part in content:
         kind = part.get("type", "text") if isinstance(part, dict) else None
         medium = next((medium for medium in _MEDIA if isinstance(kind, str) and medium in kind), None)
@@ -266,7 +268,7 @@ def _integers(values: Any, column: str, length: int | None = None) -> np.ndarray
         raise RecordError("bad_tokens", f"{column} holds a number beyond 64 bits") from None
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """What a JSON value is, in JSON's words."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number" if isinstance(value, (int, float)) else type(value).__name__)

@@ -29,7 +29,7 @@ def read_parquet_range(
     for number in range(table.metadata.num_row_groups):
         row_group = table.metadata.row_group(number)
         columns = [row_group.column(i) for i in range(row_group.num_columns)]
-        begin = min(column.dictionary_page_offset or column.data_page_offset for column in columns)
+        begin = min((column.dictionary_page_offset or column.data_page_offset for column in columns), default=0)
         middle = begin + sum(column.total_compressed_size for column in columns) // 2
         if start <= middle < stop:
             batches = table.iter_batches(batch_size=_ROWS_AT_ONCE, row_groups=[number])
@@ -49,6 +49,7 @@ def read_arrow(file: BinaryIO, part_bytes: int) -> Iterator[tuple[list[Record], 
             raise pa.ArrowInvalid("the stream is cut short, its end-of-stream marker is missing")
         file.seek(0)
         batches = iter(pa.ipc.open_stream(file))
+    batches = (_validated(batch) for batch in batches)
     smaller = (batch.slice(i, _ROWS_AT_ONCE) for batch in batches for i in range(0, len(batch), _ROWS_AT_ONCE))
     yield from _parts(smaller, 0, None, part_bytes)
 
@@ -66,7 +67,7 @@ def _parts(
             single = batch.slice(row, 1)
             try:
                 records.append(Record(position + row, _plain(single.to_pylist()[0], features)))
-            except (ValueError, OverflowError, msgspec.MsgspecError) as error:  # of values that Python cannot hold
+            except Exception as error:  # of values that Python cannot hold: each type of value raises its own
                 reason = "invalid_unicode" if isinstance(error, UnicodeDecodeError) else "bad_value"
                 rejects.append(Reject(position + row, reason, str(error), _as_arrow_stream(single)))
         position += len(batch)
@@ -97,11 +98,35 @@ def _plain(value: Any, feature: Any) -> Any:
 
 
 def _features(schema: pa.Schema) -> dict[str, Any]:
-    """What `datasets` knows of the columns: it stores values of differing types as JSON, and says so only here."""
+    """Which of the columns, and of what is in them, are the JSON of values of differing types.
+
+    Arrow says so by a type of its own; `datasets` in metadata of its own, in the form that is used here.
+    """
+    by_type = {field.name: _feature(field.type) for field in schema}
     try:
-        return msgspec.json.decode((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return by_type | msgspec.json.decode((schema.metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, TypeError, msgspec.MsgspecError):
-        return {}
+        return by_type
+
+
+def _feature(type: pa.DataType) -> Any:
+    if isinstance(type, pa.BaseExtensionType):
+        return {"_type": "Json"} if type.extension_name == "arrow.json" else None
+    if pa.types.is_struct(type):
+        return {field.name: _feature(field.type) for field in type}
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        return {"feature": _feature(type.value_type)}
+    return None
+
+
+def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch; what is not UTF-8 costs its row, later. Raises pa.ArrowInvalid where a list ends behind its values."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        if "UTF8" not in str(error):
+            raise
+    return batch
 
 
 def _as_arrow_stream(row: pa.RecordBatch) -> bytes:

@@ -1,7 +1,8 @@
 """A JSON array of records, streamed: its elements are found by their brackets and strings alone.
 
 No parser is kept here: one that reads the whole array loses all of it to one bad record, and memory with it. The
-scanner only finds where an element ends, so what is malformed inside of one costs that element and nothing else.
+scanner only finds where an element ends, so what is malformed inside of one costs that element and nothing else, unless
+it opens a bracket or a string that it does not close: then all that follows is one reject.
 """
 
 from __future__ import annotations
