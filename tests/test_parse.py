@@ -700,6 +700,7 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     ),
     "completion a number": (as_json(prompt="a", completion=1), "bad_prompt_completion", "completion is a number"),
     "prompt and completion empty": (as_json(prompt="", completion=""), "empty", "both empty"),
+    "completion no messages": (as_json(prompt=CHAT[:1], completion=[]), "empty", "completion has no messages"),
     "prompt and completion no messages": (as_json(prompt=[], completion=[]), "empty", "no messages"),
     "completion of an unknown role": (
         as_json(prompt=[USER], completion=[{"role": "bot", "content": "a"}]),

@@ -58,6 +58,8 @@ def _prompt_completion(record: Mapping[str, Any], roles: Mapping[str, str]) -> C
             "bad_prompt_completion",
             f"prompt is {kind_of(prompt)}, completion is {kind_of(completion)}; expected strings, or lists of messages",
         )
+    if not completion:
+        raise RecordError("empty", "completion has no messages")
     prompt_messages = _turns(prompt, "prompt", roles)
     messages = prompt_messages + _turns(completion, "completion", roles)
     return _conversation(messages, record, completion_start=len(prompt_messages))
