@@ -28,15 +28,7 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         f"made by Chatmill {job['versions']['chatmill']} with the tokenizer `{job['tokenizer_name']}`.",
         "",
         "```python",
-        *(
-            ["import datasets", "", 'dataset = datasets.load_dataset("PATH OF THIS FOLDER")']
-            if splits
-            else [
-                "import tensorflow as tf",
-                "",
-                'dataset = tf.data.TFRecordDataset(tf.io.gfile.glob("tfrecord/train-*"))',
-            ]
-        ),
+        loading_line("PATH OF THIS FOLDER", manifest),
         "```",
         "",
         "`input_ids` are token ids; `labels` are the same where a token is trained on and -100 elsewhere.",
@@ -62,3 +54,13 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def loading_line(folder: str, manifest: dict[str, Any]) -> str:
+    """The line of Python that loads the dataset in a folder."""
+    shards = manifest["shards"]
+    if any(shard["format"] == "parquet" for shard in shards):
+        return f'import datasets; dataset = datasets.load_dataset("{folder}")'
+    compression = ', compression_type="GZIP"' if shards[0]["path"].endswith(".gz") else ""
+    files = f'tf.io.gfile.glob("{folder}/tfrecord/train-*")'
+    return f"import tensorflow as tf; rows = tf.data.TFRecordDataset({files}{compression})"

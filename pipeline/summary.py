@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.card import loading_line
 from pipeline.job import Folder
 from transforms.files import file_system, join, read_bytes
 from transforms.label import IGNORED
@@ -38,7 +39,7 @@ def print_summary(output: str) -> None:
         console.print(f"The rejected records are in {join(output, 'rejects')}, each with its reason and place.")
     _print_row(console, folder, manifest)
     console.print(f"\nThe dataset is in {output}. Load it with:")
-    console.print(f"  {_loading_line(output, manifest)}", markup=False)
+    console.print(f"  {loading_line(output, manifest)}", markup=False)
 
 
 def _table(manifest: dict[str, Any]) -> Table:
@@ -107,10 +108,3 @@ def _first_row(folder: Folder, shard: dict[str, Any]) -> dict[str, Any]:
     with system.open(path, "rb") as file:
         batch = next(pq.ParquetFile(file).iter_batches(batch_size=1, columns=["input_ids", "labels"]))
     return batch.to_pylist()[0]
-
-
-def _loading_line(output: str, manifest: dict[str, Any]) -> str:
-    if any(shard["format"] == "parquet" for shard in manifest["shards"]):
-        return f'import datasets; dataset = datasets.load_dataset("{output}")'
-    files = join(output, "tfrecord", "train-*")
-    return f'import tensorflow as tf; rows = tf.data.TFRecordDataset(tf.io.gfile.glob("{files}"))'

@@ -221,6 +221,22 @@ def test_a_template_that_tells_the_date_tells_the_same_in_a_resumed_run(build, c
     assert AutoTokenizer.from_pretrained(TOKENIZER).decode(first) == "2020-02-29 01:02:03HiHello."
 
 
+@pytest.mark.parametrize(
+    ("compression", "said"), [("none", '/train-*"))'), ("gzip", '/train-*"), compression_type="GZIP")')]
+)
+def test_the_line_that_loads_tfrecord_names_its_compression(build, tmp_path, compression, said):
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": "Once upon a time"}])
+    options = [
+        *options_for(corpus, tmp_path / "out"),
+        "--output_format=tfrecord",
+        f"--tfrecord_compression={compression}",
+    ]
+    ended = build(*options)
+    assert ended.code == 0, ended.err
+    assert ended.out.rstrip().endswith(said)
+    assert said in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_a_corpus_of_which_no_row_is_left_fails(build, tmp_path):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": [{"role": "user", "content": "Hi"}]}] * 3)
     ended = build(*options_for(corpus, tmp_path / "out"))
