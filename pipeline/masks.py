@@ -74,8 +74,8 @@ def show_masks(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
 
     from rich.console import Console
-    from rich.text import Text
 
+    from pipeline.summary import marked_text
     from pipeline.tokenizer_files import check_tokenizer, read_tokenizer_files, resolve_template
     from transforms.files import join, write_whole
     from transforms.spans.turns import TurnFinder
@@ -102,11 +102,8 @@ def show_masks(arguments: Sequence[str]) -> int:
             refused += 1
             console.print(f"refused ({error.reason}): {error.detail}", style="red", markup=False)
             continue
-        shown = Text()
-        for start, stop, trained in _alternating(len(text), spans):
-            marked = trained and not console.color_system
-            shown.append(f"⟦{text[start:stop]}⟧" if marked else text[start:stop], "bold green" if trained else "dim")
-        console.print(shown)
+        pieces = ((text[start:stop], trained) for start, stop, trained in _alternating(len(text), spans))
+        console.print(marked_text(console, pieces))
     console.print(
         f"\n{len(conversations) - refused} of {len(conversations)} conversations have a mask, {refused} are refused."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -72,21 +73,19 @@ def _table(manifest: dict[str, Any]) -> Table:
 
 
 def _print_row(console: Console, folder: Folder, manifest: dict[str, Any]) -> None:
-    """The first row, decoded; what is trained on is bold green, or between ⟦ and ⟧ where there is no colour."""
+    """The first row, decoded, with what is trained on marked."""
     shard = next((shard for shard in manifest["shards"] if shard["format"] == "parquet"), None)
-    if shard is None or not {"input_ids", "labels"} <= set(_column_names(folder, shard)):
+    row = _first_row(folder, shard) if shard else None
+    if shard is None or row is None:
         return
-    row = _first_row(folder, shard)
     ids, labels = np.array(row["input_ids"][:_TOKENS_SHOWN]), np.array(row["labels"][:_TOKENS_SHOWN])
     trained = labels != IGNORED
     tokenizer = load_tokenizer(folder.tokenizer)
     edges = [0, *(np.flatnonzero(np.diff(trained)) + 1).tolist(), len(ids)]
-    text = Text()
-    for start, stop in pairwise(edges):
-        piece = tokenizer.decode(ids[start:stop].tolist(), skip_special_tokens=False)
-        if trained[start] and not console.color_system:
-            piece = f"⟦{piece}⟧"
-        text.append(piece, "bold green" if trained[start] else "dim")
+    pieces = [
+        (tokenizer.decode(ids[start:stop].tolist(), skip_special_tokens=False), bool(trained[start]))
+        for start, stop in pairwise(edges)
+    ]
     more = (
         f", its first {_TOKENS_SHOWN} tokens of {len(row['input_ids']):,}"
         if len(row["input_ids"]) > _TOKENS_SHOWN
@@ -94,17 +93,22 @@ def _print_row(console: Console, folder: Folder, manifest: dict[str, Any]) -> No
     )
     mark = "in green" if console.color_system else "between ⟦ and ⟧"
     console.print(f"\nThe first row of {shard['path']}{more}; what is trained on is {mark}:")
-    console.print(text)
+    console.print(marked_text(console, pieces))
 
 
-def _column_names(folder: Folder, shard: dict[str, Any]) -> list[str]:
+def marked_text(console: Console, pieces: Iterable[tuple[str, bool]]) -> Text:
+    """The pieces as one text; those that are trained on are bold green, or between ⟦ and ⟧ where there is no colour."""
+    text = Text()
+    for piece, trained in pieces:
+        text.append(f"⟦{piece}⟧" if trained and not console.color_system else piece, "bold green" if trained else "dim")
+    return text
+
+
+def _first_row(folder: Folder, shard: dict[str, Any]) -> dict[str, Any] | None:
+    """The ids and labels of a shard's first row, None where --write_columns left one of them out."""
     system, path = file_system(join(folder.output, shard["path"]))
     with system.open(path, "rb") as file:
-        return pq.read_schema(file).names
-
-
-def _first_row(folder: Folder, shard: dict[str, Any]) -> dict[str, Any]:
-    system, path = file_system(join(folder.output, shard["path"]))
-    with system.open(path, "rb") as file:
-        batch = next(pq.ParquetFile(file).iter_batches(batch_size=1, columns=["input_ids", "labels"]))
-    return batch.to_pylist()[0]
+        table, columns = pq.ParquetFile(file), ["input_ids", "labels"]
+        if not set(columns) <= set(table.schema_arrow.names):
+            return None
+        return next(table.iter_batches(batch_size=1, columns=columns)).to_pylist()[0]

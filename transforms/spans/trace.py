@@ -42,6 +42,10 @@ class Trace:
                 places.setdefault(message, []).append((start, stop))
         return places
 
+    def end_of_messages(self) -> int:
+        """Where the last piece ends that was printed for a message."""
+        return max((stop for _, stop, message in self.pieces if message is not None), default=0)
+
 
 @dataclass(frozen=True)
 class Marks:

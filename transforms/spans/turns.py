@@ -101,7 +101,7 @@ class TurnFinder:
         trace = self._trace(conversation, text)
         pieces = trace.pieces_of_messages()
         habits = self.habits(conversation)
-        end_of_messages = max((stop for places in pieces.values() for _, stop in places), default=0)
+        end_of_messages = trace.end_of_messages()
         spans: dict[int, Span] = {}
         for turn in turns:
             if turn not in pieces:
@@ -238,8 +238,7 @@ class Habits:
             trace = self._template.trace(self._probe(messages), text, add_generation_prompt=on)
             if trace.text != text:
                 return None
-            ends = [stop for _, stop, message in trace.pieces if message is not None]
-            tails.append(text[max(ends, default=0) :])
+            tails.append(text[trace.end_of_messages() :])
         return tails[1][_common_prefix(tails[1], tails[0]) :]
 
     @functools.cached_property
