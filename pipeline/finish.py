@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import Any
@@ -22,7 +22,7 @@ from pipeline.job import Folder, Job, read_job
 from transforms.batches import Split
 from transforms.errors import InputError
 from transforms.files import exists, file_system, join, make_folder, write_whole
-from transforms.receipts import Receipt, RejectExample, read_receipts
+from transforms.receipts import Found, Receipt, read_receipts
 
 _FOLDERS = {"parquet": "data", "tfrecord": "tfrecord"}
 _MOVES_AT_ONCE = 16
@@ -51,12 +51,18 @@ def finish(output: str, receipts: Sequence[Receipt], max_reject_fraction: float)
     paths = _final_paths(shards)
     _move(folder, [(shard.file, path) for shard, path in zip(shards, paths, strict=True)])
     once = [shard for shard in shards if shard.format == job.options["output_format"][0]]
+    rows = sum(shard.rows for shard in once)
+    notes = _summed(receipt.notes for receipt in receipts)
+    survivors = manifest["records"]["kept"] + manifest["records"]["truncated"] + notes.get("parity_rows_added", 0)
+    if job.options["packing"] == "none" and rows != survivors:
+        raise ValueError(f"{rows} rows were written, of records that are to have {survivors}")
     manifest |= {
-        "rows": sum(shard.rows for shard in once),
+        "rows": rows,
         "tokens": sum(shard.tokens for shard in once),
         "trained_tokens": sum(shard.trained_tokens for shard in once),
         "trained_tokens_lost": sum(receipt.trained_tokens_lost for receipt in receipts),
-        "notes": _summed(receipt.notes for receipt in receipts),
+        "notes": notes,
+        "noted": msgspec.to_builtins(dict(sorted(_first(receipt.note_examples for receipt in receipts).items()))),
         "shards": sorted(
             (
                 {"path": path} | {key: getattr(shard, key) for key in _SHARD_FACTS}
@@ -111,13 +117,19 @@ def _summed(counts) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
+def _first(examples: Iterable[Mapping[str, Found]]) -> dict[str, Found]:
+    """For each name the first of its examples."""
+    first: dict[str, Found] = {}
+    for of_receipt in examples:
+        first = {**of_receipt, **first}
+    return first
+
+
 def _check_rejects(records: dict[str, Any], receipts: Sequence[Receipt], max_fraction: float, folder: Folder) -> None:
     rejected = sum(records["rejected"].values())
     if rejected <= max_fraction * records["read"]:
         return
-    examples: dict[str, RejectExample] = {}
-    for receipt in receipts:
-        examples = dict(receipt.reject_examples) | examples
+    examples = _first(receipt.reject_examples for receipt in receipts)
     commonest = Counter(records["rejected"]).most_common(5)
     lines = [
         f"  {reason} ({count:,}): {examples[reason].source}, {examples[reason].place}: {examples[reason].detail}"

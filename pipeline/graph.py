@@ -9,6 +9,7 @@ from pipeline.job import Folder, Job
 from pipeline.plan import ReadPlan
 from transforms.fit import TruncateOrPack
 from transforms.label import BuildLabels
+from transforms.parity import CheckParity
 from transforms.parse import ParseConversations
 from transforms.read import ReadSplits
 from transforms.render import ApplyChatTemplate
@@ -20,6 +21,13 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
     o = job.options
     formatter = f"{folder.formatter}:{o['formatter'].rpartition(':')[2]}" if job.formatter else o["formatter"]
     splits = pipeline | "plan" >> ReadPlan(folder.plan, job.split_bytes) | "skip" >> SkipFinished(folder.receipts)
+    rendering = {
+        "tokenizer": folder.tokenizer,
+        "chat_template": job.chat_template,
+        "chat_template_kwargs": o["chat_template_kwargs"],
+        "now": job.now,
+        "loss_on": o["loss_on"],
+    }
     receipts = (
         splits.unfinished
         | "read" >> ReadSplits(part_bytes=job.split_bytes)
@@ -33,14 +41,8 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
             validation_fraction=o["validation_fraction"],
             seed=o["seed"],
         )
-        | "render"
-        >> ApplyChatTemplate(
-            tokenizer=folder.tokenizer,
-            chat_template=job.chat_template,
-            chat_template_kwargs=o["chat_template_kwargs"],
-            now=job.now,
-            loss_on=o["loss_on"],
-        )
+        | "render" >> ApplyChatTemplate(**rendering)
+        | "parity" >> CheckParity(**rendering, parity=o["parity"])
         | "tokenize" >> Tokenize(tokenizer=folder.tokenizer, strip_bos=o["strip_bos"])
         | "label" >> BuildLabels()
         | "fit"

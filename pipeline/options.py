@@ -185,6 +185,14 @@ class Options:
         "auto",
         "|".join(choices.LOSSES),
     )
+    parity: str = _option(
+        "Rows",
+        "turns that are trained on in another context than a server would have rendered (earlier reasoning that the "
+        "template drops); report: counted; expand: such a record becomes a row for each context; reject: rejected",
+        _one_of(choices.PARITIES),
+        "report",
+        "|".join(choices.PARITIES),
+    )
     max_length: int | None = _option("Rows", "tokens in a row at the most", _length, None, "INT|none")
     truncation: str = _option(
         "Rows",

@@ -21,6 +21,13 @@ from transforms.label import IGNORED
 from transforms.tokenizer import load_tokenizer
 
 _TOKENS_SHOWN = 160
+_NOTES_OF_PARITY = {
+    "parity_records_checked",
+    "parity_turns_checked",
+    "parity_records_differing",
+    "parity_turns_differing",
+    "parity_rows_added",
+}
 
 
 def print_summary(output: str) -> None:
@@ -36,11 +43,28 @@ def print_summary(output: str) -> None:
             f"chatmill: warning: {losers:,} records lost {lost:,} trained tokens to --max_length {length}.",
             file=sys.stderr,
         )
+    if differing := manifest["notes"].get("parity_turns_differing"):
+        _warn_of_contexts(differing, manifest)
     if manifest["rejects"]:
         console.print(f"The rejected records are in {join(output, 'rejects')}, each with its reason and place.")
     _print_row(console, folder, manifest)
     console.print(f"\nThe dataset is in {output}. Load it with:")
     console.print(f"  {loading_line(output, manifest)}", markup=False)
+
+
+def _warn_of_contexts(turns: int, manifest: dict[str, Any]) -> None:
+    first, parity = manifest["noted"]["parity_records_differing"], manifest["job"]["options"]["parity"]
+    what, do = {
+        "report": ("are trained on", "--parity expand makes a row of each context, --parity reject leaves them out"),
+        "expand": ("would be trained on", "their records became a row for each context, or were rejected"),
+        "reject": ("would be trained on", "their records were rejected"),
+    }[parity]
+    print(
+        f"chatmill: warning: {turns:,} turns of {manifest['notes']['parity_records_differing']:,} records {what} in "
+        f"another context than a server would have rendered; {do}. The first is {first['source']}, {first['place']}, "
+        f"{first['detail']}.",
+        file=sys.stderr,
+    )
 
 
 def _table(manifest: dict[str, Any]) -> Table:
@@ -67,8 +91,14 @@ def _table(manifest: dict[str, Any]) -> Table:
         padding = manifest["rows"] * options["max_length"] - manifest["tokens"]
         share = padding / (padding + manifest["tokens"])
         table.add_row("padding left", f"{padding:,}", f"{share:.2%} of rows of {options['max_length']:,}")
-    for what, count in manifest["notes"].items():
-        table.add_row(what.replace("_", " "), f"{count:,}")
+    notes = manifest["notes"]
+    for what in sorted(notes.keys() - _NOTES_OF_PARITY):
+        table.add_row(what.replace("_", " "), f"{notes[what]:,}")
+    if looked_at := notes.get("parity_turns_checked"):
+        records, turns = notes["parity_records_checked"], notes.get("parity_turns_differing", 0)
+        table.add_row("parity", f"{looked_at:,}", f"turns of {records:,} records looked at, {turns:,} differ")
+    if added := notes.get("parity_rows_added"):
+        table.add_row("  rows added", f"{added:,}")
     return table
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 from typing import Any
 
@@ -136,3 +137,12 @@ def test_rows_before_and_after_a_dropped_one_keep_their_own():
     assert rows_of(labels.labels, labels.offsets) == [[-100, 12], [31]]
     assert labels.fates.dropped == {"no_trained_tokens": 1}
     assert (labels.split, labels.part, labels.last) == (SPLIT, 3, False)
+
+
+def test_record_of_several_rows_is_dropped_only_where_none_has_a_label():
+    batch = tokens_of([[1], [2], [3], [4]], [(0, 1), (5, 6), (10, 11), (15, 16)], [(5, 6)])
+    source = dataclasses.replace(batch.source, positions=np.array([7, 7, 8, 8]))
+    labels = build_labels(dataclasses.replace(batch, source=source, fates=Fates(read=2)))
+    assert labels.source.positions.tolist() == [7]
+    assert rows_of(labels.labels, labels.offsets) == [[2]]
+    assert dict(labels.fates.dropped) == {"no_trained_tokens": 1}

@@ -364,6 +364,18 @@ def test_slow_tokenizer_needs_no_places_where_all_is_trained(byt5: str, text: Te
     assert labels_of(encoder_of(byt5), text) == ids
 
 
+def test_record_of_which_one_text_is_rejected_is_rejected_as_a_whole(byt5: str):
+    texts = [
+        text_of("a b", position=0),
+        text_of("a b", position=1),
+        text_of(LOSES_SPACES, position=1),
+        text_of("a b", position=2),
+    ]
+    tokens = encoder_of(byt5)(batch_of(texts))
+    assert [reject.record for reject in tokens.fates.rejects] == [b"record 1"]
+    assert tokens.source.positions.tolist() == [0, 2]
+
+
 # Rows that come tokenized.
 
 

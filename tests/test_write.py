@@ -23,7 +23,7 @@ from transforms.choices import OUTPUT_COLUMNS
 from transforms.fates import Fates, Reject
 from transforms.files import exists, names_below, read_bytes
 from transforms.parquet import encode_parquet
-from transforms.receipts import Receipt, RejectExample, Shard, read_receipts, write_receipt
+from transforms.receipts import Found, Receipt, Shard, read_receipts, write_receipt
 from transforms.tfrecord import encode_tfrecord, encode_varints
 from transforms.write import ShardWriter
 
@@ -445,7 +445,7 @@ def test_receipt_is_read_back_as_it_was_written(tmp_path: Path):
 
 
 def receipt_of(split: int, part: int, last: bool) -> Receipt:
-    return Receipt(split, part, last, 0, 0, 0, {}, {}, {}, 0, [], None, {})
+    return Receipt(split, part, last, 0, 0, 0, {}, {}, {}, 0, [], None, {}, {})
 
 
 def test_receipts_of_a_split_are_read_when_all_its_parts_are_there(tmp_path: Path):
@@ -500,8 +500,8 @@ def test_receipt_tells_the_first_record_that_was_rejected_for_each_reason(tmp_pa
     )
     receipt = ShardWriter(str(tmp_path))(batch_of(fates=Fates(read=3, rejects=rejects), format=format))
     assert receipt.reject_examples == {
-        "empty": RejectExample(URL, f"{unit} 70", "first"),
-        "template": RejectExample(URL, f"{unit} 20", "only"),
+        "empty": Found(URL, f"{unit} 70", "first"),
+        "template": Found(URL, f"{unit} 20", "only"),
     }
 
 

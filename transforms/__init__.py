@@ -8,6 +8,7 @@ _HOMES = {
     "ReadSplits": "read",
     "ParseConversations": "parse",
     "ApplyChatTemplate": "render",
+    "CheckParity": "parity",
     "Tokenize": "tokenize",
     "BuildLabels": "label",
     "TruncateOrPack": "fit",

@@ -2,7 +2,7 @@
 
 Each step maps one type of batch to the next:
 
-    Split -> Records -> Examples -> Texts -> Tokens -> Labels -> Rows -> Receipt
+    Split -> Records -> Examples -> Texts (-> Texts) -> Tokens -> Labels -> Rows -> Receipt
 
 A batch carries its split, its part (0 for the first; a split that is streamed, or that is larger than was planned, has
 several), whether it is the last part, and the fates. Rows lie in flat arrays with offsets, as in Arrow's list layout.
@@ -45,12 +45,21 @@ class Split:
 class RowSource:
     """Where each row comes from, and what it carries along.
 
-    positions: int64 (rows,). validation: bool (rows,). columns: one string array of (rows,) for each kept column.
+    positions: int64 (rows,), of each row's record; rows of one record follow each other. validation: bool (rows,).
+    columns: one string array of (rows,) for each kept column.
     """
 
     positions: np.ndarray
     validation: np.ndarray
     columns: pa.Table | None
+
+    def record_numbers(self) -> np.ndarray:
+        """For each row the number of its record among those of the batch: int64 (rows,), from 0."""
+        return np.cumsum(np.diff(self.positions, prepend=self.positions[:1]) != 0)
+
+    def records(self) -> int:
+        """How many records the rows come from."""
+        return int(self.record_numbers()[-1]) + 1 if len(self.positions) else 0
 
     def take(self, rows: np.ndarray) -> RowSource:
         columns = None if self.columns is None else self.columns.take(pa.array(rows))
@@ -102,7 +111,7 @@ class Examples(Batch):
 
 @dataclass(frozen=True)
 class Texts(Batch):
-    """What `render` yields."""
+    """What `render` yields, and `parity`, which may make several texts of one example; they follow each other."""
 
     texts: list[Text]
 

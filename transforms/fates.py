@@ -22,6 +22,7 @@ class Fates:
     """What has become of the records of a batch. In the end read = kept + truncated + dropped + rejected.
 
     notes: counts of what is worth knowing and is no fate (a completion that begins inside a token).
+    noted: for some notes the first record that they are about, and what of it.
     trained_tokens_lost: tokens that would have been trained on and are in no row, because of max_length.
     """
 
@@ -31,13 +32,16 @@ class Fates:
     dropped: Mapping[str, int] = field(default_factory=dict)
     rejects: tuple[Reject, ...] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
+    noted: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     trained_tokens_lost: int = 0
 
     def drop(self, reason: str, count: int = 1) -> Fates:
         return dataclasses.replace(self, dropped=_added(self.dropped, reason, count))
 
-    def note(self, what: str, count: int = 1) -> Fates:
-        return dataclasses.replace(self, notes=_added(self.notes, what, count))
+    def note(self, what: str, count: int = 1, record: tuple[int, str] | None = None) -> Fates:
+        """record: the position of the record that the note is about, and what is worth knowing of it."""
+        noted = self.noted if record is None or what in self.noted else {**self.noted, what: record}
+        return dataclasses.replace(self, notes=_added(self.notes, what, count), noted=noted)
 
     def reject(self, rejects: list[Reject]) -> Fates:
         return dataclasses.replace(self, rejects=self.rejects + tuple(rejects))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from transforms.batches import Labels, Rows, RowTable
+from transforms.fates import Fates
 from transforms.label import IGNORED
 from transforms.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
 from transforms.ragged import indices_of, offsets_of, sums_of
@@ -17,14 +17,14 @@ from transforms.step import Step
 
 @dataclass(frozen=True)
 class _Segments:
-    """Slices of records. record, start (in the batch's tokens), length: int64 (segments,)."""
+    """Slices of labelled rows. source, start (in the batch's tokens), length: int64 (segments,)."""
 
-    record: np.ndarray
+    source: np.ndarray
     start: np.ndarray
     length: np.ndarray
 
     def take(self, which: np.ndarray) -> _Segments:
-        return _Segments(self.record[which], self.start[which], self.length[which])
+        return _Segments(self.source[which], self.start[which], self.length[which])
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class Fitter:
         trained = sums_of(labels != IGNORED, batch.offsets)
         segments, fates = self._segments(batch, labels, trained)
         tables = {
-            name: self._table(batch, labels, segments.take(batch.source.validation[segments.record] == held_back))
+            name: self._table(batch, labels, segments.take(batch.source.validation[segments.source] == held_back))
             for name, held_back in (("train", False), ("validation", True))
         }
         written = sum(int(np.count_nonzero(table.labels != IGNORED)) for table in tables.values())
         fates = dataclasses.replace(fates, trained_tokens_lost=fates.trained_tokens_lost + int(trained.sum()) - written)
         return batch.succeeded_by(Rows, fates, packed=self.packing != "none", **tables)
 
-    def _segments(self, batch: Labels, labels: np.ndarray, trained: np.ndarray) -> tuple[_Segments, Any]:
-        """What of each record goes into rows, and the fate of each: kept, truncated or dropped."""
+    def _segments(self, batch: Labels, labels: np.ndarray, trained: np.ndarray) -> tuple[_Segments, Fates]:
+        """What of each labelled row goes into rows, and the fate of each record: kept, truncated or dropped."""
         lengths = np.diff(batch.offsets)
         cut = lengths if self.max_length is None else np.minimum(lengths, self.max_length)
         if self.packing in ("bfd_split", "wrapped"):
@@ -68,8 +68,8 @@ class Fitter:
         too_long = cut < lengths
         starts = batch.offsets[:-1] + (lengths - cut if self.truncation == "keep_end" else 0)
         if self.packing == "bfd_split":
-            record, start, length = cut_into_pieces(lengths, self.max_length or 0)
-            segments = _Segments(record, batch.offsets[record] + start, length)
+            source, start, length = cut_into_pieces(lengths, self.max_length or 0)
+            segments = _Segments(source, batch.offsets[source] + start, length)
         else:
             segments = _Segments(np.arange(len(lengths)), starts, cut)
         if self.shift_labels:
@@ -77,20 +77,32 @@ class Fitter:
         in_segment = sums_of(
             labels[indices_of(segments.start, segments.length)] != IGNORED, offsets_of(segments.length)
         )
-        left = np.bincount(segments.record, in_segment, len(lengths))
+        left = np.bincount(segments.source, in_segment, len(lengths))
         dropped = too_long if self.truncation == "drop" else np.zeros(len(lengths), bool)
         left[dropped] = 0
-        fates = batch.fates.drop("too_long", int(dropped.sum()))
-        fates = fates.drop("no_trained_tokens", int(np.sum(~dropped & (trained == 0))))
-        fates = fates.drop("no_trained_tokens_left", int(np.sum(~dropped & (trained > 0) & (left == 0))))
         survives = left > 0
-        fates = fates.note("records_that_lost_trained_tokens", int(np.sum(too_long & (left < trained))))
-        fates = dataclasses.replace(
+        return segments.take(survives[segments.source]), self._fates(batch, trained, left, too_long)
+
+    def _fates(self, batch: Labels, trained: np.ndarray, left: np.ndarray, too_long: np.ndarray) -> Fates:
+        """The fate of each record. trained, left: int64 (rows,), the labels of each row and those that are in rows."""
+        records, numbers = batch.source.records(), batch.source.record_numbers()
+
+        def having(flags: np.ndarray) -> np.ndarray:
+            """Whether a record has a row that is flagged: bool (records,)."""
+            return np.bincount(numbers, flags, records) > 0
+
+        survives, cut, had_labels = having(left > 0), having(too_long), having(trained > 0)
+        dropped = ~survives & cut & (self.truncation == "drop")
+        fates = batch.fates.drop("too_long", int(dropped.sum()))
+        fates = fates.drop("no_trained_tokens", int(np.sum(~survives & ~dropped & ~had_labels)))
+        fates = fates.drop("no_trained_tokens_left", int(np.sum(~survives & ~dropped & had_labels)))
+        fates = fates.note("records_that_lost_trained_tokens", int(np.sum(having(too_long & (left < trained)))))
+        fates = fates.note("parity_rows_added", int(np.sum(left > 0) - np.sum(survives)))
+        return dataclasses.replace(
             fates,
-            kept=fates.kept + int(np.sum(survives & ~too_long)),
-            truncated=fates.truncated + int(np.sum(survives & too_long)),
+            kept=fates.kept + int(np.sum(survives & ~cut)),
+            truncated=fates.truncated + int(np.sum(survives & cut)),
         )
-        return segments.take(survives[segments.record]), fates
 
     def _table(self, batch: Labels, labels: np.ndarray, segments: _Segments) -> RowTable:
         """The rows that the segments make; those without a label are left out."""
@@ -98,7 +110,7 @@ class Fitter:
         if self.shift_labels:
             labels = _ignored_at(labels, segments.start)
         tokens = indices_of(segments.start, segments.length)
-        source = batch.source.take(segments.record)
+        source = batch.source.take(segments.source)
         table = RowTable(
             ids=batch.ids[tokens],
             labels=labels[tokens],
@@ -122,7 +134,7 @@ class Fitter:
             begins = offsets_of(segments.length)
             of = np.searchsorted(begins, positions, side="right") - 1
             lengths = np.diff(np.append(positions, begins[-1]))
-            return _Segments(segments.record[of], segments.start[of] + positions - begins[of], lengths), segment_offsets
+            return _Segments(segments.source[of], segments.start[of] + positions - begins[of], lengths), segment_offsets
         rows = (pack_ffd if self.packing == "ffd" else pack_bfd)(segments.length, capacity)
         order = np.array([segment for row in rows for segment in row], np.int64)
         return segments.take(order), offsets_of(np.array([len(row) for row in rows], np.int64))

@@ -28,19 +28,20 @@ def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.n
 
 
 def build_labels(batch: Tokens) -> Labels:
-    """Labels for each row; a row of which nothing is trained on is dropped."""
+    """Labels for each row; rows of which nothing is trained on are left out, and records of such rows alone dropped."""
     trained = is_trained(batch.starts, batch.stops, batch.spans)
     labels = np.where(trained, batch.ids, np.int32(IGNORED))
     rows = np.flatnonzero(sums_of(trained, batch.offsets))
     lengths = np.diff(batch.offsets)[rows]
+    source = batch.source.take(rows)
     kept = indices_of(batch.offsets[rows], lengths)
     return batch.succeeded_by(
         Labels,
-        batch.fates.drop("no_trained_tokens", len(batch.offsets) - 1 - len(rows)),
+        batch.fates.drop("no_trained_tokens", batch.source.records() - source.records()),
         ids=batch.ids[kept],
         labels=labels[kept],
         offsets=offsets_of(lengths),
-        source=batch.source.take(rows),
+        source=source,
     )
 
 

@@ -25,8 +25,8 @@ class Shard(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class RejectExample(msgspec.Struct, frozen=True):
-    """The first record that was rejected for a reason. place: its byte or row in the source."""
+class Found(msgspec.Struct, frozen=True):
+    """The first record rejected for a reason, or that a note is about. place: its byte or row in the source."""
 
     source: str
     place: str
@@ -48,7 +48,8 @@ class Receipt(msgspec.Struct, frozen=True):
     trained_tokens_lost: int
     shards: list[Shard]
     rejects_file: str | None
-    reject_examples: Mapping[str, RejectExample]
+    reject_examples: Mapping[str, Found]
+    note_examples: Mapping[str, Found]
 
 
 def receipt_url(folder: str, split: int, part: int) -> str:

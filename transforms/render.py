@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from transforms.errors import RecordError
 from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
 from transforms.spans.turns import TurnFinder
 from transforms.step import Step
-from transforms.templates import ChatTemplate
-from transforms.tokenizer import load_tokenizer
+from transforms.templates import load_template
 
 
 class Renderer:
@@ -33,8 +31,7 @@ class Renderer:
         now: str | None = None,
         loss_on: str = "auto",
     ):
-        moment = datetime.fromisoformat(now) if now else None
-        self._template = ChatTemplate(load_tokenizer(tokenizer), chat_template, chat_template_kwargs, moment)
+        self._template = load_template(tokenizer, chat_template, chat_template_kwargs, now)
         self._turns = TurnFinder(self._template)
         self._loss_on = loss_on
 
@@ -70,9 +67,7 @@ class Renderer:
         raise RecordError("loss_not_applicable", f"--loss_on {self._loss_on} asks for what {kind} does not have")
 
     def _conversation(self, example: Example, conversation: Conversation) -> Text:
-        loss_on = self._loss_on
-        if loss_on == "auto":
-            loss_on = "assistant" if conversation.completion_start is None else "completion"
+        loss_on = loss_of(conversation, self._loss_on)
         if loss_on == "all":
             text = self._template.render(conversation)
             return Text(example, text, [(0, len(text))])
@@ -83,6 +78,13 @@ class Renderer:
             return Text(example, text, spans, prompt=prompt)
         text, spans = self._turns.assistant_spans(conversation, last_only=loss_on == "last_assistant")
         return Text(example, text, spans)
+
+
+def loss_of(conversation: Conversation, loss_on: str) -> str:
+    """What is trained on of a conversation: auto made one of the other choices.LOSSES."""
+    if loss_on != "auto":
+        return loss_on
+    return "assistant" if conversation.completion_start is None else "completion"
 
 
 def _whole(text: str) -> list[Span]:

@@ -16,6 +16,7 @@ from typing import Any
 from transforms.errors import RecordError, UserError
 from transforms.examples import Conversation, Span
 from transforms.spans.trace import Trace, instrumented, read_trace, unused_marks
+from transforms.tokenizer import load_tokenizer
 
 _CLOCK = "strftime_now"
 
@@ -157,6 +158,17 @@ class ChatTemplate:
             return _compiled(source).render(self._values(Conversation(messages), messages, False))
         except Exception:  # a template that refuses the probe does not read parts
             return None
+
+
+def load_template(
+    tokenizer: str,
+    template: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    now: str | None = None,
+) -> ChatTemplate:
+    """The chat template of the tokenizer in a folder, at any url. now: ISO 8601. The rest is as for ChatTemplate."""
+    moment = datetime.fromisoformat(now) if now else None
+    return ChatTemplate(load_tokenizer(tokenizer), template, arguments, moment)
 
 
 def _rendered(render: Any) -> Any:

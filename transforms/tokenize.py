@@ -13,6 +13,7 @@ import pyarrow as pa
 from transforms.batches import RowSource, Texts, Tokens
 from transforms.errors import RecordError
 from transforms.examples import Text
+from transforms.fates import Reject
 from transforms.ragged import offsets_of
 from transforms.step import Step
 from transforms.tokenizer import load_tokenizer
@@ -36,19 +37,23 @@ class Encoder:
         self._strip_bos = strip_bos
 
     def __call__(self, batch: Texts) -> Tokens:
-        texts, rows, rejects = [], [], []
+        texts, rows = [], []
+        rejects: dict[int, Reject] = {}
         not_prefixes = 0
         for chunk in _chunks(batch.texts):
             for text, row, prompt in zip(chunk, self._rows(chunk), self._prompts(chunk), strict=True):
                 try:
                     self._check(text, row)
                 except RecordError as error:
-                    rejects.append(text.example.rejected(error))
+                    rejects.setdefault(text.example.position, text.example.rejected(error))
                     continue
                 not_prefixes += not np.array_equal(prompt, row[0][: len(prompt)])
                 texts.append(text)
                 rows.append(self._without_bos(row) if self._strip_bos else row)
-        fates = batch.fates.reject(rejects).note("prompt_tokens_not_a_prefix", not_prefixes)
+        if rejects:  # and with it all texts of that record
+            left = [i for i, text in enumerate(texts) if text.example.position not in rejects]
+            texts, rows = [texts[i] for i in left], [rows[i] for i in left]
+        fates = batch.fates.reject([*rejects.values()]).note("prompt_tokens_not_a_prefix", not_prefixes)
         return batch.succeeded_by(Tokens, fates, **_flat(texts, rows))
 
     def _rows(self, texts: list[Text]) -> list[_Row]:

@@ -17,7 +17,7 @@ from transforms.files import join, write_whole
 from transforms.label import IGNORED
 from transforms.parquet import encode_parquet, list_array
 from transforms.ragged import indices_of
-from transforms.receipts import Receipt, RejectExample, Shard, write_receipt
+from transforms.receipts import Found, Receipt, Shard, write_receipt
 from transforms.step import Step
 from transforms.tfrecord import encode_tfrecord
 
@@ -53,6 +53,10 @@ class ShardWriter:
                 columns = self._columns(batch, table)
                 shards += [self._write(f"{name}-{attempt}", name, table, columns, format) for format in self.formats]
         unit = "row" if batch.split.format in ("parquet", "arrow") else "byte"
+
+        def found(position: int, detail: str) -> Found:
+            return Found(batch.split.url, f"{unit} {position:,}", detail)
+
         receipt = Receipt(
             split=batch.split.number,
             part=batch.part,
@@ -67,9 +71,10 @@ class ShardWriter:
             shards=shards,
             rejects_file=self._write_rejects(attempt, batch.split, fates),
             reject_examples={
-                reject.reason: RejectExample(batch.split.url, f"{unit} {reject.position:,}", reject.detail)
+                reject.reason: found(reject.position, reject.detail)
                 for reject in sorted(fates.rejects, key=lambda reject: -reject.position)
             },
+            note_examples={what: found(*record) for what, record in sorted(fates.noted.items())},
         )
         write_receipt(join(self.folder, "receipts"), receipt)
         return receipt

@@ -34,6 +34,18 @@ class Template(Protocol):
     ) -> Trace: ...
 
 
+def trained_turns(conversation: Conversation, last_only: bool = False) -> list[int]:
+    """The numbers of the assistant's messages whose weight is not 0, or of the last one alone if it is among them."""
+    turns = assistant_turns(conversation)
+    wanted = [turn for turn in turns if conversation.messages[turn].get("weight") != 0]
+    return [turn for turn in wanted if turn == turns[-1]] if last_only else wanted
+
+
+def assistant_turns(conversation: Conversation) -> list[int]:
+    """The numbers of the assistant's messages."""
+    return [number for number, message in enumerate(conversation.messages) if message["role"] == "assistant"]
+
+
 class TurnFinder:
     """Finds the spans of assistant turns under one chat template, and keeps what depends on the template alone."""
 
@@ -46,21 +58,37 @@ class TurnFinder:
 
         Turns with weight 0 have none. Raises RecordError where the spans cannot be established.
         """
-        turns = [i for i, message in enumerate(conversation.messages) if message["role"] == "assistant"]
-        wanted = [i for i in turns if conversation.messages[i].get("weight") != 0]
-        if last_only:
-            wanted = [i for i in wanted if i == turns[-1]]
+        wanted = trained_turns(conversation, last_only)
         if not self._template.has_generation_markers(conversation):
             text = self._template.render(conversation)
             return text, merged(list(self._turns(conversation, text, wanted).values()))
         text, spans = self._template.render_with_markers(conversation)
-        if wanted != turns:
-            pieces = self._trace(conversation, text).pieces_of_messages()
-            owners = [_message_of(pieces, span) for span in spans]
-            if not all(owner in turns for owner in owners):
-                raise _not_established("a generation block of the template belongs to no one turn")
-            spans = [span for span, owner in zip(spans, owners, strict=True) if owner in wanted]
+        if wanted != assistant_turns(conversation):
+            spans = [span for owned in self._owned(conversation, text, spans, wanted).values() for span in owned]
         return text, merged(spans)
+
+    def spans_of_turns(self, conversation: Conversation, turns: Sequence[int]) -> tuple[str, dict[int, list[Span]]]:
+        """The text of a conversation, and the spans of each of the turns that has any. Raises RecordError."""
+        if self._template.has_generation_markers(conversation):
+            text, spans = self._template.render_with_markers(conversation)
+            return text, self._owned(conversation, text, spans, turns)
+        text = self._template.render(conversation)
+        found = self._turns(conversation, text, turns)
+        return text, {turn: [(start, stop)] for turn, (start, stop) in found.items() if start < stop}
+
+    def _owned(
+        self, conversation: Conversation, text: str, spans: Sequence[Span], turns: Sequence[int]
+    ) -> dict[int, list[Span]]:
+        """Of the spans of generation blocks, those of each of the turns."""
+        pieces = self._trace(conversation, text).pieces_of_messages()
+        owned: dict[int, list[Span]] = {}
+        for span in spans:
+            owner = _message_of(pieces, span)
+            if owner is None or conversation.messages[owner]["role"] != "assistant":
+                raise _not_established("a generation block of the template belongs to no one turn")
+            if owner in turns and span[0] < span[1]:
+                owned.setdefault(owner, []).append(span)
+        return {turn: merged(spans_of_turn) for turn, spans_of_turn in owned.items()}
 
     def completion_span(self, conversation: Conversation) -> tuple[str, list[Span], str]:
         """The text of a prompt and completion, the span of the completion, and the text of the prompt.
@@ -94,7 +122,7 @@ class TurnFinder:
             raise _not_established("the template treats the conversation otherwise when it is traced")
         return trace
 
-    def _turns(self, conversation: Conversation, text: str, turns: list[int]) -> dict[int, Span]:
+    def _turns(self, conversation: Conversation, text: str, turns: Sequence[int]) -> dict[int, Span]:
         """The span of each of the turns; those are left out for which the template prints nothing."""
         if not turns:
             return {}
@@ -176,7 +204,7 @@ class Habits:
 
     def __init__(self, template: Template, conversation: Conversation):
         self._template = template
-        self._tools = [_TOOL] if conversation.tools else None
+        self._tools = [TOOL] if conversation.tools else None
         self._arguments = conversation.template_kwargs
         self._prompts: dict[str, str | None] = {}
 
@@ -200,7 +228,7 @@ class Habits:
     @functools.cached_property
     def separator(self) -> str:
         """What closes a turn only where another follows, and is printed for that one."""
-        prompt, context = self.prompt_after("user"), self.rendered(_DIALOGUE[:2], True)
+        prompt, context = self.prompt_after("user"), self.rendered(DIALOGUE[:2], True)
         if not prompt or not self._shown or not context:
             return ""
         trace = self._shown[0]
@@ -244,10 +272,10 @@ class Habits:
     @functools.cached_property
     def _shown(self) -> tuple[Trace, int, int] | None:
         """The trace of a dialogue of three messages, and where in it the answer's turn and its content begin."""
-        text = self.rendered(_DIALOGUE)
+        text = self.rendered(DIALOGUE)
         if text is None:
             return None
-        trace = self._template.trace(self._probe(_DIALOGUE), text, mark_contents=True)
+        trace = self._template.trace(self._probe(DIALOGUE), text, mark_contents=True)
         places, content = trace.pieces_of_messages().get(1), trace.contents.get(1, (None, None))[0]
         if trace.text != text or not places or content is None or not places[0][0] <= content <= places[0][1]:
             return None
@@ -255,19 +283,19 @@ class Habits:
 
 
 # What is asked of a template once: how it renders a dialogue, and its generation prompt after each role.
-_DIALOGUE: list[dict[str, Any]] = [
+DIALOGUE: list[dict[str, Any]] = [
     {"role": "user", "content": "Good morning."},
     {"role": "assistant", "content": "Hello there."},
     {"role": "user", "content": "Thank you."},
 ]
-_TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}
-_CALL = {"type": "function", "id": "call00000", "function": {"name": "look", "arguments": {"at": "it"}}}
+TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}
+CALL = {"type": "function", "id": "call00000", "function": {"name": "look", "arguments": {"at": "it"}}}
 _PROBES: dict[str, list[dict[str, Any]]] = {
-    "user": _DIALOGUE[:1],
-    "assistant": _DIALOGUE[:2],
+    "user": DIALOGUE[:1],
+    "assistant": DIALOGUE[:2],
     "tool": [
-        _DIALOGUE[0],
-        {"role": "assistant", "content": "", "tool_calls": [_CALL]},
+        DIALOGUE[0],
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "call00000", "name": "look", "content": "seen"},
     ],
 }

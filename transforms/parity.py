@@ -1,0 +1,118 @@
+"""Parity: whether each turn is trained on in the context in which a server would have asked the model for it.
+
+What a server would have rendered is found by rendering, once for each turn, so a text costs as much again as it has
+turns. Where the template was found to keep the contexts of conversations like one (`spans.contexts`), only a sample of
+such is looked at; where one of that differs all the same, the whole batch is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from transforms.batches import Texts
+from transforms.errors import RecordError
+from transforms.examples import Conversation, Text
+from transforms.render import loss_of
+from transforms.spans.contexts import Contexts
+from transforms.spans.turns import TurnFinder, assistant_turns, trained_turns
+from transforms.step import Step
+from transforms.templates import load_template
+
+# Of a batch of conversations that are thought safe, the first ones and then one of each so many are looked at.
+_FIRST, _ONE_OF = 8, 32
+
+
+class ParityChecker:
+    """Looks at the contexts of the turns in a batch of texts.
+
+    tokenizer, chat_template, chat_template_kwargs, now, loss_on: as for Renderer. parity: one of choices.PARITIES.
+    report counts the turns that are trained on in another context than that of their inference; reject rejects their
+    records; expand makes of such a record as many texts as it has contexts, each turn trained on in one of them.
+    """
+
+    def __init__(
+        self,
+        tokenizer: str,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        now: str | None = None,
+        loss_on: str = "auto",
+        parity: str = "report",
+    ):
+        template = load_template(tokenizer, chat_template, chat_template_kwargs, now)
+        self._contexts = Contexts(template, TurnFinder(template))
+        self._loss_on = loss_on
+        self._parity = parity
+
+    def __call__(self, batch: Texts) -> Texts:
+        if self._parity == "off":
+            return batch
+        turns = [self._trained_turns(text) for text in batch.texts]
+        differing = self._looked_at(batch.texts, turns)
+        texts, rejects = [], []
+        for number, text in enumerate(batch.texts):
+            try:
+                texts += self._made_of(text, turns[number], differing.get(number, {}))
+            except RecordError as error:
+                rejects.append(text.example.rejected(error))
+        fates = batch.fates.reject(rejects)
+        fates = fates.note("parity_records_checked", len(differing))
+        fates = fates.note("parity_turns_checked", sum(len(turns[number]) for number in differing))
+        for number, how in differing.items():
+            if how:
+                fates = fates.note("parity_turns_differing", len(how))
+                first = batch.texts[number].example.position, next(iter(how.values()))
+                fates = fates.note("parity_records_differing", 1, first)
+        return dataclasses.replace(batch, texts=texts, fates=fates)
+
+    def _looked_at(self, texts: list[Text], turns: list[list[int]]) -> dict[int, dict[int, str]]:
+        """For the number of each text that was looked at, the turns that differ and how."""
+        numbers = [number for number in range(len(texts)) if turns[number]]
+        safe, put_off = list[int](), list[int]()
+        if self._parity == "report":
+            safe = [number for number in numbers if self._contexts.are_kept(_conversation(texts[number]))]
+            put_off = [number for i, number in enumerate(safe) if i >= _FIRST and i % _ONE_OF]
+        differing = {
+            number: self._differing(texts[number], turns[number]) for number in sorted({*numbers} - {*put_off})
+        }
+        if any(differing[number] for number in {*safe} - {*put_off}):
+            differing |= {number: self._differing(texts[number], turns[number]) for number in put_off}
+        return differing
+
+    def _differing(self, text: Text, turns: list[int]) -> dict[int, str]:
+        return self._contexts.differing(_conversation(text), text.text, text.spans, turns)
+
+    def _made_of(self, text: Text, turns: list[int], differing: Mapping[int, str]) -> list[Text]:
+        """The texts that stand for one of which some turns differ. Raises RecordError."""
+        if not differing or self._parity == "report":
+            return [text]
+        if self._parity == "reject":
+            raise RecordError("differs_from_inference", next(iter(differing.values())))
+        if text.prompt is not None:
+            raise RecordError("not_expandable", f"a completion is one context: {next(iter(differing.values()))}")
+        rows = self._contexts.expanded(_conversation(text), turns)
+        return [dataclasses.replace(text, text=row, spans=spans) for row, spans in rows]
+
+    def _trained_turns(self, text: Text) -> list[int]:
+        """The numbers of the messages that are trained on as turns of the assistant."""
+        content = text.example.content
+        if not isinstance(content, Conversation):
+            return []
+        loss_on = loss_of(content, self._loss_on)
+        if loss_on == "completion":
+            return [turn for turn in assistant_turns(content) if turn >= (content.completion_start or 0)]
+        return [] if loss_on == "all" else trained_turns(content, last_only=loss_on == "last_assistant")
+
+
+def _conversation(text: Text) -> Conversation:
+    assert isinstance(text.example.content, Conversation)
+    return text.example.content
+
+
+class CheckParity(Step):
+    """PCollection[Texts] -> PCollection[Texts]. Takes the arguments of ParityChecker."""
+
+    make = ParityChecker
+    output = Texts
