@@ -21,6 +21,7 @@ setup(
         "apache-beam>=2.77,<2.78",
         "transformers>=5,<6",
         "tokenizers>=0.22,<1",
+        "gigatoken>=0.10,<0.11",
         "huggingface_hub>=1,<3",
         "jinja2>=3.1.6,<4",
         "numpy>=2,<3",

@@ -17,7 +17,7 @@ from transforms.tokenize import Tokenize
 from transforms.write import WriteShards
 
 
-def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fraction: float) -> None:
+def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fraction: float, engine: str) -> None:
     o = job.options
     formatter = f"{folder.formatter}:{o['formatter'].rpartition(':')[2]}" if job.formatter else o["formatter"]
     splits = pipeline | "plan" >> ReadPlan(folder.plan, job.split_bytes) | "skip" >> SkipFinished(folder.receipts)
@@ -27,6 +27,7 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
         "chat_template_kwargs": o["chat_template_kwargs"],
         "now": job.now,
         "loss_on": o["loss_on"],
+        "engine": engine,
     }
     receipts = (
         splits.unfinished
@@ -43,7 +44,7 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
         )
         | "render" >> ApplyChatTemplate(**rendering)
         | "parity" >> CheckParity(**rendering, parity=o["parity"])
-        | "tokenize" >> Tokenize(tokenizer=folder.tokenizer, strip_bos=o["strip_bos"])
+        | "tokenize" >> Tokenize(tokenizer=folder.tokenizer, strip_bos=o["strip_bos"], engine=engine)
         | "label" >> BuildLabels()
         | "fit"
         >> TruncateOrPack(

@@ -31,5 +31,5 @@ def launch(options: Options, beam_flags: Sequence[str]) -> None:
     else:
         runner_options = beam_options(options.runner, beam_flags)
         job = prepare(options, folder)
-        run_job(job, folder, runner_options, options.max_reject_fraction)
+        run_job(job, folder, runner_options, options.max_reject_fraction, options.engine)
     print_summary(folder.output)

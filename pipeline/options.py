@@ -247,6 +247,15 @@ class Options:
         "FRACTION",
         changes_rows=False,
     )
+    engine: str = _option(
+        "Running",
+        "reference: transformers renders and tokenizes; auto: the same sooner, and by the reference where a sample "
+        "differs; fast: fails there. The bytes are the same",
+        _one_of(choices.ENGINES),
+        "auto",
+        "|".join(choices.ENGINES),
+        changes_rows=False,
+    )
     runner: str = _option(
         "Running",
         "DirectRunner (here, a process for each core), or any other of Beam's; Beam's own options are passed on",

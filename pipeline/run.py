@@ -30,6 +30,9 @@ from transforms.errors import InputError, UserError
 # An error of ours as it stands in a worker's traceback: up to where Beam names the step, or Python the next exception.
 _OUR_ERROR = re.compile(r"\b(InputError|UserError): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
 
+# Bytes of input from which on it is worth it to start workers, which takes them some seconds.
+_WORTH_PROCESSES = 32 << 20
+
 
 def beam_options(runner: str, flags: Sequence[str]) -> PipelineOptions:
     """Beam's options of the flags. Raises UserError where Beam does not take one, or has no such runner."""
@@ -50,7 +53,7 @@ def beam_options(runner: str, flags: Sequence[str]) -> PipelineOptions:
     return options
 
 
-def run_job(job: Job, folder: Folder, options: PipelineOptions, max_reject_fraction: float) -> None:
+def run_job(job: Job, folder: Folder, options: PipelineOptions, max_reject_fraction: float, engine: str) -> None:
     """Run the job to its end. Raises InputError or UserError where a worker did, and what Beam raises else."""
     runner = options.view_as(StandardOptions).runner
     with (
@@ -62,7 +65,7 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, max_reject_fract
             pipeline = beam.Pipeline(
                 _local_runner(job, options, log.name) if runner == "DirectRunner" else runner, options
             )
-            build_graph(pipeline, job, folder, max_reject_fraction)
+            build_graph(pipeline, job, folder, max_reject_fraction, engine)
             pipeline.run().wait_until_finish()
         except Exception as error:
             if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
@@ -74,12 +77,15 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, max_reject_fract
 def _local_runner(job: Job, options: PipelineOptions, log: str) -> FnApiRunner:
     """Beam's own local runner, by default with a worker for each core or split, in processes where there are several.
 
+    A small input is read sooner here than workers have started.
+
     Its name of DirectRunner would first try to download another, which takes no number of workers. log: the file to
     which the workers' standard error goes.
     """
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # what ends a run is raised here, and told once
     direct = options.view_as(DirectOptions)
-    workers = direct.direct_num_workers = direct.direct_num_workers or min(_cores(), job.splits)
+    useful = 1 if job.input_bytes < _WORTH_PROCESSES else min(_cores(), job.splits)
+    workers = direct.direct_num_workers = direct.direct_num_workers or useful
     direct.direct_running_mode = direct.direct_running_mode or ("in_memory" if workers == 1 else "multi_processing")
     if direct.direct_running_mode != "multi_processing":
         return FnApiRunner()

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, ByT5Tokenizer
 
-from transforms import tokenize
 from transforms.batches import Split, Texts, Tokens
+from transforms.encoders.reference import ReferenceEncoder
 from transforms.examples import Example, PlainText, Span, Text
 from transforms.fates import Fates
 from transforms.label import IGNORED, build_labels
@@ -84,8 +84,8 @@ def their_tokens(folder: str, text: str, special_tokens: bool = False) -> list[T
 
 
 @functools.cache
-def encoder_of(folder: str, strip_bos: bool = False) -> Encoder:
-    return Encoder(folder, strip_bos)
+def encoder_of(folder: str, strip_bos: bool = False, engine: str = "reference") -> Encoder:
+    return Encoder(folder, strip_bos, engine)
 
 
 WORDS = ["The wheel turns", "when the rain comes", "<s>", "</s>", "<|im_end|>", "水車は回る。"]
@@ -277,7 +277,7 @@ def test_white_space_of_a_token_counts_as_its_own(tmp_path: Path, post_processor
     text = " The wheel  turns \n when the rain comes\t"
     assert their_tokens(trimming, text) != their_tokens(plain, text)  # else there is nothing to be seen here
 
-    (row,) = tokens_of(Encoder(trimming), [text_of(text)])
+    (row,) = tokens_of(Encoder(trimming, engine="reference"), [text_of(text)])
 
     assert row == their_tokens(plain, text)
 
@@ -285,7 +285,7 @@ def test_white_space_of_a_token_counts_as_its_own(tmp_path: Path, post_processor
 @pytest.mark.parametrize("post_processor", ["Sequence", "Roberta"])
 def test_special_tokens_are_still_added_where_white_space_is_kept(tmp_path: Path, post_processor: str):
     folder = saved(tmp_path, TRIMMING[post_processor]())
-    (row,) = tokens_of(Encoder(folder), [text_of(" a ", special_tokens=True)])
+    (row,) = tokens_of(Encoder(folder, engine="reference"), [text_of(" a ", special_tokens=True)])
     assert (row[0], row[-1]) == ((0, -1, 0), (1, 3, 4))
     assert [token for token, _, _ in row] == reference(folder)(" a ")["input_ids"]
 
@@ -484,14 +484,19 @@ def test_how_many_characters_are_encoded_at_once_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, characters_at_once: int
 ):
     whole = encoder_of(EXAMPLES)(batch_of(mixed()))
-    monkeypatch.setattr(tokenize, "_CHARACTERS_AT_ONCE", characters_at_once)
+    monkeypatch.setattr(ReferenceEncoder, "characters_at_once", characters_at_once)
     assert same(encoder_of(EXAMPLES)(batch_of(mixed())), whole)
 
 
 def test_no_more_characters_are_encoded_at_once_than_is_said(monkeypatch: pytest.MonkeyPatch):
     some = [text_of("four"), text_of("five!"), text_of("sixsix"), text_of("x")]
-    monkeypatch.setattr(tokenize, "_CHARACTERS_AT_ONCE", 8)
-    chunks = [[text.text for text in chunk] for chunk in tokenize._chunks(some)]
+    monkeypatch.setattr(ReferenceEncoder, "characters_at_once", 8)
+    chunks: list[list[str]] = []
+    encode = ReferenceEncoder.encode
+    monkeypatch.setattr(
+        ReferenceEncoder, "encode", lambda self, texts, *how: chunks.append(texts) or encode(self, texts, *how)
+    )
+    encoder_of(EXAMPLES)(batch_of(some))
     assert chunks == [["four", "five!"], ["sixsix", "x"]]
 
 

@@ -3,6 +3,7 @@
 INPUT_FORMATS = ("auto", "jsonl", "json", "parquet", "arrow")
 SCHEMAS = ("auto", "messages", "prompt_completion", "sharegpt", "alpaca", "text", "tokenized")
 ROLES = ("system", "developer", "user", "assistant", "tool")
+ENGINES = ("auto", "reference", "fast")
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
 PARITIES = ("report", "expand", "reject", "off")
 TRUNCATIONS = ("keep_start", "keep_end", "drop")

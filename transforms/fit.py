@@ -74,10 +74,13 @@ class Fitter:
             segments = _Segments(np.arange(len(lengths)), starts, cut)
         if self.shift_labels:
             labels = _ignored_at(labels, segments.start)
-        in_segment = sums_of(
-            labels[indices_of(segments.start, segments.length)] != IGNORED, offsets_of(segments.length)
-        )
-        left = np.bincount(segments.source, in_segment, len(lengths))
+        if too_long.any() or len(segments.length) > len(lengths):
+            in_segment = sums_of(
+                labels[indices_of(segments.start, segments.length)] != IGNORED, offsets_of(segments.length)
+            )
+            left = np.bincount(segments.source, in_segment, len(lengths))
+        else:
+            left = trained.copy()
         dropped = too_long if self.truncation == "drop" else np.zeros(len(lengths), bool)
         left[dropped] = 0
         survives = left > 0
@@ -122,7 +125,8 @@ class Fitter:
         )
         if self.shift_labels:
             table = shifted(table)
-        return table.take(np.flatnonzero(sums_of(table.labels != IGNORED, table.offsets)))
+        has_label = sums_of(table.labels != IGNORED, table.offsets) > 0
+        return table if has_label.all() else table.take(np.flatnonzero(has_label))
 
     def _packed(self, segments: _Segments) -> tuple[_Segments, np.ndarray]:
         """The segments in the order of their rows, and where in them each row begins: int64 (rows + 1,)."""

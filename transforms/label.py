@@ -21,10 +21,16 @@ def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.n
     """
     if not len(spans):
         return np.zeros(len(starts), bool)
+    stops = np.maximum(stops, starts + 1)
+    if np.all(starts[1:] >= starts[:-1]) and np.all(stops[1:] >= stops[:-1]):
+        # In ascending order the tokens of a span are a range.
+        firsts = np.bincount(np.searchsorted(stops, spans[:, 0], side="right"), minlength=len(starts) + 1)
+        lasts = np.bincount(np.searchsorted(starts, spans[:, 1], side="left"), minlength=len(starts) + 1)
+        return np.cumsum(firsts - lasts)[:-1] > 0
     first_that_ends_later = np.searchsorted(spans[:, 1], starts, side="right")
     exists = first_that_ends_later < len(spans)
     span_starts = spans[np.minimum(first_that_ends_later, len(spans) - 1), 0]
-    return exists & (span_starts < np.maximum(stops, starts + 1))
+    return exists & (span_starts < stops)
 
 
 def build_labels(batch: Tokens) -> Labels:
@@ -33,6 +39,8 @@ def build_labels(batch: Tokens) -> Labels:
     labels = np.where(trained, batch.ids, np.int32(IGNORED))
     rows = np.flatnonzero(sums_of(trained, batch.offsets))
     lengths = np.diff(batch.offsets)[rows]
+    if len(rows) == len(batch.offsets) - 1:
+        return batch.succeeded_by(Labels, ids=batch.ids, labels=labels, offsets=batch.offsets, source=batch.source)
     source = batch.source.take(rows)
     kept = indices_of(batch.offsets[rows], lengths)
     return batch.succeeded_by(

@@ -15,6 +15,7 @@ from transforms.batches import Texts
 from transforms.errors import RecordError
 from transforms.examples import Conversation, Text
 from transforms.render import loss_of
+from transforms.shapes import Shapes
 from transforms.spans.contexts import Contexts
 from transforms.spans.turns import TurnFinder, assistant_turns, trained_turns
 from transforms.step import Step
@@ -27,7 +28,7 @@ _FIRST, _ONE_OF = 8, 32
 class ParityChecker:
     """Looks at the contexts of the turns in a batch of texts.
 
-    tokenizer, chat_template, chat_template_kwargs, now, loss_on: as for Renderer. parity: one of choices.PARITIES.
+    parity: one of choices.PARITIES; the other arguments are those of Renderer.
     report counts the turns that are trained on in another context than that of their inference; reject rejects their
     records; expand makes of such a record as many texts as it has contexts, each turn trained on in one of them.
     """
@@ -39,10 +40,12 @@ class ParityChecker:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         now: str | None = None,
         loss_on: str = "auto",
+        engine: str = "auto",
         parity: str = "report",
     ):
         template = load_template(tokenizer, chat_template, chat_template_kwargs, now)
-        self._contexts = Contexts(template, TurnFinder(template))
+        render = template.render if engine == "reference" else Shapes(template).render
+        self._contexts = Contexts(template, TurnFinder(template), render)
         self._loss_on = loss_on
         self._parity = parity
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -22,3 +24,8 @@ def sums_of(flags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """How many flags are set in each row: int64 (rows,), also for rows of no length. flags: bool (offsets[-1],)."""
     counted = np.concatenate(([0], np.cumsum(flags)))
     return counted[offsets[1:]] - counted[offsets[:-1]]
+
+
+def joined(arrays: list[np.ndarray], dtype: Any) -> np.ndarray:
+    """The arrays, one behind the other; there may be none."""
+    return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.empty(0, dtype)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from transforms.batches import Examples, Texts
+from transforms.engines import done_again, sample
 from transforms.errors import RecordError
 from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
+from transforms.shapes import Shapes
 from transforms.spans.turns import TurnFinder
 from transforms.step import Step
 from transforms.templates import load_template
@@ -20,6 +23,8 @@ class Renderer:
 
     tokenizer: the folder of the tokenizer, at any url. chat_template: the text of a template, or None for its own.
     chat_template_kwargs: what the template reads besides messages and tools. now: ISO 8601, what strftime_now tells.
+    engine: one of choices.ENGINES. Where it is not reference, conversations are rendered by their shapes, and a sample
+    of each batch one by one as well; auto has the whole batch rendered so where the two differ.
     loss_on: one of choices.LOSSES. auto is completion for prompt and completion, assistant for messages, all for text.
     """
 
@@ -30,23 +35,54 @@ class Renderer:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         now: str | None = None,
         loss_on: str = "auto",
+        engine: str = "auto",
     ):
         self._template = load_template(tokenizer, chat_template, chat_template_kwargs, now)
         self._turns = TurnFinder(self._template)
         self._loss_on = loss_on
+        self._engine = engine
+        self._shapes = None if engine == "reference" else Shapes(self._template)
 
     def __call__(self, batch: Examples) -> Texts:
-        return batch.attempt(Texts, "texts", self.render)
+        if self._shapes is None:
+            return batch.attempt(Texts, "texts", self.render)
+        texts = batch.attempt(Texts, "texts", self._render_by_shape)
+        difference = self._difference(batch, texts)
+        if difference is None:
+            return texts
+        fates = done_again(batch, self._engine, "rendering", *difference)
+        return replace(batch, fates=fates).attempt(Texts, "texts", self.render)
+
+    def _difference(self, batch: Examples, texts: Texts) -> tuple[int, str] | None:
+        """The position of a record that the reference renders otherwise, and how; None where none of a sample is."""
+        for number in sample(batch, len(texts.texts)):
+            text = texts.texts[number]
+            try:
+                expected = self.render(text.example)
+            except RecordError as error:
+                return text.example.position, error.detail
+            if (text.text, text.spans, text.prompt) != (expected.text, expected.spans, expected.prompt):
+                return text.example.position, "another text" if text.text != expected.text else "another mask"
+        return None
+
+    def _render_by_shape(self, example: Example) -> Text:
+        """The text of one example, as `render` gives it, by its shape where that can be. Raises RecordError."""
+        content = example.content
+        if self._shapes is None or not isinstance(content, Conversation):
+            return self.render(example)
+        loss_on = loss_of(content, self._loss_on)
+        if loss_on == "completion" and content.completion_start is None:
+            return self.render(example)
+        found = self._shapes.masked(content, loss_on)
+        if found is None:
+            return self.render(example)
+        text, spans = found
+        prompt = text[: spans[0][0]] if loss_on == "completion" else None
+        return _encodable(Text(example, text, spans, prompt=prompt))
 
     def render(self, example: Example) -> Text:
         """The text of one example. Raises RecordError."""
-        text = self._render(example)
-        if not text.text.isascii():
-            try:
-                text.text.encode()
-            except UnicodeEncodeError as error:
-                raise RecordError("invalid_unicode", f"the text cannot be encoded: {error}") from None
-        return text
+        return _encodable(self._render(example))
 
     def _render(self, example: Example) -> Text:
         content = example.content
@@ -85,6 +121,16 @@ def loss_of(conversation: Conversation, loss_on: str) -> str:
     if loss_on != "auto":
         return loss_on
     return "assistant" if conversation.completion_start is None else "completion"
+
+
+def _encodable(text: Text) -> Text:
+    """The text, which is Unicode. Raises RecordError."""
+    if not text.text.isascii():
+        try:
+            text.text.encode()
+        except UnicodeEncodeError as error:
+            raise RecordError("invalid_unicode", f"the text cannot be encoded: {error}") from None
+    return text
 
 
 def _whole(text: str) -> list[Span]:

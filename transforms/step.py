@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -34,4 +35,13 @@ class _MapBatches(beam.DoFn):
         self._map = self._make()
 
     def process(self, batch: Any) -> Iterator[Any]:
-        yield self._map(batch)
+        # The many small objects of a batch are no garbage; to look through them again and again takes a fifth of the
+        # time.
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            mapped = self._map(batch)
+        finally:
+            if was_enabled:
+                gc.enable()
+        yield mapped

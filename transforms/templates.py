@@ -31,13 +31,14 @@ def reads_clock(template: str | Mapping[str, str] | None) -> bool:
 @functools.cache
 def _has_generation_block(source: str) -> bool:
     """Whether the template has {% generation %}, in whatever white space, but not in a comment or a string."""
-    tokens = _compiled(source).environment.lex(source)
+    tokens = compiled(source).environment.lex(source)
     words = [(kind, value) for _, kind, value in tokens if kind != "whitespace"]
     return any(a[0] == "block_begin" and b == ("name", "generation") for a, b in pairwise(words))
 
 
 @functools.cache
-def _compiled(source: str) -> Any:
+def compiled(source: str) -> Any:
+    """The template as transformers compiles it."""
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     return _compile_jinja_template(source)
@@ -45,7 +46,7 @@ def _compiled(source: str) -> Any:
 
 @functools.cache
 def _traced(source: str) -> Any:
-    return instrumented(source, _compiled(source).environment)
+    return instrumented(source, compiled(source).environment)
 
 
 class ChatTemplate:
@@ -87,21 +88,31 @@ class ChatTemplate:
     ) -> str:
         """The text of the conversation, or of other messages in its place. Raises RecordError."""
         source = self.source(conversation)
-        messages = self.plain(conversation.messages if messages is None else messages, source)
-        values = self._values(conversation, messages, add_generation_prompt)
-        return _rendered(lambda: _compiled(source).render(values))
+        return self.render_with(compiled(source), conversation, messages, add_generation_prompt)
+
+    def render_with(
+        self,
+        template: Any,
+        conversation: Conversation,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+    ) -> str:
+        """The text as another compilation of the template renders it. Raises RecordError."""
+        plain = self.plain(conversation.messages if messages is None else messages, self.source(conversation))
+        values = self._values(conversation, plain, add_generation_prompt)
+        return _rendered(lambda: template.render(values))
 
     def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
         """The text of the conversation, and a span for each generation block, in the order in which they close."""
         source = self.source(conversation)
-        compiled = _compiled(source)
+        template = compiled(source)
         values = self._values(conversation, self.plain(conversation.messages, source), False)
         blocks: list[str] = []
         spans: list[Span] = []
 
         def render() -> str:
-            with compiled.environment.activate_tracker(blocks, spans):
-                blocks.extend(compiled.generate(values))
+            with template.environment.activate_tracker(blocks, spans):
+                blocks.extend(template.generate(values))
             return "".join(blocks)
 
         return _rendered(render), spans
@@ -155,7 +166,7 @@ class ChatTemplate:
 
     def _probe(self, source: str, messages: list[dict[str, Any]]) -> str | None:
         try:
-            return _compiled(source).render(self._values(Conversation(messages), messages, False))
+            return compiled(source).render(self._values(Conversation(messages), messages, False))
         except Exception:  # a template that refuses the probe does not read parts
             return None
 

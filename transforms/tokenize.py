@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import logging
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
@@ -11,155 +13,164 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.batches import RowSource, Texts, Tokens
-from transforms.errors import RecordError
+from transforms.encoders import Encoded, TextEncoder
+from transforms.encoders.fast import FastEncoder, load_fast_encoder
+from transforms.encoders.reference import ReferenceEncoder
+from transforms.engines import done_again, sample
+from transforms.errors import RecordError, UserError
 from transforms.examples import Text
 from transforms.fates import Reject
-from transforms.ragged import offsets_of
+from transforms.label import is_trained
+from transforms.ragged import indices_of, joined, offsets_of, sums_of
 from transforms.step import Step
 from transforms.tokenizer import load_tokenizer
 
-# transformers makes Python objects of some 200 bytes for each token: no more of them at once than this needs.
-_CHARACTERS_AT_ONCE = 1 << 20
-
-# ids: int32, starts, stops: int64, each (tokens,). Places are characters of the text; special tokens that the tokenizer
-# adds lie at -1 (in front of the text) and at len(text) (behind it).
-_Row = tuple[np.ndarray, np.ndarray, np.ndarray]
+# Characters of a batch that the reference encodes sooner than the fast encoder is loaded.
+_WORTH_LOADING = 1 << 20
 
 
 class Encoder:
-    """Encodes the texts of a batch with transformers.
+    """Encodes the texts of a batch.
 
     tokenizer: the folder of the tokenizer, at any url. strip_bos: whether to take off a BOS that a row begins with.
+    engine: one of choices.ENGINES. Where it is not reference, a sample of each batch is encoded by that as well; auto
+    has it encode the whole batch where the two differ.
     """
 
-    def __init__(self, tokenizer: str, strip_bos: bool = False):
+    def __init__(self, tokenizer: str, strip_bos: bool = False, engine: str = "auto"):
         self._tokenizer = load_tokenizer(tokenizer)
         self._strip_bos = strip_bos
+        self._engine = engine
+        self._folder = tokenizer
+        self._reference = ReferenceEncoder(self._tokenizer)
+
+    @functools.cached_property
+    def _fast(self) -> FastEncoder | None:
+        try:
+            return load_fast_encoder(self._folder)
+        except ValueError as error:
+            if self._engine == "fast":
+                raise UserError(f"--engine fast cannot load the tokenizer: {error}. Use --engine auto.") from None
+            logging.getLogger(__name__).warning("transformers tokenizes, since the fast engine cannot: %s", error)
+            return None
 
     def __call__(self, batch: Texts) -> Tokens:
-        texts, rows = [], []
+        small = self._engine == "auto" and sum(len(text.text) for text in batch.texts) < _WORTH_LOADING
+        if self._engine == "reference" or small or self._fast is None:
+            return self._tokens(batch, self._reference)
+        tokens = self._tokens(batch, self._fast)
+        difference = self._difference(batch, tokens)
+        if difference is None:
+            return tokens
+        fates = done_again(batch, self._engine, "tokenizing", *difference)
+        return self._tokens(dataclasses.replace(batch, fates=fates), self._reference)
+
+    def _difference(self, batch: Texts, tokens: Tokens) -> tuple[int, str] | None:
+        """The position of a record that the reference encodes otherwise, and how; None where none of a sample is."""
+        rejected = {reject.position for reject in tokens.fates.rejects}
+        texts = [text for text in batch.texts if text.example.position not in rejected]
+        rows = np.array([row for row in sample(batch, len(texts)) if texts[row].token_ids is None], np.int64)
+        picked = dataclasses.replace(batch, texts=[texts[row] for row in rows])
+        expected = self._tokens(picked, self._reference)
+        for number, row in enumerate(rows):
+            found, right = _row(tokens, int(row)), _row(expected, number)
+            for what, one, other in zip(("tokens", "tokens that are trained on"), found, right, strict=True):
+                if not np.array_equal(one, other):
+                    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), "the end")
+                    return texts[row].example.position, f"other {what} from {at} on"
+        return None
+
+    def _tokens(self, batch: Texts, encoder: TextEncoder) -> Tokens:
+        """The batch, encoded by one of the two."""
+        kept: list[Text] = []
+        parts: list[Encoded] = []
         rejects: dict[int, Reject] = {}
         not_prefixes = 0
-        for chunk in _chunks(batch.texts):
-            for text, row, prompt in zip(chunk, self._rows(chunk), self._prompts(chunk), strict=True):
-                try:
-                    self._check(text, row)
-                except RecordError as error:
-                    rejects.setdefault(text.example.position, text.example.rejected(error))
-                    continue
-                not_prefixes += not np.array_equal(prompt, row[0][: len(prompt)])
-                texts.append(text)
-                rows.append(self._without_bos(row) if self._strip_bos else row)
+        for chunk in _chunks(batch.texts, encoder.characters_at_once):
+            encoded = self._encoded(chunk, encoder)
+            errors = {row: error for row, text in enumerate(chunk) if (error := self._error(text, encoded, row))}
+            for row, error in errors.items():
+                rejects.setdefault(chunk[row].example.position, chunk[row].example.rejected(error))
+            not_prefixes += self._not_prefixes(chunk, encoded, encoder, errors)
+            kept += chunk
+            parts.append(self._without_bos(encoded) if self._strip_bos else encoded)
+        encoded = _joined(parts)
         if rejects:  # and with it all texts of that record
-            left = [i for i, text in enumerate(texts) if text.example.position not in rejects]
-            texts, rows = [texts[i] for i in left], [rows[i] for i in left]
+            left = np.array([i for i, text in enumerate(kept) if text.example.position not in rejects], np.int64)
+            kept, encoded = [kept[i] for i in left], _taken(encoded, left)
         fates = batch.fates.reject([*rejects.values()]).note("prompt_tokens_not_a_prefix", not_prefixes)
-        return batch.succeeded_by(Tokens, fates, **_flat(texts, rows))
+        return batch.succeeded_by(Tokens, fates, **_flat(kept, encoded, encoder))
 
-    def _rows(self, texts: list[Text]) -> list[_Row]:
-        """The tokens of each text. texts: all of one kind, see _chunks."""
+    def _encoded(self, texts: list[Text], encoder: TextEncoder) -> Encoded:
+        """The tokens of texts that are all of one kind, see _chunks."""
         if texts[0].token_ids is None:
-            return self._encode([text.text for text in texts], texts[0].special_tokens)
-        lengths = [len(text.token_ids) for text in texts if text.token_ids is not None]
-        places = [np.arange(length + 1) for length in lengths]
-        return [(text.token_ids, place[:-1], place[1:]) for text, place in zip(texts, places, strict=True)]  # type: ignore[misc]
+            return encoder.encode([text.text for text in texts], texts[0].special_tokens)
+        ids = [text.token_ids for text in texts if text.token_ids is not None]
+        offsets = offsets_of(np.array([len(row) for row in ids], np.int64))
+        starts = indices_of(np.zeros(len(ids), np.int64), np.diff(offsets))
+        return Encoded(joined(ids, np.int32), offsets, starts, starts + 1)
 
-    def _prompts(self, texts: list[Text]) -> list[np.ndarray]:
-        """The ids of each prompt as the model is given it; none where there is no prompt."""
-        prompts = [text.prompt for text in texts if text.prompt]
-        encoded = iter(self._encode(prompts, texts[0].special_tokens) if prompts else ())
-        ids = []
-        for text in texts:
-            row = next(encoded) if text.prompt else None
-            # What the tokenizer puts behind a text, it puts behind the completion.
-            ids.append(row[0][row[1] < len(text.prompt)] if row and text.prompt else np.empty(0, np.int32))
-        return ids
+    def _not_prefixes(
+        self, texts: list[Text], encoded: Encoded, encoder: TextEncoder, errors: dict[int, RecordError]
+    ) -> int:
+        """Of how many texts the tokens do not begin with those of the prompt as the model is given it."""
+        rows = [row for row, text in enumerate(texts) if text.prompt and row not in errors]
+        if not rows:
+            return 0
+        prompts = [texts[row].prompt or "" for row in rows]
+        alone = encoder.encode(prompts, texts[0].special_tokens)
+        # What the tokenizer puts behind a text, it puts behind the completion.
+        sizes = np.repeat([encoder.length(prompt) for prompt in prompts], np.diff(alone.offsets))
+        counts = sums_of(alone.starts < sizes, alone.offsets)
+        starts = encoded.offsets[:-1][rows]
+        fits = counts <= np.diff(encoded.offsets)[rows]
+        counts = np.where(fits, counts, 0)
+        equal = encoded.ids[indices_of(starts, counts)] == alone.ids[indices_of(alone.offsets[:-1], counts)]
+        return int(np.sum(~fits | (sums_of(equal, offsets_of(counts)) < counts)))
 
-    def _encode(self, texts: list[str], special_tokens: bool) -> list[_Row]:
-        if not self._tokenizer.is_fast:
-            return [self._encode_slowly(text, special_tokens) for text in texts]
-        encoded = self._tokenizer(
-            texts,
-            add_special_tokens=special_tokens,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
-        rows = []
-        for text, encoding in zip(texts, encoded.encodings, strict=True):
-            places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-            starts, stops = places[:, 0], places[:, 1]
-            if special_tokens:
-                added = np.array(encoding.special_tokens_mask, bool)
-                starts, stops = _place_special_tokens(starts, stops, added, len(text))
-            rows.append((np.array(encoding.ids, np.int32), starts, stops))
-        return [self._with_eos(row, text) for row, text in zip(rows, texts, strict=True)] if special_tokens else rows
-
-    def _encode_slowly(self, text: str, special_tokens: bool) -> _Row:
-        """With a tokenizer that tells no offsets: a token lies where decoding it adds to the text decoded before it."""
-        ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        ends = [0]
-        for count in range(1, len(ids) + 1):
-            decoded = self._tokenizer.decode(ids[:count], clean_up_tokenization_spaces=False)
-            if not text.startswith(decoded):
-                decoded = decoded.rstrip("\ufffd")  # what stands for the first bytes of a character
-            ends.append(len(decoded) if text.startswith(decoded) else ends[-1])
-        row = np.array(ids, np.int32), np.array(ends[:-1]), np.array(ends[1:])
-        if not special_tokens:
-            return row
-        whole = self._tokenizer(text, verbose=False)["input_ids"]
-        front = next((i for i in range(len(whole)) if whole[i : i + len(ids)] == ids), 0)
-        added = np.ones(len(whole), bool)
-        added[front : front + len(ids)] = False
-        starts, stops = np.zeros(len(whole), np.int64), np.zeros(len(whole), np.int64)
-        starts[~added], stops[~added] = row[1], row[2]
-        starts, stops = _place_special_tokens(starts, stops, added, len(text))
-        return self._with_eos((np.array(whole, np.int32), starts, stops), text)
-
-    def _with_eos(self, row: _Row, text: str) -> _Row:
-        ids, starts, stops = row
-        eos = self._tokenizer.eos_token_id
-        if eos is None or (len(ids) and ids[-1] == eos):
-            return row
-        return np.append(ids, np.int32(eos)), np.append(starts, len(text)), np.append(stops, len(text) + 1)
-
-    def _without_bos(self, row: _Row) -> _Row:
-        ids, starts, stops = row
-        skip = int(len(ids) > 0 and ids[0] == self._tokenizer.bos_token_id)
-        return ids[skip:], starts[skip:], stops[skip:]
+    def _without_bos(self, encoded: Encoded) -> Encoded:
+        counts = np.diff(encoded.offsets)
+        firsts = np.where(counts > 0, encoded.ids[np.minimum(encoded.offsets[:-1], max(len(encoded.ids) - 1, 0))], -1)
+        skipped = (firsts == self._tokenizer.bos_token_id).astype(np.int64)
+        return _cut(encoded, encoded.offsets[:-1] + skipped, counts - skipped)
 
     @functools.cached_property
     def _last_id(self) -> int:
         return max(self._tokenizer.get_vocab().values())
 
-    def _check(self, text: Text, row: _Row) -> None:
-        ids, starts, stops = row
+    def _error(self, text: Text, encoded: Encoded, row: int) -> RecordError | None:
+        """Why a text cannot be used."""
         if text.token_ids is not None:
-            if ids.max() > self._last_id:
-                raise RecordError(
-                    "bad_tokens", f"input_ids holds {ids.max()}; the tokenizer has the ids 0 to {self._last_id}"
-                )
-            return
+            last = text.token_ids.max()
+            if last <= self._last_id:
+                return None
+            return RecordError("bad_tokens", f"input_ids holds {last}; the tokenizer has the ids 0 to {self._last_id}")
+        if self._tokenizer.is_fast or not text.spans:
+            return None
         length = len(text.text)
         wholly = len(text.spans) == 1 and text.spans[0][0] <= 0 and text.spans[0][1] >= length
-        reached = stops[starts < length].max(initial=0)
-        if not self._tokenizer.is_fast and text.spans and not wholly and reached < length:
-            raise RecordError(
-                "offsets_not_established",
-                "the tokenizer tells no offsets and its tokens do not decode to the text, so it is not known which of "
-                "them are trained on. Use one with a tokenizer.json",
-            )
+        own = slice(encoded.offsets[row], encoded.offsets[row + 1])
+        reached = encoded.stops[own][encoded.starts[own] < length].max(initial=0)
+        if wholly or reached == length:
+            return None
+        return RecordError(
+            "offsets_not_established",
+            "the tokenizer tells no offsets and its tokens do not decode to the text, so it is not known which of "
+            "them are trained on. Use one with a tokenizer.json",
+        )
 
 
-def _place_special_tokens(starts: np.ndarray, stops: np.ndarray, added: np.ndarray, length: int) -> tuple[Any, Any]:
-    """The places of a row's tokens, with those that are added in front at -1 and those behind at length."""
-    front = added & (np.cumsum(~added) == 0)
-    starts = np.where(front, -1, np.where(added, length, starts))
-    stops = np.where(front, 0, np.where(added, length + 1, stops))
-    return starts, stops
+def _row(tokens: Tokens, row: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of a row, and those of them that are trained on."""
+    own = slice(tokens.offsets[row], tokens.offsets[row + 1])
+    starts, stops = tokens.starts[own], tokens.stops[own]
+    if not len(starts):
+        return tokens.ids[own], starts
+    first, last = np.searchsorted(tokens.spans[:, 1], (starts.min(), stops.max()))
+    return tokens.ids[own], np.flatnonzero(is_trained(starts, stops, tokens.spans[first : last + 1]))
 
 
-def _chunks(texts: list[Text]) -> Iterator[list[Text]]:
+def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
     """Texts of one kind that follow each other, of not many more characters than are encoded at once."""
     for _, alike in groupby(texts, key=lambda text: (text.token_ids is None, text.special_tokens)):
         chunk: list[Text] = []
@@ -167,37 +178,59 @@ def _chunks(texts: list[Text]) -> Iterator[list[Text]]:
         for text in alike:
             chunk.append(text)
             characters += len(text.text)
-            if characters >= _CHARACTERS_AT_ONCE:
+            if characters >= characters_at_once:
                 yield chunk
                 chunk, characters = [], 0
         if chunk:
             yield chunk
 
 
-def _flat(texts: list[Text], rows: list[_Row]) -> dict[str, Any]:
+def _joined(parts: list[Encoded]) -> Encoded:
+    if len(parts) == 1:
+        return parts[0]
+    return Encoded(
+        ids=joined([part.ids for part in parts], np.int32),
+        offsets=offsets_of(joined([np.diff(part.offsets) for part in parts], np.int64)),
+        starts=joined([part.starts for part in parts], np.int64),
+        stops=joined([part.stops for part in parts], np.int64),
+    )
+
+
+def _taken(encoded: Encoded, rows: np.ndarray) -> Encoded:
+    return _cut(encoded, encoded.offsets[:-1][rows], np.diff(encoded.offsets)[rows])
+
+
+def _cut(encoded: Encoded, starts: np.ndarray, counts: np.ndarray) -> Encoded:
+    """The tokens starts[i]:starts[i] + counts[i] of each row."""
+    own = indices_of(starts, counts)
+    return Encoded(encoded.ids[own], offsets_of(counts), encoded.starts[own], encoded.stops[own])
+
+
+def _flat(texts: list[Text], encoded: Encoded, encoder: TextEncoder) -> dict[str, Any]:
     """The fields of Tokens. A row's places are moved behind those of the row before, with room for special tokens."""
-    lengths = np.array([len(text.text if text.token_ids is None else text.token_ids) for text in texts], np.int64)
-    bases = offsets_of(lengths + 2)[:-1] + 1
-    offsets = offsets_of(np.array([len(ids) for ids, _, _ in rows], np.int64))
-    moved = np.repeat(bases, np.diff(offsets))
-    spans = [(base + start, base + stop) for text, base in zip(texts, bases, strict=True) for start, stop in text.spans]
+    came_tokenized = [text.token_ids is not None for text in texts]
+    lengths = [len(text.token_ids) if text.token_ids is not None else encoder.length(text.text) for text in texts]
+    bases = offsets_of(np.array(lengths, np.int64) + 2)[:-1] + 1
+    moved = np.repeat(bases, np.diff(encoded.offsets))
+    spans = [
+        text.spans if tokenized else encoder.places(text.text, text.spans)
+        for text, tokenized in zip(texts, came_tokenized, strict=True)
+    ]
+    edges = np.array([edge for own in spans for span in own for edge in span], np.int64).reshape(-1, 2)
+    edges += np.repeat(bases, [len(own) for own in spans])[:, None]
     examples = [text.example for text in texts]
     return {
-        "ids": _joined([ids for ids, _, _ in rows], np.int32),
-        "offsets": offsets,
-        "starts": _joined([starts for _, starts, _ in rows], np.int64) + moved,
-        "stops": _joined([stops for _, _, stops in rows], np.int64) + moved,
-        "spans": np.array(spans, np.int64).reshape(-1, 2),
+        "ids": encoded.ids,
+        "offsets": encoded.offsets,
+        "starts": encoded.starts + moved,
+        "stops": encoded.stops + moved,
+        "spans": edges,
         "source": RowSource(
             positions=np.array([example.position for example in examples], np.int64),
             validation=np.array([example.validation for example in examples], bool),
             columns=_kept_columns([example.columns for example in examples]),
         ),
     }
-
-
-def _joined(arrays: list[np.ndarray], dtype: Any) -> np.ndarray:
-    return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.empty(0, dtype)
 
 
 def _kept_columns(columns: list[dict[str, str | None]]) -> pa.Table | None:

@@ -8,7 +8,8 @@ front of a turn, or of its answer, than that.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -31,10 +32,14 @@ _SHOWN = 30
 
 
 class Contexts:
-    """Compares contexts under one chat template, and keeps what depends on the template alone."""
+    """Compares contexts under one chat template, and keeps what depends on the template alone.
 
-    def __init__(self, template: Template, turns: TurnFinder):
+    render: the template's own, or one that gives the same sooner.
+    """
+
+    def __init__(self, template: Template, turns: TurnFinder, render: Callable[..., str]):
         self._template = template
+        self._render = render
         self._turns = turns
         self._kept: dict[Any, bool] = {}
 
@@ -87,7 +92,7 @@ class Contexts:
         if like is None:
             return False
         arguments = repr(sorted(conversation.template_kwargs.items())) if conversation.template_kwargs else ""
-        key = self._template.source(conversation), bool(conversation.tools), arguments, like
+        key = bool(conversation.tools), arguments, like
         if key not in self._kept:
             self._kept[key] = self._keeps(_alike(like, conversation))
         return self._kept[key]
@@ -128,7 +133,7 @@ class Contexts:
     def _context(self, conversation: Conversation, turn: int) -> str | None:
         """What a server would have rendered before a turn; None where the template refuses that."""
         try:
-            return self._template.render(conversation, conversation.messages[:turn], add_generation_prompt=True)
+            return self._render(conversation, conversation.messages[:turn], add_generation_prompt=True)
         except RecordError:
             return None
 
@@ -172,25 +177,28 @@ _Likeness = tuple[bool, frozenset[str], bool]
 def _likeness(conversation: Conversation) -> _Likeness | None:
     """None for what is not tried out: another order of roles, keys that hold something else than text."""
     messages = conversation.messages
-    if not {*pairwise(["", *(message["role"] for message in messages)])} <= _USUAL:
+    roles = tuple([message["role"] for message in messages])
+    if not _is_usual(roles):
         return None
     keys: set[str] = set()
-    reasons = False
-    for message in messages:
-        if message["role"] != "assistant":
-            if not message.keys() <= _KNOWN_KEYS:
-                return None
-            continue
-        content = message.get("content")
-        if isinstance(content, list):
+    if set().union(*messages) != {"role", "content"}:
+        if not all(message.keys() <= _KNOWN_KEYS for message in messages if message["role"] != "assistant"):
             return None
-        reasons = reasons or "</think>" in (content or "")
-        for key, value in message.items():
-            if key not in ("role", "content", "weight") and value is not None:
-                if key != "tool_calls" and not isinstance(value, str):
-                    return None
-                keys.add(key)
-    return messages[0]["role"] == "system", frozenset(keys), reasons
+        keys = set().union(*(message for message in messages if message["role"] == "assistant"))
+        keys -= {"role", "content", "weight"}
+        others = [message.get(key) for key in keys - {"tool_calls"} for message in messages]
+        if not all(isinstance(other, str | None) for other in others):
+            return None
+    try:
+        said = "".join([message.get("content") or "" for message in messages if message["role"] == "assistant"])
+    except TypeError:  # text parts
+        return None
+    return roles[0] == "system", frozenset(keys), "</think>" in said
+
+
+@functools.lru_cache(4096)
+def _is_usual(roles: tuple[str, ...]) -> bool:
+    return {*pairwise(["", *roles])} <= _USUAL
 
 
 _KNOWN_KEYS = {"role", "content", "name", "tool_call_id", "weight"}

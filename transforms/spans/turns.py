@@ -36,9 +36,9 @@ class Template(Protocol):
 
 def trained_turns(conversation: Conversation, last_only: bool = False) -> list[int]:
     """The numbers of the assistant's messages whose weight is not 0, or of the last one alone if it is among them."""
-    turns = assistant_turns(conversation)
-    wanted = [turn for turn in turns if conversation.messages[turn].get("weight") != 0]
-    return [turn for turn in wanted if turn == turns[-1]] if last_only else wanted
+    messages = conversation.messages
+    wanted = [i for i, message in enumerate(messages) if message["role"] == "assistant" and message.get("weight") != 0]
+    return [turn for turn in wanted if turn == assistant_turns(conversation)[-1]] if last_only else wanted
 
 
 def assistant_turns(conversation: Conversation) -> list[int]:

@@ -1,0 +1,206 @@
+"""Rendering by shapes: the same text and mask as one by one, or none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from conftest import CHATS, SHARED, TOKENIZER
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from test_render import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, assistant, user
+from test_spans import CONVERSATIONS, STYLES
+
+from transforms.errors import RecordError
+from transforms.examples import Conversation
+from transforms.schemas import ROLE_NAMES, content_of
+from transforms.shapes import Conditions, NotFollowed, Shapes, watched
+from transforms.spans.turns import TurnFinder
+from transforms.templates import ChatTemplate
+from transforms.tokenizer import load_tokenizer
+
+GENERATION_PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
+
+
+def template_of(source: str, arguments: dict[str, Any] | None = None) -> ChatTemplate:
+    return ChatTemplate(load_tokenizer(str(TOKENIZER)), source, arguments)
+
+
+def looping(body: str) -> str:
+    """A template that prints this for each message."""
+    return "{%- for message in messages -%}" + body + "{%- endfor -%}" + GENERATION_PROMPT
+
+
+def by_shape_and_one_by_one(template: ChatTemplate, conversation: Conversation, loss_on: str = "assistant") -> Any:
+    """What both ways give; refused where the reference refuses."""
+    try:
+        expected = TurnFinder(template).assistant_spans(conversation, last_only=loss_on == "last_assistant")
+    except RecordError:
+        expected = None
+    return Shapes(template).masked(conversation, loss_on), expected
+
+
+# What a template does to a text, and whether conversations are rendered by their shape all the same.
+HARMLESS = [
+    "{{- message.role + ': ' + message.content -}}",
+    "{{- message['role'] ~ ': ' ~ message['content'] | trim ~ '\\n' -}}",
+    "{%- set text = message.role + ': ' + message.content + '\\n' -%}{{- text -}}",
+    "{%- set text -%}{{- message.content | trim -}}{%- endset -%}{{- message.role -}}: {{ text }}\n",
+    "{%- macro said(m) -%}{{- m.content -}}{%- endmacro -%}{{- message.role + ': ' + said(message) | trim + '\\n' -}}",
+    "{%- if message.content -%}{{- message.role + ': ' + message.content.strip() -}}{%- endif -%}\n",
+    "{%- if '</think>' in message.content -%}{{- message.role + ': ' + message.content.split('</think>')[-1] -}}"
+    "{%- else -%}{{- message.role + ': ' + message.content -}}{%- endif -%}",
+    "{%- if message.content is string -%}{{- message.role + ': ' + message.content -}}{%- endif -%}",
+    "{%- if message.content is iterable and message.content is not mapping -%}"
+    "{{- message.role + ': ' + message.content -}}{%- endif -%}",
+    "{%- if message.content == 'x' -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
+    "{%- if message.content.startswith('<tool') -%}!{%- endif -%}{{- message.role + message.content.lstrip() -}}",
+    "{{- message.role + ': ' + message.content.replace('<', '(') -}}",
+]
+LOOKED_INTO = [
+    "{{- message.role + ': ' + message.content | upper -}}",
+    "{{- message.role + ': ' + message.content | tojson -}}",
+    "{{- message | tojson -}}",
+    "{{- message.role + ': ' + message.content[:3] -}}",
+    "{%- if message.content | length > 3 -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
+    "{%- if message.content == messages[0].content -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
+    "{%- if message.content < 'n' -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
+    "{%- set text = message.role + message.content -%}{%- if 'ra' in text -%}!{%- endif -%}{{- text -}}",
+    "{%- set text -%}{{- message.content -}}!{%- endset -%}{%- if 'a!' in text -%}?{%- endif -%}{{- text -}}",
+    "{%- macro said(m) -%}{{- m.content -}}!{%- endmacro -%}"
+    "{%- if said(message) == 'a!' -%}?{%- endif -%}{{- said(message) -}}",
+    "{%- if (message.content ~ '!') == 'a!' -%}?{%- endif -%}{{- message.content -}}",
+    "{{- '%s: %s' % (message.role, message.content) -}}",
+    "{{- '%s: %s' | format(message.role, message.content) -}}",
+    "{{- [message.role, message.content] | join(': ') -}}",
+    "{{- [message.content] -}}",
+    "{%- for character in message.content -%}{{- character -}}.{%- endfor -%}",
+    "{{- {'a': '!'}.get(message.content, '?') + message.content -}}",
+    "{{- message.content.find('a') -}}{{- message.content -}}",
+    "{{- message.content.strip('ab') -}}",
+    "{{- 'abc'.replace('b', message.content) -}}",
+]
+TEXTS = [
+    "a",
+    "x",
+    "ra",
+    " a ",
+    "\ta\n",
+    "",
+    " \n",
+    "</think>b",
+    "a</think>b",
+    "<tool",
+    "A<b>",
+    "é🇨🇭",
+    "\U0010f8f00r\U0010f8f1",
+]
+
+
+def dialogues() -> st.SearchStrategy[Conversation]:
+    def made(texts: list[str]) -> Conversation:
+        return Conversation([(assistant if number % 2 else user)(text) for number, text in enumerate(texts)])
+
+    return st.lists(st.sampled_from(TEXTS), min_size=1, max_size=6).map(made)
+
+
+@pytest.mark.parametrize("body", HARMLESS + LOOKED_INTO)
+def test_what_is_rendered_by_its_shape_is_rendered_as_one_by_one(body):
+    template = template_of(looping(body))
+    shapes = Shapes(template)
+
+    @settings(max_examples=60, deadline=None)
+    @given(dialogues(), st.booleans())
+    def law(conversation: Conversation, add_generation_prompt: bool) -> None:
+        messages = conversation.messages
+        try:
+            expected = template.render(conversation, messages, add_generation_prompt)
+        except RecordError:
+            return
+        assert shapes.render(conversation, messages, add_generation_prompt) == expected
+
+    law()
+
+
+@pytest.mark.parametrize(("body", "is_followed"), [(b, True) for b in HARMLESS] + [(b, False) for b in LOOKED_INTO])
+def test_what_is_done_to_a_text_is_followed_or_not(body, is_followed):
+    conversation = Conversation([user("plain"), assistant("also")])
+    found = Shapes(template_of(looping(body)))._rendered(conversation, conversation.messages, "text")
+    assert (found is not None) == is_followed
+
+
+@pytest.mark.parametrize("template", [CHATML, MARKED, DROPS_REASONING, OPENS_REASONING])
+@pytest.mark.parametrize("loss_on", ["assistant", "last_assistant"])
+def test_masks_are_those_found_one_by_one(template, loss_on):
+    known = template_of(template)
+    shapes, turns = Shapes(known), TurnFinder(known)
+
+    @settings(max_examples=80, deadline=None)
+    @given(dialogues(), st.data())
+    def law(conversation: Conversation, data) -> None:
+        for message in conversation.messages:
+            if message["role"] == "assistant":
+                message |= data.draw(st.sampled_from([{}, {"weight": 0}, {"reasoning_content": "So."}, {"weight": 1}]))
+        found = shapes.masked(conversation, loss_on)
+        if found is not None:
+            assert found == turns.assistant_spans(conversation, last_only=loss_on == "last_assistant")
+
+    law()
+
+
+@settings(max_examples=1500, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(STYLES, st.lists(CONVERSATIONS, min_size=2, max_size=2))
+def test_masks_under_made_up_templates(style, drawn):
+    template = template_of(style.source())
+    shapes, turns = Shapes(template), TurnFinder(template)
+    for messages in drawn:
+        conversation = Conversation(messages)
+        found = shapes.masked(conversation, "assistant")
+        if found is not None:
+            assert found == turns.assistant_spans(conversation)
+
+
+def test_completion_begins_where_it_does_one_by_one():
+    template = template_of(CHATML)
+    conversation = Conversation([user("2+2?"), assistant("4"), user("3+3?"), assistant("6")], completion_start=3)
+    text, spans, prompt = TurnFinder(template).completion_span(conversation)
+    assert Shapes(template).masked(conversation, "completion") == (text, spans)
+    assert text[: spans[0][0]] == prompt
+
+
+def test_the_corpus_of_the_examples_is_rendered_by_shapes():
+    template = template_of((TOKENIZER / "chat_template.jinja").read_text())
+    shapes, turns = Shapes(template), TurnFinder(template)
+    known = 0
+    for line in (CHATS / "support.jsonl").read_bytes().splitlines()[:50]:
+        content = content_of(json.loads(line), "messages", ROLE_NAMES)
+        assert isinstance(content, Conversation)
+        found = shapes.masked(content, "assistant")
+        known += found is not None
+        assert found is None or found == turns.assistant_spans(content)
+    assert known > 10
+
+
+@pytest.mark.skipif(not (SHARED / "oracle").exists(), reason="the shared oracle is absent")
+def test_masks_of_real_templates():
+    known = 0
+    for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
+        template = template_of(case["chat_template"], case["special_tokens"])
+        conversation = Conversation(case["messages"], case["tools"])
+        found, expected = by_shape_and_one_by_one(template, conversation)
+        assert found is None or found == expected
+        known += found is not None
+    assert known > 70
+
+
+@pytest.mark.parametrize("name", sorted({name for name in dir(str) if not name.startswith("__")}))
+def test_no_method_of_a_text_goes_unnoticed(name):
+    """Each either is not followed, leaves the text as it is under conditions, or answers as for any such text."""
+    text = watched("\U0010f8f00r\U0010f8f1", Conditions(set()), True)
+    arguments = {"replace": ("q", "r"), "maketrans": ({},)}.get(name, ("q",))
+    try:
+        getattr(text, name)(*arguments)
+    except (NotFollowed, TypeError):
+        return
+    assert text.conditions.absent == {"q"} or text.conditions.trimmed
