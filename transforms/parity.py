@@ -23,6 +23,8 @@ from transforms.templates import load_template
 
 # Of a batch of conversations that are thought safe, the first ones and then one of each so many are looked at.
 _FIRST, _ONE_OF = 8, 32
+# Of the turns of one text, report looks at so many at the most, since each is another rendering of those before it.
+_TURNS = 64
 
 
 class ParityChecker:
@@ -99,14 +101,18 @@ class ParityChecker:
         return [dataclasses.replace(text, text=row, spans=spans) for row, spans in rows]
 
     def _trained_turns(self, text: Text) -> list[int]:
-        """The numbers of the messages that are trained on as turns of the assistant."""
+        """The numbers of the messages that are trained on as turns of the assistant; of very many some."""
         content = text.example.content
         if not isinstance(content, Conversation):
             return []
         loss_on = loss_of(content, self._loss_on)
+        if loss_on == "all":
+            return []
+        turns = trained_turns(content, last_only=loss_on == "last_assistant")
         if loss_on == "completion":
-            return [turn for turn in assistant_turns(content) if turn >= (content.completion_start or 0)]
-        return [] if loss_on == "all" else trained_turns(content, last_only=loss_on == "last_assistant")
+            turns = [turn for turn in assistant_turns(content) if turn >= (content.completion_start or 0)]
+        every = -(-len(turns) // _TURNS) if self._parity == "report" else 1
+        return turns[::-1][::every][::-1]
 
 
 def _conversation(text: Text) -> Conversation:

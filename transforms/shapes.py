@@ -12,6 +12,7 @@ shape are found once as well.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +30,8 @@ from transforms.spans.trace import Trace
 from transforms.spans.turns import TurnFinder
 from transforms.templates import ChatTemplate, compiled
 
-# Shapes that are kept; beyond, conversations are rendered by themselves.
-_KEPT = 4096
+# Shapes that are kept, and messages that one may have; beyond, conversations are rendered by themselves.
+_KEPT, _MESSAGES = 4096, 512
 # The characters that a sentinel stands between. No template holds them; a text may, since it is put in afterwards.
 _OPEN, _CLOSE = "\U0010f8f0", "\U0010f8f1"
 _SENTINEL = re.compile(f"{_OPEN}([0-9]+)([rs]){_CLOSE}")
@@ -369,7 +370,7 @@ class Shapes:
     def _rendered(
         self, conversation: Conversation, messages: Sequence[Mapping[str, Any]], aim: str
     ) -> tuple[str, list[Span]] | None:
-        if conversation.tools or conversation.template_kwargs:
+        if conversation.tools or conversation.template_kwargs or len(messages) > _MESSAGES:
             return None
         texts: list[str] = []
         likeness = _likeness(messages, texts)
@@ -481,7 +482,7 @@ def _edges(text: str, spans: Sequence[Span]) -> list[tuple[tuple[int, int], tupl
         starts += [found.start(), found.end()]
 
     def edge(place: int) -> tuple[int, int] | None:
-        part = max(i for i, start in enumerate(starts) if start <= place)
+        part = bisect.bisect_right(starts, place) - 1
         offset = place - starts[part]
         return None if part % 2 and offset else (part, offset)
 

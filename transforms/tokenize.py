@@ -130,8 +130,9 @@ class Encoder:
 
     def _without_bos(self, encoded: Encoded) -> Encoded:
         counts = np.diff(encoded.offsets)
-        firsts = np.where(counts > 0, encoded.ids[np.minimum(encoded.offsets[:-1], max(len(encoded.ids) - 1, 0))], -1)
-        skipped = (firsts == self._tokenizer.bos_token_id).astype(np.int64)
+        some = np.flatnonzero(counts)
+        skipped = np.zeros(len(counts), np.int64)
+        skipped[some] = encoded.ids[encoded.offsets[some]] == self._tokenizer.bos_token_id
         return _cut(encoded, encoded.offsets[:-1] + skipped, counts - skipped)
 
     @functools.cached_property

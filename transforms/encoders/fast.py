@@ -117,9 +117,9 @@ class FastEncoder:
         front, back = self._front, self._back
         needs_eos = np.zeros(len(counts), bool)
         if self._eos is not None:
-            last = np.where(counts > 0, encoded.ids[encoded.offsets[1:] - 1], -1) if len(encoded.ids) else counts - 1
-            last = np.full(len(counts), back[-1]) if back else np.where(counts > 0, last, front[-1] if front else -1)
-            needs_eos = last != self._eos
+            last = np.full(len(counts), (front[-1:] or [-1])[0])
+            last[counts > 0] = encoded.ids[encoded.offsets[1:][counts > 0] - 1]
+            needs_eos = (np.full(len(counts), back[-1]) if back else last) != self._eos
         offsets = offsets_of(len(front) + counts + len(back) + needs_eos)
         ids, starts, stops = (np.empty(offsets[-1], dtype) for dtype in (np.int32, np.int64, np.int64))
         own = indices_of(offsets[:-1] + len(front), counts)

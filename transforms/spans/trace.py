@@ -16,6 +16,8 @@ import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
+from transforms.errors import RecordError
+
 # What a loop's variable is, where it is no message of the conversation: one that the template made, or a number.
 _STRANGER, _NUMBER = -1, -2
 # Names that no template uses, for what its marks call.
@@ -104,9 +106,13 @@ class Marks:
 
 
 def unused_marks(text: str) -> Marks:
-    """Marks of characters that a text does not hold, from a plane for private use."""
-    free = (chr(code) for code in range(0x10F000, 0x10FFFE) if chr(code) not in text)
-    return Marks(next(free), next(free))
+    """Marks of characters that a text does not hold, from the planes for private use. Raises RecordError."""
+    free = (chr(code) for code in range(0xF0000, 0x10FFFE) if chr(code) not in text)
+    try:
+        return Marks(next(free), next(free))
+    except StopIteration:
+        reason = "the text holds all characters for private use, of which two are needed to trace it"
+        raise RecordError("spans_not_established", reason) from None
 
 
 def instrumented(source: str, environment: jinja2.Environment) -> jinja2.Template:

@@ -1,0 +1,259 @@
+"""The fast engine: the same texts, masks and ids as the reference, or the reference does the batch again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SHARED, TOKENIZER, digests, manifest_of, write_jsonl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_render import CHATML, SPLIT, assistant, user
+from test_tokenize import batch_of, saved, text_of
+
+from transforms import render, tokenize
+from transforms.batches import Examples, Texts, Tokens
+from transforms.encoders.fast import FastEncoder
+from transforms.errors import InputError, UserError
+from transforms.examples import Conversation, Example, PlainText, PromptCompletion
+from transforms.fates import Fates
+from transforms.label import build_labels
+from transforms.parity import ParityChecker
+from transforms.render import Renderer
+from transforms.shapes import Shape
+from transforms.tokenize import Encoder
+
+REAL = [SHARED / "tokenizers" / name for name in ("llama3", "qwen", "mistral")]
+FOLDERS = pytest.mark.parametrize(
+    "folder",
+    [TOKENIZER, *(pytest.param(path, marks=pytest.mark.skipif(not path.exists(), reason="absent")) for path in REAL)],
+    ids=lambda path: path.name if path != TOKENIZER else "examples",
+)
+PLAIN = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
+
+
+@pytest.fixture(autouse=True)
+def always_fast(monkeypatch):
+    """Small batches are not left to the reference."""
+    monkeypatch.setattr(tokenize, "_WORTH_LOADING", 0)
+
+
+def examples_of(*contents: Any) -> Examples:
+    examples = [
+        Example(number, content if not isinstance(content, list) else Conversation(content), {}, False, b"{}")
+        for number, content in enumerate(contents)
+    ]
+    return Examples(SPLIT, 0, True, Fates(read=len(examples)), examples)
+
+
+def rows_of(tokens: Tokens) -> tuple[list[list[int]], list[list[int]]]:
+    """The ids and labels of each row that has a label."""
+    labels = build_labels(tokens)
+    cuts = labels.offsets[1:-1]
+    return tuple([row.tolist() for row in np.split(flat, cuts)] for flat in (labels.ids, labels.labels))  # type: ignore[return-value]
+
+
+def check(folder: Any, batch: Texts, strip_bos: bool = False) -> None:
+    """The engines give the same rows, the same rejects and the same notes."""
+    fast, reference = (Encoder(str(folder), strip_bos, engine)(batch) for engine in ("fast", "reference"))
+    assert rows_of(fast) == rows_of(reference)
+    assert fast.fates == reference.fates
+
+
+# Other planes, parts of characters, what normalisers change, controls, special tokens.
+PIECES = [
+    "a",
+    " ",
+    "  ",
+    "\n",
+    "the wheel",
+    "é",
+    "e\u0301",
+    "\u212b",
+    "\ufb01",
+    "水",
+    "🇨🇭",
+    "👩\u200d👧",
+    "\u2581",
+    "\0",
+    "\x1f",
+    "\u00a0",
+]
+PIECES += [chr(plane << 16 | 0x123) for plane in range(17)] + [
+    "<|im_end|>",
+    "</s>",
+    "<s>",
+    "[INST]",
+    "\ufffd",
+    "\u200b",
+]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+
+
+@FOLDERS
+def test_tokens_and_masks_are_the_references(folder):
+    @settings(max_examples=150, deadline=None)
+    @given(st.lists(st.tuples(TEXTS, st.data()), min_size=1, max_size=4), st.booleans(), st.booleans(), st.booleans())
+    def law(drawn: list[Any], special_tokens: bool, strip_bos: bool, has_prompt: bool) -> None:
+        texts = []
+        for text, data in drawn:
+            edges = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
+            spans = list(zip(edges[::2], edges[1::2], strict=False))
+            prompt = text[: edges[0]] if edges and has_prompt else None
+            if special_tokens and edges:
+                spans = [(-1, edges[0]), (edges[-1], len(text) + 1)] if len(edges) > 1 else [(edges[0], len(text) + 1)]
+            texts.append(text_of(text, spans, special_tokens=special_tokens, prompt=prompt))
+        check(folder, batch_of(texts), strip_bos)
+
+    law()
+
+
+@FOLDERS
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param([user("\ud800"), assistant("\udfff")], id="lone surrogates"),
+        pytest.param([user("\0"), assistant("\0a\0")], id="NUL"),
+        pytest.param([user("a"), assistant("".join(map(chr, range(0x10F000, 0x110000))))], id="private use"),
+        pytest.param(
+            [user("a"), assistant("".join(map(chr, [*range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFE)])))],
+            id="all of it",
+        ),
+        pytest.param(
+            [
+                user("a"),
+                assistant("".join(chr(code) for code in range(0, 0x110000, 37) if not 0xD800 <= code < 0xE000)),
+            ],
+            id="every plane",
+        ),
+        pytest.param(PlainText("\0" + "word " * 100_000), id="long text"),
+        pytest.param(PromptCompletion("e", "\u0301 and \u212b"), id="a completion that begins inside a character"),
+    ],
+)
+def test_hostile_input(folder, content):
+    check_all(folder, content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(
+            [user("go on"), assistant("the wheel turns when the rain comes. " * 280_000)], id="10 MB in one message"
+        ),
+        pytest.param(PLAIN[:2] * 5_000, id="10,000 turns"),
+    ],
+)
+def test_long_input(content, monkeypatch):
+    for module in (render, tokenize):  # which would only have the reference do the same twice
+        monkeypatch.setattr(module, "sample", lambda batch, count: [])
+    check_all(TOKENIZER, content)
+
+
+def check_all(folder: Any, content: Any) -> None:
+    """Both engines make the same rows of a conversation, from its rendering on."""
+    results = []
+    for engine in ("fast", "reference"):
+        texts = Renderer(str(folder), CHATML, engine=engine)(examples_of(content, PLAIN))
+        texts = ParityChecker(str(folder), CHATML, engine=engine)(texts)
+        tokens = Encoder(str(folder), engine=engine)(texts)
+        results.append(([(text.text, text.spans) for text in texts.texts], rows_of(tokens), tokens.fates))
+    assert results[0] == results[1]
+
+
+def test_batch_that_is_rendered_otherwise_is_rendered_again(monkeypatch, caplog):
+    by_shape = Shape.render
+
+    def renders_otherwise(self: Shape, texts: list[str]) -> Any:
+        text, spans = by_shape(self, texts) or ("", [])
+        return text.replace("6", "7"), spans
+
+    monkeypatch.setattr(Shape, "render", renders_otherwise)
+    batch = examples_of(*[PLAIN[:2]] * 3, PLAIN, PLAIN[:2])
+    expected = Renderer(str(TOKENIZER), CHATML, engine="reference")(batch)
+    with caplog.at_level(logging.WARNING):
+        texts = Renderer(str(TOKENIZER), CHATML)(batch)
+    assert texts.texts == expected.texts
+    assert dict(texts.fates.notes) == {"rendering_done_again": 1}
+    assert texts.fates.noted == {"rendering_done_again": (3, "another text")}
+    assert "support.jsonl, 3: rendering is done again by the reference" in caplog.text
+    with pytest.raises(InputError, match=r"support\.jsonl, 3: rendering by the fast engine differs"):
+        Renderer(str(TOKENIZER), CHATML, engine="fast")(batch)
+
+
+def test_mask_that_differs_is_found(monkeypatch):
+    by_shape = Shape.render
+    monkeypatch.setattr(Shape, "render", lambda self, texts: ((by_shape(self, texts) or ("", []))[0], [(0, 1)]))
+    texts = Renderer(str(TOKENIZER), CHATML)(examples_of(PLAIN))
+    assert texts.fates.noted == {"rendering_done_again": (0, "another mask")}
+    assert texts.texts[0].spans != [(0, 1)]
+
+
+@pytest.mark.parametrize("what", ["ids", "places"])
+def test_batch_that_is_encoded_otherwise_is_encoded_again(monkeypatch, what):
+    encode = FastEncoder.encode
+
+    def encodes_otherwise(self: FastEncoder, texts: list[str], special_tokens: bool) -> Any:
+        encoded = encode(self, texts, special_tokens)
+        if what == "ids":
+            return dataclasses.replace(encoded, ids=np.where(encoded.ids == encoded.ids[-1], 5, encoded.ids))
+        return dataclasses.replace(encoded, starts=encoded.starts + 3, stops=encoded.stops + 3)
+
+    batch = batch_of([text_of("the wheel turns", [(0, 3)], position=number) for number in range(3)])
+    expected = Encoder(str(TOKENIZER), engine="reference")(batch)
+    monkeypatch.setattr(FastEncoder, "encode", encodes_otherwise)
+    tokens = Encoder(str(TOKENIZER))(batch)
+    assert rows_of(tokens) == rows_of(expected)
+    assert dict(tokens.fates.notes) == {"tokenizing_done_again": 1}
+    with pytest.raises(InputError, match="tokenizing by the fast engine differs"):
+        Encoder(str(TOKENIZER), engine="fast")(batch)
+
+
+def test_tokenizer_whose_normalizer_hides_places_is_left_to_the_reference(tmp_path, caplog):
+    folder = saved(tmp_path)
+    state = json.loads((tmp_path / "tokenizer.json").read_text())
+    state["normalizer"] = {"type": "Lowercase"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    batch = batch_of([text_of("The Wheel Turns", [(4, 9)])])
+    with caplog.at_level(logging.WARNING):
+        tokens = Encoder(folder)(batch)
+    assert "transformers tokenizes, since the fast engine cannot: Unsupported normalizer type: Lowercase" in caplog.text
+    assert rows_of(tokens) == rows_of(Encoder(folder, engine="reference")(batch))
+    with pytest.raises(UserError, match=r"--engine fast cannot load the tokenizer: .*Lowercase"):
+        Encoder(folder, engine="fast")(batch)
+
+
+def test_small_batches_are_encoded_without_loading_the_fast_encoder(monkeypatch):
+    monkeypatch.setattr(tokenize, "_WORTH_LOADING", 100)
+    monkeypatch.setattr(tokenize, "load_fast_encoder", lambda folder: pytest.fail("it was loaded"))
+    Encoder(str(TOKENIZER))(batch_of([text_of("a" * 99)]))
+
+
+def test_engines_write_the_same_bytes(build, tmp_path):
+    records: list[Any] = [
+        {"messages": PLAIN},
+        {"messages": [*PLAIN, user("Grüße \0 e\u0301")]},
+        {"text": "水車は回る。"},
+    ] * 20
+    records += [{"prompt": "2+2=", "completion": "4"}, {"messages": [*PLAIN[:1], assistant("4", weight=0), *PLAIN[:2]]}]
+    chats = write_jsonl(tmp_path / "chats.jsonl", records)
+    for engine in ("auto", "reference", "fast"):
+        ended = build("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / engine, "--engine", engine)
+        assert ended.code == 0, ended.err
+    assert manifest_of(tmp_path / "auto")["records"]["kept"] == len(records)
+    assert digests(tmp_path / "auto") == digests(tmp_path / "reference") == digests(tmp_path / "fast")
+
+
+def test_engine_that_differs_ends_a_build_in_one_line(build, tmp_path, monkeypatch):
+    monkeypatch.setattr(Shape, "render", lambda self, texts: ("?", [(0, 1)]))
+    chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": PLAIN}])
+    options = ("--input", chats, "--tokenizer", TOKENIZER, "--output")
+    ended = build(*options, tmp_path / "fast", "--engine", "fast")
+    assert ended.code == 1
+    assert ended.err.strip().splitlines()[-1].startswith(f"chatmill: {chats}, 0: rendering by the fast engine differs")
+    ended = build(*options, tmp_path / "auto")
+    assert ended.code == 0
+    assert manifest_of(tmp_path / "auto")["notes"]["rendering_done_again"] == 1
