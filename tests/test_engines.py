@@ -167,8 +167,8 @@ def check_all(folder: Any, content: Any) -> None:
 def test_batch_that_is_rendered_otherwise_is_rendered_again(monkeypatch, caplog):
     by_shape = Shape.render
 
-    def renders_otherwise(self: Shape, texts: list[str]) -> Any:
-        text, spans = by_shape(self, texts) or ("", [])
+    def renders_otherwise(self: Shape, *texts: Any) -> Any:
+        text, spans = by_shape(self, *texts) or ("", [])
         return text.replace("6", "7"), spans
 
     monkeypatch.setattr(Shape, "render", renders_otherwise)
@@ -186,7 +186,7 @@ def test_batch_that_is_rendered_otherwise_is_rendered_again(monkeypatch, caplog)
 
 def test_mask_that_differs_is_found(monkeypatch):
     by_shape = Shape.render
-    monkeypatch.setattr(Shape, "render", lambda self, texts: ((by_shape(self, texts) or ("", []))[0], [(0, 1)]))
+    monkeypatch.setattr(Shape, "render", lambda self, *texts: ((by_shape(self, *texts) or ("", []))[0], [(0, 1)]))
     texts = Renderer(str(TOKENIZER), CHATML)(examples_of(PLAIN))
     assert texts.fates.noted == {"rendering_done_again": (0, "another mask")}
     assert texts.texts[0].spans != [(0, 1)]
@@ -248,7 +248,7 @@ def test_engines_write_the_same_bytes(build, tmp_path):
 
 
 def test_engine_that_differs_ends_a_build_in_one_line(build, tmp_path, monkeypatch):
-    monkeypatch.setattr(Shape, "render", lambda self, texts: ("?", [(0, 1)]))
+    monkeypatch.setattr(Shape, "render", lambda self, *texts: ("?", [(0, 1)]))
     chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": PLAIN}])
     options = ("--input", chats, "--tokenizer", TOKENIZER, "--output")
     ended = build(*options, tmp_path / "fast", "--engine", "fast")

@@ -19,7 +19,7 @@ from transforms.batches import Split, Texts, Tokens
 from transforms.encoders.reference import ReferenceEncoder
 from transforms.examples import Example, PlainText, Span, Text
 from transforms.fates import Fates
-from transforms.label import IGNORED, build_labels
+from transforms.label import IGNORED, build_labels, is_trained
 from transforms.tokenize import Encoder
 from transforms.tokenizer import load_tokenizer
 
@@ -68,8 +68,10 @@ def labels_of(encoder: Encoder, text: Text) -> list[int]:
 
 
 def same(one: Tokens, other: Tokens) -> bool:
-    names = ("ids", "offsets", "starts", "stops", "spans")
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names) and one.fates == other.fates
+    """Whether the rows are the same, and what of them is trained on, wherever in the space of places they lie."""
+    rows = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("ids", "offsets"))
+    masks = (is_trained(tokens.starts, tokens.stops, tokens.spans) for tokens in (one, other))
+    return rows and np.array_equal(*masks) and one.fates == other.fates
 
 
 @functools.cache

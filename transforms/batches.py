@@ -122,7 +122,7 @@ class Tokens(Batch):
 
     ids: int32 (tokens,). offsets: int64 (rows + 1,), row i has the tokens offsets[i]:offsets[i + 1].
     starts, stops: int64 (tokens,), where each token lies. spans: int64 (spans, 2), what is trained on. All three count
-    characters of the whole batch, so that no two rows share one.
+    characters, or bytes, of the whole batch, so that no two rows share one.
     """
 
     ids: np.ndarray

@@ -10,7 +10,7 @@ from transforms.errors import InputError
 from transforms.fates import Fates
 
 # Of each batch the first texts, and one of each so many, go through the reference as well.
-_FIRST, _ONE_OF = 4, 256
+_FIRST, _ONE_OF = 4, 512
 
 
 def sample(batch: Batch, count: int) -> list[int]:

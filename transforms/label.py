@@ -24,9 +24,10 @@ def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.n
     stops = np.maximum(stops, starts + 1)
     if np.all(starts[1:] >= starts[:-1]) and np.all(stops[1:] >= stops[:-1]):
         # In ascending order the tokens of a span are a range.
-        firsts = np.bincount(np.searchsorted(stops, spans[:, 0], side="right"), minlength=len(starts) + 1)
-        lasts = np.bincount(np.searchsorted(starts, spans[:, 1], side="left"), minlength=len(starts) + 1)
-        return np.cumsum(firsts - lasts)[:-1] > 0
+        changes = np.zeros(len(starts) + 1, np.int32)
+        np.add.at(changes, np.searchsorted(stops, spans[:, 0], side="right"), 1)
+        np.add.at(changes, np.searchsorted(starts, spans[:, 1], side="left"), -1)
+        return np.cumsum(changes[:-1], dtype=np.int32) > 0
     first_that_ends_later = np.searchsorted(spans[:, 1], starts, side="right")
     exists = first_that_ends_later < len(spans)
     span_starts = spans[np.minimum(first_that_ends_later, len(spans) - 1), 0]

@@ -54,37 +54,39 @@ class ParityChecker:
     def __call__(self, batch: Texts) -> Texts:
         if self._parity == "off":
             return batch
-        turns = [self._trained_turns(text) for text in batch.texts]
-        differing = self._looked_at(batch.texts, turns)
+        looked_at = self._looked_at(batch.texts)
         texts, rejects = [], []
         for number, text in enumerate(batch.texts):
+            turns, how = looked_at.get(number, ([], {}))
             try:
-                texts += self._made_of(text, turns[number], differing.get(number, {}))
+                texts += self._made_of(text, turns, how)
             except RecordError as error:
                 rejects.append(text.example.rejected(error))
         fates = batch.fates.reject(rejects)
-        fates = fates.note("parity_records_checked", len(differing))
-        fates = fates.note("parity_turns_checked", sum(len(turns[number]) for number in differing))
-        for number, how in differing.items():
+        fates = fates.note("parity_records_checked", len(looked_at))
+        fates = fates.note("parity_turns_checked", sum(len(turns) for turns, _ in looked_at.values()))
+        for number, (_, how) in looked_at.items():
             if how:
                 fates = fates.note("parity_turns_differing", len(how))
                 first = batch.texts[number].example.position, next(iter(how.values()))
                 fates = fates.note("parity_records_differing", 1, first)
         return dataclasses.replace(batch, texts=texts, fates=fates)
 
-    def _looked_at(self, texts: list[Text], turns: list[list[int]]) -> dict[int, dict[int, str]]:
-        """For the number of each text that was looked at, the turns that differ and how."""
-        numbers = [number for number in range(len(texts)) if turns[number]]
-        safe, put_off = list[int](), list[int]()
+    def _looked_at(self, texts: list[Text]) -> dict[int, tuple[list[int], dict[int, str]]]:
+        """For the number of each text that was looked at, the turns that were, and how those of them differ that do."""
+        numbers = [number for number, text in enumerate(texts) if isinstance(text.example.content, Conversation)]
+        safe, put_off = list[int](), set[int]()
         if self._parity == "report":
             safe = [number for number in numbers if self._contexts.are_kept(_conversation(texts[number]))]
-            put_off = [number for i, number in enumerate(safe) if i >= _FIRST and i % _ONE_OF]
-        differing = {
-            number: self._differing(texts[number], turns[number]) for number in sorted({*numbers} - {*put_off})
-        }
-        if any(differing[number] for number in {*safe} - {*put_off}):
-            differing |= {number: self._differing(texts[number], turns[number]) for number in put_off}
-        return differing
+            put_off = {number for i, number in enumerate(safe) if i >= _FIRST and i % _ONE_OF}
+        looked_at = self._look_at(texts, [number for number in numbers if number not in put_off])
+        if any(looked_at[number][1] for number in safe if number in looked_at):
+            looked_at |= self._look_at(texts, sorted(put_off))
+        return dict(sorted(looked_at.items()))
+
+    def _look_at(self, texts: list[Text], numbers: list[int]) -> dict[int, tuple[list[int], dict[int, str]]]:
+        turns = {number: self._trained_turns(texts[number]) for number in numbers}
+        return {number: (own, self._differing(texts[number], own)) for number, own in turns.items() if own}
 
     def _differing(self, text: Text, turns: list[int]) -> dict[int, str]:
         return self._contexts.differing(_conversation(text), text.text, text.spans, turns)
@@ -102,9 +104,7 @@ class ParityChecker:
 
     def _trained_turns(self, text: Text) -> list[int]:
         """The numbers of the messages that are trained on as turns of the assistant; of very many some."""
-        content = text.example.content
-        if not isinstance(content, Conversation):
-            return []
+        content = _conversation(text)
         loss_on = loss_of(content, self._loss_on)
         if loss_on == "all":
             return []

@@ -22,7 +22,7 @@ def indices_of(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def sums_of(flags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """How many flags are set in each row: int64 (rows,), also for rows of no length. flags: bool (offsets[-1],)."""
-    counted = np.concatenate(([0], np.cumsum(flags)))
+    counted = offsets_of(flags)
     return counted[offsets[1:]] - counted[offsets[:-1]]
 
 

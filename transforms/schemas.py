@@ -186,15 +186,17 @@ def _decoded(value: Any, column: str) -> Any:
 def _turns(turns: Any, column: str, roles: Mapping[str, str]) -> list[dict[str, Any]]:
     if not isinstance(turns, list):
         raise RecordError("bad_message", f"{column} is {kind_of(turns)}; expected a list of messages")
-    return [turn if _is_plain(turn, roles) else _message(turn, f"{column}[{i}]", roles) for i, turn in enumerate(turns)]
-
-
-def _is_plain(message: Any, roles: Mapping[str, str]) -> bool:
-    """Whether a message is a role that needs no mapping and a text, as most are, so that there is nothing to check."""
-    if type(message) is not dict or len(message) != 2 or type(message.get("content")) is not str:
-        return False
-    role = message.get("role")
-    return type(role) is str and roles.get(role) == role
+    return [
+        # A role that needs no mapping and a text, as most messages are: there is nothing to check.
+        turn
+        if type(turn) is dict
+        and len(turn) == 2
+        and type(turn.get("content")) is str
+        and type(role := turn.get("role")) is str
+        and roles.get(role) == role
+        else _message(turn, f"{column}[{i}]", roles)
+        for i, turn in enumerate(turns)
+    ]
 
 
 def _message(message: Any, where: str, roles: Mapping[str, str]) -> dict[str, Any]:

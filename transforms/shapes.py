@@ -54,12 +54,13 @@ class Conditions:
     absent: set[str]
     trimmed: bool = False
 
-    def hold(self, texts: list[str]) -> bool:
+    def hold(self, texts: list[str], trimmed: list[str]) -> bool:
+        """Whether they do for some texts, and the same without their outer white space."""
         if self.absent:
             joined = "\0".join(texts)
             if any(string in joined for string in self.absent):
                 return False
-        return not self.trimmed or [text.strip() for text in texts] == texts
+        return not self.trimmed or trimmed == texts
 
 
 def _not_followed(name: str) -> Callable[..., Any]:
@@ -312,11 +313,13 @@ def _plain_conversation(conversation: Conversation) -> Conversation:
 class Shape:
     """How the conversations of a shape are rendered, and what of them is trained on.
 
-    gaps: what is printed between texts. texts: for each gap but the last, the number of the text behind it, and whether
-    that is trimmed. spans: (part, place in it) of each start and stop; parts are gaps and texts in turn.
+    count: of the texts. gaps: what is printed between texts. texts: for each gap but the last, the number of the text
+    behind it, and whether that is trimmed. spans: (part, place in it) of each start and stop; parts are gaps and texts
+    in turn.
     starts: characters with none of which a text of the assistant begins. answers: the numbers of those texts.
     """
 
+    count: int
     conditions: Conditions
     gaps: list[str]
     texts: list[tuple[int, bool]]
@@ -324,15 +327,25 @@ class Shape:
     starts: frozenset[str]
     answers: list[int]
 
-    def render(self, texts: list[str]) -> tuple[str, list[Span]] | None:
+    @functools.cached_property
+    def _kind(self) -> bool | None:
+        """Whether all texts are trimmed, or none is, where they stand in their order, each once; None where not."""
+        kinds = {trims for _, trims in self.texts}
+        in_order = [number for number, _ in self.texts] == list(range(self.count))
+        return kinds.pop() if in_order and len(kinds) == 1 else None
+
+    def render(self, texts: list[str], trimmed: list[str]) -> tuple[str, list[Span]] | None:
         """The text and spans of a conversation of this shape, that says these texts; None where its conditions fail."""
-        if not self.conditions.hold(texts):
+        if not self.conditions.hold(texts, trimmed):
             return None
         if self.starts and any(texts[number][0] in self.starts for number in self.answers):
             return None
         parts = self.gaps * 2
         parts[::2] = self.gaps
-        parts[1::2] = [texts[number].strip() if trimmed else texts[number] for number, trimmed in self.texts] + [""]
+        if self._kind is None:
+            parts[1::2] = [trimmed[number] if trims else texts[number] for number, trims in self.texts] + [""]
+        else:
+            parts[1::2] = [*(trimmed if self._kind else texts), ""]
         if not self.spans:
             return "".join(parts), []
         ends = [0, *accumulate(map(len, parts))]
@@ -376,13 +389,14 @@ class Shapes:
         likeness = _likeness(messages, texts)
         if likeness is None:
             return None
+        trimmed = [*map(str.strip, texts)]
         key = (aim, conversation.completion_start if aim == "completion" else None, *likeness)
         if key not in self._shapes:
             if len(self._shapes) >= _KEPT:
                 return None
             self._shapes[key] = self._evaluated(conversation, messages, aim, len(texts))
         shape = self._shapes[key]
-        return shape.render(texts) if shape else None
+        return shape.render(texts, trimmed) if shape else None
 
     def _evaluated(
         self, conversation: Conversation, messages: Sequence[Mapping[str, Any]], aim: str, count: int
@@ -407,7 +421,7 @@ class Shapes:
             for gap, (number, _) in zip(gaps, texts, strict=False):
                 if number in answers:
                     starts |= self._ambiguous_starts(probe, gap, {"user", *(m["role"] for m in messages)})
-        return Shape(conditions, gaps, texts, edges, frozenset(starts), answers)
+        return Shape(len(owners), conditions, gaps, texts, edges, frozenset(starts), answers)
 
     def _spans(self, probe: Conversation, aim: str) -> list[Span]:
         if aim in ("text", "prompt"):
@@ -434,13 +448,13 @@ def _likeness(messages: Sequence[Mapping[str, Any]], texts: list[str]) -> list[A
 
     A text of white space alone belongs to the shape, since templates treat it otherwise.
     """
+    if set().union(*messages) == {"role", "content"}:
+        contents: list[Any] = [message.get("content") for message in messages]
+        if {*map(type, contents)} == {str} and not any(map(str.isspace, contents)) and "" not in contents:
+            texts += contents
+            return [message["role"] for message in messages]
     likeness: list[Any] = []
     for message in messages:
-        content = message.get("content")
-        if len(message) == 2 and type(content) is str and content and not content.isspace():
-            likeness.append(message["role"])
-            texts.append(content)
-            continue
         for key, value in message.items():
             if value is None:
                 continue

@@ -107,8 +107,8 @@ class Encoder:
             return encoder.encode([text.text for text in texts], texts[0].special_tokens)
         ids = [text.token_ids for text in texts if text.token_ids is not None]
         offsets = offsets_of(np.array([len(row) for row in ids], np.int64))
-        starts = indices_of(np.zeros(len(ids), np.int64), np.diff(offsets))
-        return Encoded(joined(ids, np.int32), offsets, starts, starts + 1)
+        starts = np.arange(offsets[-1])
+        return Encoded(joined(ids, np.int32), offsets, starts, starts + 1, offsets[:-1])
 
     def _not_prefixes(
         self, texts: list[Text], encoded: Encoded, encoder: TextEncoder, errors: dict[int, RecordError]
@@ -120,8 +120,8 @@ class Encoder:
         prompts = [texts[row].prompt or "" for row in rows]
         alone = encoder.encode(prompts, texts[0].special_tokens)
         # What the tokenizer puts behind a text, it puts behind the completion.
-        sizes = np.repeat([encoder.length(prompt) for prompt in prompts], np.diff(alone.offsets))
-        counts = sums_of(alone.starts < sizes, alone.offsets)
+        ends = alone.bases + [encoder.length(prompt) for prompt in prompts]
+        counts = sums_of(alone.starts < np.repeat(ends, np.diff(alone.offsets)), alone.offsets)
         starts = encoded.offsets[:-1][rows]
         fits = counts <= np.diff(encoded.offsets)[rows]
         counts = np.where(fits, counts, 0)
@@ -151,7 +151,8 @@ class Encoder:
         length = len(text.text)
         wholly = len(text.spans) == 1 and text.spans[0][0] <= 0 and text.spans[0][1] >= length
         own = slice(encoded.offsets[row], encoded.offsets[row + 1])
-        reached = encoded.stops[own][encoded.starts[own] < length].max(initial=0)
+        starts, stops = encoded.starts[own] - encoded.bases[row], encoded.stops[own] - encoded.bases[row]
+        reached = stops[starts < length].max(initial=0)
         if wholly or reached == length:
             return None
         return RecordError(
@@ -189,42 +190,40 @@ def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
 def _joined(parts: list[Encoded]) -> Encoded:
     if len(parts) == 1:
         return parts[0]
+    # Each part lies behind the one before it, with room for special tokens.
+    ends = [int(max(part.stops.max(initial=0), part.bases.max(initial=0))) + 2 for part in parts]
+    moved = offsets_of(np.array(ends, np.int64)).tolist()
     return Encoded(
         ids=joined([part.ids for part in parts], np.int32),
         offsets=offsets_of(joined([np.diff(part.offsets) for part in parts], np.int64)),
-        starts=joined([part.starts for part in parts], np.int64),
-        stops=joined([part.stops for part in parts], np.int64),
+        starts=joined([part.starts + by for part, by in zip(parts, moved, strict=False)], np.int64),
+        stops=joined([part.stops + by for part, by in zip(parts, moved, strict=False)], np.int64),
+        bases=joined([part.bases + by for part, by in zip(parts, moved, strict=False)], np.int64),
     )
 
 
 def _taken(encoded: Encoded, rows: np.ndarray) -> Encoded:
-    return _cut(encoded, encoded.offsets[:-1][rows], np.diff(encoded.offsets)[rows])
+    cut = _cut(encoded, encoded.offsets[:-1][rows], np.diff(encoded.offsets)[rows])
+    return dataclasses.replace(cut, bases=encoded.bases[rows])
 
 
 def _cut(encoded: Encoded, starts: np.ndarray, counts: np.ndarray) -> Encoded:
     """The tokens starts[i]:starts[i] + counts[i] of each row."""
     own = indices_of(starts, counts)
-    return Encoded(encoded.ids[own], offsets_of(counts), encoded.starts[own], encoded.stops[own])
+    return Encoded(encoded.ids[own], offsets_of(counts), encoded.starts[own], encoded.stops[own], encoded.bases)
 
 
 def _flat(texts: list[Text], encoded: Encoded, encoder: TextEncoder) -> dict[str, Any]:
-    """The fields of Tokens. A row's places are moved behind those of the row before, with room for special tokens."""
-    came_tokenized = [text.token_ids is not None for text in texts]
-    lengths = [len(text.token_ids) if text.token_ids is not None else encoder.length(text.text) for text in texts]
-    bases = offsets_of(np.array(lengths, np.int64) + 2)[:-1] + 1
-    moved = np.repeat(bases, np.diff(encoded.offsets))
-    spans = [
-        text.spans if tokenized else encoder.places(text.text, text.spans)
-        for text, tokenized in zip(texts, came_tokenized, strict=True)
-    ]
+    """The fields of Tokens."""
+    spans = [text.spans if text.token_ids is not None else encoder.places(text.text, text.spans) for text in texts]
     edges = np.array([edge for own in spans for span in own for edge in span], np.int64).reshape(-1, 2)
-    edges += np.repeat(bases, [len(own) for own in spans])[:, None]
+    edges += np.repeat(encoded.bases, np.array([len(own) for own in spans], np.int64))[:, None]
     examples = [text.example for text in texts]
     return {
         "ids": encoded.ids,
         "offsets": encoded.offsets,
-        "starts": encoded.starts + moved,
-        "stops": encoded.stops + moved,
+        "starts": encoded.starts,
+        "stops": encoded.stops,
         "spans": edges,
         "source": RowSource(
             positions=np.array([example.position for example in examples], np.int64),

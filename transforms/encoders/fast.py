@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from transforms.encoders import Encoded
+from transforms.encoders import Encoded, in_one_space
 from transforms.encoders.reference import ReferenceEncoder
 from transforms.examples import Span
-from transforms.ragged import indices_of, joined, offsets_of
+from transforms.ragged import indices_of, offsets_of
 from transforms.tokenizer import load_tokenizer
 
 _META = "\u2581"  # stands for a space in the tokens of SentencePiece
@@ -72,8 +72,7 @@ class FastEncoder:
         if len(longer):
             lengths[offsets[longer]] -= 1
             ends = offsets_of(lengths)
-        begins = np.repeat(ends[offsets[:-1]], np.diff(offsets))
-        encoded = Encoded(ids, offsets, ends[:-1] - begins, ends[1:] - begins)
+        encoded = Encoded(ids, offsets, ends[:-1], ends[1:], ends[offsets[:-1]])
         strange = ends[offsets[1:]] - ends[offsets[:-1]] != sizes
         strange |= np.array([not text.isascii() and self._is_altered(text) for text in texts], bool)
         if strange.any():
@@ -102,14 +101,17 @@ class FastEncoder:
 
     def _replaced(self, encoded: Encoded, texts: list[str], rows: np.ndarray) -> Encoded:
         """The same with some texts encoded by the reference."""
-        cuts = encoded.offsets[1:-1]
-        ids, starts, stops = (np.split(array, cuts) for array in (encoded.ids, encoded.starts, encoded.stops))
+        counts = np.diff(encoded.offsets)
+        own = np.repeat(encoded.bases, counts)
+        places = (encoded.ids, encoded.starts - own, encoded.stops - own)
+        ids, starts, stops = (np.split(array, encoded.offsets[1:-1]) for array in places)
         for row in rows:
             told = self._reference.encode([texts[row]], special_tokens=False)
             bytes_before = _bytes_before(texts[row])
-            ids[row], starts[row], stops[row] = told.ids, bytes_before[told.starts], bytes_before[told.stops]
-        offsets = offsets_of(np.array([len(row) for row in ids], np.int64))
-        return Encoded(joined(ids, np.int32), offsets, joined(starts, np.int64), joined(stops, np.int64))
+            told_starts, told_stops = told.starts - told.bases[0], told.stops - told.bases[0]
+            ids[row], starts[row], stops[row] = told.ids, bytes_before[told_starts], bytes_before[told_stops]
+        bases = offsets_of(np.array([self.length(text) for text in texts], np.int64))[:-1]
+        return in_one_space(ids, starts, stops, bases)
 
     def _with_special_tokens(self, encoded: Encoded, sizes: np.ndarray) -> Encoded:
         """The same with the tokens that the tokenizer adds in front and behind, and an EOS where it is missing."""
@@ -123,15 +125,18 @@ class FastEncoder:
         offsets = offsets_of(len(front) + counts + len(back) + needs_eos)
         ids, starts, stops = (np.empty(offsets[-1], dtype) for dtype in (np.int32, np.int64, np.int64))
         own = indices_of(offsets[:-1] + len(front), counts)
-        ids[own], starts[own], stops[own] = encoded.ids, encoded.starts, encoded.stops
+        bases = offsets_of(sizes + 2)[:-1] + 1
+        moved = np.repeat(bases - encoded.bases, counts)
+        ids[own], starts[own], stops[own] = encoded.ids, encoded.starts + moved, encoded.stops + moved
         for number, token in enumerate(front):
             at = offsets[:-1] + number
-            ids[at], starts[at], stops[at] = token, -1, 0
+            ids[at], starts[at], stops[at] = token, bases - 1, bases
         for number, token in enumerate([*back, *([self._eos] if needs_eos.any() else [])]):
             rows = np.flatnonzero(needs_eos) if number == len(back) else np.arange(len(counts))
             at = (offsets[:-1] + len(front) + counts)[rows] + number
-            ids[at], starts[at], stops[at] = token, sizes[rows], sizes[rows] + 1
-        return Encoded(ids, offsets, starts, stops)
+            behind = bases[rows] + sizes[rows]
+            ids[at], starts[at], stops[at] = token, behind, behind + 1
+        return Encoded(ids, offsets, starts, stops, bases)
 
 
 def _parts(component: Any, name: str) -> list[dict[str, Any]]:

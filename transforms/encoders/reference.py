@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from transforms.encoders import Encoded
+from transforms.encoders import Encoded, in_one_space
 from transforms.examples import Span
-from transforms.ragged import joined, offsets_of
+from transforms.ragged import offsets_of
 
 # ids: int32, starts, stops: int64, each (tokens,).
 _Row = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -26,12 +26,8 @@ class ReferenceEncoder:
 
     def encode(self, texts: list[str], special_tokens: bool) -> Encoded:
         rows = self._rows(texts, special_tokens)
-        return Encoded(
-            ids=joined([ids for ids, _, _ in rows], np.int32),
-            offsets=offsets_of(np.array([len(ids) for ids, _, _ in rows], np.int64)),
-            starts=joined([starts for _, starts, _ in rows], np.int64),
-            stops=joined([stops for _, _, stops in rows], np.int64),
-        )
+        bases = offsets_of(np.array([len(text) for text in texts], np.int64) + 2)[:-1] + 1
+        return in_one_space([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], bases)
 
     def length(self, text: str) -> int:
         return len(text)

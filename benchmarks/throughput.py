@@ -1,0 +1,77 @@
+"""End to end, beside what people use today: from JSONL to packed, masked Parquet, on the same corpus in the same run.
+
+    .venv/bin/python benchmarks/throughput.py --input sgd.jsonl --tokenizer FOLDER [--workers 2] [--rounds 2]
+
+Ours is the whole command. Its margin is what each further token costs: the corpus sixteen times less the corpus twice.
+The peers' seconds leave out imports and loading. The best of the rounds is taken: a machine may be slower at times, but
+never faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+from measure import HERE, build, peers_python, publish, repeated
+
+ROWS = ("--packing=bfd", "--max_length=4096")
+PEERS = "encode_batch_fast,datatrove,TRL,datasets.map"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", type=Path, required=True, help="a JSONL file of messages, not compressed")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="its folder")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--peers", default=PEERS, help="(default: %(default)s)")
+    arguments = parser.parse_args()
+    corpus, tokenizer = arguments.input.resolve(), str(arguments.tokenizer.resolve())
+    best: dict[str, tuple[float, int]] = {}
+
+    def keep(name: str, seconds: float, tokens: int) -> None:
+        best[name] = min(best.get(name, (seconds, tokens)), (seconds, tokens))
+
+    with tempfile.TemporaryDirectory() as folder:
+        corpora = {times: repeated(corpus, times, Path(folder, f"{times}.jsonl")) for times in (2, 16)}
+        for _ in range(arguments.rounds):
+            for times, path in corpora.items():
+                options = [
+                    f"--input={path}",
+                    f"--tokenizer={tokenizer}",
+                    f"--output={folder}/out",
+                    "--overwrite",
+                    *ROWS,
+                ]
+                seconds, _, manifest = build([*options, f"--direct_num_workers={arguments.workers}"])
+                keep(f"Chatmill, {times} times the corpus", seconds, manifest["tokens"])
+            for peer in filter(None, arguments.peers.split(",")):
+                command = [peers_python(), str(HERE / "peers.py"), peer, str(corpus), tokenizer, str(arguments.workers)]
+                said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
+                result = json.loads(said.stdout.splitlines()[-1])
+                keep(peer, result["seconds"], result["tokens"])
+    (few_seconds, few), (many_seconds, many) = (best[f"Chatmill, {times} times the corpus"] for times in (2, 16))
+    rows = {"Chatmill, at the margin": (many_seconds - few_seconds, many - few)} | best
+    rates = {name: tokens / seconds for name, (seconds, tokens) in rows.items()}
+    publish(
+        f"throughput-{arguments.tokenizer.name}",
+        f"{corpus.stem} with the tokenizer {arguments.tokenizer.name}, {arguments.workers} workers",
+        ["", "tokens", "seconds", "Mtok/s", "x encode_batch_fast", "x TRL"],
+        [
+            [
+                name,
+                f"{tokens:,}",
+                f"{seconds:.1f}",
+                f"{rates[name] / 1e6:.2f}",
+                *(f"{rates[name] / rates[peer]:.1f}" if peer in rates else "" for peer in ("encode_batch_fast", "TRL")),
+            ]
+            for name, (seconds, tokens) in rows.items()
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
