@@ -88,10 +88,4 @@ def publish(name: str, title: str, header: Sequence[str], rows: Sequence[Sequenc
         "rows": [list(map(str, row)) for row in rows],
     }
     (RESULTS / f"{name}.json").write_text(json.dumps(table, indent=1) + "\n")
-    print(markdown(table))
-
-
-def markdown(table: dict[str, Any]) -> str:
-    """A table as Markdown; all columns but the first are numbers."""
-    lines = [table["header"], ["---", *["---:"] * (len(table["header"]) - 1)], *table["rows"]]
-    return f"{table['title']}\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    print(table["title"], "", " | ".join(header), *(" | ".join(map(str, row)) for row in rows), sep="\n")

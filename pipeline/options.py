@@ -146,7 +146,7 @@ class Options:
     )
     split_bytes: int | None = _option(
         "Input",
-        "bytes of input for each split, which becomes a shard; by default from the size of the input, 2 MiB to 64 MiB",
+        "bytes of input for each split, which becomes a shard; by default from the size of the input, 4 MiB to 64 MiB",
         _positive,
         None,
         "INT",

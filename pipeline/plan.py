@@ -51,8 +51,8 @@ def list_inputs(inputs: Sequence[str], input_format: str) -> list[InputFile]:
 
 
 def default_split_bytes(total: int) -> int:
-    """Some 500 splits, of 2 MiB (so that 10 MB keep several cores busy) to 64 MiB (10 TB are 160,000 shards)."""
-    return min(max(total // 512, 2 * _MEBIBYTE), 64 * _MEBIBYTE)
+    """Some 200 splits, of 4 MiB (of which few are lost on what each costs) to 64 MiB (10 TB are 160,000 shards)."""
+    return min(max(total // 200, 4 * _MEBIBYTE), 64 * _MEBIBYTE)
 
 
 def splits_of(files: Sequence[InputFile], split_bytes: int) -> Iterator[Split]:

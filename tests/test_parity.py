@@ -125,6 +125,13 @@ def test_reject_has_its_own_reason(template):
     assert [(reject.position, reject.reason) for reject in batch.fates.rejects] == [(1, "differs_from_inference")]
 
 
+@pytest.mark.parametrize("parity", ["report", "expand", "reject"])
+def test_conversation_without_an_answer_has_no_turn_to_look_at(parity):
+    batch = checked(CHATML, PLAIN[:1], PLAIN, parity=parity)
+    assert dict(batch.fates.notes) == NO_FLAW
+    assert len(batch.texts) == 2
+
+
 def test_off_looks_at_nothing():
     batch = checked(DROPS_EARLIER, WITH_A_TOOL, parity="off")
     assert batch == rendered(DROPS_EARLIER, Conversation(WITH_A_TOOL))

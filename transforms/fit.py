@@ -11,7 +11,7 @@ from transforms.batches import Labels, Rows, RowTable
 from transforms.fates import Fates
 from transforms.label import IGNORED
 from transforms.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
-from transforms.ragged import indices_of, offsets_of, sums_of
+from transforms.ragged import offsets_of, slices_of, sums_of
 from transforms.step import Step
 
 
@@ -76,7 +76,7 @@ class Fitter:
             labels = _ignored_at(labels, segments.start)
         if too_long.any() or len(segments.length) > len(lengths):
             in_segment = sums_of(
-                labels[indices_of(segments.start, segments.length)] != IGNORED, offsets_of(segments.length)
+                slices_of(labels, segments.start, segments.length) != IGNORED, offsets_of(segments.length)
             )
             left = np.bincount(segments.source, in_segment, len(lengths))
         else:
@@ -112,11 +112,10 @@ class Fitter:
         segments, segment_offsets = self._packed(segments)
         if self.shift_labels:
             labels = _ignored_at(labels, segments.start)
-        tokens = indices_of(segments.start, segments.length)
         source = batch.source.take(segments.source)
         table = RowTable(
-            ids=batch.ids[tokens],
-            labels=labels[tokens],
+            ids=slices_of(batch.ids, segments.start, segments.length),
+            labels=slices_of(labels, segments.start, segments.length),
             offsets=offsets_of(segments.length)[segment_offsets],
             segment_lengths=segments.length,
             segment_offsets=segment_offsets,

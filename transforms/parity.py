@@ -111,7 +111,7 @@ class ParityChecker:
         turns = trained_turns(content, last_only=loss_on == "last_assistant")
         if loss_on == "completion":
             turns = [turn for turn in assistant_turns(content) if turn >= (content.completion_start or 0)]
-        every = -(-len(turns) // _TURNS) if self._parity == "report" else 1
+        every = max(1, -(-len(turns) // _TURNS)) if self._parity == "report" else 1
         return turns[::-1][::every][::-1]
 
 

@@ -64,10 +64,11 @@ class Parser:
         if self._format:
             # What it changes is not to be seen in what is rejected; JSON was decoded for it alone.
             fields = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
-        named = {ours: fields[theirs] for ours, theirs in self._columns.items() if theirs in fields}
-        taken = set(self._columns.values())
-        others = {name: value for name, value in fields.items() if name not in taken}
-        fields = {name: value for name, value in (others | named).items() if value is not None}
+        if self._columns:
+            named = {ours: fields[theirs] for ours, theirs in self._columns.items() if theirs in fields}
+            taken = set(self._columns.values())
+            fields = {name: value for name, value in fields.items() if name not in taken} | named
+        fields = {name: value for name, value in fields.items() if value is not None}
         content = content_of(fields, self._schema, self._roles)
         return Example(record.position, content, columns, self._held_back(content), record.raw)
 

@@ -22,8 +22,21 @@ def indices_of(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def sums_of(flags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """How many flags are set in each row: int64 (rows,), also for rows of no length. flags: bool (offsets[-1],)."""
-    counted = offsets_of(flags)
-    return counted[offsets[1:]] - counted[offsets[:-1]]
+    sums = np.zeros(len(offsets) - 1, np.int64)
+    some = np.flatnonzero(np.diff(offsets))
+    if len(some):
+        sums[some] = np.add.reduceat(flags, offsets[some], dtype=np.int64)
+    return sums
+
+
+def slices_of(flat: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The slices flat[starts[i]:starts[i] + lengths[i]], one behind the other.
+
+    Copied slice by slice where they are long, which is several times faster than by the positions of all values.
+    """
+    if len(starts) * 32 >= lengths.sum():
+        return flat[indices_of(starts, lengths)]
+    return np.concatenate([flat[a:b] for a, b in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)])
 
 
 def joined(arrays: list[np.ndarray], dtype: Any) -> np.ndarray:

@@ -13,6 +13,7 @@ from transforms.examples import Record
 from transforms.fates import Fates, Reject
 from transforms.files import open_input
 from transforms.formats import columnar, json_array, jsonl
+from transforms.step import garbage_uncollected
 
 
 def read_split(split: Split, part_bytes: int) -> Iterator[Records]:
@@ -63,7 +64,9 @@ class _ReadSplit(beam.DoFn):
         self._part_bytes = part_bytes
 
     def process(self, split: Split) -> Iterator[Records]:
-        yield from read_split(split, self._part_bytes)
+        for part in read_split(split, self._part_bytes):
+            with garbage_uncollected():
+                yield part
 
 
 class ReadSplits(beam.PTransform):

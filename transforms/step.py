@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import apache_beam as beam
@@ -35,13 +36,21 @@ class _MapBatches(beam.DoFn):
         self._map = self._make()
 
     def process(self, batch: Any) -> Iterator[Any]:
-        # The many small objects of a batch are no garbage; to look through them again and again takes a fifth of the
-        # time.
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            mapped = self._map(batch)
-        finally:
-            if was_enabled:
-                gc.enable()
-        yield mapped
+        with garbage_uncollected():
+            yield self._map(batch)
+
+
+@contextmanager
+def garbage_uncollected() -> Iterator[None]:
+    """Inside, Python does not look for garbage in cycles.
+
+    The many small objects of a split are none, and to look through them again and again takes a third of the time. What
+    a step yields is worked on by the next ones before it goes on, so a split is done with from reading to writing.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

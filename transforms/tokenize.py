@@ -88,7 +88,7 @@ class Encoder:
         not_prefixes = 0
         for chunk in _chunks(batch.texts, encoder.characters_at_once):
             encoded = self._encoded(chunk, encoder)
-            errors = {row: error for row, text in enumerate(chunk) if (error := self._error(text, encoded, row))}
+            errors = {} if self._cannot_fail(chunk) else self._errors(chunk, encoded)
             for row, error in errors.items():
                 rejects.setdefault(chunk[row].example.position, chunk[row].example.rejected(error))
             not_prefixes += self._not_prefixes(chunk, encoded, encoder, errors)
@@ -139,6 +139,13 @@ class Encoder:
     def _last_id(self) -> int:
         return max(self._tokenizer.get_vocab().values())
 
+    def _cannot_fail(self, texts: list[Text]) -> bool:
+        """Whether texts that are all of one kind can all be used. A fast tokenizer tells the places of all tokens."""
+        return self._tokenizer.is_fast and texts[0].token_ids is None
+
+    def _errors(self, texts: list[Text], encoded: Encoded) -> dict[int, RecordError]:
+        return {row: error for row, text in enumerate(texts) if (error := self._error(text, encoded, row))}
+
     def _error(self, text: Text, encoded: Encoded, row: int) -> RecordError | None:
         """Why a text cannot be used."""
         if text.token_ids is not None:
@@ -146,7 +153,7 @@ class Encoder:
             if last <= self._last_id:
                 return None
             return RecordError("bad_tokens", f"input_ids holds {last}; the tokenizer has the ids 0 to {self._last_id}")
-        if self._tokenizer.is_fast or not text.spans:
+        if not text.spans:
             return None
         length = len(text.text)
         wholly = len(text.spans) == 1 and text.spans[0][0] <= 0 and text.spans[0][1] >= length

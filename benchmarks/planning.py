@@ -1,0 +1,56 @@
+"""Planning at scale: a million splits over 10,000 files, without reading what is in them.
+
+    .venv/bin/python benchmarks/planning.py [--files 10000] [--splits 1000000]
+
+The files are sparse: they have a size, and take no space.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+from measure import publish
+
+from pipeline.plan import encode_plan, list_inputs, splits_of
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--splits", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    split_bytes = 64 << 20
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(arguments.files):
+            with open(Path(folder, f"{number:06}.jsonl"), "wb") as file:
+                file.write(b'{"messages": []}\n')
+                file.truncate(split_bytes * arguments.splits // arguments.files)
+        before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+        files = list_inputs([folder], "auto")
+        listed = time.perf_counter()
+        plan = encode_plan(files)
+        splits = sum(1 for _ in splits_of(files, split_bytes))
+        end, after = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    publish(
+        "planning",
+        "Planning without reading the data",
+        ["files", "splits", "seconds to list", "seconds to cut", "bytes of the plan", "MB of memory more"],
+        [
+            [
+                f"{len(files):,}",
+                f"{splits:,}",
+                f"{listed - start:.1f}",
+                f"{end - listed:.1f}",
+                f"{len(plan):,}",
+                f"{(after - before) / 1024:.0f}",
+            ]
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

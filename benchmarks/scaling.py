@@ -1,0 +1,44 @@
+"""Seconds and peak memory of a build against its workers and the size of its corpus.
+
+    .venv/bin/python benchmarks/scaling.py --input sgd.jsonl --tokenizer FOLDER [--workers 1,2,4] [--times 1,4,16]
+
+Memory is the proportional set size (PSS) of the whole process tree, sampled every 100 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from measure import build, publish, repeated
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", type=Path, required=True, help="a JSONL file, not compressed")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="its folder")
+    parser.add_argument("--workers", default="1,2,4", help="(default: %(default)s)")
+    parser.add_argument("--times", default="1,2,4,16", help="how often the corpus is repeated (default: %(default)s)")
+    arguments = parser.parse_args()
+    sizes, workers = ([int(number) for number in text.split(",")] for text in (arguments.times, arguments.workers))
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        corpora = {times: repeated(arguments.input, times, Path(folder, f"{times}.jsonl")) for times in sizes}
+        runs = [(times, 2) for times in sizes] + [(sizes[-2], count) for count in workers if count != 2]
+        for times, count in runs:
+            options = [f"--input={corpora[times]}", f"--tokenizer={arguments.tokenizer.resolve()}"]
+            options += [f"--output={folder}/out", "--overwrite", "--packing=bfd", "--max_length=4096"]
+            seconds, peak, manifest = build([*options, f"--direct_num_workers={count}"])
+            size, tokens = corpora[times].stat().st_size, manifest["tokens"]
+            rows.append([times, count, f"{size / 1e6:,.0f}", f"{tokens:,}", f"{seconds:.1f}", f"{peak / 1e6:,.0f}"])
+    publish(
+        "scaling",
+        f"{arguments.input.stem} so many times, with the tokenizer {arguments.tokenizer.name}",
+        ["times", "workers", "MB of input", "tokens", "seconds", "peak MB"],
+        rows,
+    )
+
+
+if __name__ == "__main__":
+    main()

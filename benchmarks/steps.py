@@ -1,0 +1,88 @@
+"""Each step alone, in one process: what a split costs where.
+
+    .venv/bin/python benchmarks/steps.py --input sgd.jsonl --tokenizer FOLDER [--megabytes 8] [--rounds 5]
+
+The best of the rounds is taken, of which the first loads the tokenizer and evaluates the template.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import tempfile
+import time
+from pathlib import Path
+
+from measure import publish
+
+from transforms.batches import Split
+from transforms.fit import Fitter
+from transforms.label import build_labels
+from transforms.parity import ParityChecker
+from transforms.parse import Parser
+from transforms.read import read_split
+from transforms.render import Renderer
+from transforms.tokenize import Encoder
+from transforms.write import ShardWriter
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", type=Path, required=True, help="a JSONL file, not compressed")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="its folder")
+    parser.add_argument("--megabytes", type=int, default=8, help="of the input (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    gc.disable()  # as in a worker, see transforms/step.py
+    split = Split(0, str(arguments.input), "jsonl", None, 0, arguments.megabytes << 20)
+    best: dict[str, dict[str, float]] = {}
+    for engine in ("reference", "auto"):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("shards", "receipts"):
+                Path(folder, name).mkdir()
+            best[engine], records, tokens = rounds(arguments, engine, split, folder)
+    totals = {engine: sum(seconds.values()) for engine, seconds in best.items()}
+    rows = [
+        [step, *(f"{best[engine][step] / records * 1e6:.1f}" for engine in best), f"{seconds / totals['auto']:.0%}"]
+        for step, seconds in best["auto"].items()
+    ]
+    rows.append(["all", *(f"{total / records * 1e6:.1f}" for total in totals.values()), "100%"])
+    rows.append(["Mtok/s", *(f"{tokens / total / 1e6:.2f}" for total in totals.values()), ""])
+    publish(
+        f"steps-{arguments.tokenizer.name}",
+        f"Microseconds for a conversation, by step: {records:,} of {arguments.input.stem}, {tokens:,} tokens of "
+        f"{arguments.tokenizer.name}, one process",
+        ["step", "--engine reference", "--engine auto", "share of auto"],
+        rows,
+    )
+
+
+def rounds(arguments: argparse.Namespace, engine: str, split: Split, folder: str) -> tuple[dict[str, float], int, int]:
+    """The least seconds of each step, the records, and the tokens."""
+    tokenizer = str(arguments.tokenizer)
+    steps = {
+        "parse": Parser(),
+        "render": Renderer(tokenizer, engine=engine),
+        "parity": ParityChecker(tokenizer, engine=engine),
+        "tokenize": Encoder(tokenizer, engine=engine),
+        "label": build_labels,
+        "fit": Fitter(4096, packing="bfd"),
+        "write": ShardWriter(folder),
+    }
+    best: dict[str, float] = {}
+    tokens = 0
+    for _ in range(arguments.rounds if engine == "auto" else 2):
+        start = time.perf_counter()
+        batch = next(read_split(split, split.stop))
+        best["read"] = min(best.get("read", 1e9), time.perf_counter() - start)
+        records = batch.fates.read
+        for name, step in steps.items():
+            start = time.perf_counter()
+            batch = step(batch)  # type: ignore[operator]
+            best[name] = min(best.get(name, 1e9), time.perf_counter() - start)
+            tokens = len(batch.ids) if name == "tokenize" else tokens  # type: ignore[attr-defined]
+    return best, records, tokens
+
+
+if __name__ == "__main__":
+    main()
