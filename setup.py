@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 _HERE = Path(__file__).parent
 _VERSION = re.search(r'^__version__ = "(.+)"$', (_HERE / "pipeline" / "__init__.py").read_text(), re.MULTILINE)
@@ -15,7 +15,7 @@ setup(
     description="Chat corpora in, training-ready token shards out: an Apache Beam pipeline",
     long_description=(_HERE / "README.md").read_text(encoding="utf-8") if (_HERE / "README.md").exists() else "",
     long_description_content_type="text/markdown",
-    packages=["pipeline", "transforms", "transforms.formats"],
+    packages=find_packages(include=["pipeline", "pipeline.*", "transforms", "transforms.*"]),
     python_requires=">=3.10,<3.14",
     install_requires=[
         "apache-beam>=2.77,<2.78",
@@ -43,6 +43,7 @@ setup(
             "pytest>=8,<10",
             "ruff>=0.17,<0.18",
             "sentencepiece>=0.2",
+            "setuptools>=77",
         ]
     },
     entry_points={"console_scripts": ["chatmill = pipeline.cli:main"]},

@@ -63,7 +63,8 @@ def trl(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(loaded), **tiny, **heads))
     for assistant_only in (True, False):
         start = time.perf_counter()
-        rows = datasets.load_dataset("json", data_files=str(corpus), split="train").select_columns(["messages"])
+        rows = datasets.load_dataset("json", data_files=str(corpus), split="train")
+        rows = rows.select_columns(["messages"] if "messages" in rows.column_names else ["prompt", "completion"])
         packed = {"packing": True, "max_length": LENGTH, "dataset_num_proc": workers}
         place = {"output_dir": tempfile.mkdtemp(), "report_to": "none", "use_cpu": True, "bf16": False}
         arguments = SFTConfig(assistant_only_loss=assistant_only, **packed, **place)
@@ -115,7 +116,13 @@ def load(tokenizer: str) -> Any:
 def rendered(corpus: Path, tokenizer: str) -> list[str]:
     loaded = load(tokenizer)
     with open(corpus, encoding="utf-8") as file:
-        return [loaded.apply_chat_template(json.loads(line)["messages"], tokenize=False) for line in file]
+        records = map(json.loads, file)
+        return [
+            loaded.apply_chat_template(record["messages"], tokenize=False)
+            if "messages" in record
+            else record["prompt"] + record["completion"]
+            for record in records
+        ]
 
 
 PEERS = {"encode_batch_fast": encode_batch, "datasets.map": datasets_map, "TRL": trl, "datatrove": datatrove}

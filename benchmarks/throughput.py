@@ -23,7 +23,12 @@ PEERS = "encode_batch_fast,datatrove,TRL,datasets.map"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", type=Path, required=True, help="a JSONL file of messages, not compressed")
+    parser.add_argument(
+        "--input",
+        type=Path,
+        required=True,
+        help="a JSONL file of messages, or of prompt and completion, not compressed",
+    )
     parser.add_argument("--tokenizer", type=Path, required=True, help="its folder")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
@@ -57,7 +62,7 @@ def main() -> None:
     rows = {"Chatmill, at the margin": (many_seconds - few_seconds, many - few)} | best
     rates = {name: tokens / seconds for name, (seconds, tokens) in rows.items()}
     publish(
-        f"throughput-{arguments.tokenizer.name}",
+        f"throughput-{corpus.stem}-{arguments.tokenizer.name}",
         f"{corpus.stem} with the tokenizer {arguments.tokenizer.name}, {arguments.workers} workers",
         ["", "tokens", "seconds", "Mtok/s", "x encode_batch_fast", "x TRL"],
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from pipeline.run import beam_options, run_job
 from pipeline.summary import print_summary
 from transforms.errors import UserError
 from transforms.files import exists, full_url
+from transforms.tokenizer import WITHOUT_TORCH
 
 
 def launch(options: Options, beam_flags: Sequence[str]) -> None:
@@ -19,6 +21,8 @@ def launch(options: Options, beam_flags: Sequence[str]) -> None:
 
     Raises UserError for the user's mistakes before any worker starts, InputError where the run fails over what it read.
     """
+    if options.formatter is None:  # which may be a model
+        os.environ.setdefault(WITHOUT_TORCH, "1")
     folder = Folder(full_url(options.output))
     if not options.overwrite and exists(folder.success):
         job = read_job(folder)
