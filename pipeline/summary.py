@@ -21,7 +21,9 @@ from transforms.label import IGNORED
 from transforms.tokenizer import load_tokenizer
 
 _TOKENS_SHOWN = 160
-_NOTES_OF_PARITY = {
+_TOLD_APART = {
+    "rendering_done_again",
+    "tokenizing_done_again",
     "parity_records_checked",
     "parity_turns_checked",
     "parity_records_differing",
@@ -43,6 +45,9 @@ def print_summary(output: str) -> None:
             f"chatmill: warning: {losers:,} records lost {lost:,} trained tokens to --max_length {length}.",
             file=sys.stderr,
         )
+    for what in ("rendering_done_again", "tokenizing_done_again"):
+        if what in manifest["noted"]:
+            _warn_of_engine(what, manifest)
     if differing := manifest["notes"].get("parity_turns_differing"):
         _warn_of_contexts(differing, manifest)
     if manifest["rejects"]:
@@ -50,6 +55,16 @@ def print_summary(output: str) -> None:
     _print_row(console, folder, manifest)
     console.print(f"\nThe dataset is in {output}. Load it with:")
     console.print(f"  {loading_line(output, manifest)}", markup=False)
+
+
+def _warn_of_engine(what: str, manifest: dict[str, Any]) -> None:
+    """Batches that the reference did again: the rows are right, but it takes longer, and is worth a report."""
+    first, batches = manifest["noted"][what], manifest["notes"][what]
+    print(
+        f"chatmill: warning: {batches:,} batches: {what.replace('_', ' ')} by the reference, which the fast engine "
+        f"differs from. The first is {first['source']}, {first['place']}: {first['detail']}.",
+        file=sys.stderr,
+    )
 
 
 def _warn_of_contexts(turns: int, manifest: dict[str, Any]) -> None:
@@ -92,7 +107,7 @@ def _table(manifest: dict[str, Any]) -> Table:
         share = padding / (padding + manifest["tokens"])
         table.add_row("padding left", f"{padding:,}", f"{share:.2%} of rows of {options['max_length']:,}")
     notes = manifest["notes"]
-    for what in sorted(notes.keys() - _NOTES_OF_PARITY):
+    for what in sorted(notes.keys() - _TOLD_APART):
         table.add_row(what.replace("_", " "), f"{notes[what]:,}")
     if looked_at := notes.get("parity_turns_checked"):
         records, turns = notes["parity_records_checked"], notes.get("parity_turns_differing", 0)

@@ -257,3 +257,5 @@ def test_engine_that_differs_ends_a_build_in_one_line(build, tmp_path, monkeypat
     ended = build(*options, tmp_path / "auto")
     assert ended.code == 0
     assert manifest_of(tmp_path / "auto")["notes"]["rendering_done_again"] == 1
+    assert "warning: 1 batches: rendering done again by the reference, which the fast engine differs from" in ended.err
+    assert f"The first is {chats}, byte 0: another text." in ended.err
