@@ -5,22 +5,41 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from pipeline.job import Folder, differences_of_options, read_job
 from pipeline.options import Options
 from pipeline.prepare import prepare
 from pipeline.run import beam_options, run_job
-from pipeline.summary import print_summary
-from transforms.errors import UserError
+from pipeline.summary import check_summary, print_summary, sums, write_summary
+from transforms.errors import InputError, UserError
 from transforms.files import exists, full_url
 from transforms.tokenizer import WITHOUT_TORCH
 
 
 def launch(options: Options, beam_flags: Sequence[str]) -> None:
-    """Build the dataset that the options ask for, or say that it is there.
+    """Build the dataset that the options ask for, or say that it is there; and write how it ended, where that is asked.
 
     Raises UserError for the user's mistakes before any worker starts, InputError where the run fails over what it read.
     """
+    ended: dict[str, Any] = {"status": "running", "output": options.output}
+    if options.summary_json:
+        check_summary(ended, options.summary_json)
+    ended["status"] = "failed"
+    try:
+        ended |= {"status": _launch(options, beam_flags)} | sums(options.output)
+    except BaseException as error:
+        ended["error"] = (
+            str(error) if isinstance(error, (UserError, InputError)) else f"{type(error).__name__}: {error}"
+        )
+        raise
+    finally:
+        if options.summary_json:
+            write_summary(ended, options.summary_json)
+
+
+def _launch(options: Options, beam_flags: Sequence[str]) -> str:
+    """Build the dataset, or say that it is there. Returns which: done, or done_before."""
     if options.formatter is None:  # which may be a model
         os.environ.setdefault(WITHOUT_TORCH, "1")
     folder = Folder(full_url(options.output))
@@ -32,8 +51,11 @@ def launch(options: Options, beam_flags: Sequence[str]) -> None:
                 "Give another --output, or --overwrite to replace it."
             )
         print(f"chatmill: {folder.output} is finished already; --overwrite makes it anew.", file=sys.stderr)
+        status = "done_before"
     else:
         runner_options = beam_options(options.runner, beam_flags)
         job = prepare(options, folder)
         run_job(job, folder, runner_options, options.max_reject_fraction, options.engine)
+        status = "done"
     print_summary(folder.output)
+    return status

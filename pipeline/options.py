@@ -256,6 +256,12 @@ class Options:
         "|".join(choices.ENGINES),
         changes_rows=False,
     )
+    summary_json: str | None = _option(
+        "Running",
+        "where to write how the run ended, and the sums of the manifest; - is standard output, as its last line",
+        metavar="URL|-",
+        changes_rows=False,
+    )
     runner: str = _option(
         "Running",
         "DirectRunner (here, a process for each core), or any other of Beam's; Beam's own options are passed on",

@@ -16,11 +16,13 @@ from rich.text import Text
 
 from pipeline.card import loading_line
 from pipeline.job import Folder
-from transforms.files import file_system, join, read_bytes
+from transforms.errors import UserError
+from transforms.files import file_system, full_url, join, read_bytes, write_whole
 from transforms.label import IGNORED
 from transforms.tokenizer import load_tokenizer
 
 _TOKENS_SHOWN = 160
+_SUMS = ("records", "rows", "tokens", "trained_tokens", "trained_tokens_lost", "notes")
 _TOLD_APART = {
     "rendering_done_again",
     "tokenizing_done_again",
@@ -55,6 +57,30 @@ def print_summary(output: str) -> None:
     _print_row(console, folder, manifest)
     console.print(f"\nThe dataset is in {output}. Load it with:")
     console.print(f"  {loading_line(output, manifest)}", markup=False)
+
+
+def sums(output: str) -> dict[str, Any]:
+    """The sums of the manifest of the finished dataset in a folder."""
+    manifest = msgspec.json.decode(read_bytes(Folder(full_url(output)).manifest))
+    return {name: manifest[name] for name in _SUMS} | {"shards": len(manifest["shards"])}
+
+
+def check_summary(running: dict[str, Any], place: str) -> None:
+    """Write that a run has begun where its end will be written. Raises UserError where nothing can be written there."""
+    if place == "-":
+        return
+    try:
+        write_summary(running, place)
+    except (OSError, ValueError, ImportError) as error:
+        raise UserError(f"--summary_json {place}: it cannot be written ({error}).") from None
+
+
+def write_summary(ended: dict[str, Any], place: str) -> None:
+    """Write how a run ended as JSON: to a url in lines, to standard output in its last one."""
+    if place == "-":
+        print(msgspec.json.encode(ended).decode(), flush=True)
+    else:
+        write_whole(full_url(place), msgspec.json.format(msgspec.json.encode(ended), indent=2) + b"\n")
 
 
 def _warn_of_engine(what: str, manifest: dict[str, Any]) -> None:

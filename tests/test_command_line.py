@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -188,3 +189,41 @@ def test_a_tokenizer_of_the_hub_is_taken_from_its_cache_without_the_network(tmp_
         "chatmill: --tokenizer mill/none: there is no such folder, and the hub does not give it"
     )
     assert missing.stderr.count("\n") == 1
+
+
+def test_how_a_run_ended_is_written_for_schedulers(build, tmp_path):
+    place, output = tmp_path / "logs" / "summary.json", tmp_path / "out"
+    ended = build(*with_options(output, max_reject_fraction=0.5, summary_json=place))
+    assert ended.code == 0, ended.err
+    manifest, summary = manifest_of(output), json.loads(place.read_text())
+    assert summary["status"] == "done"
+    assert summary["output"] == str(output)
+    assert {name: summary[name] for name in ("records", "rows", "tokens")} == {
+        name: manifest[name] for name in ("records", "rows", "tokens")
+    }
+    assert summary["shards"] == len(manifest["shards"])
+    again = build(*with_options(output, max_reject_fraction=0.5, summary_json="-"))
+    assert again.code == 0
+    assert json.loads(again.out.splitlines()[-1]) == summary | {"status": "done_before"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "said"),
+    [({"max_reject_fraction": 0}, 1, "records were rejected"), ({"tokenizer": "/nowhere"}, 2, "--tokenizer /nowhere")],
+)
+def test_a_run_that_fails_says_so_for_schedulers(build, tmp_path, changed, code, said):
+    place = tmp_path / "summary.json"
+    ended = build(*with_options(tmp_path / "out", summary_json=place, **changed))
+    assert ended.code == code
+    summary = json.loads(place.read_text())
+    assert summary["status"] == "failed"
+    assert said in summary["error"]
+
+
+def test_summary_that_cannot_be_written_is_told_before_the_work(build, tmp_path):
+    (tmp_path / "file").write_text("")
+    ended = build(*with_options(tmp_path / "out", summary_json=tmp_path / "file" / "summary.json"))
+    assert ended.code == 2
+    assert ended.err.startswith("chatmill: --summary_json ")
+    assert len(ended.err.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
