@@ -29,6 +29,7 @@ setup(
         "msgspec>=0.20,<1",
         "fsspec>=2025.3",
         "gcsfs>=2025.3",
+        "s3fs>=2025.3",
         "google-crc32c>=1.5,<2",
         "zstandard>=0.23,<1",
         "psutil>=6,<8",
@@ -38,6 +39,7 @@ setup(
         "test": [
             "datasets>=4,<6",
             "hypothesis>=6.100,<7",
+            "moto[server]>=5,<6",
             "mypy>=1.15,<3",
             "protobuf>=5",
             "pytest>=8,<10",

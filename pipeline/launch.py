@@ -43,7 +43,7 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> str:
     if options.formatter is None:  # which may be a model
         os.environ.setdefault(WITHOUT_TORCH, "1")
     folder = Folder(full_url(options.output))
-    if not options.overwrite and exists(folder.success):
+    if not options.overwrite and _is_there(folder.success, options.output):
         job = read_job(folder)
         if job and (changed := list(differences_of_options(job.options, options.shaping_rows()))):
             raise UserError(
@@ -59,3 +59,12 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> str:
         status = "done"
     print_summary(folder.output)
     return status
+
+
+def _is_there(url: str, output: str) -> bool:
+    """Whether a file is there. Raises UserError where its store cannot be asked."""
+    try:
+        return exists(url)
+    except Exception as error:  # each store's client raises its own
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UserError(f"--output {output}: it cannot be reached ({reason}).") from None
