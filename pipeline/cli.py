@@ -86,4 +86,5 @@ def _quiet_libraries() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     logging.basicConfig(level=logging.WARNING, format="chatmill: %(levelname)s: %(message)s")
+    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # it ends what it started
     logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
