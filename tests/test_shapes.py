@@ -41,6 +41,8 @@ def by_shape_and_one_by_one(template: ChatTemplate, conversation: Conversation, 
     return Shapes(template).masked(conversation, loss_on), expected
 
 
+OPENS_AND_TRIMS = OPENS_REASONING.replace("message.content +", "message.content | trim +")
+
 # What a template does to a text, and whether conversations are rendered by their shape all the same.
 HARMLESS = [
     "{{- message.role + ': ' + message.content -}}",
@@ -82,6 +84,8 @@ LOOKED_INTO = [
     "{{- 'abc'.replace('b', message.content) -}}",
 ]
 TEXTS = [
+    " <think>",
+    "<think>\n",
     "a",
     "x",
     "ra",
@@ -130,7 +134,7 @@ def test_what_is_done_to_a_text_is_followed_or_not(body, is_followed):
     assert (found is not None) == is_followed
 
 
-@pytest.mark.parametrize("template", [CHATML, MARKED, DROPS_REASONING, OPENS_REASONING])
+@pytest.mark.parametrize("template", [CHATML, MARKED, DROPS_REASONING, OPENS_REASONING, OPENS_AND_TRIMS])
 @pytest.mark.parametrize("loss_on", ["assistant", "last_assistant"])
 def test_masks_are_those_found_one_by_one(template, loss_on):
     known = template_of(template)
@@ -204,3 +208,11 @@ def test_no_method_of_a_text_goes_unnoticed(name):
     except (NotFollowed, TypeError):
         return
     assert text.conditions.absent == {"q"} or text.conditions.trimmed
+
+
+def test_text_that_goes_on_as_the_generation_prompt_does_once_it_is_trimmed():
+    template = template_of(OPENS_AND_TRIMS)
+    shapes = Shapes(template)
+    for content, is_known in (("plain", True), (" <think>", False), ("<think>", False), ("\n<think>x", False)):
+        found = shapes.masked(Conversation([user("2+2?"), assistant(content)]), "assistant")
+        assert (found is not None) == is_known

@@ -338,7 +338,9 @@ class Shape:
         """The text and spans of a conversation of this shape, that says these texts; None where its conditions fail."""
         if not self.conditions.hold(texts, trimmed):
             return None
-        if self.starts and any(texts[number][0] in self.starts for number in self.answers):
+        if self.starts and not self.starts.isdisjoint(
+            text[number][0] for text in (texts, trimmed) for number in self.answers
+        ):
             return None
         parts = self.gaps * 2
         parts[::2] = self.gaps
@@ -394,13 +396,12 @@ class Shapes:
         if key not in self._shapes:
             if len(self._shapes) >= _KEPT:
                 return None
-            self._shapes[key] = self._evaluated(conversation, messages, aim, len(texts))
+            self._shapes[key] = self._evaluated(conversation, messages, aim)
         shape = self._shapes[key]
         return shape.render(texts, trimmed) if shape else None
 
-    def _evaluated(
-        self, conversation: Conversation, messages: Sequence[Mapping[str, Any]], aim: str, count: int
-    ) -> Shape | None:
+    def _evaluated(self, conversation: Conversation, messages: Sequence[Mapping[str, Any]], aim: str) -> Shape | None:
+        """The shape of messages; None where the template does not let it be known."""
         conditions = Conditions(set())
         watched_messages, owners = _watched_messages(messages, conditions)
         probe = replace(conversation, messages=watched_messages)
