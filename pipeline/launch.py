@@ -7,13 +7,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from pipeline.job import Folder, differences_of_options, read_job
 from pipeline.options import Options
 from pipeline.prepare import prepare
 from pipeline.run import beam_options, run_job
 from pipeline.summary import check_summary, print_summary, sums, write_summary
 from transforms.errors import InputError, UserError
-from transforms.files import exists, full_url
+from transforms.files import exists, full_url, read_bytes
 from transforms.tokenizer import WITHOUT_TORCH
 
 
@@ -27,7 +29,8 @@ def launch(options: Options, beam_flags: Sequence[str]) -> None:
         check_summary(ended, options.summary_json)
     ended["status"] = "failed"
     try:
-        ended |= {"status": _launch(options, beam_flags)} | sums(options.output)
+        status, manifest = _launch(options, beam_flags)
+        ended |= {"status": status} | sums(manifest)
     except BaseException as error:
         ended["error"] = (
             str(error) if isinstance(error, (UserError, InputError)) else f"{type(error).__name__}: {error}"
@@ -38,8 +41,8 @@ def launch(options: Options, beam_flags: Sequence[str]) -> None:
             write_summary(ended, options.summary_json)
 
 
-def _launch(options: Options, beam_flags: Sequence[str]) -> str:
-    """Build the dataset, or say that it is there. Returns which: done, or done_before."""
+def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Build the dataset, or say that it is there. Returns which (done, or done_before), and the manifest."""
     if options.formatter is None:  # which may be a model
         os.environ.setdefault(WITHOUT_TORCH, "1")
     folder = Folder(full_url(options.output))
@@ -57,8 +60,9 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> str:
         job = prepare(options, folder)
         run_job(job, folder, runner_options, options.max_reject_fraction, options.engine)
         status = "done"
-    print_summary(folder.output)
-    return status
+    manifest = msgspec.json.decode(read_bytes(folder.manifest))
+    print_summary(folder, manifest)
+    return status, manifest
 
 
 def _is_there(url: str, output: str) -> bool:

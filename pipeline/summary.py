@@ -17,7 +17,7 @@ from rich.text import Text
 from pipeline.card import loading_line
 from pipeline.job import Folder
 from transforms.errors import UserError
-from transforms.files import file_system, full_url, join, read_bytes, write_whole
+from transforms.files import file_system, full_url, join, write_whole
 from transforms.label import IGNORED
 from transforms.tokenizer import load_tokenizer
 
@@ -34,10 +34,9 @@ _TOLD_APART = {
 }
 
 
-def print_summary(output: str) -> None:
+def print_summary(folder: Folder, manifest: dict[str, Any]) -> None:
     """Print what the finished dataset in a folder is, to standard output."""
-    folder = Folder(output)
-    manifest = msgspec.json.decode(read_bytes(folder.manifest))
+    output = folder.output
     console = Console(highlight=False, soft_wrap=True)
     console.print(_table(manifest))
     if lost := manifest["trained_tokens_lost"]:
@@ -59,9 +58,8 @@ def print_summary(output: str) -> None:
     console.print(f"  {loading_line(output, manifest)}", markup=False)
 
 
-def sums(output: str) -> dict[str, Any]:
-    """The sums of the manifest of the finished dataset in a folder."""
-    manifest = msgspec.json.decode(read_bytes(Folder(full_url(output)).manifest))
+def sums(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The sums of a manifest."""
     return {name: manifest[name] for name in _SUMS} | {"shards": len(manifest["shards"])}
 
 
