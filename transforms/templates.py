@@ -8,7 +8,7 @@ on the version that is installed.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -87,18 +87,19 @@ class ChatTemplate:
         add_generation_prompt: bool = False,
     ) -> str:
         """The text of the conversation, or of other messages in its place. Raises RecordError."""
-        source = self.source(conversation)
-        return self.render_with(compiled(source), conversation, messages, add_generation_prompt)
+        return self.render_with(compiled, conversation, messages, add_generation_prompt)
 
     def render_with(
         self,
-        template: Any,
+        compile: Callable[[str], Any],
         conversation: Conversation,
         messages: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
     ) -> str:
-        """The text as another compilation of the template renders it. Raises RecordError."""
-        plain = self.plain(conversation.messages if messages is None else messages, self.source(conversation))
+        """The text as the template renders it that is compiled from the source in another way. Raises RecordError."""
+        source = self.source(conversation)
+        template = compile(source)
+        plain = self.plain(conversation.messages if messages is None else messages, source)
         values = self._values(conversation, plain, add_generation_prompt)
         return _rendered(lambda: template.render(values))
 
