@@ -18,8 +18,12 @@ def encode_parquet(table: pa.Table) -> bytes:
     table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": _features(table.schema)}})})
     values = sum(len(column.combine_chunks().values) for column in table.columns if pa.types.is_list(column.type))
     rows = max(1, _VALUES_IN_ROW_GROUP * len(table) // max(values, 1))
+    # For lists of numbers a dictionary only costs: without one zstd makes them 2 to 9% smaller. Nor does anybody look
+    # for the least token of a row group.
+    others = [field.name for field in table.schema if not pa.types.is_list(field.type)]
+    how = {"compression": "zstd", "use_dictionary": others, "write_statistics": others}
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", row_group_size=rows)
+    pq.write_table(table, buffer, row_group_size=rows, **how)
     return buffer.getvalue()
 
 
