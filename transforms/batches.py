@@ -23,7 +23,7 @@ from typing_extensions import Self
 
 from transforms.examples import Example, Record, Text, attempt
 from transforms.fates import Fates
-from transforms.ragged import indices_of, offsets_of
+from transforms.ragged import indices_of, offsets_of, slices_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +165,10 @@ class RowTable:
 
     def take(self, rows: np.ndarray) -> RowTable:
         lengths, segments = np.diff(self.offsets)[rows], np.diff(self.segment_offsets)[rows]
-        of_tokens = indices_of(self.offsets[rows], lengths)
         of_segments = indices_of(self.segment_offsets[rows], segments)
         return RowTable(
-            ids=self.ids[of_tokens],
-            labels=self.labels[of_tokens],
+            ids=slices_of(self.ids, self.offsets[rows], lengths),
+            labels=slices_of(self.labels, self.offsets[rows], lengths),
             offsets=offsets_of(lengths),
             segment_lengths=self.segment_lengths[of_segments],
             segment_offsets=offsets_of(segments),

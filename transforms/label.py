@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from transforms.batches import Labels, Tokens
-from transforms.ragged import indices_of, offsets_of, sums_of
+from transforms.ragged import offsets_of, slices_of, sums_of
 from transforms.step import Step
 
 IGNORED = -100  # torch.nn.CrossEntropyLoss(ignore_index=-100), and so transformers
@@ -43,12 +43,11 @@ def build_labels(batch: Tokens) -> Labels:
     if len(rows) == len(batch.offsets) - 1:
         return batch.succeeded_by(Labels, ids=batch.ids, labels=labels, offsets=batch.offsets, source=batch.source)
     source = batch.source.take(rows)
-    kept = indices_of(batch.offsets[rows], lengths)
     return batch.succeeded_by(
         Labels,
         batch.fates.drop("no_trained_tokens", batch.source.records() - source.records()),
-        ids=batch.ids[kept],
-        labels=labels[kept],
+        ids=slices_of(batch.ids, batch.offsets[rows], lengths),
+        labels=slices_of(labels, batch.offsets[rows], lengths),
         offsets=offsets_of(lengths),
         source=source,
     )

@@ -76,7 +76,7 @@ class FastEncoder:
         strange = ends[offsets[1:]] - ends[offsets[:-1]] != sizes
         strange |= np.array([not text.isascii() and self._is_altered(text) for text in texts], bool)
         if strange.any():
-            encoded = self._replaced(encoded, texts, np.flatnonzero(strange))
+            encoded = self._replaced(encoded, texts, sizes, np.flatnonzero(strange))
         return self._with_special_tokens(encoded, sizes) if special_tokens else encoded
 
     def length(self, text: str) -> int:
@@ -99,7 +99,7 @@ class FastEncoder:
             return True
         return self._composes and not unicodedata.is_normalized("NFC", text)
 
-    def _replaced(self, encoded: Encoded, texts: list[str], rows: np.ndarray) -> Encoded:
+    def _replaced(self, encoded: Encoded, texts: list[str], sizes: np.ndarray, rows: np.ndarray) -> Encoded:
         """The same with some texts encoded by the reference."""
         counts = np.diff(encoded.offsets)
         own = np.repeat(encoded.bases, counts)
@@ -110,8 +110,7 @@ class FastEncoder:
             bytes_before = _bytes_before(texts[row])
             told_starts, told_stops = told.starts - told.bases[0], told.stops - told.bases[0]
             ids[row], starts[row], stops[row] = told.ids, bytes_before[told_starts], bytes_before[told_stops]
-        bases = offsets_of(np.array([self.length(text) for text in texts], np.int64))[:-1]
-        return in_one_space(ids, starts, stops, bases)
+        return in_one_space(ids, starts, stops, offsets_of(sizes)[:-1])
 
     def _with_special_tokens(self, encoded: Encoded, sizes: np.ndarray) -> Encoded:
         """The same with the tokens that the tokenizer adds in front and behind, and an EOS where it is missing."""
