@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from transforms.batches import Texts
 from transforms.errors import RecordError
 from transforms.examples import Conversation, Text
@@ -22,7 +24,7 @@ from transforms.step import Step
 from transforms.templates import load_template
 
 # Of a batch of conversations that are thought safe, the first ones and then one of each so many are looked at.
-_FIRST, _ONE_OF = 8, 32
+_FIRST, _ONE_OF = 8, 64
 # Of the turns of one text, report looks at so many at the most, since each is another rendering of those before it.
 _TURNS = 64
 
@@ -100,7 +102,7 @@ class ParityChecker:
         if text.prompt is not None:
             raise RecordError("not_expandable", f"a completion is one context: {next(iter(differing.values()))}")
         rows = self._contexts.expanded(_conversation(text), turns)
-        return [dataclasses.replace(text, text=row, spans=spans) for row, spans in rows]
+        return [msgspec.structs.replace(text, text=row, spans=spans) for row, spans in rows]
 
     def _trained_turns(self, text: Text) -> list[int]:
         """The numbers of the messages that are trained on as turns of the assistant; of very many some."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from transforms.choices import RESERVED_TEMPLATE_KWARGS, ROLES
 from transforms.errors import RecordError
-from transforms.examples import Conversation, PlainText, PromptCompletion, TokenRow
+from transforms.examples import Conversation, PlainText, PromptCompletion, TokenRow, plain
 
 Content: TypeAlias = Conversation | PromptCompletion | PlainText | TokenRow
 
@@ -166,7 +166,7 @@ def _conversation(
     arguments = _decoded(record.get("chat_template_kwargs"), "chat_template_kwargs") or {}
     if not isinstance(arguments, dict):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs is {kind_of(arguments)}; expected an object")
-    if taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys()):
+    if arguments and (taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys())):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs holds {', '.join(taken)}, which the job sets")
     return Conversation(messages, tools, arguments, completion_start)
 
@@ -186,17 +186,10 @@ def _decoded(value: Any, column: str) -> Any:
 def _turns(turns: Any, column: str, roles: Mapping[str, str]) -> list[dict[str, Any]]:
     if not isinstance(turns, list):
         raise RecordError("bad_message", f"{column} is {kind_of(turns)}; expected a list of messages")
-    return [
-        # A role that needs no mapping and a text, as most messages are: there is nothing to check.
-        turn
-        if type(turn) is dict
-        and len(turn) == 2
-        and type(turn.get("content")) is str
-        and type(role := turn.get("role")) is str
-        and roles.get(role) == role
-        else _message(turn, f"{column}[{i}]", roles)
-        for i, turn in enumerate(turns)
-    ]
+    said = plain(turns)
+    if said and all(roles.get(role) == role for role in {*said[0]}):
+        return turns
+    return [_message(turn, f"{column}[{i}]", roles) for i, turn in enumerate(turns)]
 
 
 def _message(message: Any, where: str, roles: Mapping[str, str]) -> dict[str, Any]:

@@ -15,16 +15,18 @@ from __future__ import annotations
 import bisect
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+import msgspec
+
 from transforms.errors import RecordError
-from transforms.examples import Conversation, Span
+from transforms.examples import Conversation, Plain, Span, plain
 from transforms.spans.trace import Trace
 from transforms.spans.turns import TurnFinder
 from transforms.templates import ChatTemplate
-from transforms.watched import CLOSE, OPEN, SENTINEL, Conditions, NotFollowed, plain, watched, watching
+from transforms.watched import CLOSE, OPEN, SENTINEL, Conditions, NotFollowed, unwatched, watched, watching
 
 # Shapes that are kept, and messages that one may have; beyond, conversations are rendered by themselves.
 _KEPT, _MESSAGES = 4096, 512
@@ -58,11 +60,11 @@ class Evaluator:
         add_generation_prompt: bool = False,
     ) -> str:
         """The text, in which the sentinels of texts that the template trims say so. Raises RecordError, NotFollowed."""
-        return plain(self._template.render_with(watching, conversation, messages, add_generation_prompt))
+        return unwatched(self._template.render_with(watching, conversation, messages, add_generation_prompt))
 
     def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
         self.render(conversation)
-        return self._template.render_with_markers(_plain_conversation(conversation))
+        return self._template.render_with_markers(_unwatched_conversation(conversation))
 
     def trace(
         self,
@@ -72,20 +74,20 @@ class Evaluator:
         add_generation_prompt: bool = False,
         mark_contents: bool = False,
     ) -> Trace:
-        messages = None if messages is None else _plain_messages(messages)
-        conversation = _plain_conversation(conversation)
+        messages = None if messages is None else _unwatched_messages(messages)
+        conversation = _unwatched_conversation(conversation)
         return self._template.trace(conversation, text, messages, add_generation_prompt, mark_contents)
 
 
-def _plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _unwatched_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
-        {key: plain(value) if isinstance(value, str) else value for key, value in message.items()}
+        {key: unwatched(value) if isinstance(value, str) else value for key, value in message.items()}
         for message in messages
     ]
 
 
-def _plain_conversation(conversation: Conversation) -> Conversation:
-    return replace(conversation, messages=_plain_messages(conversation.messages))
+def _unwatched_conversation(conversation: Conversation) -> Conversation:
+    return msgspec.structs.replace(conversation, messages=_unwatched_messages(conversation.messages))
 
 
 @dataclass(frozen=True)
@@ -166,12 +168,11 @@ class Shapes:
     ) -> tuple[str, list[Span]] | None:
         if conversation.tools or conversation.template_kwargs or len(messages) > _MESSAGES:
             return None
-        texts: list[str] = []
-        likeness = _likeness(messages, texts)
-        if likeness is None:
+        found = _likeness(conversation.plain if messages is conversation.messages else plain(messages), messages)
+        if found is None:
             return None
-        trimmed = [*map(str.strip, texts)]
-        key = (aim, conversation.completion_start if aim == "completion" else None, *likeness)
+        likeness, texts, trimmed = found
+        key = aim, conversation.completion_start if aim == "completion" else None, likeness
         if key not in self._shapes:
             if len(self._shapes) >= _KEPT:
                 return None
@@ -183,7 +184,7 @@ class Shapes:
         """The shape of messages; None where the template does not let it be known."""
         conditions = Conditions(set())
         watched_messages, owners = _watched_messages(messages, conditions)
-        probe = replace(conversation, messages=watched_messages)
+        probe = msgspec.structs.replace(conversation, messages=watched_messages)
         try:
             spans = self._spans(probe, aim)
             text = self._evaluator.watch(probe, add_generation_prompt=aim == "prompt")
@@ -221,17 +222,21 @@ class Shapes:
         }
 
 
-def _likeness(messages: Sequence[Mapping[str, Any]], texts: list[str]) -> list[Any] | None:
-    """What tells the shape of messages, whose texts are added to the list; None where they hold something else.
+def _likeness(
+    said: Plain | None, messages: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[Any, ...], list[str], list[str]] | None:
+    """What tells the shape of messages, their texts, and these trimmed; None where they hold something else.
 
-    A text of white space alone belongs to the shape, since templates treat it otherwise.
+    said: the messages where they are plain. A text of white space alone belongs to the shape, since templates treat it
+    otherwise.
     """
-    if set().union(*messages) == {"role", "content"}:
-        contents: list[Any] = [message.get("content") for message in messages]
-        if {*map(type, contents)} == {str} and not any(map(str.isspace, contents)) and "" not in contents:
-            texts += contents
-            return [message["role"] for message in messages]
+    if said:
+        roles, texts = said
+        trimmed = [*map(str.strip, texts)]
+        if "" not in trimmed:
+            return roles, texts, trimmed
     likeness: list[Any] = []
+    texts = []
     for message in messages:
         for key, value in message.items():
             if value is None:
@@ -246,7 +251,7 @@ def _likeness(messages: Sequence[Mapping[str, Any]], texts: list[str]) -> list[A
             else:
                 likeness.append((key, value))
         likeness.append(None)
-    return likeness
+    return tuple(likeness), texts, [*map(str.strip, texts)]
 
 
 def _watched_messages(

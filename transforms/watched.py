@@ -161,7 +161,7 @@ def watched(text: str, conditions: Conditions, alone: bool) -> Watched:
     return made
 
 
-def plain(text: str) -> str:
+def unwatched(text: str) -> str:
     return str.__str__(text) if isinstance(text, Watched) else text
 
 

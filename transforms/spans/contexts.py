@@ -7,15 +7,16 @@ front of a turn, or of its answer, than that.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from transforms.errors import RecordError
 from transforms.examples import Conversation, Span
-from transforms.spans.turns import CALL, DIALOGUE, TOOL, Template, TurnFinder, assistant_turns, merged
+from transforms.spans.turns import CALL, DIALOGUE, TOOL, Template, TurnFinder, assistant_turns, beside_messages, merged
 
 # The order of roles in which templates are tried out; of a conversation that goes otherwise nothing is known before.
 _USUAL = {
@@ -71,7 +72,7 @@ class Contexts:
         left, length = list(turns), len(conversation.messages)
         contexts = {turn: self._context(conversation, turn) for turn in turns}
         while left:
-            part = dataclasses.replace(conversation, messages=conversation.messages[:length])
+            part = msgspec.structs.replace(conversation, messages=conversation.messages[:length])
             text, spans = self._turns.spans_of_turns(part, left)
             if not rows and length == len(conversation.messages):
                 left = [turn for turn in left if turn in spans]  # the others are printed, or trained on, nowhere
@@ -91,8 +92,7 @@ class Contexts:
         like = _likeness(conversation)
         if like is None:
             return False
-        arguments = repr(sorted(conversation.template_kwargs.items())) if conversation.template_kwargs else ""
-        key = bool(conversation.tools), arguments, like
+        key = beside_messages(conversation), like
         if key not in self._kept:
             self._kept[key] = self._keeps(_alike(like, conversation))
         return self._kept[key]
@@ -121,7 +121,7 @@ class Contexts:
         missing = [thought for thought in _reasoning(conversation.messages[turn]) if thought not in _said(text, own)]
         if not missing:
             return None
-        last = dataclasses.replace(conversation, messages=conversation.messages[: turn + 1])
+        last = msgspec.structs.replace(conversation, messages=conversation.messages[: turn + 1])
         try:
             text, spans_of_last = self._turns.spans_of_turns(last, [turn])
         except RecordError:
@@ -177,18 +177,18 @@ _Likeness = tuple[bool, frozenset[str], bool]
 def _likeness(conversation: Conversation) -> _Likeness | None:
     """None for what is not tried out: another order of roles, keys that hold something else than text."""
     messages = conversation.messages
-    roles = tuple([message["role"] for message in messages])
+    roles = conversation.plain[0] if conversation.plain else tuple([message["role"] for message in messages])
     if not _is_usual(roles):
         return None
-    keys: set[str] = set()
-    if set().union(*messages) != {"role", "content"}:
-        if not all(message.keys() <= _KNOWN_KEYS for message in messages if message["role"] != "assistant"):
-            return None
-        keys = set().union(*(message for message in messages if message["role"] == "assistant"))
-        keys -= {"role", "content", "weight"}
-        others = [message.get(key) for key in keys - {"tool_calls"} for message in messages]
-        if not all(isinstance(other, str | None) for other in others):
-            return None
+    if conversation.plain and "</think>" not in "".join(conversation.plain[1]):
+        return roles[0] == "system", frozenset(), False
+    if not all(message.keys() <= _KNOWN_KEYS for message in messages if message["role"] != "assistant"):
+        return None
+    keys = set().union(*(message for message in messages if message["role"] == "assistant"))
+    keys -= {"role", "content", "weight"}
+    others = [message.get(key) for key in keys - {"tool_calls"} for message in messages]
+    if not all(isinstance(other, str | None) for other in others):
+        return None
     try:
         said = "".join([message.get("content") or "" for message in messages if message["role"] == "assistant"])
     except TypeError:  # text parts

@@ -46,12 +46,18 @@ def assistant_turns(conversation: Conversation) -> list[int]:
     return [number for number, message in enumerate(conversation.messages) if message["role"] == "assistant"]
 
 
+def beside_messages(conversation: Conversation) -> tuple[bool, str]:
+    """What else a template is given of a conversation, by which it may print other things around the same messages."""
+    arguments = conversation.template_kwargs
+    return bool(conversation.tools), repr(sorted(arguments.items())) if arguments else ""
+
+
 class TurnFinder:
     """Finds the spans of assistant turns under one chat template, and keeps what depends on the template alone."""
 
     def __init__(self, template: Template):
         self._template = template
-        self._known: dict[tuple[str, bool, str], Habits] = {}
+        self._known: dict[Any, Habits] = {}
 
     def assistant_spans(self, conversation: Conversation, last_only: bool = False) -> tuple[str, list[Span]]:
         """The text of a conversation, and the spans of its assistant turns, or of the last one.
@@ -188,8 +194,7 @@ class TurnFinder:
         raise _not_established(f"the template shows no generation prompt in front of messages[{turn}]")
 
     def habits(self, conversation: Conversation) -> Habits:
-        arguments = repr(sorted(conversation.template_kwargs.items())) if conversation.template_kwargs else ""
-        key = self._template.source(conversation), bool(conversation.tools), arguments
+        key = self._template.source(conversation), beside_messages(conversation)
         if key not in self._known:
             self._known[key] = Habits(self._template, conversation)
         return self._known[key]
