@@ -1,4 +1,4 @@
-"""Each step alone, in one process: what a split costs where.
+"""Each step alone, in one process: what a split costs where, beside a loop written by hand for it.
 
     .venv/bin/python benchmarks/steps.py --input sgd.jsonl --tokenizer FOLDER [--megabytes 8] [--rounds 5]
 
@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from by_hand import by_hand
 from measure import publish
 
 from transforms.batches import Split
@@ -40,25 +41,32 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for name in ("shards", "receipts"):
                 Path(folder, name).mkdir()
-            best[engine], records, tokens = rounds(arguments, engine, split, folder)
+            best[engine], hand, records, tokens = rounds(arguments, engine, split, folder)
     totals = {engine: sum(seconds.values()) for engine, seconds in best.items()}
     rows = [
-        [step, *(f"{best[engine][step] / records * 1e6:.1f}" for engine in best), f"{seconds / totals['auto']:.0%}"]
+        [
+            step,
+            *(f"{best[engine][step] / records * 1e6:.1f}" for engine in best),
+            f"{seconds / totals['auto']:.0%}",
+            *([f"{hand[step] / records * 1e6:.1f}", f"{seconds / hand[step]:.1f}"] if step in hand else ["", ""]),
+        ]
         for step, seconds in best["auto"].items()
     ]
-    rows.append(["all", *(f"{total / records * 1e6:.1f}" for total in totals.values()), "100%"])
-    rows.append(["Mtok/s", *(f"{tokens / total / 1e6:.2f}" for total in totals.values()), ""])
+    rows.append(["all", *(f"{total / records * 1e6:.1f}" for total in totals.values()), "100%", "", ""])
+    rows.append(["Mtok/s", *(f"{tokens / total / 1e6:.2f}" for total in totals.values()), "", "", ""])
     publish(
         f"steps-{arguments.tokenizer.name}",
         f"Microseconds for a conversation, by step: {records:,} of {arguments.input.stem}, {tokens:,} tokens of "
         f"{arguments.tokenizer.name}, one process",
-        ["step", "--engine reference", "--engine auto", "share of auto"],
+        ["step", "--engine reference", "--engine auto", "share of auto", "by hand", "auto / by hand"],
         rows,
     )
 
 
-def rounds(arguments: argparse.Namespace, engine: str, split: Split, folder: str) -> tuple[dict[str, float], int, int]:
-    """The least seconds of each step, the records, and the tokens."""
+def rounds(
+    arguments: argparse.Namespace, engine: str, split: Split, folder: str
+) -> tuple[dict[str, float], dict[str, float], int, int]:
+    """The least seconds of each step and of the loop by hand for it, the records, and the tokens."""
     tokenizer = str(arguments.tokenizer)
     steps = {
         "parse": Parser(),
@@ -69,7 +77,9 @@ def rounds(arguments: argparse.Namespace, engine: str, split: Split, folder: str
         "fit": Fitter(4096, packing="bfd"),
         "write": ShardWriter(folder),
     }
+    loops = by_hand(arguments.tokenizer, Path(folder, "by hand")) if engine == "auto" else {}
     best: dict[str, float] = {}
+    hand: dict[str, float] = {}
     tokens = 0
     for _ in range(arguments.rounds if engine == "auto" else 2):
         start = time.perf_counter()
@@ -77,11 +87,15 @@ def rounds(arguments: argparse.Namespace, engine: str, split: Split, folder: str
         best["read"] = min(best.get("read", 1e9), time.perf_counter() - start)
         records = batch.fates.read
         for name, step in steps.items():
+            if name in loops:
+                start = time.perf_counter()
+                loops[name](batch)
+                hand[name] = min(hand.get(name, 1e9), time.perf_counter() - start)
             start = time.perf_counter()
             batch = step(batch)  # type: ignore[operator]
             best[name] = min(best.get(name, 1e9), time.perf_counter() - start)
             tokens = len(batch.ids) if name == "tokenize" else tokens  # type: ignore[attr-defined]
-    return best, records, tokens
+    return best, hand, records, tokens
 
 
 if __name__ == "__main__":
