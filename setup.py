@@ -33,6 +33,7 @@ setup(
         "google-crc32c>=1.5,<2",
         "zstandard>=0.23,<1",
         "psutil>=6,<8",
+        "tenacity>=9,<10",
         "rich>=13,<16",
     ],
     extras_require={

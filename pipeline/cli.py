@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 
 from pipeline.options import parse_options
-from transforms.errors import InputError, UserError
+from transforms.errors import InputError, StoreError, UserError
 
 _USAGE = """usage: chatmill build OPTIONS   builds a dataset (chatmill build --help lists the options)
        chatmill masks OPTIONS   shows what of conversations is trained on under a chat template"""
@@ -46,7 +46,7 @@ def run_command(command: Callable[[], int]) -> int:
     except UserError as error:
         print(f"chatmill: {error}", file=sys.stderr)
         return 2
-    except InputError as error:
+    except (InputError, StoreError) as error:
         print(f"chatmill: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:

@@ -1,12 +1,10 @@
 """Finish: from the receipts to a dataset under its final names, with its manifest, its card and _SUCCESS.
 
-Each step of it may be done again, by a retry or by a run that is resumed: what is moved already is left where it is.
+Each step of it may be done again, by a retry or by a run that is resumed: what has its final name already is left.
 """
 
 from __future__ import annotations
 
-import os
-import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,41 +13,58 @@ from typing import Any
 
 import apache_beam as beam
 import msgspec
-from fsspec.implementations.local import LocalFileSystem
 
 from pipeline.card import dataset_card
 from pipeline.job import Folder, Job, read_job
 from transforms.batches import Split
 from transforms.errors import InputError
-from transforms.files import exists, file_system, join, make_folder, write_whole
+from transforms.files import give_name, join, remove, write_whole
 from transforms.receipts import Found, Receipt, read_receipts
 
 _FOLDERS = {"parquet": "data", "tfrecord": "tfrecord"}
-_MOVES_AT_ONCE = 16
+_AT_ONCE = 16
+_IN_BATCH = 256
+
+Name = tuple[str, str]  # of a file as its attempt wrote it, and its final path below the output
 
 
-def finish(output: str, receipts: Sequence[Receipt], max_reject_fraction: float) -> None:
-    """Give the dataset its final names, and mark it as whole.
+def names(receipts: Sequence[Receipt], max_reject_fraction: float) -> list[Name]:
+    """The final name of each file that the receipts tell of; of rejects alone, where too many records were rejected."""
+    rejects = [receipt.rejects_file for receipt in receipts if receipt.rejects_file]
+    named = list(zip(rejects, _reject_paths(rejects), strict=True))
+    if _refused(receipts, max_reject_fraction):
+        return named
+    shards = [shard for receipt in receipts for shard in receipt.shards]
+    return named + [(shard.file, path) for shard, path in zip(shards, _final_paths(shards), strict=True)]
+
+
+def give_names(output: str, named: Sequence[Name]) -> None:
+    """Give files their final names. It may be done again, also while another does it."""
+    folder = Folder(output)
+
+    def give(file: str, path: str) -> None:
+        give_name(join(folder.shards, file), join(folder.output, path))
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(lambda name: give(*name), named))
+
+
+def mark(output: str, receipts: Sequence[Receipt], max_reject_fraction: float) -> None:
+    """Write the manifest, the card and, once all else is done, that the dataset is whole.
 
     Raises InputError where too many records were rejected, or no row is left; the rejects are then to be read all the
     same, but nothing is marked.
     """
     folder = Folder(output)
-    job = read_job(folder)
-    assert job, f"{folder.job} is gone"
-    receipts = sorted(receipts, key=lambda receipt: (receipt.split, receipt.part))
-    _check_complete(job, receipts)
+    job = _job(folder)
     manifest: dict[str, Any] = {"records": _records(receipts)}
     rejects = [receipt.rejects_file for receipt in receipts if receipt.rejects_file]
-    reject_paths = [f"rejects/rejects-{i:05d}-of-{len(rejects):05d}.parquet" for i in range(len(rejects))]
-    _move(folder, list(zip(rejects, reject_paths, strict=True)))
-    _check_rejects(manifest["records"], receipts, max_reject_fraction, folder)
-
+    if _refused(receipts, max_reject_fraction):
+        raise InputError(_told_of_rejects(manifest["records"], receipts, max_reject_fraction, folder))
     shards = [shard for receipt in receipts for shard in receipt.shards]
     if not shards:
         raise InputError(f"no row is left of {manifest['records']['read']:,} records: {_told(manifest['records'])}.")
     paths = _final_paths(shards)
-    _move(folder, [(shard.file, path) for shard, path in zip(shards, paths, strict=True)])
     once = [shard for shard in shards if shard.format == job.options["output_format"][0]]
     rows = sum(shard.rows for shard in once)
     notes = _summed(receipt.notes for receipt in receipts)
@@ -70,13 +85,19 @@ def finish(output: str, receipts: Sequence[Receipt], max_reject_fraction: float)
             ),
             key=lambda shard: shard["path"],
         ),
-        "rejects": reject_paths,
+        "rejects": _reject_paths(rejects),
         "job": msgspec.to_builtins(job),
     }
     write_whole(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
     write_whole(folder.card, dataset_card(manifest).encode())
-    _remove_leftovers(folder)
+    remove(folder.shards)  # what was copied, and shards of attempts that no receipt names
     write_whole(folder.success, b"")
+
+
+def _job(folder: Folder) -> Job:
+    job = read_job(folder)
+    assert job, f"{folder.job} is gone"
+    return job
 
 
 _SHARD_FACTS = ("split", "format", "rows", "tokens", "trained_tokens", "bytes", "sha256")
@@ -125,18 +146,25 @@ def _first(examples: Iterable[Mapping[str, Found]]) -> dict[str, Found]:
     return first
 
 
-def _check_rejects(records: dict[str, Any], receipts: Sequence[Receipt], max_fraction: float, folder: Folder) -> None:
+def _refused(receipts: Sequence[Receipt], max_reject_fraction: float) -> bool:
+    """Whether too many records were rejected."""
+    rejected = sum(sum(receipt.rejected.values()) for receipt in receipts)
+    return rejected > max_reject_fraction * sum(receipt.read for receipt in receipts)
+
+
+def _told_of_rejects(
+    records: dict[str, Any], receipts: Sequence[Receipt], max_reject_fraction: float, folder: Folder
+) -> str:
     rejected = sum(records["rejected"].values())
-    if rejected <= max_fraction * records["read"]:
-        return
     examples = _first(receipt.reject_examples for receipt in receipts)
     commonest = Counter(records["rejected"]).most_common(5)
     lines = [
         f"  {reason} ({count:,}): {examples[reason].source}, {examples[reason].place}: {examples[reason].detail}"
         for reason, count in commonest
     ]
-    raise InputError(
-        f"{rejected:,} of {records['read']:,} records were rejected, more than --max_reject_fraction {max_fraction}. "
+    return (
+        f"{rejected:,} of {records['read']:,} records were rejected, more than --max_reject_fraction "
+        f"{max_reject_fraction}. "
         f"They are in {join(folder.output, 'rejects')}; mend them, or allow more and run again. The commonest:\n"
         + "\n".join(lines)
     )
@@ -145,6 +173,10 @@ def _check_rejects(records: dict[str, Any], receipts: Sequence[Receipt], max_fra
 def _told(records: dict[str, Any]) -> str:
     fates = records["dropped"] | records["rejected"]
     return ", ".join(f"{reason} {count:,}" for reason, count in fates.items()) or "the inputs hold none"
+
+
+def _reject_paths(rejects: Sequence[str]) -> list[str]:
+    return [f"rejects/rejects-{i:05d}-of-{len(rejects):05d}.parquet" for i in range(len(rejects))]
 
 
 def _final_paths(shards: Sequence[Any]) -> list[str]:
@@ -157,33 +189,6 @@ def _final_paths(shards: Sequence[Any]) -> list[str]:
         paths.append(f"{_FOLDERS[shard.format]}/{shard.split}-{so_far[kind]:05d}-of-{totals[kind]:05d}.{suffix}")
         so_far[kind] += 1
     return paths
-
-
-def _move(folder: Folder, names: list[tuple[str, str]]) -> None:
-    """Give shards their final names. On object stores, which cannot rename, that is a copy on the server."""
-    system, _ = file_system(folder.output)
-    for parent in sorted({posixpath.dirname(final) for _, final in names}):
-        make_folder(join(folder.output, parent))
-
-    def move(name: str, final: str) -> None:
-        source, target = (file_system(url)[1] for url in (join(folder.shards, name), join(folder.output, final)))
-        if not system.exists(source):
-            if not system.exists(target):
-                raise FileNotFoundError(f"{source} is named by a receipt and is gone. Run again with --overwrite.")
-        elif isinstance(system, LocalFileSystem):
-            os.replace(source, target)
-        else:
-            system.mv(source, target)
-
-    with ThreadPoolExecutor(_MOVES_AT_ONCE) as pool:
-        list(pool.map(lambda pair: move(*pair), names))
-
-
-def _remove_leftovers(folder: Folder) -> None:
-    """Shards of attempts that no receipt names."""
-    if exists(folder.shards):
-        system, path = file_system(folder.shards)
-        system.rm(path, recursive=True)
 
 
 class SkipFinished(beam.PTransform):
@@ -210,7 +215,10 @@ class _SkipFinished(beam.DoFn):
 
 
 class FinishDataset(beam.PTransform):
-    """PCollection[Receipt] -> the finished dataset, once all receipts are there."""
+    """PCollection[Receipt] -> the finished dataset, once all receipts are there.
+
+    Files are given their names by all workers; the dataset is marked once all of them have theirs.
+    """
 
     def __init__(self, output: str, max_reject_fraction: float):
         super().__init__()
@@ -218,9 +226,35 @@ class FinishDataset(beam.PTransform):
         self._max_reject_fraction = max_reject_fraction
 
     def expand(self, receipts):
-        every = receipts | beam.CombineGlobally(beam.combiners.ToListCombineFn())
-        return every | beam.Map(_finish, self._output, self._max_reject_fraction)
+        every = receipts | "all" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
+        named = (
+            every
+            | "names" >> beam.FlatMap(_batches_of_names, self._output, self._max_reject_fraction)
+            | beam.Reshuffle()
+            | "give names" >> beam.Map(_give_names, self._output)
+            | "named" >> beam.CombineGlobally(sum)
+        )
+        return every | "mark" >> beam.Map(
+            _mark, beam.pvalue.AsSingleton(named), self._output, self._max_reject_fraction
+        )
 
 
-def _finish(receipts: list[Receipt], output: str, max_reject_fraction: float) -> None:
-    finish(output, receipts, max_reject_fraction)
+def _batches_of_names(receipts: list[Receipt], output: str, max_reject_fraction: float) -> Iterator[list[Name]]:
+    receipts = _in_order(receipts)
+    _check_complete(_job(Folder(output)), receipts)
+    named = names(receipts, max_reject_fraction)
+    for i in range(0, len(named), _IN_BATCH):
+        yield named[i : i + _IN_BATCH]
+
+
+def _give_names(named: list[Name], output: str) -> int:
+    give_names(output, named)
+    return len(named)
+
+
+def _mark(receipts: list[Receipt], _named: int, output: str, max_reject_fraction: float) -> None:
+    mark(output, _in_order(receipts), max_reject_fraction)
+
+
+def _in_order(receipts: Sequence[Receipt]) -> list[Receipt]:
+    return sorted(receipts, key=lambda receipt: (receipt.split, receipt.part))

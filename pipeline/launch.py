@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,8 +15,8 @@ from pipeline.options import Options
 from pipeline.prepare import prepare
 from pipeline.run import beam_options, run_job
 from pipeline.summary import check_summary, print_summary, sums, write_summary
-from transforms.errors import InputError, UserError
-from transforms.files import exists, full_url, read_bytes
+from transforms.errors import InputError, StoreError, UserError
+from transforms.files import check_reachable, exists, full_url, read_bytes
 from transforms.tokenizer import WITHOUT_TORCH
 
 
@@ -46,7 +47,8 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
     if options.formatter is None:  # which may be a model
         os.environ.setdefault(WITHOUT_TORCH, "1")
     folder = Folder(full_url(options.output))
-    if not options.overwrite and _is_there(folder.success, options.output):
+    _check_reachable(options)
+    if not options.overwrite and exists(folder.success):
         job = read_job(folder)
         if job and (changed := list(differences_of_options(job.options, options.shaping_rows()))):
             raise UserError(
@@ -57,7 +59,10 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
         status = "done_before"
     else:
         runner_options = beam_options(options.runner, beam_flags)
-        job = prepare(options, folder)
+        try:
+            job = prepare(options, folder)
+        except StoreError as error:
+            raise UserError(str(error)) from None
         run_job(job, folder, runner_options, options.max_reject_fraction, options.engine)
         status = "done"
     manifest = msgspec.json.decode(read_bytes(folder.manifest))
@@ -65,10 +70,12 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
     return status, manifest
 
 
-def _is_there(url: str, output: str) -> bool:
-    """Whether a file is there. Raises UserError where its store cannot be asked."""
-    try:
-        return exists(url)
-    except Exception as error:  # each store's client raises its own
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise UserError(f"--output {output}: it cannot be reached ({reason}).") from None
+def _check_reachable(options: Options) -> None:
+    """Raise UserError where a store that is needed gives no answer, before it is asked for more."""
+    named = [("output", options.output), ("tokenizer", options.tokenizer), *(("input", url) for url in options.input)]
+    stores = {urlsplit(url)[:2]: (option, url) for option, url in reversed(named) if "://" in url}
+    for option, url in stores.values():
+        try:
+            check_reachable(url)
+        except StoreError as error:
+            raise UserError(f"--{option} {error}") from None

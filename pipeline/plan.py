@@ -14,8 +14,8 @@ import apache_beam as beam
 import msgspec
 
 from transforms.batches import Split
-from transforms.errors import UserError
-from transforms.files import COMPRESSION_OF_SUFFIX, file_system, full_url, open_input, read_bytes
+from transforms.errors import StoreError, UserError
+from transforms.files import COMPRESSION_OF_SUFFIX, file_system, full_url, open_input, persistently, read_bytes
 
 _FORMAT_OF_SUFFIX = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet", ".arrow": "arrow",
@@ -112,25 +112,49 @@ def _planned_splits(plan: str, split_bytes: int) -> list[Split]:
 
 def _entries(name: str) -> list[tuple[str, dict[str, Any]]]:
     """The url and the store's description of each file that an input names."""
-    system, path = file_system(name)
     try:
-        if "*" in path or "?" in path or "[" in path:
-            found = _matching(system, path)
-        else:
-            entry = system.info(path)
-            found = _records_below(system, path) if entry["type"] == "directory" else {path: entry}
+        found = _found(name)
     except FileNotFoundError:
         raise UserError(f"--input {name}: there is no such file or folder.") from None
+    except StoreError as error:
+        raise UserError(f"--input {error}") from None
     except OSError as error:
         raise UserError(f"--input {name}: {error}.") from None
     if not found:
         raise UserError(
             f"--input {name}: it holds no file of records ({', '.join(_FORMAT_OF_SUFFIX)}, compressed or not)."
         )
+    system, _ = file_system(name)
     unknown = next((path for path, entry in found.items() if entry.get("size") is None), None)
     if unknown:
         raise UserError(f"--input {unknown}: its server does not tell its size. Copy it to a disk or a bucket first.")
+    if "http" in system.protocol:
+        _check_parts(found)
     return [(full_url(system.unstrip_protocol(path)), found[path]) for path in sorted(found)]
+
+
+@persistently("listed")
+def _found(name: str) -> dict[str, dict[str, Any]]:
+    """The store's description of each file that an input names, by its path."""
+    system, path = file_system(name)
+    if "*" in path or "?" in path or "[" in path:
+        return _matching(system, path)
+    entry = system.info(path)
+    return _records_below(system, path) if entry["type"] == "directory" else {path: entry}
+
+
+def _check_parts(urls: Iterable[str]) -> None:
+    """Raise UserError where a server gives files only as a whole, which shows when it is asked for a part."""
+    for url in urls:
+        try:
+            with open_input(url, None) as file:
+                file.seek(1)
+                file.read(1)
+        except StoreError as error:
+            raise UserError(
+                f"--input {url}: its server does not give parts of it ({error.reason}). "
+                "Copy it to a disk or a bucket first."
+            ) from None
 
 
 def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:

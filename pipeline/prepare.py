@@ -12,9 +12,10 @@ from pipeline.job import Folder, Job, differences, library_versions, read_job, w
 from pipeline.options import Options
 from pipeline.plan import InputFile, decode_plan, default_split_bytes, encode_plan, list_inputs, splits_of
 from pipeline.tokenizer_files import check_tokenizer, fingerprint, read_tokenizer_files, resolve_template
-from transforms.errors import RecordError, UserError
-from transforms.examples import Conversation
-from transforms.files import exists, file_system, join, read_bytes, write_whole
+from transforms.batches import Split
+from transforms.errors import RecordError, StoreError, UserError
+from transforms.examples import Conversation, Record
+from transforms.files import exists, holds_anything, join, kind_of, read_bytes, remove, write_whole
 from transforms.parse import Parser, load_formatter
 from transforms.read import read_split
 from transforms.spans.turns import TurnFinder
@@ -55,7 +56,8 @@ def prepare(options: Options, folder: Folder) -> Job:
             write_whole(folder.plan, encode_plan(files))
             write_job(folder, job)
     except OSError as error:
-        raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
+        reason = error.reason if isinstance(error, StoreError) else error
+        raise UserError(f"--output {options.output}: it cannot be written ({reason}).") from None
     if before is not None and (changed := [*differences(before, job), *_changed_files(folder, files)]):
         raise UserError(
             f"{folder.output} holds an unfinished dataset of another job: {'; '.join(changed)}. "
@@ -113,7 +115,7 @@ def _check_first_conversation(
     """
     parser = Parser(options.schema, options.columns, options.roles, options.formatter)
     first = next(splits_of(files[:1], _PEEKED_BYTES))
-    for record in next(read_split(first, _PEEKED_BYTES)).records:
+    for record in _records_of(first):
         try:
             content = parser.parse(record).content
         except RecordError:
@@ -136,23 +138,27 @@ def _check_first_conversation(
         return
 
 
+def _records_of(split: Split) -> Sequence[Record]:
+    """The records of a split's first part. Raises UserError where its store does not let them be read."""
+    try:
+        return next(read_split(split, _PEEKED_BYTES)).records
+    except StoreError as error:
+        raise UserError(f"--input {error}") from None
+
+
 def _check_free(folder: Folder, overwrite: bool) -> None:
     """Raise UserError where the output is a file, or a folder of something else."""
-    system, path = file_system(folder.output)
-    if not system.exists(path):
-        return
-    if system.isfile(path):
+    kind = kind_of(folder.output)
+    if kind == "file":
         raise UserError(f"--output {folder.output}: there is a file of that name. Give a folder.")
-    if system.ls(path, detail=False) and not exists(folder.work):
+    if kind == "directory" and not exists(folder.work) and holds_anything(folder.output):
         mend = "--overwrite only replaces what Chatmill made; " if overwrite else ""
         raise UserError(f"--output {folder.output}: the folder holds other files. {mend}Give one that is empty or new.")
 
 
 def _remove(folder: Folder, parts: Sequence[str]) -> None:
     for part in parts:
-        system, path = file_system(join(folder.output, part))
-        if system.exists(path):
-            system.rm(path, recursive=True)
+        remove(join(folder.output, part))
 
 
 def _changed_files(folder: Folder, files: Sequence[InputFile]) -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import msgspec
 from rich.console import Console
@@ -16,6 +18,9 @@ from transforms.receipts import Receipt
 
 _SECONDS_IN_TERMINAL = 0.5
 _SECONDS_ELSEWHERE = 30.0
+# What a look at the receipts may take of the time: in a bucket, listing a million takes minutes.
+_SHARE_OF_TIME = 0.1
+_READ_AT_ONCE = 16
 
 
 class ReportProgress:
@@ -25,27 +30,29 @@ class ReportProgress:
         self._folder = folder
         self._splits = job.splits
         self._seen: set[str] = set()
-        self._done = self._records = self._tokens = 0
+        self._before: set[str] = set()
+        self._done = self._records = self._tokens = self._tokens_before = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> ReportProgress:
-        self._read_receipts()
-        self._began, self._tokens_before = time.monotonic(), self._tokens
-        if self._done:
-            print(f"chatmill: resuming, {self._done:,} of {self._splits:,} splits are done", file=sys.stderr)
+        self._before = set(names_below(self._folder.receipts))
+        if begun := {name.partition("-")[0] for name in self._before}:
+            print(f"chatmill: resuming, {len(begun):,} of {self._splits:,} splits were begun", file=sys.stderr)
+        self._began = time.monotonic()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join()
+        self._thread.join(_SECONDS_ELSEWHERE)
 
     def _run(self) -> None:
         console = Console(stderr=True)
         if not console.is_terminal:
-            while not self._stop.wait(_SECONDS_ELSEWHERE):
-                self._read_receipts()
+            took = 0.0
+            while not self._stop.wait(max(_SECONDS_ELSEWHERE, took / _SHARE_OF_TIME)):
+                took = self._read_receipts()
                 print(
                     f"chatmill: {self._done:,} of {self._splits:,} splits, {self._facts()}", file=sys.stderr, flush=True
                 )
@@ -53,21 +60,37 @@ class ReportProgress:
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("splits, {task.description}"), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task("starting", total=self._splits, completed=self._done)
-            while not self._stop.wait(_SECONDS_IN_TERMINAL):
-                self._read_receipts()
+            took = 0.0
+            while not self._stop.wait(max(_SECONDS_IN_TERMINAL, took / _SHARE_OF_TIME)):
+                took = self._read_receipts()
                 progress.update(task, completed=self._done, description=self._facts())
 
     def _facts(self) -> str:
         speed = (self._tokens - self._tokens_before) / max(time.monotonic() - self._began, 1e-9)
         return f"{self._records:,} records, {self._tokens:,} tokens, {speed:,.0f} tokens/s"
 
-    def _read_receipts(self) -> None:
-        for name in names_below(self._folder.receipts):
-            if name in self._seen or not name.endswith(".json"):
-                continue
-            receipt = msgspec.json.decode(read_bytes(join(self._folder.receipts, name)), type=Receipt)
-            self._seen.add(name)
-            self._done += receipt.last
-            self._records += receipt.read
-            formats = {shard.format for shard in receipt.shards}
-            self._tokens += sum(shard.tokens for shard in receipt.shards) // max(len(formats), 1)
+    def _read_receipts(self) -> float:
+        """Add up the receipts that are new. Returns the seconds it took; a store that fails is asked again later."""
+        began = time.monotonic()
+        with suppress(OSError), ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+            names = [name for name in names_below(self._folder.receipts) if name.endswith(".json")]
+            new = [name for name in names if name not in self._seen]
+            for start in range(0, len(new), _READ_AT_ONCE):
+                if self._stop.is_set():
+                    break
+                batch = new[start : start + _READ_AT_ONCE]
+                for name, receipt in zip(batch, pool.map(self._read, batch), strict=True):
+                    self._add(name, receipt)
+        return time.monotonic() - began
+
+    def _read(self, name: str) -> Receipt:
+        return msgspec.json.decode(read_bytes(join(self._folder.receipts, name)), type=Receipt)
+
+    def _add(self, name: str, receipt: Receipt) -> None:
+        self._seen.add(name)
+        self._done += receipt.last
+        self._records += receipt.read
+        formats = {shard.format for shard in receipt.shards}
+        tokens = sum(shard.tokens for shard in receipt.shards) // max(len(formats), 1)
+        self._tokens += tokens
+        self._tokens_before += tokens if name in self._before else 0

@@ -28,7 +28,7 @@ from pipeline.progress import ReportProgress
 from transforms.errors import InputError, UserError
 
 # An error of ours as it stands in a worker's traceback: up to where Beam names the step, or Python the next exception.
-_OUR_ERROR = re.compile(r"\b(InputError|UserError): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
+_OUR_ERROR = re.compile(r"\b(InputError|StoreError|UserError): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
 
 # Bytes of input from which on it is worth it to start workers, which takes them some seconds.
 _WORTH_PROCESSES = 32 << 20
@@ -69,7 +69,7 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, max_reject_fract
             pipeline.run().wait_until_finish()
         except Exception as error:
             if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
-                raise (InputError if found[1] == "InputError" else UserError)(found[2].strip()) from None
+                raise (UserError if found[1] == "UserError" else InputError)(found[2].strip()) from None
             sys.stderr.writelines(line for line in log if not line.startswith("INFO:"))
             raise
 

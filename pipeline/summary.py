@@ -17,7 +17,7 @@ from rich.text import Text
 from pipeline.card import loading_line
 from pipeline.job import Folder
 from transforms.errors import UserError
-from transforms.files import file_system, full_url, join, write_whole
+from transforms.files import full_url, join, open_input, write_whole
 from transforms.label import IGNORED
 from transforms.tokenizer import load_tokenizer
 
@@ -175,8 +175,7 @@ def marked_text(console: Console, pieces: Iterable[tuple[str, bool]]) -> Text:
 
 def _first_row(folder: Folder, shard: dict[str, Any]) -> dict[str, Any] | None:
     """The ids and labels of a shard's first row, None where --write_columns left one of them out."""
-    system, path = file_system(join(folder.output, shard["path"]))
-    with system.open(path, "rb") as file:
+    with open_input(join(folder.output, shard["path"]), None) as file:
         table, columns = pq.ParquetFile(file), ["input_ids", "labels"]
         if not set(columns) <= set(table.schema_arrow.names):
             return None

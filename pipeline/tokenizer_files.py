@@ -7,7 +7,7 @@ import hashlib
 import os
 from typing import Any
 
-from transforms.errors import UserError
+from transforms.errors import StoreError, UserError
 from transforms.files import exists, join, names_below, read_bytes
 
 # What transformers reads of a model's folder to make a tokenizer; never weights, never code.
@@ -30,6 +30,8 @@ def read_tokenizer_files(name: str) -> dict[str, bytes]:
     try:
         names = [file for file in names_below(folder) if any(fnmatch.fnmatch(file, pattern) for pattern in _PATTERNS)]
         files = {file: read_bytes(join(folder, file)) for file in names}
+    except StoreError as error:
+        raise UserError(f"--tokenizer {error}") from None
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"--tokenizer {name}: {error}.") from None
     if not files:

@@ -21,8 +21,9 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from transforms import files
 from transforms.batches import Records, Split
-from transforms.errors import InputError
+from transforms.errors import InputError, StoreError
 from transforms.examples import Record
 from transforms.fates import Reject
 from transforms.formats import json_array
@@ -634,5 +635,6 @@ def test_a_store_that_fails_is_an_error_that_names_the_file(monkeypatch, error):
 
     MemoryFileSystem().pipe_file("/far/away.jsonl", b"{}\n")
     monkeypatch.setattr(MemoryFile, "read", fail)
-    with pytest.raises(InputError, match=r"memory://far/away\.jsonl"):
+    monkeypatch.setattr(files._RETRYING, "sleep", lambda seconds: None)
+    with pytest.raises(StoreError, match=r"memory://far/away\.jsonl: it cannot be read \((the disk|TimeoutError)"):
         list(read_split(Split(0, "memory://far/away.jsonl", "jsonl", None, 0, 3), 100))

@@ -9,6 +9,17 @@ class InputError(Exception):
     """An input file that cannot be read on (corrupt, cut short, gone): which one, where, what to do. Exit code 1."""
 
 
+class StoreError(OSError):
+    """What a store refuses, or fails to do however often it is asked. Exit code 1; 2 where it shows before the work.
+
+    reason: what the store said, in one line, without the url.
+    """
+
+    def __init__(self, url: str, doing: str, reason: str):
+        super().__init__(f"{url}: it cannot be {doing} ({reason}).")
+        self.reason = reason
+
+
 class RecordError(Exception):
     """What is wrong with one record. It costs that record and nothing else.
 

@@ -1,4 +1,8 @@
-"""Files at any url that fsspec opens: reading them, also compressed, and writing them whole or not at all."""
+"""Files at any url that fsspec opens: reading them, also compressed, and writing them whole or not at all.
+
+All that the project does with files goes through here, so that it is done again where a store failed for a moment, and
+never returns less than was asked for. Each operation may be done twice without harm: its answer may have been lost.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +12,125 @@ import io
 import lzma
 import os
 import posixpath
+import re
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, BinaryIO
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, TypeVar
+from urllib.parse import urlsplit
 
 import fsspec
+import tenacity
 import zstandard
+from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.errors import InputError, UserError
+from transforms.errors import InputError, StoreError, UserError
 
 COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 
+# Parameters that let whoever has the url read the file.
+_SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(access_)?token)=", re.IGNORECASE)
+
+# What the clients of stores raise for what may pass, by the names of its classes: to import aiohttp, botocore and
+# requests for their classes would take each start a second, whatever store is used.
+_MAY_PASS = {
+    "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "ResponseParserError", "RequestException",
+    "TransportError", "ConnectionError", "TimeoutError", "FlexibleChecksumError", "ChecksumError",
+}  # fmt: skip
+
+_SECONDS_TO_ANSWER = 30
+
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a url, and the path in it. Raises UserError where there is none for such a url."""
+    """The fsspec file system of a url, and the path in it.
+
+    Raises UserError where there is none for such a url, or where the url holds a credential.
+    """
+    parts = urlsplit(url) if "://" in url else None
+    if parts and (parts.password or (parts.scheme in ("http", "https") and _SIGNATURE.search(parts.query))):
+        raise UserError(
+            f"{parts.scheme}://{parts.hostname}{parts.path}: the url holds a password or a signature, and would be "
+            "written down with the dataset. Give the url without it, and credentials by the environment."
+        )
     try:
-        return fsspec.core.url_to_fs(url)
+        # Other processes write what this one has listed: a listing that is kept would hide it.
+        return fsspec.core.url_to_fs(url, use_listings_cache=False)
     except (ValueError, ImportError) as error:
         raise UserError(f"{url}: {error}.") from None
+
+
+_Operation = TypeVar("_Operation", bound=Callable[..., Any])
+
+
+def persistently(doing: str) -> Callable[[_Operation], _Operation]:
+    """Let an operation on a url be done again, for some half a minute, while its store fails.
+
+    It then raises StoreError where the store is not this machine's disk; FileNotFoundError is an answer like any other.
+    doing: what cannot be done with the url then.
+    """
+
+    def decorate(operation: Any) -> Any:
+        @functools.wraps(operation)
+        def run(url: str, *arguments: Any) -> Any:
+            try:
+                return _RETRYING(operation, url, *arguments)
+            except (StoreError, UserError):
+                raise
+            except Exception as error:  # each store's client raises its own
+                if _is_missing(error) or isinstance(file_system(url)[0], LocalFileSystem):
+                    raise
+                raise StoreError(url, doing, _reason(error)) from None
+
+        return run
+
+    return decorate
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether a store may do later what it did not do now. Its client has then tried several times already."""
+    status = _status(error)
+    if status is not None:
+        return status in (408, 429) or status >= 500
+    return not _MAY_PASS.isdisjoint(kind.__name__ for kind in type(error.__cause__ or error).__mro__)
+
+
+def _is_missing(error: BaseException) -> bool:
+    """Whether the store said that there is no such file; fsspec's http says so of all that fails."""
+    return isinstance(error, FileNotFoundError) and (error.__cause__ is None or _status(error) == 404)
+
+
+def _status(error: BaseException) -> int | None:
+    """The status of the HTTP answer that an error tells of, as each client has it; None where there was no answer."""
+    cause = error.__cause__ or error  # botocore's error is behind what s3fs makes of it
+    response = getattr(cause, "response", None)
+    if isinstance(response, dict):
+        return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    status = getattr(response, "status_code", None) or getattr(cause, "status", None) or getattr(cause, "code", None)
+    return int(status) if status and str(status).isdigit() else None
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+
+
+_RETRYING = tenacity.Retrying(
+    retry=tenacity.retry_if_exception(_may_pass),
+    wait=tenacity.wait_exponential_jitter(initial=1, max=20),
+    stop=tenacity.stop_after_attempt(6),
+    reraise=True,
+)
+
+
+def check_reachable(url: str) -> None:
+    """Raise StoreError where a store does not answer within half a minute; some clients go on trying for many."""
+    system, path = file_system(url)
+    if isinstance(system, AsyncFileSystem):
+        try:
+            sync(system.loop, system._exists, path, timeout=_SECONDS_TO_ANSWER)
+        except Exception as error:  # each store's client raises its own
+            raise StoreError(url, "reached", _reason(error)) from None
 
 
 def join(folder: str, *names: str) -> str:
@@ -45,9 +147,8 @@ def full_url(url: str) -> str:
 @contextmanager
 def open_input(url: str, compression: str | None) -> Iterator[BinaryIO]:
     """The file's bytes, decompressed. Raises InputError where it is missing, corrupt or ends early."""
-    system, path = file_system(url)
     try:
-        with system.open(path, "rb") as raw:
+        with _opened(url) as raw:
             yield _decompressed(raw, compression)
     except FileNotFoundError:
         raise InputError(f"{url}: the file is gone since the job was planned. Put it back, or run anew.") from None
@@ -117,26 +218,99 @@ class _Frames(io.RawIOBase):
         return size
 
 
-def read_bytes(url: str) -> bytes:
+@persistently("read")
+def _opened(url: str) -> BinaryIO:
     system, path = file_system(url)
-    return system.cat_file(path)
+    if isinstance(system, LocalFileSystem):
+        return system.open(path, "rb")
+    # The buffer is ours: those of s3fs read 50 MiB ahead of each split.
+    return io.BufferedReader(_Ranges(url, system.open(path, "rb", cache_type="none")), buffer_size=_READ_AHEAD)
 
 
+_READ_AHEAD = 4 << 20
+
+
+class _Ranges(io.RawIOBase):
+    """A store's file, read by ranges, each of which is whole.
+
+    s3fs and gcsfs see a connection that ends early, but pass on an answer that holds less than the range asked for.
+    """
+
+    def __init__(self, url: str, file: Any):
+        self._url = url
+        self._file = file
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        size = max(min(len(buffer), self._file.size - self._position), 0)
+        if size:
+            buffer[:size] = _read_range(self._url, self._file, self._position, size)
+        self._position += size
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+@persistently("read")
+def _read_range(url: str, file: Any, start: int, size: int) -> bytes:
+    file.seek(start)
+    content = file.read(size)
+    if len(content) != size:
+        raise ConnectionError(f"of {size} bytes from {start} on, the store gave {len(content)}")
+    return content
+
+
+def read_bytes(url: str) -> bytes:
+    with _opened(url) as file:
+        return file.read()
+
+
+@persistently("reached")
 def exists(url: str) -> bool:
     system, path = file_system(url)
     return system.exists(path)
 
 
-def make_folder(url: str) -> None:
+@persistently("reached")
+def kind_of(url: str) -> str | None:
+    """file or directory; None where there is neither."""
     system, path = file_system(url)
-    system.makedirs(path, exist_ok=True)
+    try:
+        return system.info(path)["type"]
+    except FileNotFoundError as error:
+        if _is_missing(error):
+            return None
+        raise
 
 
+@persistently("listed")
+def holds_anything(folder: str) -> bool:
+    system, path = file_system(folder)
+    return bool(system.ls(path, detail=False))
+
+
+@persistently("written")
 def write_whole(url: str, content: bytes) -> None:
     """Write a file so that no reader ever sees a part of it: object stores do so by themselves, disks by a rename."""
     system, path = file_system(url)
     if not isinstance(system, LocalFileSystem):
-        system.pipe_file(path, content)
+        try:
+            system.pipe_file(path, content)
+        except FileNotFoundError as error:  # its bucket
+            raise StoreError(url, "written", _reason(error)) from None
         return
     system.makedirs(posixpath.dirname(path), exist_ok=True)
     attempt = f"{path}.{uuid.uuid4().hex}"
@@ -150,6 +324,37 @@ def write_whole(url: str, content: bytes) -> None:
         raise
 
 
+@persistently("copied")
+def give_name(url: str, final: str) -> None:
+    """Let a file stand under its final name: renamed on a disk, copied by the server in a store, which cannot rename.
+
+    Where that was done before, it stays as it is. Raises FileNotFoundError where there is no file of either name.
+    """
+    system, source = file_system(url)
+    _, target = file_system(final)
+    try:
+        if isinstance(system, LocalFileSystem):
+            os.makedirs(posixpath.dirname(target), exist_ok=True)
+            os.replace(source, target)
+        else:
+            system.cp_file(source, target)
+    except FileNotFoundError:
+        if not system.exists(target):
+            raise
+
+
+@persistently("removed")
+def remove(url: str) -> None:
+    """Remove a file or all of a folder, where there is one."""
+    system, path = file_system(url)
+    if system.exists(path):
+        with suppress(FileNotFoundError):  # by an attempt before, whose answer was lost
+            system.rm(path, recursive=True)
+        if system.exists(path):  # s3fs says nothing of files that it could not remove
+            raise ConnectionError("some of it is still there")
+
+
+@persistently("listed")
 def names_below(folder: str) -> list[str]:
     """The names of the files below a folder, relative to it and sorted; none where the folder does not exist."""
     system, path = file_system(folder)

@@ -8,7 +8,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from transforms.batches import Records, Split
-from transforms.errors import InputError
+from transforms.errors import InputError, StoreError
 from transforms.examples import Record
 from transforms.fates import Fates, Reject
 from transforms.files import open_input
@@ -31,7 +31,7 @@ def read_split(split: Split, part_bytes: int) -> Iterator[Records]:
                     part += 1
                 pending = found
         except (pa.ArrowException, OSError) as error:
-            if isinstance(error, FileNotFoundError):
+            if isinstance(error, (FileNotFoundError, StoreError)):
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(
