@@ -1,0 +1,136 @@
+"""An HTTP proxy that stands in front of a store's server, counts requests and fails some of them on purpose.
+
+It runs in a thread of the tests' own. What fails follows from a seed and the sequence of requests alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+# What each kind of fault does to a request, as `_fail` has it.
+#   429, 500, 503  answers so, and the server never hears of the request
+#   reset          resets the connection while the request is still being sent
+#   lost           resets the connection once the server has done what was asked: its answer is lost
+#   truncated      ends the connection in the middle of the answer's body
+#   short          answers with fewer bytes than the range that was asked for, as if that were all
+FAULTS = ("429", "500", "503", "reset", "lost", "truncated", "short")
+_CODES = {"429": "TooManyRequests", "500": "InternalError", "503": "SlowDown"}
+_NOT_PASSED_ON = {"transfer-encoding", "content-length", "connection", "keep-alive", "content-encoding"}
+
+
+def seeded(kinds: Sequence[str], rate: float, seed: int) -> Iterator[str | None]:
+    """For each request the fault that it meets, or None."""
+    chance = random.Random(seed)
+    while True:
+        yield chance.choice(kinds) if chance.random() < rate else None
+
+
+class FaultyProxy:
+    """A proxy in front of 127.0.0.1:port. It passes everything on until it is told otherwise.
+
+    faults: for each request the fault that it meets, or None. refused: pattern of "METHOD path" and the code of the
+    store's error for what is answered with 403. requests: counted by method; injected: by kind of fault.
+    """
+
+    def __init__(self, port: int):
+        self._server_port = port
+        self.faults: Iterator[str | None] = iter(())
+        self.refused: dict[str, str] = {}
+        self.requests: Counter[str] = Counter()
+        self.injected: Counter[str] = Counter()
+        self.log: list[str] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def start(self, port: int) -> None:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._start(port), self._loop).result(10)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def reset(self) -> None:
+        """Pass everything on from here, and count from nothing."""
+        self.faults, self.refused = iter(()), {}
+        self.requests, self.injected, self.log = Counter(), Counter(), []
+
+    async def _start(self, port: int) -> None:
+        self._session = aiohttp.ClientSession(
+            auto_decompress=False, skip_auto_headers=("Content-Type", "User-Agent", "Accept", "Accept-Encoding")
+        )
+        application = web.Application(client_max_size=1 << 30)
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", port).start()
+
+    async def _stop(self) -> None:
+        await self._session.close()
+        await self._runner.cleanup()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests[request.method] += 1
+        self.log.append(f"{request.method} {request.raw_path}")
+        for pattern, code in self.refused.items():
+            if re.match(pattern, f"{request.method} {request.path}"):
+                return _error(request, 403, code)
+        fault = next(self.faults, None)
+        if fault in _CODES:
+            self.injected[fault] += 1
+            return _error(request, int(fault), _CODES[fault])
+        if fault == "reset":
+            await request.content.readany()
+            return self._cut(request, fault)
+        status, headers, body = await self._passed_on(request)
+        if fault == "lost":
+            return self._cut(request, fault)
+        if fault == "short" and status == 206 and len(body) > 1:
+            self.injected[fault] += 1
+            headers.pop("Content-Range", None)
+            body = body[: len(body) // 2]
+        if fault == "truncated" and request.method == "GET" and len(body) > 1:
+            response = web.StreamResponse(status=status, headers=headers | {"Content-Length": str(len(body))})
+            await response.prepare(request)
+            await response.write(body[: len(body) // 2])
+            return self._cut(request, fault, response)
+        if request.method == "HEAD":
+            return web.Response(status=status, headers=headers)
+        return web.Response(status=status, headers=headers, body=body)
+
+    async def _passed_on(self, request: web.Request) -> tuple[int, dict[str, str], bytes]:
+        """The server's answer, whole."""
+        url = f"http://127.0.0.1:{self._server_port}{request.raw_path}"
+        body = await request.read()
+        sent = {"data": body, "headers": request.headers, "allow_redirects": False}
+        async with self._session.request(request.method, URL(url, encoded=True), **sent) as answer:
+            content = await answer.read()
+            left_out = _NOT_PASSED_ON - ({"content-length"} if request.method == "HEAD" else set())
+            headers = {name: value for name, value in answer.headers.items() if name.lower() not in left_out}
+            return answer.status, headers, content
+
+    def _cut(self, request: web.Request, fault: str, response: web.StreamResponse | None = None) -> web.StreamResponse:
+        self.injected[fault] += 1
+        if request.transport is not None:
+            request.transport.close() if fault == "truncated" else request.transport.abort()
+        return response or web.Response()
+
+
+def _error(request: web.Request, status: int, code: str) -> web.Response:
+    """An error as the store that was asked would put it: Google's in JSON, Amazon's in XML."""
+    if re.match("/(storage|upload|download)/", request.path):
+        body = json.dumps({"error": {"code": status, "message": f"{code} by the tests' proxy"}})
+        return web.Response(status=status, text=body, content_type="application/json")
+    body = f"<Error><Code>{code}</Code><Message>{code} by the tests' proxy</Message></Error>"
+    return web.Response(status=status, text=body, content_type="application/xml")
