@@ -40,6 +40,7 @@ setup(
         "test": [
             "datasets>=4,<6",
             "hypothesis>=6.100,<7",
+            "kubernetes-validate>=1.34,<2",
             "moto[server]>=5,<6",
             "mypy>=1.15,<3",
             "protobuf>=5",

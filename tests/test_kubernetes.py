@@ -1,0 +1,249 @@
+"""The manifests of deploy/kubernetes are valid, their commands are builds, and the daily one makes each day once."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import lzma
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests
+
+from pipeline.options import Options, parse_options
+
+MANIFESTS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "deploy" / "kubernetes").glob("*.yaml")}
+# Of the jar org.apache.flink:flink-kubernetes-operator-api:1.10.0, META-INF/fabric8 (Apache License 2.0).
+FLINK_SCHEMA = ROOT / "tests" / "kubernetes" / "flinkdeployments.flink.apache.org-v1.yml.xz"
+# podFailurePolicy and backoffLimitPerIndex are stable from here on.
+OLDEST_KUBERNETES = "1.33"
+
+
+def closed(schema: Any) -> Any:
+    """A schema that refuses fields it does not name, which a cluster would drop in silence."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {name: closed(part) for name, part in schema.items()}
+    if isinstance(schema.get("properties"), dict) and "x-kubernetes-preserve-unknown-fields" not in schema:
+        schema.setdefault("additionalProperties", False)
+    return schema
+
+
+@pytest.fixture(scope="module")
+def flink_schema() -> dict[str, Any]:
+    definition = yaml.load(lzma.decompress(FLINK_SCHEMA.read_bytes()), yaml.CSafeLoader)
+    [version] = [version for version in definition["spec"]["versions"] if version["name"] == "v1beta1"]
+    schema = version["schema"]["openAPIV3Schema"]
+    schema["properties"] |= {name: {} for name in ("apiVersion", "kind", "metadata")}
+    return closed(schema)
+
+
+@pytest.mark.parametrize("name", ["cronjob", "flink-job"])
+def test_manifest_is_valid(name):
+    for version in (OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
+        kubernetes_validate.validate(MANIFESTS[name], version, strict=True)
+
+
+def test_flink_deployment_is_valid(flink_schema):
+    deployment = MANIFESTS["flink-cluster"]
+    assert (deployment["apiVersion"], deployment["kind"]) == ("flink.apache.org/v1beta1", "FlinkDeployment")
+    jsonschema.Draft4Validator(flink_schema).validate(deployment)
+
+
+def test_misspelt_field_of_a_flink_deployment_is_refused(flink_schema):
+    deployment = json.loads(json.dumps(MANIFESTS["flink-cluster"]))
+    pool = deployment["spec"]["taskManager"]["podTemplate"]["spec"]["initContainers"][0]
+    pool["restartPolice"] = pool.pop("restartPolicy")
+    with pytest.raises(jsonschema.ValidationError, match="restartPolice"):
+        jsonschema.Draft4Validator(flink_schema).validate(deployment)
+
+
+def container_of(job: dict[str, Any]) -> dict[str, Any]:
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def test_flink_job_is_a_build_on_the_cluster_beside_it():
+    container, cluster = container_of(MANIFESTS["flink-job"]), MANIFESTS["flink-cluster"]
+    assert container["command"] == ["chatmill", "build"]
+    options, beams = parse_options(container["args"])
+    assert options == Options(
+        input=("gs://example-corpus/chats",),
+        tokenizer="gs://example-models/qwen3",
+        output="gs://example-shards/qwen3-4096",
+        max_length=4096,
+        packing="bfd",
+        summary_json="-",
+        runner="FlinkRunner",
+    )
+    [pool] = cluster["spec"]["taskManager"]["podTemplate"]["spec"]["initContainers"]
+    slots = cluster["spec"]["flinkConfiguration"]["taskmanager.numberOfTaskSlots"]
+    assert beams == [
+        f"--flink_master={cluster['metadata']['name']}-rest:8081",
+        f"--flink_version={cluster['spec']['flinkVersion'].removeprefix('v').replace('_', '.')}",
+        "--flink_submit_uber_jar",
+        "--parallelism=8",
+        f"--sdk_worker_parallelism={slots}",
+        "--environment_type=EXTERNAL",
+        f"--environment_config=localhost:{pool['startupProbe']['tcpSocket']['port']}",
+    ]
+    assert pool["image"] == container["image"]
+
+
+class Daily:
+    """The pods of the CronJob, run here: its command and its environment, with folders of this machine for the buckets.
+
+    pods(day) are those of the Job of a day, `date` telling that day.
+    """
+
+    def __init__(self, folder: Path):
+        self._container = container_of(MANIFESTS["cronjob"]["spec"]["jobTemplate"])
+        self.indexes = range(MANIFESTS["cronjob"]["spec"]["jobTemplate"]["spec"]["completions"])
+        self.input, self.output = folder / "in", folder / "out"
+        programs = folder / "programs"
+        programs.mkdir()
+        date = programs / "date"
+        date.write_text(f'#!/bin/sh\nexec {shutil.which("date")} "$1" "$2" "$TODAY $3" "$4"\n')
+        date.chmod(0o755)
+        self._path = os.pathsep.join(map(str, (programs, Path(sys.executable).parent, os.environ["PATH"])))
+
+    def command(self, today: datetime.date, index: int) -> dict[str, Any]:
+        """What subprocess needs to run a pod of the Job of a day."""
+        environment = {variable["name"]: variable.get("value") for variable in self._container["env"]}
+        assert environment.keys() == {"INPUT", "TOKENIZER", "OUTPUT", "CPUS"}
+        environment = {"INPUT": self.input, "TOKENIZER": TOKENIZER, "OUTPUT": self.output, "CPUS": "1"}
+        environment |= {"JOB_COMPLETION_INDEX": index, "PATH": self._path, "TODAY": today.isoformat()}
+        words = [expanded(word, environment) for word in (*self._container["command"], *self._container["args"])]
+        return {"args": words, "env": os.environ | {name: str(value) for name, value in environment.items()}}
+
+    def run(self, today: datetime.date, index: int) -> tuple[int, dict[str, Any]]:
+        """The exit code of a pod, and the last line of its standard output."""
+        done = subprocess.run(**self.command(today, index), capture_output=True, text=True, check=False)
+        return done.returncode, json.loads(done.stdout.splitlines()[-1])
+
+
+def expanded(word: str, environment: dict[str, Any]) -> str:
+    """A word of a command as Kubernetes has it: $(NAME) of the container's environment, $$ is $, all else as it is."""
+    known = {name: str(value) for name, value in environment.items()}
+    return re.sub(r"\$(?:\$|\(([^)]*)\))", lambda found: known.get(found[1], found[0]) if found[1] else "$", word)
+
+
+@pytest.fixture
+def daily(tmp_path) -> Daily:
+    return Daily(tmp_path)
+
+
+DAY = datetime.date(2026, 11, 20)
+
+
+def day_after(count: int) -> datetime.date:
+    return DAY + datetime.timedelta(days=count)
+
+
+def test_daily_command_is_a_build_of_the_days_before(daily):
+    chatmill = Path(daily.command(DAY, 0)["env"]["PATH"].split(os.pathsep)[0]) / "chatmill"
+    chatmill.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    chatmill.chmod(0o755)
+    for index, day in enumerate(("2026-02-28", "2026-02-27", "2026-02-26")):
+        said = subprocess.check_output(**daily.command(datetime.date(2026, 3, 1), index), text=True)
+        command, *arguments = said.splitlines()
+        assert command == "build"
+        options, beams = parse_options(arguments)
+        assert options == Options(
+            input=(f"{daily.input}/{day}",),
+            tokenizer=str(TOKENIZER),
+            output=f"{daily.output}/{day}",
+            max_length=4096,
+            packing="bfd",
+            summary_json="-",
+        )
+        assert beams == ["--direct_num_workers=1"]
+    assert list(daily.indexes) == [0, 1, 2]
+
+
+def written(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_day_that_was_killed_is_resumed_the_next_day_and_what_is_done_is_left_alone(daily):
+    killed, small = daily.input / "2026-11-19", daily.input / "2026-11-20"
+    for folder, times in ((killed, 20), (small, 1)):
+        folder.mkdir(parents=True)
+        (folder / "support.jsonl").write_bytes((CHATS / "support.jsonl").read_bytes() * times)
+    expected = daily.output.with_name("expected")
+    options = [f"--tokenizer={TOKENIZER}", "--max_length=4096", "--packing=bfd"]
+    assert build_apart(*options, f"--input={killed}", f"--output={expected}").returncode == 0
+
+    output = daily.output / "2026-11-19"
+    receipts = output / "_chatmill" / "receipts"
+    pod = subprocess.Popen(
+        **daily.command(DAY, 0), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while not receipts.is_dir() or not list(receipts.glob("*.json")):
+        assert pod.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(pod.pid, signal.SIGKILL)
+    pod.wait()
+    kept = written(receipts)
+    assert not (output / "_SUCCESS").exists()
+
+    ended = {index: daily.run(day_after(1), index) for index in (0, 1)}
+    assert {index: (code, said["status"]) for index, (code, said) in ended.items()} == {0: (0, "done"), 1: (0, "done")}
+    assert kept.items() <= written(receipts).items() and len(kept) < len(written(receipts))
+    assert digests(output).keys() == digests(expected).keys()
+    assert shards_of(output) == shards_of(expected)
+
+    before = written(daily.output)
+    # The same day again, and the next: each knows the days that are done.
+    for today, index in ((1, 0), (2, 2)):
+        code, said = daily.run(day_after(today), index)
+        assert (code, said["status"]) == (0, "done_before")
+    assert written(daily.output) == before
+
+
+def shards_of(output: Path) -> dict[str, str]:
+    return {name: digest for name, digest in digests(output).items() if name.startswith("data/")}
+
+
+def test_days_that_cannot_be_built_end_with_the_code_that_says_whether_to_try_again(daily):
+    malformed = daily.input / "2026-11-19"
+    malformed.mkdir(parents=True)
+    (malformed / "chats.jsonl").write_text('{"text": "Once upon a time"}\n{"messages": "Hi"}\n')
+    for _ in range(2):
+        code, said = daily.run(DAY, 0)
+        assert (code, said["status"]) == (1, "failed")
+        assert "1 of 2 records were rejected" in said["error"]
+    code, said = daily.run(DAY, 1)
+    assert (code, said["status"]) == (2, "failed")
+    assert said["error"] == f"--input {daily.input}/2026-11-18: there is no such file or folder."
+
+
+def test_only_what_a_retry_may_mend_is_tried_again():
+    job = MANIFESTS["cronjob"]["spec"]["jobTemplate"]["spec"]
+    [mistake, drained] = job["podFailurePolicy"]["rules"]
+    assert (mistake["action"], mistake["onExitCodes"]["values"]) == ("FailIndex", [2])
+    assert drained["action"] == "Ignore"
+    assert job["backoffLimitPerIndex"] > 0
+
+
+def test_no_pod_starts_on_another_day_than_its_job():
+    """Else a retry after midnight would build a day that has not ended."""
+    schedule = MANIFESTS["cronjob"]["spec"]
+    minute, hour = map(int, schedule["schedule"].split()[:2])
+    latest = 3600 * hour + 60 * minute + schedule["startingDeadlineSeconds"]
+    assert latest + schedule["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 24 * 3600
+    assert schedule["timeZone"] == "Etc/UTC"
