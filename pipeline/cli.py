@@ -11,8 +11,9 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from pipeline.options import parse_options
+from pipeline.options import parse_options, summary_asked_for
 from transforms.errors import InputError, StoreError, UserError
 
 _USAGE = """usage: chatmill build OPTIONS   builds a dataset (chatmill build --help lists the options)
@@ -67,7 +68,15 @@ def run_command(command: Callable[[], int]) -> int:
 
 
 def _build(arguments: Sequence[str]) -> int:
-    options, beam_flags = parse_options(arguments)
+    try:
+        options, beam_flags = parse_options(arguments)
+    except UserError as mistake:
+        if place := summary_asked_for(arguments):
+            from pipeline.summary import write_summary
+
+            with suppress(OSError, ValueError, ImportError):  # a place that is mistaken too is told of next time
+                write_summary({"status": "failed", "error": str(mistake)}, place)
+        raise
     from pipeline.launch import launch
 
     launch(options, beam_flags)

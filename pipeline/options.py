@@ -305,6 +305,16 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     return options, rest
 
 
+def summary_asked_for(arguments: Sequence[str]) -> str | None:
+    """What --summary_json says, of arguments that may be mistaken elsewhere."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--summary_json")
+    try:
+        return parser.parse_known_args(arguments)[0].summary_json
+    except UserError:
+        return None
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(message.removeprefix("argument ").rstrip(".") + ". --help lists the options.")

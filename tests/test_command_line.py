@@ -220,6 +220,19 @@ def test_a_run_that_fails_says_so_for_schedulers(build, tmp_path, changed, code,
     assert said in summary["error"]
 
 
+def test_mistaken_options_are_told_to_schedulers_too(build, tmp_path):
+    mistake = "--packing bfd needs a --max_length, such as --max_length 4096."
+    told, place = {"status": "failed", "error": mistake}, tmp_path / "summary.json"
+    ended = build(*with_options("o", packing="bfd", summary_json="-"))
+    assert (ended.code, ended.err) == (2, f"chatmill: {mistake}\n")
+    assert json.loads(ended.out) == told
+    assert build(*with_options("o", packing="bfd", summary_json=place)).code == 2
+    assert json.loads(place.read_text()) == told
+    # Nor does a place that is mistaken too hide the mistake.
+    ended = build(*with_options("o", packing="bfd", summary_json=place / "below"))
+    assert (ended.code, ended.err) == (2, f"chatmill: {mistake}\n")
+
+
 def test_summary_that_cannot_be_written_is_told_before_the_work(build, tmp_path):
     (tmp_path / "file").write_text("")
     ended = build(*with_options(tmp_path / "out", summary_json=tmp_path / "file" / "summary.json"))
