@@ -122,7 +122,9 @@ def test_the_template_is_started_with_the_options_of_the_day_before(found):
     [body] = run["asked"]
     launch = body["launchParameter"]
     assert launch["jobName"] == "chatmill-2026-11-20"
-    assert parse_options([f"--{name}={value}" for name, value in launch["parameters"].items()]) == (EXPECTED, [])
+    options, beams = parse_options([f"--{name}={value}" for name, value in launch["parameters"].items()])
+    assert options == EXPECTED
+    assert beams == ["--sdk_container_image=registry.example.com/chatmill:TAG"]
 
 
 def test_what_dataflow_is_asked_for_is_in_its_api(found):

@@ -9,7 +9,8 @@ from airflow.sdk import DAG, CronDataIntervalTimetable
 # What to edit.
 PROJECT = "example-project"
 REGION = "europe-west4"
-TEMPLATE = "gs://example-templates/chatmill.json"  # made as deploy/dataflow/README.md says
+TEMPLATE = "gs://example-templates/chatmill.json"  # made as deploy/dataflow/README.md says, as is the image
+IMAGE = "registry.example.com/chatmill:TAG"
 FIRST_DAY = datetime(2026, 11, 1, tzinfo=timezone.utc)
 SCHEDULE = "0 3 * * *"  # in UTC; by then all of the day before must be there
 # The day that a run is for, as 2026-11-20. Not {{ ds }}: triggered by hand, that is today, which is not over.
@@ -21,6 +22,7 @@ OPTIONS = {
     "output": f"gs://example-shards/qwen3-4096/{DAY}",
     "max_length": "4096",
     "packing": "bfd",
+    "sdk_container_image": IMAGE,
 }
 # What Dataflow is told besides: any field of the API's FlexTemplateRuntimeEnvironment.
 ENVIRONMENT = {"tempLocation": "gs://example-temp/chatmill", "machineType": "n2-standard-4", "maxWorkers": 20}
