@@ -65,7 +65,7 @@ def mark(output: str, receipts: Sequence[Receipt], max_reject_fraction: float) -
     if not shards:
         raise InputError(f"no row is left of {manifest['records']['read']:,} records: {_told(manifest['records'])}.")
     paths = _final_paths(shards)
-    once = [shard for shard in shards if shard.format == job.options["output_format"][0]]
+    once = [shard for receipt in receipts for shard in receipt.shards_once()]
     rows = sum(shard.rows for shard in once)
     notes = _summed(receipt.notes for receipt in receipts)
     survivors = manifest["records"]["kept"] + manifest["records"]["truncated"] + notes.get("parity_rows_added", 0)
@@ -226,7 +226,8 @@ class FinishDataset(beam.PTransform):
         self._max_reject_fraction = max_reject_fraction
 
     def expand(self, receipts):
-        every = receipts | "all" >> beam.CombineGlobally(beam.combiners.ToListCombineFn())
+        # Grouped and not combined to a list, which would be one element of 600 MB for a million receipts.
+        every = receipts | beam.WithKeys(0) | "all" >> beam.GroupByKey() | beam.Values()
         named = (
             every
             | "names" >> beam.FlatMap(_batches_of_names, self._output, self._max_reject_fraction)
@@ -239,10 +240,10 @@ class FinishDataset(beam.PTransform):
         )
 
 
-def _batches_of_names(receipts: list[Receipt], output: str, max_reject_fraction: float) -> Iterator[list[Name]]:
-    receipts = _in_order(receipts)
-    _check_complete(_job(Folder(output)), receipts)
-    named = names(receipts, max_reject_fraction)
+def _batches_of_names(receipts: Iterable[Receipt], output: str, max_reject_fraction: float) -> Iterator[list[Name]]:
+    in_order = _in_order(receipts)
+    _check_complete(_job(Folder(output)), in_order)
+    named = names(in_order, max_reject_fraction)
     for i in range(0, len(named), _IN_BATCH):
         yield named[i : i + _IN_BATCH]
 
@@ -252,9 +253,9 @@ def _give_names(named: list[Name], output: str) -> int:
     return len(named)
 
 
-def _mark(receipts: list[Receipt], _named: int, output: str, max_reject_fraction: float) -> None:
+def _mark(receipts: Iterable[Receipt], _named: int, output: str, max_reject_fraction: float) -> None:
     mark(output, _in_order(receipts), max_reject_fraction)
 
 
-def _in_order(receipts: Sequence[Receipt]) -> list[Receipt]:
+def _in_order(receipts: Iterable[Receipt]) -> list[Receipt]:
     return sorted(receipts, key=lambda receipt: (receipt.split, receipt.part))

@@ -90,7 +90,6 @@ class ReportProgress:
         self._seen.add(name)
         self._done += receipt.last
         self._records += receipt.read
-        formats = {shard.format for shard in receipt.shards}
-        tokens = sum(shard.tokens for shard in receipt.shards) // max(len(formats), 1)
+        tokens = sum(shard.tokens for shard in receipt.shards_once())
         self._tokens += tokens
         self._tokens_before += tokens if name in self._before else 0

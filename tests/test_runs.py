@@ -11,9 +11,13 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests, manifest_of, rejects_of, rows_of, write_jsonl
+
+from pipeline.finish import finish
+from transforms.receipts import Receipt
 
 JOB = [
     f"--input={CHATS}",
@@ -138,6 +142,9 @@ def test_finish_that_was_cut_short_is_done_again(in_memory, tmp_path):
         (output / name).unlink()
     done = build_apart(*JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
+    assert digests(output) == in_memory
+    # And as if its runner had not heard that it was done, and did it again.
+    finish(str(output), [msgspec.json.decode(json.dumps(receipt), type=Receipt) for receipt in receipts], 0.01)
     assert digests(output) == in_memory
 
 

@@ -13,6 +13,7 @@ from transforms.examples import Record
 from transforms.fates import Fates, Reject
 from transforms.files import open_input
 from transforms.formats import columnar, json_array, jsonl
+from transforms.metrics import record_split_bytes, timed
 from transforms.step import garbage_uncollected
 
 
@@ -64,7 +65,8 @@ class _ReadSplit(beam.DoFn):
         self._part_bytes = part_bytes
 
     def process(self, split: Split) -> Iterator[Records]:
-        for part in read_split(split, self._part_bytes):
+        record_split_bytes(split.stop - split.start)
+        for part in timed(read_split(split, self._part_bytes)):
             with garbage_uncollected():
                 yield part
 

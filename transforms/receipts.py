@@ -51,6 +51,10 @@ class Receipt(msgspec.Struct, frozen=True):
     reject_examples: Mapping[str, Found]
     note_examples: Mapping[str, Found]
 
+    def shards_once(self) -> list[Shard]:
+        """The shards of one of the formats, so that each row is in one of them."""
+        return [shard for shard in self.shards if shard.format == self.shards[0].format]
+
 
 def receipt_url(folder: str, split: int, part: int) -> str:
     return join(folder, f"{split:07d}-{part:05d}.json")

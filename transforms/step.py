@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 import apache_beam as beam
 
+from transforms.metrics import timed
+
 
 class Step(beam.PTransform):
     """A PTransform that maps each batch. Takes, by name, the arguments of what its `make` makes.
@@ -37,7 +39,7 @@ class _MapBatches(beam.DoFn):
 
     def process(self, batch: Any) -> Iterator[Any]:
         with garbage_uncollected():
-            yield self._map(batch)
+            yield from timed(map(self._map, [batch]))
 
 
 @contextmanager

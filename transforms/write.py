@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from transforms.batches import Rows, RowTable, Split
 from transforms.fates import Fates
 from transforms.files import join, write_whole
 from transforms.label import IGNORED
+from transforms.metrics import CountReceipts
 from transforms.parquet import encode_parquet, list_array
 from transforms.ragged import indices_of
 from transforms.receipts import Found, Receipt, Shard, write_receipt
@@ -146,3 +148,6 @@ class WriteShards(Step):
 
     make = ShardWriter
     output = Receipt
+
+    def expand(self, rows):
+        return super().expand(rows) | "count" >> beam.ParDo(CountReceipts()).with_output_types(Receipt)

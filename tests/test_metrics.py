@@ -1,0 +1,80 @@
+"""What a runner counts is what the manifest says, step by step, and a resumed run counts what it did itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import apache_beam as beam
+import msgspec
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from conftest import CHATS, TOKENIZER, manifest_of
+
+from pipeline.graph import build_graph
+from pipeline.job import Folder, Job
+from pipeline.options import parse_options
+from pipeline.prepare import prepare
+from transforms.receipts import Receipt
+
+STEPS = {"read", "parse", "render", "parity", "tokenize", "label", "fit", "write"}
+
+
+def run(job: Job, folder: Folder) -> tuple[dict[str, int], dict[tuple[str, str], beam.metrics.cells.DistributionData]]:
+    """Run a job. Returns its counters, and its distributions by step and name."""
+    pipeline = beam.Pipeline(FnApiRunner())
+    build_graph(pipeline, job, folder, max_reject_fraction=0.5, engine="auto")
+    found = pipeline.run().metrics().query(beam.metrics.MetricsFilter().with_namespace("chatmill"))
+    counters: Counter[str] = Counter()
+    for counter in found["counters"]:
+        assert counter.key.step.startswith("write/")
+        counters[counter.key.metric.name] += counter.committed
+    return dict(counters), {
+        (each.key.step.partition("/")[0], each.key.metric.name): each.committed.data for each in found["distributions"]
+    }
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> tuple[Job, Folder]:
+    output = tmp_path_factory.mktemp("metrics") / "out"
+    options, _ = parse_options(
+        [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", f"--output={output}", "--split_bytes=60000", "--parity=reject",
+         "--max_length=100", "--loss_on=last_assistant", "--output_format=parquet,tfrecord"]
+    )  # fmt: skip
+    folder = Folder(options.output)
+    return prepare(options, folder), folder
+
+
+def test_counters_are_the_sums_of_the_manifest_and_a_resumed_run_counts_its_own(prepared):
+    job, folder = prepared
+    counters, distributions = run(job, folder)
+    manifest = manifest_of(Path(folder.output))
+    records = manifest["records"]
+    assert min(records["kept"], records["truncated"], *records["dropped"].values(), *records["rejected"].values()) > 0
+    assert counters == {
+        "records_read": records["read"],
+        "records_kept": records["kept"],
+        "records_truncated": records["truncated"],
+        "records_dropped": sum(records["dropped"].values()),
+        "records_rejected": sum(records["rejected"].values()),
+        **{f"dropped_{reason}": count for reason, count in records["dropped"].items()},
+        **{f"rejected_{reason}": count for reason, count in records["rejected"].items()},
+        **{name: manifest[name] for name in ("rows", "tokens", "trained_tokens", "trained_tokens_lost")},
+    }
+    receipts = sorted(Path(folder.receipts).glob("*.json"))
+    assert distributions.keys() == {("read", "split_bytes"), *((step, "milliseconds") for step in STEPS)}
+    bytes_of_splits = distributions["read", "split_bytes"]
+    assert (bytes_of_splits.count, bytes_of_splits.sum) == (job.splits, job.input_bytes)
+    for step in STEPS:
+        assert distributions[step, "milliseconds"].count == len(receipts)
+    # A step's time is its own: with that of the steps after it, which it waits for, parsing would take longer.
+    assert distributions["parse", "milliseconds"].sum < distributions["render", "milliseconds"].sum
+
+    read = {path: msgspec.json.decode(path.read_bytes(), type=Receipt) for path in receipts}
+    lost, receipt = next((path, receipt) for path, receipt in read.items() if receipt.part == 0 and receipt.last)
+    lost.unlink()
+    counters, distributions = run(job, folder)
+    assert counters["records_read"] == receipt.read < records["read"]
+    assert counters["tokens"] == sum(shard.tokens for shard in receipt.shards if shard.format == "parquet")
+    assert distributions["read", "split_bytes"].count == 1
+    assert manifest_of(Path(folder.output)) == manifest
