@@ -21,34 +21,58 @@ from transforms import choices
 from transforms.errors import UserError
 
 
-def _one_of(names: Sequence[str]) -> Callable[[str], str]:
+@dataclass(frozen=True)
+class Kind:
+    """What the text of an option is. parse: makes the value, and raises ArgumentTypeError.
+
+    regex: what all the texts that parse takes match, and few others: a POSIX extended one without backslashes, since
+    Dataflow goes by it too (deploy/dataflow/metadata.py). None where any text will do.
+    """
+
+    regex: str | None
+    parse: Callable[[str], Any]
+
+
+def _matching(regex: str, expected: str, convert: Callable[[str], Any] = str) -> Kind:
+    def parse(text: str) -> Any:
+        try:
+            if re.fullmatch(regex, text):
+                return convert(text)
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
+
+    return Kind(regex, parse)
+
+
+def _one_of(names: Sequence[str]) -> Kind:
     def parse(text: str) -> str:
         if text not in names:
             raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(names)}.{_meant(text, names)}")
         return text
 
-    return parse
+    return Kind("|".join(names), parse)
 
 
-def _list_of(names: Sequence[str] | None = None) -> Callable[[str], tuple[str, ...]]:
+def _list_of(kind: Kind | None = None) -> Kind:
     def parse(text: str) -> tuple[str, ...]:
         parts = tuple(part.strip() for part in text.split(",") if part.strip())
         if not parts:
             raise argparse.ArgumentTypeError("expected at least one, separated by commas")
-        return tuple(_one_of(names)(part) for part in parts) if names else parts
+        return tuple(map(kind.parse, parts)) if kind else parts
 
-    return parse
-
-
-def _map(text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",")]
-    if not all(left.strip() and right.strip() for left, _, right in pairs):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=other,name=other")
-    return {left.strip(): right.strip() for left, _, right in pairs}
+    return Kind(f"[, ]*({kind.regex}) *(,[, ]*({kind.regex}) *)*[, ]*" if kind else ".*[^, ].*", parse)
 
 
-def _roles(text: str) -> dict[str, str]:
-    return {name: _one_of(choices.ROLES)(role) for name, role in _map(text).items()}
+def _map(kind: Kind | None = None) -> Kind:
+    def parse(text: str) -> dict[str, str]:
+        pairs = [tuple(side.strip() for side in part.partition("=")) for part in text.split(",")]
+        if not all(left and right for left, _, right in pairs):
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=other,name=other")
+        return {left: kind.parse(right) if kind else right for left, _, right in pairs}
+
+    pair = "[^=,]*[^=, ][^=,]*=" + (f" *({kind.regex}) *" if kind else "[^,]*[^, ][^,]*")
+    return Kind(f"{pair}(,{pair})*", parse)
 
 
 def _template_kwargs(text: str) -> dict[str, Any]:
@@ -63,43 +87,30 @@ def _template_kwargs(text: str) -> dict[str, Any]:
     return arguments
 
 
-def _length(text: str) -> int | None:
-    return None if text == "none" else _positive(text)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def _fraction(text: str) -> float:
-    try:
-        fraction = float(text)
-    except ValueError:
-        fraction = -1.0
-    if not 0 <= fraction <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
-    return fraction
-
-
-def _moment(text: str) -> str:
-    try:
-        return datetime.fromisoformat(text).isoformat()
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a moment like 2026-11-20T12:00:00") from None
+_POSITIVE = "0*[1-9][0-9]*"
+_text = Kind(None, str)
+_flag = _matching("true|false", "true or false", lambda text: text == "true")
+_integer = _matching("-?[0-9]+", "a whole number", int)
+_positive = _matching(_POSITIVE, "a whole number above 0", int)
+_length = _matching(f"none|{_POSITIVE}", "a whole number above 0", lambda text: None if text == "none" else int(text))
+_fraction = _matching("1([.]0*)?|0?[.][0-9]+|0[.]?|[0-9]([.][0-9]*)?e-[0-9]*[1-9][0-9]*", "a number from 0 to 1", float)
+_moment = _matching(
+    "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?",
+    "a moment like 2026-11-20T12:00:00",
+    lambda text: datetime.fromisoformat(text).isoformat(),
+)
 
 
 def _option(
     group: str,
     help: str,
-    parse: Callable[[str], Any] = str,
+    kind: Kind = _text,
     default: Any = None,
     metavar: str | None = None,
     changes_rows: bool = True,
 ) -> Any:
-    """A field of Options. parse: bool makes a flag. changes_rows: whether a resumed run must have the same value."""
-    metadata = {"group": group, "help": help, "parse": parse, "metavar": metavar, "changes_rows": changes_rows}
+    """A field of Options. changes_rows: whether a resumed run must have the same value."""
+    metadata = {"group": group, "help": help, "kind": kind, "metavar": metavar, "changes_rows": changes_rows}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -132,16 +143,21 @@ class Options:
     columns: dict[str, str] | None = _option(
         "Input",
         "the names of columns that are called otherwise: messages=dialog,tools=functions",
-        _map,
+        _map(),
         None,
         "NAME=YOURS,..",
     )
     roles: dict[str, str] | None = _option(
-        "Input", "roles to add to human=user, gpt=assistant, observation=tool", _roles, None, "YOURS=ROLE,.."
+        "Input",
+        "roles to add to human=user, gpt=assistant, observation=tool",
+        _map(_one_of(choices.ROLES)),
+        None,
+        "YOURS=ROLE,..",
     )
     formatter: str | None = _option(
         "Input",
         "a function that makes of each record (a dict) one of a known schema, or a text",
+        _matching(".+:.+", "of the form module:function or file.py:function"),
         metavar="MODULE:FUNCTION|FILE.py:FUNCTION",
     )
     split_bytes: int | None = _option(
@@ -166,7 +182,11 @@ class Options:
         changes_rows=False,
     )
     chat_template_kwargs: dict[str, Any] | None = _option(
-        "Tokenizer and template", "what the template reads besides messages and tools", _template_kwargs, None, "JSON"
+        "Tokenizer and template",
+        "what the template reads besides messages and tools",
+        Kind(" *[{].*[}] *", _template_kwargs),
+        None,
+        "JSON",
     )
     now: str | None = _option(
         "Tokenizer and template",
@@ -176,7 +196,9 @@ class Options:
         "YYYY-MM-DDTHH:MM:SS",
         changes_rows=False,
     )
-    strip_bos: bool = _option("Tokenizer and template", "take off a BOS that a row begins with", bool, False)
+    strip_bos: bool = _option(
+        "Tokenizer and template", "take off a BOS that a row begins with", _flag, False, "true|false"
+    )
     loss_on: str = _option(
         "Rows",
         "what is trained on; auto: the completion of prompt and completion, the assistant's turns of a conversation, "
@@ -210,7 +232,7 @@ class Options:
         "|".join(choices.PACKINGS),
     )
     shift_labels: bool = _option(
-        "Rows", "write input_ids[:-1] and labels[1:], for trainers that do not shift", bool, False
+        "Rows", "write input_ids[:-1] and labels[1:], for trainers that do not shift", _flag, False, "true|false"
     )
     validation_fraction: float = _option(
         "Rows",
@@ -219,26 +241,34 @@ class Options:
         0.0,
         "FRACTION",
     )
-    seed: int = _option("Rows", "another seed chooses other records for validation", int, 0, "INT")
+    seed: int = _option("Rows", "another seed chooses other records for validation", _integer, 0, "INT")
     output: str = _option(
         "Output", "the folder of the dataset, at any url", metavar="URL", default="", changes_rows=False
     )
-    overwrite: bool = _option("Output", "replace the dataset that is there", bool, False, changes_rows=False)
+    overwrite: bool = _option(
+        "Output", "replace the dataset that is there", _flag, False, "true|false", changes_rows=False
+    )
     output_format: tuple[str, ...] = _option(
-        "Output", "either or both", _list_of(choices.OUTPUT_FORMATS), ("parquet",), ",".join(choices.OUTPUT_FORMATS)
+        "Output",
+        "either or both",
+        _list_of(_one_of(choices.OUTPUT_FORMATS)),
+        ("parquet",),
+        ",".join(choices.OUTPUT_FORMATS),
     )
     tfrecord_compression: str = _option("Output", "of TFRecord shards", _one_of(("none", "gzip")), "none", "none|gzip")
     write_columns: tuple[str, ...] | None = _option(
         "Output",
         f"of {', '.join(choices.OUTPUT_COLUMNS)}; by default input_ids and labels, and seq_lengths when packed",
-        _list_of(choices.OUTPUT_COLUMNS),
+        _list_of(_one_of(choices.OUTPUT_COLUMNS)),
         None,
         "NAME,..",
     )
     keep_columns: tuple[str, ...] = _option(
         "Output", "input columns to carry along, as strings; not when packed", _list_of(), (), "NAME,.."
     )
-    provenance: bool = _option("Output", "add the columns source and source_position (byte offset or row)", bool, False)
+    provenance: bool = _option(
+        "Output", "add the columns source and source_position (byte offset or row)", _flag, False, "true|false"
+    )
     max_reject_fraction: float = _option(
         "Output",
         "the run fails where more of the records are rejected",
@@ -289,10 +319,10 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     titles = dict.fromkeys(field.metadata["group"] for field in dataclasses.fields(Options))
     groups = {title: parser.add_argument_group(title) for title in titles}
     for field in dataclasses.fields(Options):
-        parse, help, metavar = (field.metadata[key] for key in ("parse", "help", "metavar"))
-        how: dict[str, Any] = {"type": parse, "metavar": metavar, "help": help + _default(field)}
-        if parse is bool:
-            how = {"action": "store_true", "help": help}
+        kind, help, metavar = (field.metadata[key] for key in ("kind", "help", "metavar"))
+        how: dict[str, Any] = {"type": kind.parse, "metavar": metavar, "help": help + default_text(field)}
+        if kind is _flag:
+            how |= {"nargs": "?", "const": True}
         elif field.name == "input":
             how["action"] = "extend"
         groups[field.metadata["group"]].add_argument(f"--{field.name}", **how)
@@ -320,8 +350,8 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(message.removeprefix("argument ").rstrip(".") + ". --help lists the options.")
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
-    if field.default in ("", None, ()):
+def default_text(field: dataclasses.Field[Any]) -> str:
+    if field.default in ("", None, ()) or field.default is False:
         return ""
     value = ",".join(field.default) if isinstance(field.default, tuple) else field.default
     return f" (default: {value})"
@@ -373,5 +403,3 @@ def _check(options: Options) -> None:
     taken |= {"source", "source_position"} if options.provenance else set()
     if doubled := sorted(taken & set(options.keep_columns)):
         raise UserError(f"--keep_columns {doubled[0]}: a column of that name is written already.")
-    if options.formatter and ":" not in options.formatter:
-        raise UserError(f"--formatter {options.formatter}: expected module:function or file.py:function.")

@@ -42,7 +42,8 @@ MISTAKES = [
     (with_options("o", packing="bfd", max_length="9", keep_columns="id"), "--keep_columns needs --packing none"),
     (with_options("o", keep_columns="labels"), "a column of that name is written already"),
     ([*with_options("o", keep_columns="source"), "--provenance"], "a column of that name is written already"),
-    (with_options("o", formatter="here"), "expected module:function"),
+    (with_options("o", formatter="here"), "'here' is not of the form module:function or file.py:function"),
+    ([*with_options("o"), "--provenance=yes"], "'yes' is not true or false"),
     (with_options("o", write_columns="ids"), "'ids' is not one of input_ids"),
 ]
 
@@ -149,6 +150,12 @@ def test_inputs_may_be_repeated_and_separated_by_commas():
     )
     assert options.input == ("a", "b", "c")
     assert beams == ["--direct_num_workers", "3", "--temp_location=x"]
+
+
+def test_a_flag_may_have_a_value_as_schedulers_give_one():
+    given = with_options("o")
+    assert parse_options([*given, "--provenance"])[0] == parse_options([*given, "--provenance=true"])[0]
+    assert parse_options([*given, "--provenance", "--provenance=false"])[0] == parse_options(given)[0]
 
 
 def test_the_console_command_is_the_same_program():
