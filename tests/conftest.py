@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -72,3 +73,15 @@ def digests(output: Path) -> dict[str, str]:
 def write_jsonl(path: Path, records: list[Any]) -> Path:
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
     return path
+
+
+def build_wheel(folder: Path) -> Path:
+    """What pip would install, made in a folder."""
+    sources = folder / "sources"
+    for name in ("pipeline", "transforms"):
+        shutil.copytree(ROOT / name, sources / name)
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, sources)
+    how = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", f"--wheel-dir={folder}"]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *how, "."], cwd=sources, check=True, timeout=120)
+    return next(folder.glob("*.whl"))
