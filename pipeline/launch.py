@@ -31,7 +31,7 @@ def launch(options: Options, beam_flags: Sequence[str]) -> None:
     ended["status"] = "failed"
     try:
         status, manifest = _launch(options, beam_flags)
-        ended |= {"status": status} | sums(manifest)
+        ended |= {"status": status} | (sums(manifest) if manifest else {})
     except BaseException as error:
         ended["error"] = (
             str(error) if isinstance(error, (UserError, InputError)) else f"{type(error).__name__}: {error}"
@@ -42,8 +42,17 @@ def launch(options: Options, beam_flags: Sequence[str]) -> None:
             write_summary(ended, options.summary_json)
 
 
-def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Build the dataset, or say that it is there. Returns which (done, or done_before), and the manifest."""
+_NOT_HERE = {
+    "submitted": "the job is written down for others to run, and ends by itself with _SUCCESS",
+    "dry_run": "a dry run, the job could be run",
+}
+
+
+def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str, Any] | None]:
+    """Build the dataset, or say that it is there. Returns which (done, or done_before), and the manifest.
+
+    Where the job is not run from here, that is said, and there is no manifest yet.
+    """
     if options.formatter is None:  # which may be a model
         os.environ.setdefault(WITHOUT_TORCH, "1")
     folder = Folder(full_url(options.output))
@@ -58,13 +67,15 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
         print(f"chatmill: {folder.output} is finished already; --overwrite makes it anew.", file=sys.stderr)
         status = "done_before"
     else:
-        runner_options = beam_options(options.runner, beam_flags)
+        runner_options = beam_options(options, beam_flags)
         try:
             job = prepare(options, folder)
         except StoreError as error:
             raise UserError(str(error)) from None
-        run_job(job, folder, runner_options, options.max_reject_fraction, options.engine)
-        status = "done"
+        status = run_job(job, folder, runner_options, options.max_reject_fraction, options.engine)
+        if status in _NOT_HERE:
+            print(f"chatmill: {folder.output}: {_NOT_HERE[status]}.", file=sys.stderr)
+            return status, None
     manifest = msgspec.json.decode(read_bytes(folder.manifest))
     print_summary(folder, manifest)
     return status, manifest

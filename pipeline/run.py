@@ -17,13 +17,21 @@ from typing import NoReturn
 
 import apache_beam as beam
 import psutil
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    StandardOptions,
+    TestOptions,
+)
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import create_runner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
+from pipeline.dataflow import check_dataflow
 from pipeline.graph import build_graph
 from pipeline.job import Folder, Job
+from pipeline.options import Options
 from pipeline.progress import ReportProgress
 from transforms.errors import InputError, UserError
 
@@ -34,8 +42,9 @@ _OUR_ERROR = re.compile(r"\b(InputError|StoreError|UserError): (.*?)(?=\s*\[whil
 _WORTH_PROCESSES = 32 << 20
 
 
-def beam_options(runner: str, flags: Sequence[str]) -> PipelineOptions:
+def beam_options(asked: Options, flags: Sequence[str]) -> PipelineOptions:
     """Beam's options of the flags. Raises UserError where Beam does not take one, or has no such runner."""
+    runner = asked.runner
     # Beam's default of one worker cannot be told from a user's; 0 are as many as are of use here.
     defaults = ["--direct_num_workers=0"] if runner == "DirectRunner" else []
     options = PipelineOptions([*defaults, *flags, f"--runner={runner}"])
@@ -43,18 +52,23 @@ def beam_options(runner: str, flags: Sequence[str]) -> PipelineOptions:
     try:
         with redirect_stderr(said):
             options.get_all_options()
-            if not any(flag.startswith("--direct_running_mode") for flag in flags):
+            if runner == "DirectRunner" and not any(flag.startswith("--direct_running_mode") for flag in flags):
                 options.view_as(DirectOptions).direct_running_mode = None
-            create_runner(runner)
+            made = create_runner(runner)
     except SystemExit:
         raise UserError(said.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
     except (ValueError, ImportError) as error:
         raise UserError(f"--runner {runner}: {error}") from None
+    if type(made).__name__ == "DataflowRunner":
+        check_dataflow(asked, options, made)
     return options
 
 
-def run_job(job: Job, folder: Folder, options: PipelineOptions, max_reject_fraction: float, engine: str) -> None:
-    """Run the job to its end. Raises InputError or UserError where a worker did, and what Beam raises else."""
+def run_job(job: Job, folder: Folder, options: PipelineOptions, max_reject_fraction: float, engine: str) -> str:
+    """Run the job to its end. Raises InputError or UserError where a worker did, and what Beam raises else.
+
+    Returns what has become of it: done, or submitted, which others run, or dry_run, which nobody does.
+    """
     runner = options.view_as(StandardOptions).runner
     with (
         _stopping_all_processes(),
@@ -66,7 +80,14 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, max_reject_fract
                 _local_runner(job, options, log.name) if runner == "DirectRunner" else runner, options
             )
             build_graph(pipeline, job, folder, max_reject_fraction, engine)
-            pipeline.run().wait_until_finish()
+            result = pipeline.run()
+            if options.view_as(TestOptions).dry_run:
+                return "dry_run"
+            if options.view_as(GoogleCloudOptions).template_location:
+                return "submitted"
+            logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id, and how it goes
+            result.wait_until_finish()
+            return "done"
         except Exception as error:
             if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
                 raise (UserError if found[1] == "UserError" else InputError)(found[2].strip()) from None

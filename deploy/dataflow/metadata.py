@@ -1,0 +1,51 @@
+"""Makes metadata.json, the parameters of the Flex Template, of the options of `chatmill build`.
+
+.venv/bin/python deploy/dataflow/metadata.py
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from pipeline.options import Options, default_text
+
+FILE = Path(__file__).with_name("metadata.json")
+_REQUIRED = ("input", "tokenizer", "output")
+
+
+def metadata() -> dict[str, Any]:
+    """Each option but the runner, which Dataflow gives itself, and the workers' image."""
+    image = {
+        "name": "sdk_container_image",
+        "label": "Sdk container image",
+        "helpText": "the image of the workers: that of this template",
+        "regexes": ["^[^ ]+$"],
+    }
+    fields = [field for field in dataclasses.fields(Options) if field.name != "runner"]
+    return {
+        "name": "Chatmill",
+        "description": "Conversations in, training-ready token shards out.",
+        "parameters": [*map(_parameter, fields), image],
+    }
+
+
+def _parameter(field: dataclasses.Field[Any]) -> dict[str, Any]:
+    kind, help, metavar = (field.metadata[key] for key in ("kind", "help", "metavar"))
+    parameter = {
+        "name": field.name,
+        "label": field.name.replace("_", " ").capitalize(),
+        "helpText": f"{metavar}: {help}{default_text(field)}",
+        "groupName": field.metadata["group"],
+    }
+    if field.name not in _REQUIRED:
+        parameter["isOptional"] = True
+    if kind.regex:
+        parameter["regexes"] = [f"^({kind.regex})$"]
+    return parameter
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(metadata(), indent=2) + "\n")

@@ -1,0 +1,320 @@
+"""Dataflow, as far as it goes without Google: the job that is sent, the template's parameters, the image's steps."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import venv
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import fsspec
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2
+from conftest import CHATS, ROOT, TOKENIZER, build_apart, build_wheel
+from google.cloud.dataflow_v1beta3.types import TemplateMetadata
+from test_stores import free_port, gs
+
+from pipeline.cli import build as build_here
+from pipeline.graph import build_graph
+from pipeline.job import Folder
+from pipeline.options import parse_options
+from pipeline.prepare import prepare
+from transforms.errors import UserError
+
+DEPLOY = ROOT / "deploy" / "dataflow"
+CLOUD = ["--runner=DataflowRunner", "--project=mill", "--region=europe-west4", "--sdk_container_image=here/chatmill:1"]
+
+
+@pytest.fixture(scope="module")
+def corpus() -> str:
+    """The url of conversations that are on no disk; they are in the memory of this process."""
+    fsspec.filesystem("memory").pipe("/corpus/support.jsonl", (CHATS / "support.jsonl").read_bytes())
+    return "memory://corpus/support.jsonl"
+
+
+@pytest.fixture(scope="module")
+def submitted(corpus, tmp_path_factory) -> Path:
+    """The folder in which a Flex Template's launcher leaves its job: template/job.json and staging/pipeline.pb."""
+    folder = tmp_path_factory.mktemp("submitted")
+    for name in ("temp", "staging", "template"):
+        (folder / name).mkdir()
+    code = build_here(
+        [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--output=memory://shards/2026-11", *CLOUD,
+         f"--temp_location={folder}/temp", f"--staging_location={folder}/staging",
+         f"--template_location={folder}/template/job.json", "--dataflow_endpoint=http://localhost:1", "--no_auth",
+         "--machine_type=n2-standard-4", "--num_workers=2", "--max_num_workers=7",
+         f"--summary_json={folder}/summary.json"]
+    )  # fmt: skip
+    assert code == 0
+    return folder
+
+
+def test_job_of_a_template_has_the_image_machines_and_limits_asked_for(submitted):
+    job = json.loads((submitted / "template" / "job.json").read_text())
+    (pool,) = job["environment"]["workerPools"]
+    (image,) = pool["sdkHarnessContainerImages"]
+    assert image["containerImage"] == pool["workerHarnessContainerImage"] == "here/chatmill:1"
+    assert pool["machineType"] == "n2-standard-4"
+    assert pool["numWorkers"] == 2
+    assert pool["autoscalingSettings"]["maxNumWorkers"] == 7
+    assert pool["numThreadsPerWorker"] == 1
+    # A list of what is installed here, for people. Nothing is to be installed by a worker.
+    assert [package["name"] for package in pool["packages"]] == ["submission_environment_dependencies.txt"]
+    assert job["type"] == "JOB_TYPE_BATCH"
+    assert re.fullmatch("chatmill-2026-11-[0-9a-f]{8}", job["name"])
+
+
+def test_a_launcher_that_only_submits_says_so(submitted):
+    summary = json.loads((submitted / "summary.json").read_text())
+    assert summary == {"status": "submitted", "output": "memory://shards/2026-11"}
+    assert fsspec.filesystem("memory").exists("/shards/2026-11/_chatmill/plan.jsonl")
+    assert not fsspec.filesystem("memory").exists("/shards/2026-11/manifest.json")
+
+
+# Reads a pipeline's proto and loads each function in it, as a worker does.
+LOAD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from apache_beam.internal import pickler
+from apache_beam.portability.api import beam_runner_api_pb2 as api
+pipeline = api.Pipeline.FromString(open(sys.argv[2], "rb").read())
+for transform in pipeline.components.transforms.values():
+    if transform.spec.urn == "beam:transform:pardo:v1":
+        function = pickler.loads(api.ParDoPayload.FromString(transform.spec.payload).do_fn.payload)[0]
+        print(transform.unique_name, type(function).__module__, type(function).__name__)
+        assert not any(held.__module__ == "__main__" for held in vars(function).values() if hasattr(held, "__module__"))
+print(sys.modules["transforms.step"].__file__)
+"""
+
+
+def test_workers_need_nothing_but_the_package(submitted, tmp_path):
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
+        wheel.extractall(installed)
+    loaded = subprocess.run(
+        [sys.executable, "-I", "-c", LOAD, installed, submitted / "staging" / "pipeline.pb"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert loaded.returncode == 0, loaded.stderr
+    *functions, home = loaded.stdout.splitlines()
+    assert home == str(installed / "transforms" / "step.py")
+    for step in ("parse", "render", "parity", "tokenize", "label", "fit", "write"):
+        assert f"{step}/ParDo(_MapBatches) transforms.step _MapBatches" in functions
+
+
+def test_graph_of_a_million_splits_holds_neither_plan_nor_tokenizer(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    for number in range(1000):
+        with open(tmp_path / "corpus" / f"{number:04}.jsonl", "wb") as file:
+            file.write(b'{"messages": []}\n' * 5000)  # as far as is looked into at launch
+            file.truncate(1 << 30)  # which takes no space
+    options, _ = parse_options(
+        [f"--input={tmp_path}/corpus", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=1073742"]
+    )
+    folder = Folder(options.output)
+    job = prepare(options, folder)
+    assert job.splits == 1_000_000
+    pipeline = beam.Pipeline()
+    build_graph(pipeline, job, folder, options.max_reject_fraction, options.engine)
+    proto = pipeline.to_runner_api().SerializeToString()
+    assert len(proto) < 1 << 16
+    assert (tmp_path / "out" / "_chatmill" / "plan.jsonl").stat().st_size > len(proto)
+
+
+def test_no_splits_function_is_fused_to_the_work_on_them(submitted):
+    pipeline = beam_runner_api_pb2.Pipeline.FromString((submitted / "staging" / "pipeline.pb").read_bytes())
+    names = {transform.unique_name: transform.spec.urn for transform in pipeline.components.transforms.values()}
+    assert names["plan/Reshuffle"] == "beam:transform:reshuffle:v1"
+    assert names["finish/GroupByKey"] == "beam:transform:group_by_key:v1"
+
+
+def test_dry_run_takes_urls_of_google_for_all(monkeypatch):
+    port = free_port()
+    command, environment = gs(port)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(port, server)
+        files = fsspec.filesystem("gs", token="anon", skip_instance_cache=True)
+        files.mkdir("mill")
+        files.put(str(CHATS), "mill/chats", recursive=True)
+        files.put(str(TOKENIZER), "mill/tokenizer", recursive=True)
+        places = ["--input=gs://mill/chats", "--tokenizer=gs://mill/tokenizer", "--output=gs://mill/out"]
+        dry = build_apart(*places, *CLOUD, "--temp_location=gs://mill/temp", "--dry_run=True", timeout=120)
+    finally:
+        server.kill()
+        server.wait()
+    assert dry.returncode == 0, dry.stderr
+    assert dry.stderr == "chatmill: gs://mill/out: a dry run, the job could be run.\n"
+
+
+def wait_for(port: int, server: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 60
+    while socket.socket().connect_ex(("127.0.0.1", port)):
+        assert server.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"project": None}, "--project is missing, which Dataflow needs: the project"),
+        ({"region": None}, "--region is missing, which Dataflow needs: where it runs"),
+        ({"temp_location": None}, "--temp_location is missing, which Dataflow needs: a folder in a bucket"),
+        ({"temp_location": "/here"}, "--temp_location /here: Dataflow needs a folder in a bucket"),
+        ({"sdk_container_image": None}, "--sdk_container_image is missing"),
+        ({"input": str(CHATS)}, f"--input {CHATS}: a worker of Dataflow does not see this disk"),
+        ({"output": "out/here"}, "--output out/here: a worker of Dataflow does not see this disk"),
+        ({"project": "12345"}, "Invalid Project ID (12345)"),
+        ({"job_name": "No Name"}, "Invalid job_name (No Name)"),
+        ({"num_workers": "9", "max_num_workers": "3"}, "num_workers (9) cannot exceed max_num_workers (3)"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_is_written(build, corpus, monkeypatch, changed, said):
+    monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
+    given = dict(option.removeprefix("--").split("=") for option in CLOUD)
+    given |= {"temp_location": "gs://mill/temp", "dry_run": "True"}
+    given |= {"input": corpus, "tokenizer": str(TOKENIZER), "output": "memory://nothing"} | changed
+    ended = build(*(f"--{name}={value}" for name, value in given.items() if value))
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err and ended.err.count("\n") == 1
+    assert not fsspec.filesystem("memory").exists("/nothing")
+
+
+def test_without_googles_packages_it_says_what_to_install():
+    hidden = "import sys; sys.modules['google.cloud.dataflow'] = None; "
+    code = hidden + "from pipeline.cli import build; sys.exit(build(sys.argv[1:]))"
+    given = ["--input=gs://mill/chats", "--tokenizer=t", "--output=memory://out", *CLOUD]
+    ended = subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "apache-beam[gcp] is not installed for" in ended.stderr and ended.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def metadata() -> dict[str, Any]:
+    return json.loads((DEPLOY / "metadata.json").read_text())
+
+
+def test_metadata_is_what_the_options_are(metadata):
+    spec = importlib.util.spec_from_file_location("metadata", DEPLOY / "metadata.py")
+    assert spec and spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert metadata == made.metadata(), "run .venv/bin/python deploy/dataflow/metadata.py"
+    TemplateMetadata.from_json(json.dumps(metadata))  # raises for what Google's own type does not have
+
+
+SAMPLES = {
+    "input": (["gs://a/b", "a,b", " a"], ["", " ", ","]),
+    "schema": (["auto", "prompt_completion"], ["", "Auto", "auto,text", "none"]),
+    "columns": (["messages=dialog", "a=b,c=d e", "a=b=c"], ["messages", "a=,b=c", "=b", "a=b,", "a= "]),
+    "roles": (["narrator=user", "a=user, b = tool "], ["narrator", "narrator=poet", "a=user,b", "=user"]),
+    "formatter": (["package.module:function", "gs://a/f.py:f"], ["function", ":f", "f:"]),
+    "split_bytes": (["1", "0064", "67108864"], ["0", "-1", "1.5", "1e6", "", "64MiB"]),
+    "chat_template": (["default", "gs://a/b.jinja", "{{ messages }}"], []),
+    "chat_template_kwargs": (['{"enable_thinking": false}', "{}", ' {"a": {}} '], ["", "[]", "null", "true", "{"]),
+    "now": (
+        ["2026-11-20T12:00:00", "2026-11-20", "2026-11-20 23:59"],
+        ["tomorrow", "2026-13-01", "2026-11-20T24:00:00", "2026-11-20T", "20261120"],
+    ),
+    "strip_bos": (["true", "false"], ["", "yes", "True", "1"]),
+    "max_length": (["none", "4096"], ["0", "None", "4k", ""]),
+    "packing": (["bfd", "bfd_split"], ["bdf", "bfd_", ""]),
+    "validation_fraction": (
+        ["0", "1", "0.02", ".5", "1.0", "1.", "1e-05", "0.0"],
+        ["1.01", "2", "-0.1", "", ".", "1e5", "half", "1/2", "nan"],
+    ),
+    "seed": (["0", "-3", "17"], ["", "1.5", "x"]),
+    "output_format": (["parquet", "tfrecord, parquet"], ["", "csv", "parquet;tfrecord", "parquet tfrecord"]),
+    "write_columns": (["input_ids", "input_ids,loss_mask"], ["ids", "", "input_ids labels"]),
+    "keep_columns": (["id", "id,topic"], ["", ","]),
+    "tfrecord_compression": (["gzip"], ["zstd"]),
+    "engine": (["reference"], ["slow"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_regexes_take_what_the_options_take(metadata, name):
+    """As POSIX has them, since that is what Dataflow says it goes by: grep -E is the judge."""
+    (parameter,) = (each for each in metadata["parameters"] if each["name"] == name)
+    required = {"input": "i", "tokenizer": "t", "output": "o"}
+    for taken, samples in zip((True, False), SAMPLES[name], strict=True):
+        for sample in samples:
+            for regex in parameter.get("regexes", []):
+                found = subprocess.run(["grep", "-Eq", regex], input=f"{sample}\n", text=True, check=False)
+                assert (found.returncode == 0) == taken, f"{regex} takes {sample!r}, or does not"
+            # What else an option needs is not asked here: bfd needs a max_length.
+            more = {"max_length": "9"} if name == "packing" else {}
+            given = required | more | {name: sample}
+            try:
+                parse_options([f"--{option}={value}" for option, value in given.items()])
+                assert taken, f"--{name} takes {sample!r}"
+            except UserError as error:
+                assert not taken, str(error)
+
+
+def test_each_option_with_a_regex_has_samples(metadata):
+    checked = {"|".join(p["regexes"]) for p in metadata["parameters"] if p["name"] in SAMPLES and "regexes" in p}
+    of_names = re.compile(r"\^\([a-z_|]+\)\$")
+    for parameter in metadata["parameters"][:-1]:
+        for regex in parameter.get("regexes", []):
+            assert regex in checked or of_names.fullmatch(regex), parameter["name"]
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions, each with what follows it."""
+    text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def test_dockerfile_has_no_fault():
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_dockerfile_has_the_beam_that_is_installed_here():
+    assert ("FROM", f"apache/beam_python3.11_sdk:{beam.__version__}") in instructions()
+
+
+@pytest.mark.skipif("TEST_IMAGE" not in os.environ, reason="it takes minutes: TEST_IMAGE=1 tests/run.sh")
+def test_steps_of_the_image_in_a_clean_environment(tmp_path):
+    image = tmp_path / "image"
+    venv.create(tmp_path / "venv", with_pip=True)
+    environment = {"PATH": f"{tmp_path}/venv/bin:{os.environ['PATH']}", "HOME": os.environ["HOME"]}
+    folder = image
+    for word, rest in instructions():
+        if word == "WORKDIR":
+            folder = image / rest.lstrip("/")
+            folder.mkdir(parents=True)
+        elif word == "COPY" and not rest.startswith("--from"):
+            *sources, target = rest.split()
+            place = image / target.lstrip("/") if target.startswith("/") else folder / target
+            place.parent.mkdir(parents=True, exist_ok=True)
+            for source in sources:
+                copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
+                copy(ROOT / source, place)
+        elif word == "RUN":
+            # It only keeps the image small.
+            subprocess.run(["sh", "-ec", rest.replace("--no-cache-dir ", "")], cwd=folder, env=environment, check=True)
+        elif word == "ENV":
+            environment |= [rest.split("=")]
+    main = image / environment["FLEX_TEMPLATE_PYTHON_PY_FILE"].lstrip("/")
+    for command in (["python", main], ["chatmill", "build"]):
+        told = subprocess.run(
+            [*command, "--help"], env=environment, cwd="/", capture_output=True, text=True, check=True
+        )
+        assert "--sdk_container_image" not in told.stdout and "--tokenizer" in told.stdout
+    for module in ("apache_beam.runners.worker.sdk_worker_main", "google.cloud.dataflow", "pipeline.graph"):
+        subprocess.run(["python", "-c", f"import {module}"], env=environment, cwd="/", check=True)
