@@ -45,10 +45,8 @@ def check_dataflow(options: Options, beams: PipelineOptions, runner: Any) -> Non
     for name, what in _NEEDED.items():
         if not getattr(cloud, name):
             raise UserError(f"--{name} is missing, which Dataflow needs: {what}.")
-    if beams.view_as(WorkerOptions).sdk_container_image:
-        if setup.sdk_location == "default":
-            setup.sdk_location = "container"
-    elif not setup.setup_file and not setup.extra_packages:
+    image = beams.view_as(WorkerOptions).sdk_container_image
+    if not image and not setup.setup_file and not setup.extra_packages:
         raise UserError(
             "--sdk_container_image is missing: the workers need an image that holds Chatmill. "
             "deploy/dataflow/README.md says how it is built."

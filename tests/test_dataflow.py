@@ -131,7 +131,7 @@ def test_graph_of_a_million_splits_holds_neither_plan_nor_tokenizer(tmp_path):
     assert (tmp_path / "out" / "_chatmill" / "plan.jsonl").stat().st_size > len(proto)
 
 
-def test_no_splits_function_is_fused_to_the_work_on_them(submitted):
+def test_graph_spreads_the_splits_and_gathers_the_receipts(submitted):
     pipeline = beam_runner_api_pb2.Pipeline.FromString((submitted / "staging" / "pipeline.pb").read_bytes())
     names = {transform.unique_name: transform.spec.urn for transform in pipeline.components.transforms.values()}
     assert names["plan/Reshuffle"] == "beam:transform:reshuffle:v1"
