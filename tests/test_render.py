@@ -3,6 +3,8 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -190,6 +192,20 @@ def test_markers_and_their_absence_give_the_same_spans_for_real_conversations():
     assert [(text.text, text.spans) for text in without.texts] == [
         (text.text, text.spans) for text in with_markers.texts
     ]
+
+
+def test_threads_that_render_at_once_have_masks_of_their_own():
+    """Runners run bundles in threads of one process, where all have the same compiled template."""
+    conversations = [[user("Hi"), *(assistant(f"{n}, {i}") for i in range(20))] for n in range(200)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            texts = list(threads.map(lambda messages: render(messages, MARKED), conversations))
+    finally:
+        sys.setswitchinterval(before)
+    for n, text in enumerate(texts):
+        assert trained(text) == [f"{n}, {i}<|im_end|>\n" for i in range(20)]
 
 
 def test_nested_markers_mark_what_the_outer_ones_do():

@@ -8,6 +8,7 @@ on the version that is installed.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -19,6 +20,9 @@ from transforms.spans.trace import Trace, instrumented, read_trace, unused_marks
 from transforms.tokenizer import load_tokenizer
 
 _CLOCK = "strftime_now"
+# transformers' environment notes generation blocks in itself, and is one for all who render a template. Runners that run
+# several bundles in threads of one process would note those of one conversation for another.
+_RENDERING = threading.Lock()
 
 NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one: give it with --chat_template."
 
@@ -167,8 +171,8 @@ class ChatTemplate:
 
     def _probe(self, source: str, messages: list[dict[str, Any]]) -> str | None:
         try:
-            return compiled(source).render(self._values(Conversation(messages), messages, False))
-        except Exception:  # a template that refuses the probe does not read parts
+            return _rendered(lambda: compiled(source).render(self._values(Conversation(messages), messages, False)))
+        except RecordError:  # a template that refuses the probe does not read parts
             return None
 
 
@@ -185,6 +189,7 @@ def load_template(
 
 def _rendered(render: Any) -> Any:
     try:
-        return render()
+        with _RENDERING:
+            return render()
     except Exception as error:  # a template raises what it likes, and may stumble over anything in a record
         raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
