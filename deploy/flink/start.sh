@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Starts a Flink cluster on this machine, on free ports, and prints host:port, which is what --flink_master takes:
+#   start.sh FOLDER [TASKMANAGERS]      FOLDER is for its logs and what stop.sh needs; there are 2 TaskManagers by default
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+folder=${1:?usage: start.sh FOLDER [TASKMANAGERS]} taskmanagers=${2:-2}
+flink=$("$here/install.sh")
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+if [ -d "$folder/pids" ]; then
+    echo "a cluster was started in $folder before; stop.sh $folder ends it." >&2
+    exit 2
+fi
+export FLINK_LOG_DIR=$folder/logs FLINK_PID_DIR=$folder/pids
+mkdir "$FLINK_PID_DIR"
+mkdir -p "$FLINK_LOG_DIR" "$folder/tmp"
+
+read -r rpc rest < <("${PYTHON:-python3}" -c '
+import socket
+held = [socket.create_server(("localhost", 0)) for _ in range(2)]
+print(*(server.getsockname()[1] for server in held))')
+
+# Small JVMs: the work is done by Python workers beside them. A job that has lost a TaskManager begins anew, and goes on
+# from its receipts; for longer than it takes to know that the TaskManager is gone, since until then it is still offered.
+settings=(
+    -D "jobmanager.rpc.port=$rpc"
+    -D "rest.port=$rest"
+    -D "io.tmp.dirs=$folder/tmp"
+    -D jobmanager.memory.process.size=1g
+    -D taskmanager.memory.process.size=1g
+    -D taskmanager.numberOfTaskSlots=1
+    -D cluster.evenly-spread-out-slots=true
+    -D heartbeat.interval=2000
+    -D heartbeat.timeout=8000
+    -D restart-strategy.type=fixed-delay
+    -D restart-strategy.fixed-delay.attempts=5
+    -D "restart-strategy.fixed-delay.delay=4 s"
+)
+"$flink/bin/jobmanager.sh" start "${settings[@]}" >&2
+for _ in $(seq "$taskmanagers"); do
+    "$flink/bin/taskmanager.sh" start "${settings[@]}" >&2
+done
+
+for _ in $(seq 120); do
+    if curl --silent --max-time 5 "http://localhost:$rest/overview" | grep -q "\"taskmanagers\":$taskmanagers,"; then
+        echo "localhost:$rest"
+        exit
+    fi
+    sleep 0.5
+done
+echo "the cluster did not come up within a minute; its logs are in $FLINK_LOG_DIR." >&2
+"$here/stop.sh" "$folder"
+exit 1
