@@ -56,5 +56,5 @@ setup(
             "setuptools>=77",
         ],
     },
-    entry_points={"console_scripts": ["chatmill = pipeline.cli:main"]},
+    entry_points={"console_scripts": ["chatmill = pipeline.cli:main", "chatmill-worker = pipeline.worker:main"]},
 )

@@ -96,4 +96,11 @@ def _quiet_libraries() -> None:
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     logging.basicConfig(level=logging.WARNING, format="chatmill: %(levelname)s: %(message)s")
     logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # it ends what it started
-    logging.getLogger().addFilter(lambda record: "apitools not found" not in record.getMessage())
+    logging.getLogger("apache_beam.options.pipeline_options").setLevel(logging.ERROR)  # a job server's are not its own
+    logging.getLogger().addFilter(_is_for_the_user)
+
+
+def _is_for_the_user(record: logging.LogRecord) -> bool:
+    """Of what Beam logs without a name: not that it waits for a job server, nor an error, which is raised as well."""
+    of_job_servers = record.module in ("portable_runner", "subprocess_server")
+    return not of_job_servers and "apitools not found" not in record.getMessage()

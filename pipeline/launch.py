@@ -42,16 +42,10 @@ def launch(options: Options, beam_flags: Sequence[str]) -> None:
             write_summary(ended, options.summary_json)
 
 
-_NOT_HERE = {
-    "submitted": "the job is written down for others to run, and ends by itself with _SUCCESS",
-    "dry_run": "a dry run, the job could be run",
-}
-
-
 def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str, Any] | None]:
     """Build the dataset, or say that it is there. Returns which (done, or done_before), and the manifest.
 
-    Where the job is not run from here, that is said, and there is no manifest yet.
+    Where the job does not end here (submitted, dry_run), that is said, and there is no manifest.
     """
     if options.formatter is None:  # which may be a model
         os.environ.setdefault(WITHOUT_TORCH, "1")
@@ -72,9 +66,9 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
             job = prepare(options, folder)
         except StoreError as error:
             raise UserError(str(error)) from None
-        status = run_job(job, folder, runner_options, options.max_reject_fraction, options.engine)
-        if status in _NOT_HERE:
-            print(f"chatmill: {folder.output}: {_NOT_HERE[status]}.", file=sys.stderr)
+        status, how = run_job(job, folder, runner_options, options)
+        if status != "done":
+            print(f"chatmill: {how}", file=sys.stderr)
             return status, None
     manifest = msgspec.json.decode(read_bytes(folder.manifest))
     print_summary(folder, manifest)

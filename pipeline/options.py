@@ -299,6 +299,13 @@ class Options:
         metavar="NAME",
         changes_rows=False,
     )
+    detach: bool = _option(
+        "Running",
+        "submit the job to its cluster and do not wait for it; the job itself finishes the dataset",
+        _flag,
+        False,
+        changes_rows=False,
+    )
 
     def shaping_rows(self) -> dict[str, Any]:
         """The options that decide what the rows are, as JSON has them."""

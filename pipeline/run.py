@@ -11,14 +11,16 @@ import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
-from typing import NoReturn
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from typing import Any, NoReturn
 
 import apache_beam as beam
 import psutil
 from apache_beam.options.pipeline_options import (
     DirectOptions,
+    FlinkRunnerOptions,
     GoogleCloudOptions,
     PipelineOptions,
     StandardOptions,
@@ -29,6 +31,7 @@ from apache_beam.runners.runner import create_runner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from pipeline.dataflow import check_dataflow
+from pipeline.flink import FlinkJob, flink_defaults
 from pipeline.graph import build_graph
 from pipeline.job import Folder, Job
 from pipeline.options import Options
@@ -43,51 +46,76 @@ _WORTH_PROCESSES = 32 << 20
 
 
 def beam_options(asked: Options, flags: Sequence[str]) -> PipelineOptions:
-    """Beam's options of the flags. Raises UserError where Beam does not take one, or has no such runner."""
+    """Beam's options of the flags, with defaults of ours.
+
+    Raises UserError where Beam does not take one, has no such runner, or that one is not there.
+    """
     runner = asked.runner
     # Beam's default of one worker cannot be told from a user's; 0 are as many as are of use here.
     defaults = ["--direct_num_workers=0"] if runner == "DirectRunner" else []
-    options = PipelineOptions([*defaults, *flags, f"--runner={runner}"])
-    said = io.StringIO()
+    options, made = _checked([*defaults, *flags, f"--runner={runner}"], runner)
+    on_cluster = runner == "DataflowRunner"
+    if runner == "DirectRunner" and not any(flag.startswith("--direct_running_mode") for flag in flags):
+        options.view_as(DirectOptions).direct_running_mode = None
+    elif runner == "DataflowRunner":
+        check_dataflow(asked, options, made)
+    elif runner == "FlinkRunner":
+        defaults = flink_defaults(options, flags, asked.output)
+        options, _ = _checked([*defaults, *flags, f"--runner={runner}"], runner)
+        on_cluster = FlinkJob.to_submit(options) is not None
+    if asked.detach and not on_cluster:
+        raise UserError("--detach needs a cluster: --runner FlinkRunner with --flink_master, or DataflowRunner.")
+    if options.view_as(TestOptions).dry_run and runner != "DataflowRunner":
+        raise UserError(f"--dry_run: only DataflowRunner has dry runs; {runner} would run the job.")
+    return options
+
+
+def _checked(flags: Sequence[str], runner: str) -> tuple[PipelineOptions, Any]:
+    options, said = PipelineOptions(flags), io.StringIO()
     try:
         with redirect_stderr(said):
             options.get_all_options()
-            if runner == "DirectRunner" and not any(flag.startswith("--direct_running_mode") for flag in flags):
-                options.view_as(DirectOptions).direct_running_mode = None
-            made = create_runner(runner)
+            return options, create_runner(runner)
     except SystemExit:
         raise UserError(said.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
     except (ValueError, ImportError) as error:
         raise UserError(f"--runner {runner}: {error}") from None
-    if type(made).__name__ == "DataflowRunner":
-        check_dataflow(asked, options, made)
-    return options
 
 
-def run_job(job: Job, folder: Folder, options: PipelineOptions, max_reject_fraction: float, engine: str) -> str:
+def run_job(job: Job, folder: Folder, options: PipelineOptions, asked: Options) -> tuple[str, str]:
     """Run the job to its end. Raises InputError or UserError where a worker did, and what Beam raises else.
 
-    Returns what has become of it: done, or submitted, which others run, or dry_run, which nobody does.
+    Returns what has become of it, and more of that in words: done; submitted, which a cluster runs; dry_run, which
+    nobody does.
     """
     runner = options.view_as(StandardOptions).runner
+    on_flink = None
+    if runner == "FlinkRunner":
+        on_flink, flink = FlinkJob.to_submit(options), options.view_as(FlinkRunnerOptions)
+        flink.parallelism = min(flink.parallelism, job.splits)
+    template = options.view_as(GoogleCloudOptions).template_location
     with (
-        _stopping_all_processes(),
-        ReportProgress(job, folder),
+        _stopping_all_processes(on_flink.cancel if on_flink else None) as handle_stops,
+        nullcontext() if asked.detach or template else ReportProgress(job, folder),
         tempfile.NamedTemporaryFile("r", errors="replace") as log,
     ):
         try:
             pipeline = beam.Pipeline(
                 _local_runner(job, options, log.name) if runner == "DirectRunner" else runner, options
             )
-            build_graph(pipeline, job, folder, max_reject_fraction, engine)
-            result = pipeline.run()
+            build_graph(pipeline, job, folder, asked.max_reject_fraction, asked.engine)
+            result: Any = pipeline.run()
             if options.view_as(TestOptions).dry_run:
-                return "dry_run"
-            if options.view_as(GoogleCloudOptions).template_location:
-                return "submitted"
+                return "dry_run", "a dry run: the job could be run"
+            if template:
+                return "submitted", f"the job is written to {template}, for others to run"
+            handle_stops()
+            if asked.detach:
+                place = on_flink.page_when_there(result) if on_flink else f"{runner}, job {result.job_id()}"
+                return "submitted", f"submitted: {place}\n{folder.success} is there when the dataset is whole."
             logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id, and how it goes
             result.wait_until_finish()
-            return "done"
+            return "done", ""
         except Exception as error:
             if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
                 raise (UserError if found[1] == "UserError" else InputError)(found[2].strip()) from None
@@ -125,24 +153,35 @@ def _cores() -> int:
 
 
 @contextmanager
-def _stopping_all_processes() -> Iterator[None]:
+def _stopping_all_processes(cancel: Callable[[], None] | None) -> Iterator[Callable[[], None]]:
     """Inside, Ctrl-C and SIGTERM end this process and all it started, at once: what is written can be resumed.
 
-    Beam would wait for its workers instead. What is ignored, as in the background of a shell, stays ignored.
+    cancel: ends what runs elsewhere. Beam would wait for its workers instead. What is ignored, as in the background of
+    a shell, stays ignored. What is yielded sees to it again, where a runner has put a handler of its own in the place.
     """
     stopping = {signal.SIGINT: 130, signal.SIGTERM: 143}
     before = {number: signal.getsignal(number) for number in stopping}
-    for number, code in stopping.items():
-        if before[number] != signal.SIG_IGN:
-            signal.signal(number, functools.partial(_stop, code))
+
+    def handle() -> None:
+        for number, code in stopping.items():
+            if before[number] != signal.SIG_IGN:
+                signal.signal(number, functools.partial(_stop, code, cancel))
+
+    handle()
     try:
-        yield
+        yield handle
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _stop(code: int, *_: object) -> NoReturn:
+def _stop(code: int, cancel: Callable[[], None] | None, *_: object) -> NoReturn:
+    threading.excepthook = lambda _: None  # of Beam's threads, which lose what they talk to
+    if cancel:
+        try:
+            cancel()
+        except UserError as error:
+            print(f"chatmill: the job goes on, since it could not be cancelled: {error}", file=sys.stderr, flush=True)
     for process in psutil.Process().children(recursive=True):
         try:
             process.kill()

@@ -20,8 +20,8 @@ from transforms.spans.trace import Trace, instrumented, read_trace, unused_marks
 from transforms.tokenizer import load_tokenizer
 
 _CLOCK = "strftime_now"
-# transformers' environment notes generation blocks in itself, and is one for all who render a template. Runners that run
-# several bundles in threads of one process would note those of one conversation for another.
+# transformers' environment notes generation blocks in itself, and is one for all who render a template. Runners that
+# run several bundles in threads of one process would note those of one conversation for another.
 _RENDERING = threading.Lock()
 
 NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one: give it with --chat_template."

@@ -17,14 +17,14 @@ _REQUIRED = ("input", "tokenizer", "output")
 
 
 def metadata() -> dict[str, Any]:
-    """Each option but the runner, which Dataflow gives itself, and the workers' image."""
+    """Each option, and the workers' image; but not the runner, which Dataflow gives, nor to detach, which it always does."""
     image = {
         "name": "sdk_container_image",
         "label": "Sdk container image",
         "helpText": "the image of the workers: that of this template",
         "regexes": ["^[^ ]+$"],
     }
-    fields = [field for field in dataclasses.fields(Options) if field.name != "runner"]
+    fields = [field for field in dataclasses.fields(Options) if field.name not in ("runner", "detach")]
     return {
         "name": "Chatmill",
         "description": "Conversations in, training-ready token shards out.",
