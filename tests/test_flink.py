@@ -1,0 +1,203 @@
+"""Flink, on a cluster that the tests start, and inside the job server: the same bytes as here, also after a loss."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests, manifest_of
+
+DEPLOY = ROOT / "deploy" / "flink"
+# The reference takes its time, so that a job can be met in the middle.
+JOB = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=60000", "--engine=reference"]
+FLINK = "--runner=FlinkRunner"
+
+
+@pytest.fixture(scope="module")
+def installed() -> None:
+    """Flink and its job server, which are installed once for a machine."""
+    missing = [tool for tool in ("java", "mvn", "curl") if not shutil.which(tool)]
+    if missing:
+        pytest.skip(f"Flink needs {', '.join(missing)} (apt-get install default-jre-headless maven curl)")
+    for script in ("install.sh", "job_server.sh"):
+        done = subprocess.run([DEPLOY / script], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"deploy/flink/{script} failed, and Flink was not tested: {done.stderr.strip()[-500:]}")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """The examples, several times over."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for number in range(8):
+        shutil.copytree(CHATS, folder / str(number))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def here(corpus, tmp_path_factory) -> Path:
+    """The dataset as Beam's local runner makes it."""
+    output = tmp_path_factory.mktemp("here") / "out"
+    done = build_apart(f"--input={corpus}", *JOB, f"--output={output}", "--engine=auto")
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """folder: that of start.sh. address: host:port of its REST server."""
+
+    folder: Path
+    address: str
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://{self.address}/{path}", timeout=30) as answer:
+            return json.load(answer)
+
+    def last_job(self) -> dict[str, Any]:
+        job = max(self.get("jobs/overview")["jobs"], key=lambda job: job["start-time"])
+        return self.get(f"jobs/{job['jid']}")
+
+    def splits_written(self, job: dict[str, Any]) -> dict[str, int]:
+        """For each TaskManager, how many splits it was given to write."""
+        (writing,) = (vertex for vertex in job["vertices"] if "write" in vertex["name"])
+        managers = self.get(f"jobs/{job['jid']}/vertices/{writing['id']}/taskmanagers")["taskmanagers"]
+        return {manager["taskmanager-id"]: manager["metrics"]["read-records"] for manager in managers}
+
+    def processes(self) -> list[psutil.Process]:
+        """The cluster's, and its workers', which have their environment from it."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("FLINK_PID_DIR") == str(self.folder / "pids"):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+
+@pytest.fixture(scope="module")
+def cluster(installed, tmp_path_factory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("flink") / "a cluster"
+    started = subprocess.run([DEPLOY / "start.sh", folder, "3"], capture_output=True, text=True, check=False)
+    assert started.returncode == 0, started.stderr
+    cluster = Cluster(folder, started.stdout.strip())
+    yield cluster
+    subprocess.run([DEPLOY / "stop.sh", folder], capture_output=True, check=True)
+    _, alive = psutil.wait_procs(cluster.processes(), timeout=10)
+    assert not alive
+
+
+def start(*options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pipeline", *options]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def receipts_of(output: Path) -> dict[Path, int]:
+    """When each receipt was written."""
+    return {path: path.stat().st_mtime_ns for path in (output / "_chatmill" / "receipts").glob("*.json")}
+
+
+def wait_until(condition: Any, build: subprocess.Popen[str] | None = None, seconds: float = 180) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        assert build is None or build.poll() is None, build.communicate()[1]
+        time.sleep(0.1)
+
+
+def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluster, corpus, here, tmp_path):
+    output = tmp_path / "out"
+    job = [f"--input={corpus}", *JOB, f"--output={output}", FLINK, f"--flink_master={cluster.address}", "--detach"]
+    submitted = build_apart(*job, "--parallelism=2", "--summary_json=-")
+    assert submitted.returncode == 0, submitted.stderr
+    assert json.loads(submitted.stdout) == {"status": "submitted", "output": str(output)}
+    assert f"submitted: http://{cluster.address}/#/job/running/" in submitted.stderr
+    again = build_apart(*job)
+    assert again.returncode == 2
+    assert "is running already" in again.stderr
+    wait_until((output / "_SUCCESS").exists)
+    assert digests(output) == digests(here)
+    wait_until(lambda: cluster.last_job()["state"] == "FINISHED", seconds=30)
+    written = cluster.splits_written(cluster.last_job())
+    assert len(written) == 2 and min(written.values()) > 0
+    assert sum(written.values()) == manifest_of(output)["job"]["splits"]
+
+
+def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
+    output = tmp_path / "out"
+    build = start(f"--input={corpus}", *JOB, f"--output={output}", FLINK, f"--flink_master={cluster.address}")
+    wait_until(lambda: receipts_of(output), build)
+    build.send_signal(signal.SIGTERM)
+    _, said = build.communicate(timeout=30)
+    assert build.returncode == 143
+    assert said.endswith("chatmill: stopped. Run the same command again to go on from here.\n")
+    wait_until(lambda: cluster.last_job()["state"] == "CANCELED", seconds=30)
+    assert not (output / "_SUCCESS").exists()
+
+
+def test_job_outlives_a_taskmanager_and_its_worker(cluster, corpus, here, tmp_path):
+    output = tmp_path / "out"
+    job = [f"--input={corpus}", *JOB, f"--output={output}"]
+    build = start(*job, FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
+    wait_until(lambda: len(receipts_of(output)) >= 5, build)
+    workers = [process for process in cluster.processes() if "chatmill-worker" in " ".join(process.cmdline())]
+    assert len({worker.ppid() for worker in workers}) == 2
+    for process in (workers[0].parent(), workers[0]):
+        process.kill()
+    before = receipts_of(output)
+    assert len(before) < json.loads((output / "_chatmill" / "job.json").read_text())["splits"]
+    _, said = build.communicate(timeout=180)
+    assert build.returncode == 0, said
+    assert cluster.last_job()["timestamps"]["RESTARTING"] > 0
+    assert digests(output) == digests(here)
+    assert manifest_of(output)["records"] == manifest_of(here)["records"]
+    after = receipts_of(output)
+    assert {path: after[path] for path in before} == before
+
+
+def test_embedded_flink_writes_the_same_bytes_and_tells_an_error_once(installed, corpus, here, tmp_path):
+    job = [f"--input={corpus}", *JOB, f"--output={tmp_path}/out", FLINK]
+    refused = build_apart(*job, "--max_reject_fraction=0")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("chatmill: 40 of 4,800 records were rejected, more than --max_reject_fraction 0")
+    assert "Traceback" not in refused.stderr
+    done = build_apart(*job)
+    assert done.returncode == 0, done.stderr
+    assert digests(tmp_path / "out") == digests(here)
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "said"),
+    [
+        (
+            [FLINK, "--flink_master=localhost:1"],
+            None,
+            "--flink_master http://localhost:1: no Flink cluster answers there",
+        ),
+        ([FLINK], "", "there is no java"),
+        ([FLINK, "--flink_version=0.9"], None, "--flink_version: invalid choice"),
+        ([FLINK, "--detach"], None, "--detach needs a cluster"),
+        (["--detach"], None, "--detach needs a cluster"),
+    ],
+)
+def test_what_is_missing_is_told_in_one_line(installed, build, monkeypatch, tmp_path, options, path, said):
+    if path is not None:
+        monkeypatch.setenv("PATH", path)
+    ended = build(f"--input={CHATS}", *JOB, f"--output={tmp_path}/out", *options)
+    assert ended.code == 2
+    assert said in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert not os.path.exists(tmp_path / "out")
