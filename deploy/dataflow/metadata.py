@@ -17,7 +17,7 @@ _REQUIRED = ("input", "tokenizer", "output")
 
 
 def metadata() -> dict[str, Any]:
-    """Each option, and the workers' image; but not the runner, which Dataflow gives, nor to detach, which it always does."""
+    """Each option, and the image of the workers; not the runner, which Dataflow gives, nor to detach, which it does."""
     image = {
         "name": "sdk_container_image",
         "label": "Sdk container image",
