@@ -46,10 +46,10 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
         raise UserError(f"--runner FlinkRunner: there is no {java}. Install it (Debian: apt-get install default-jre).")
     if cluster:
         about = _ask(cluster, "overview")
-        slots, machines, version = about["slots-total"], about["taskmanagers"], about["flink-version"]
+        slots, machines = about["slots-total"], about["taskmanagers"]
         if not slots:
             raise UserError(f"--flink_master {cluster}: the cluster has no TaskManager with a slot.")
-        version = ".".join(version.split(".")[:2])
+        version = ".".join(about["flink-version"].split(".")[:2])
     else:
         slots, machines = os.cpu_count() or 1, 1
         version = _BUILT_VERSION if _built_job_server().exists() else FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[-1]
@@ -64,7 +64,9 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
         if WITHOUT_TORCH in os.environ:
             worker["env"] = {WITHOUT_TORCH: os.environ[WITHOUT_TORCH]}
         defaults += ["--environment_type=PROCESS", f"--environment_config={json.dumps(worker)}"]
-    if given.isdisjoint({"--flink_version", "--flink_job_server_jar", "--job_endpoint"}):
+    if "--flink_version" in given:
+        version = options.view_as(FlinkRunnerOptions).flink_version
+    if given.isdisjoint({"--flink_job_server_jar", "--job_endpoint"}):
         defaults += [f"--flink_version={version}", f"--flink_job_server_jar={_job_server(version)}"]
     return defaults
 
