@@ -51,6 +51,7 @@ setup(
             "mypy>=1.15,<3",
             "protobuf>=5",
             "pytest>=8,<10",
+            "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",
             "sentencepiece>=0.2",
             "setuptools>=77",

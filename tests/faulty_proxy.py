@@ -49,6 +49,7 @@ class FaultyProxy:
         self.requests: Counter[str] = Counter()
         self.injected: Counter[str] = Counter()
         self.log: list[str] = []
+        self._put_off: list[str] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -64,7 +65,7 @@ class FaultyProxy:
     def reset(self) -> None:
         """Pass everything on from here, and count from nothing."""
         self.faults, self.refused = iter(()), {}
-        self.requests, self.injected, self.log = Counter(), Counter(), []
+        self.requests, self.injected, self.log, self._put_off = Counter(), Counter(), [], []
 
     async def _start(self, port: int) -> None:
         self._session = aiohttp.ClientSession(
@@ -96,11 +97,17 @@ class FaultyProxy:
         status, headers, body = await self._passed_on(request)
         if fault == "lost":
             return self._cut(request, fault)
-        if fault == "short" and status == 206 and len(body) > 1:
+        # What not every answer can suffer waits for the next one that can, so that each kind of fault is met.
+        if fault:
+            self._put_off.append(fault)
+        fault = next((kind for kind in self._put_off if self._can_suffer(request, status, body, kind)), None)
+        if fault:
+            self._put_off.remove(fault)
+        if fault == "short":
             self.injected[fault] += 1
             headers.pop("Content-Range", None)
             body = body[: len(body) // 2]
-        if fault == "truncated" and request.method == "GET" and len(body) > 1:
+        if fault == "truncated":
             response = web.StreamResponse(status=status, headers=headers | {"Content-Length": str(len(body))})
             await response.prepare(request)
             await response.write(body[: len(body) // 2])
@@ -108,6 +115,10 @@ class FaultyProxy:
         if request.method == "HEAD":
             return web.Response(status=status, headers=headers)
         return web.Response(status=status, headers=headers, body=body)
+
+    @staticmethod
+    def _can_suffer(request: web.Request, status: int, body: bytes, fault: str) -> bool:
+        return len(body) > 1 and (status == 206 if fault == "short" else request.method == "GET")
 
     async def _passed_on(self, request: web.Request) -> tuple[int, dict[str, str], bytes]:
         """The server's answer, whole."""

@@ -290,6 +290,8 @@ def kind_of(url: str) -> str | None:
     system, path = file_system(url)
     try:
         return system.info(path)["type"]
+    except NotADirectoryError:  # a file stands where a folder of it would
+        return None
     except FileNotFoundError as error:
         if _is_missing(error):
             return None
