@@ -21,6 +21,8 @@ CHATS = ROOT / "examples" / "chats"
 TOKENIZER = ROOT / "examples" / "tokenizer"
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Else gcsfs, which looks when it is imported, asks for the kind of each bucket at an address of Google's.
+os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,8 @@ def gs(port: int, proxy: int) -> tuple[list[str], dict[str, str]]:
         pytest.skip("fake-gcs-server is not installed (go install github.com/fsouza/fake-gcs-server@latest)")
     where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{proxy}"]
     where += ["-external-url", f"http://127.0.0.1:{proxy}"]
-    # Else gcsfs asks for the kind of each bucket at an address of Google's.
-    quiet = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false", "FSSPEC_GS_TOKEN": "anon", "FSSPEC_GCS_TOKEN": "anon"}
-    return [server, *where, "-backend", "memory"], {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{proxy}", **quiet}
+    nobody = {"FSSPEC_GS_TOKEN": "anon", "FSSPEC_GCS_TOKEN": "anon"}
+    return [server, *where, "-backend", "memory"], {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{proxy}", **nobody}
 
 
 @pytest.fixture(scope="module", params=[s3, gs], ids=["s3", "gs"])
