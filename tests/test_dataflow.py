@@ -89,8 +89,10 @@ from apache_beam.internal import pickler
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 pipeline = api.Pipeline.FromString(open(sys.argv[2], "rb").read())
 for transform in pipeline.components.transforms.values():
-    pickled = api.ParDoPayload.FromString(transform.spec.payload).do_fn.payload if "pardo" in transform.spec.urn else b""
-    if pickled:  # and not one of Beam's own that goes by a name
+    if transform.spec.urn == "beam:transform:pardo:v1":
+        pickled = api.ParDoPayload.FromString(transform.spec.payload).do_fn.payload
+        if not pickled:  # one of Beam's own, which goes by a name
+            continue
         function = pickler.loads(pickled)[0]
         print(transform.unique_name, type(function).__module__, type(function).__name__)
         assert not any(held.__module__ == "__main__" for held in vars(function).values() if hasattr(held, "__module__"))

@@ -162,14 +162,17 @@ def test_job_outlives_a_taskmanager_and_its_worker(cluster, corpus, here, tmp_pa
     for process in (workers[0].parent(), workers[0]):
         process.kill()
     before = receipts_of(output)
+    whole = {path.name.partition("-")[0] for path in before if json.loads(path.read_text())["last"]}
     assert len(before) < json.loads((output / "_chatmill" / "job.json").read_text())["splits"]
     _, said = build.communicate(timeout=180)
     assert build.returncode == 0, said
     assert cluster.last_job()["timestamps"]["RESTARTING"] > 0
     assert digests(output) == digests(here)
     assert manifest_of(output)["records"] == manifest_of(here)["records"]
+    # Of a file that is read in parts, all are read again where one is missing.
     after = receipts_of(output)
-    assert {path: after[path] for path in before} == before
+    kept = {path: when for path, when in before.items() if path.name.partition("-")[0] in whole}
+    assert kept and {path: after[path] for path in kept} == kept
 
 
 def test_embedded_flink_writes_the_same_bytes_and_tells_an_error_once(installed, corpus, here, tmp_path):
