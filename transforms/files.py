@@ -6,15 +6,12 @@ never returns less than was asked for. Each operation may be done twice without 
 
 from __future__ import annotations
 
-import bz2
 import functools
 import io
-import lzma
 import os
 import posixpath
 import re
 import uuid
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, TypeVar
@@ -22,13 +19,11 @@ from urllib.parse import urlsplit
 
 import fsspec
 import tenacity
-import zstandard
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.local import LocalFileSystem
 
+from transforms.compression import decompressed
 from transforms.errors import InputError, StoreError, UserError
-
-COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 
 # Parameters that let whoever has the url read the file.
 _SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(access_)?token)=", re.IGNORECASE)
@@ -149,7 +144,7 @@ def open_input(url: str, compression: str | None) -> Iterator[BinaryIO]:
     """The file's bytes, decompressed. Raises InputError where it is missing, corrupt or ends early."""
     try:
         with _opened(url) as raw:
-            yield _decompressed(raw, compression)
+            yield decompressed(raw, compression)
     except FileNotFoundError:
         raise InputError(f"{url}: the file is gone since the job was planned. Put it back, or run anew.") from None
     except EOFError as error:
@@ -157,65 +152,6 @@ def open_input(url: str, compression: str | None) -> Iterator[BinaryIO]:
             f"{url}: the {compression} stream is corrupt or cut short ({error}), so what follows cannot be read. "
             "Restore the file, or leave it out of --input."
         ) from None
-
-
-def _decompressed(raw: Any, compression: str | None) -> BinaryIO:
-    if compression is None:
-        return raw
-    return io.BufferedReader(_Frames(raw, _DECOMPRESSORS[compression]), buffer_size=1 << 20)
-
-
-# What decompresses one frame (a gzip member, an xz stream), and tells its end and what follows it.
-_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
-    "gzip": functools.partial(zlib.decompressobj, wbits=31),
-    "bz2": bz2.BZ2Decompressor,
-    "xz": functools.partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
-    "zstd": lambda: zstandard.ZstdDecompressor().decompressobj(),
-}
-
-
-class _Frames(io.RawIOBase):
-    """All frames of a compressed file, each of them whole.
-
-    The readers that come with bz2, lzma and zstandard end silently at a frame that is damaged or cut short.
-    """
-
-    def __init__(self, raw: BinaryIO, decompressor: Callable[[], Any]):
-        self._raw = raw
-        self._decompressor = decompressor
-        self._frame: Any = None
-        self._frames = 0
-        self._only_zeros = False
-        self._input = b""
-        self._output = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._output:
-            self._input = self._input or self._raw.read(1 << 16)
-            if not self._input:
-                if self._frame is not None or self._only_zeros:
-                    raise EOFError("it holds only zeros" if self._only_zeros else "it ends in the middle")
-                return 0
-            if self._frame is None:
-                self._input = self._input.lstrip(b"\0")  # what xz and tapes pad with; no frame begins so
-                if not self._input:
-                    self._only_zeros = self._frames == 0
-                    continue
-                self._frame, self._only_zeros = self._decompressor(), False
-                self._frames += 1
-            try:
-                self._output = self._frame.decompress(self._input)
-            except (OSError, ValueError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
-                raise EOFError(str(error)) from None
-            self._input = b""
-            if self._frame.eof:
-                self._input, self._frame = self._frame.unused_data, None
-        size = min(len(buffer), len(self._output))
-        buffer[:size], self._output = self._output[:size], self._output[size:]
-        return size
 
 
 @persistently("read")

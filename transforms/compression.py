@@ -1,0 +1,75 @@
+"""Compression: the bytes of a compressed file, all of them or an error."""
+
+from __future__ import annotations
+
+import bz2
+import functools
+import io
+import lzma
+import zlib
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import zstandard
+
+COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+
+
+def decompressed(raw: Any, compression: str | None) -> BinaryIO:
+    """The bytes of a compressed file; reading them raises EOFError where it is corrupt or ends early."""
+    if compression is None:
+        return raw
+    return io.BufferedReader(_Frames(raw, _DECOMPRESSORS[compression]), buffer_size=1 << 20)
+
+
+# What decompresses one frame (a gzip member, an xz stream), and tells its end and what follows it.
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    "gzip": functools.partial(zlib.decompressobj, wbits=31),
+    "bz2": bz2.BZ2Decompressor,
+    "xz": functools.partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
+    "zstd": lambda: zstandard.ZstdDecompressor().decompressobj(),
+}
+
+
+class _Frames(io.RawIOBase):
+    """All frames of a compressed file, each of them whole.
+
+    The readers that come with bz2, lzma and zstandard end silently at a frame that is damaged or cut short.
+    """
+
+    def __init__(self, raw: BinaryIO, decompressor: Callable[[], Any]):
+        self._raw = raw
+        self._decompressor = decompressor
+        self._frame: Any = None
+        self._frames = 0
+        self._only_zeros = False
+        self._input = b""
+        self._output = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._output:
+            self._input = self._input or self._raw.read(1 << 16)
+            if not self._input:
+                if self._frame is not None or self._only_zeros:
+                    raise EOFError("it holds only zeros" if self._only_zeros else "it ends in the middle")
+                return 0
+            if self._frame is None:
+                self._input = self._input.lstrip(b"\0")  # what xz and tapes pad with; no frame begins so
+                if not self._input:
+                    self._only_zeros = self._frames == 0
+                    continue
+                self._frame, self._only_zeros = self._decompressor(), False
+                self._frames += 1
+            try:
+                self._output = self._frame.decompress(self._input)
+            except (OSError, ValueError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+                raise EOFError(str(error)) from None
+            self._input = b""
+            if self._frame.eof:
+                self._input, self._frame = self._frame.unused_data, None
+        size = min(len(buffer), len(self._output))
+        buffer[:size], self._output = self._output[:size], self._output[size:]
+        return size
