@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import posixpath
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -87,3 +89,24 @@ def build_wheel(folder: Path) -> Path:
     how = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", f"--wheel-dir={folder}"]
     subprocess.run([sys.executable, "-m", "pip", "wheel", *how, "."], cwd=sources, check=True, timeout=120)
     return next(folder.glob("*.whl"))
+
+
+FAKE_GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
+PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
+
+
+def go_program(module: str) -> str | None:
+    """A program that is installed, or that Go builds here, once for all runs; None where neither can be."""
+    name = posixpath.basename(module).partition("@")[0]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chatmill" / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):  # tests run in several processes
+        found = shutil.which(name) or shutil.which(name, path=folder)
+        if found is None and shutil.which("go"):
+            subprocess.run(["go", "install", module], env=os.environ | {"GOBIN": str(folder)}, check=False)
+            found = shutil.which(name, path=folder)
+    return found
+
+
+def no_program(module: str) -> str:
+    return f"neither {posixpath.basename(module)} nor Go, to build it, is installed (go install {module})"

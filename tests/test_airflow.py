@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from typing import Any
 import gcsfs
 import kubernetes_validate
 import pytest
-from conftest import ROOT
+from conftest import FAKE_GCS_SERVER, ROOT, go_program, no_program
 
 from pipeline.options import Options, parse_options
 
@@ -54,7 +53,7 @@ def airflow_python() -> Path:
 @contextmanager
 def store_with_a_finished_day() -> Iterator[dict[str, str]]:
     """The environment in which gcsfs and Airflow find a store where the day of DONE is finished. Empty without one."""
-    server = shutil.which("fake-gcs-server")
+    server = go_program(FAKE_GCS_SERVER)
     if server is None:
         yield {}
         return
@@ -101,7 +100,7 @@ def found(tmp_path_factory) -> dict[str, Any]:
 
 def runs_on_dataflow(found: dict[str, Any]) -> dict[str, Any]:
     if not (runs := found["dags"]["chatmill_dataflow"]["runs"]):
-        pytest.skip("fake-gcs-server is not installed (go install github.com/fsouza/fake-gcs-server@latest)")
+        pytest.skip(no_program(FAKE_GCS_SERVER))
     return runs
 
 

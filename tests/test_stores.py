@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 
 import fsspec
 import pytest
-from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests
+from conftest import CHATS, FAKE_GCS_SERVER, ROOT, TOKENIZER, build_apart, digests, go_program, no_program
 from faulty_proxy import FAULTS, FaultyProxy, seeded
 from fsspec import AbstractFileSystem
 
@@ -66,9 +65,9 @@ def s3(port: int, proxy: int) -> tuple[list[str], dict[str, str]]:
 
 def gs(port: int, proxy: int) -> tuple[list[str], dict[str, str]]:
     """The command of fake-gcs-server on a port, and the environment in which gcsfs finds it behind the proxy's."""
-    server = shutil.which("fake-gcs-server")
+    server = go_program(FAKE_GCS_SERVER)
     if server is None:
-        pytest.skip("fake-gcs-server is not installed (go install github.com/fsouza/fake-gcs-server@latest)")
+        pytest.skip(no_program(FAKE_GCS_SERVER))
     where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{proxy}"]
     where += ["-external-url", f"http://127.0.0.1:{proxy}"]
     nobody = {"FSSPEC_GS_TOKEN": "anon", "FSSPEC_GCS_TOKEN": "anon"}
