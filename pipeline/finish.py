@@ -30,12 +30,11 @@ Name = tuple[str, str]  # of a file as its attempt wrote it, and its final path 
 
 def names(receipts: Sequence[Receipt], max_reject_fraction: float) -> list[Name]:
     """The final name of each file that the receipts tell of; of rejects alone, where too many records were rejected."""
-    rejects = [receipt.rejects_file for receipt in receipts if receipt.rejects_file]
-    named = list(zip(rejects, _reject_paths(rejects), strict=True))
+    rejects = _named_rejects(receipts)
     if _refused(receipts, max_reject_fraction):
-        return named
+        return rejects
     shards = [shard for receipt in receipts for shard in receipt.shards]
-    return named + [(shard.file, path) for shard, path in zip(shards, _final_paths(shards), strict=True)]
+    return rejects + [(shard.file, path) for shard, path in zip(shards, _final_paths(shards), strict=True)]
 
 
 def give_names(output: str, named: Sequence[Name]) -> None:
@@ -58,7 +57,6 @@ def mark(output: str, receipts: Sequence[Receipt], max_reject_fraction: float) -
     folder = Folder(output)
     job = _job(folder)
     manifest: dict[str, Any] = {"records": _records(receipts)}
-    rejects = [receipt.rejects_file for receipt in receipts if receipt.rejects_file]
     if _refused(receipts, max_reject_fraction):
         raise InputError(_told_of_rejects(manifest["records"], receipts, max_reject_fraction, folder))
     shards = [shard for receipt in receipts for shard in receipt.shards]
@@ -85,7 +83,7 @@ def mark(output: str, receipts: Sequence[Receipt], max_reject_fraction: float) -
             ),
             key=lambda shard: shard["path"],
         ),
-        "rejects": _reject_paths(rejects),
+        "rejects": [path for _, path in _named_rejects(receipts)],
         "job": msgspec.to_builtins(job),
     }
     write_whole(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
@@ -175,8 +173,9 @@ def _told(records: dict[str, Any]) -> str:
     return ", ".join(f"{reason} {count:,}" for reason, count in fates.items()) or "the inputs hold none"
 
 
-def _reject_paths(rejects: Sequence[str]) -> list[str]:
-    return [f"rejects/rejects-{i:05d}-of-{len(rejects):05d}.parquet" for i in range(len(rejects))]
+def _named_rejects(receipts: Sequence[Receipt]) -> list[Name]:
+    files = [receipt.rejects_file for receipt in receipts if receipt.rejects_file]
+    return [(file, f"rejects/rejects-{i:05d}-of-{len(files):05d}.parquet") for i, file in enumerate(files)]
 
 
 def _final_paths(shards: Sequence[Any]) -> list[str]:
