@@ -7,8 +7,12 @@ import json
 import os
 import posixpath
 import shutil
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,6 +95,8 @@ def build_wheel(folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
+# What the tests install or build, once for all runs.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chatmill"
 FAKE_GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
 PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
 
@@ -98,7 +104,7 @@ PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
 def go_program(module: str) -> str | None:
     """A program that is installed, or that Go builds here, once for all runs; None where neither can be."""
     name = posixpath.basename(module).partition("@")[0]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chatmill" / "bin"
+    folder = CACHE / "bin"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):  # tests run in several processes
         found = shutil.which(name) or shutil.which(name, path=folder)
@@ -110,3 +116,24 @@ def go_program(module: str) -> str | None:
 
 def no_program(module: str) -> str:
     return f"neither {posixpath.basename(module)} nor Go, to build it, is installed (go install {module})"
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextmanager
+def serving(command: list[str], port: int) -> Iterator[None]:
+    """A server runs, and answers on its port."""
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert server.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        yield
+    finally:
+        server.kill()
+        server.wait()

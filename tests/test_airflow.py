@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 import gcsfs
 import kubernetes_validate
 import pytest
-from conftest import FAKE_GCS_SERVER, ROOT, go_program, no_program
+from conftest import CACHE, FAKE_GCS_SERVER, ROOT, free_port, go_program, no_program, serving
 
 from pipeline.options import Options, parse_options
 
@@ -36,8 +34,7 @@ EXPECTED = Options(
 def airflow_python() -> Path:
     """The Python of an environment with deploy/airflow/requirements.txt: some 2 GB, made once."""
     wanted = (DAGS / "requirements.txt").read_bytes()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chatmill"
-    environment = cache / f"airflow-{hashlib.sha256(wanted + sys.version.encode()).hexdigest()[:12]}"
+    environment = CACHE / f"airflow-{hashlib.sha256(wanted + sys.version.encode()).hexdigest()[:12]}"
     python, stamp = environment / "bin" / "python", environment / "installed"
     if not stamp.exists():
         install = [python, "-m", "pip", "install", "--quiet", "-r", DAGS / "requirements.txt"]
@@ -57,27 +54,15 @@ def store_with_a_finished_day() -> Iterator[dict[str, str]]:
     if server is None:
         yield {}
         return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"]
-    running = subprocess.Popen(
-        [server, *where, "-backend", "memory"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            assert running.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
+    with serving([server, *where, "-backend", "memory"], port):
         url = f"http://127.0.0.1:{port}"
         files = gcsfs.GCSFileSystem(endpoint_url=url, token="anon", skip_instance_cache=True)
         files.mkdir("example-shards")
         files.pipe("example-shards/qwen3-4096/2026-11-19/_SUCCESS", b"")
         connection = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True}}
         yield {"STORAGE_EMULATOR_HOST": url, "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection)}
-    finally:
-        running.kill()
-        running.wait()
 
 
 @pytest.fixture(scope="module")

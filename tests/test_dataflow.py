@@ -7,10 +7,8 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import venv
 import zipfile
 from pathlib import Path
@@ -20,9 +18,9 @@ import apache_beam as beam
 import fsspec
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
-from conftest import CHATS, ROOT, TOKENIZER, build_apart, build_wheel
+from conftest import CHATS, ROOT, TOKENIZER, build_apart, build_wheel, free_port, serving
 from google.cloud.dataflow_v1beta3.types import TemplateMetadata
-from test_stores import free_port, gs
+from test_stores import gs
 
 from pipeline.cli import build as build_here
 from pipeline.graph import build_graph
@@ -146,27 +144,15 @@ def test_dry_run_takes_urls_of_google_for_all(monkeypatch):
     command, environment = gs(port, port)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_for(port, server)
+    with serving(command, port):
         files = fsspec.filesystem("gs", token="anon", skip_instance_cache=True)
         files.mkdir("mill")
         files.put(str(CHATS), "mill/chats", recursive=True)
         files.put(str(TOKENIZER), "mill/tokenizer", recursive=True)
         places = ["--input=gs://mill/chats", "--tokenizer=gs://mill/tokenizer", "--output=gs://mill/out"]
         dry = build_apart(*places, *CLOUD, "--temp_location=gs://mill/temp", "--dry_run=True", timeout=120)
-    finally:
-        server.kill()
-        server.wait()
     assert dry.returncode == 0, dry.stderr
     assert dry.stderr == "chatmill: a dry run: the job could be run\n"
-
-
-def wait_for(port: int, server: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 60
-    while socket.socket().connect_ex(("127.0.0.1", port)):
-        assert server.poll() is None and time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +19,18 @@ from dataclasses import dataclass
 
 import fsspec
 import pytest
-from conftest import CHATS, FAKE_GCS_SERVER, ROOT, TOKENIZER, build_apart, digests, go_program, no_program
+from conftest import (
+    CHATS,
+    FAKE_GCS_SERVER,
+    ROOT,
+    TOKENIZER,
+    build_apart,
+    digests,
+    free_port,
+    go_program,
+    no_program,
+    serving,
+)
 from faulty_proxy import FAULTS, FaultyProxy, seeded
 from fsspec import AbstractFileSystem
 
@@ -50,12 +60,6 @@ class Store:
         return {name.removeprefix(f"{output}/"): hashlib.sha256(self.files.cat(name)).hexdigest() for name in names}
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 def s3(port: int, proxy: int) -> tuple[list[str], dict[str, str]]:
     """The command of moto's server on a port, and the environment in which s3fs finds it behind the proxy's."""
     command = [sys.executable, "-c", "import sys; from moto.server import main; sys.exit(main())", f"-p{port}"]
@@ -81,26 +85,20 @@ def store(request) -> Iterator[Store]:
     unreachable = {name: value.replace(str(proxy_port), "1") for name, value in environment.items()}
     proxy = FaultyProxy(port)
     proxy.start(proxy_port)
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     fsspec.config.set_conf_env(fsspec.config.conf)
     try:
-        deadline = time.monotonic() + 60
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            assert server.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-        protocol = request.param.__name__
-        files = fsspec.filesystem(protocol, skip_instance_cache=True)
-        for bucket in ("corpus", "models", "out"):
-            files.mkdir(bucket)
-        files.put(str(CHATS), "corpus/chats", recursive=True)
-        files.put(str(TOKENIZER), "models/tokenizer", recursive=True)
-        yield Store(protocol, files, proxy, unreachable)
+        with serving(command, port):
+            protocol = request.param.__name__
+            files = fsspec.filesystem(protocol, skip_instance_cache=True)
+            for bucket in ("corpus", "models", "out"):
+                files.mkdir(bucket)
+            files.put(str(CHATS), "corpus/chats", recursive=True)
+            files.put(str(TOKENIZER), "models/tokenizer", recursive=True)
+            yield Store(protocol, files, proxy, unreachable)
     finally:
         proxy.stop()
-        server.kill()
-        server.wait()
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
