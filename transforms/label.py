@@ -21,13 +21,14 @@ def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.n
     """
     if not len(spans):
         return np.zeros(len(starts), bool)
-    stops = np.maximum(stops, starts + 1)
+    if np.any(stops <= starts):
+        stops = np.maximum(stops, starts + 1)
     if np.all(starts[1:] >= starts[:-1]) and np.all(stops[1:] >= stops[:-1]):
-        # In ascending order the tokens of a span are a range.
-        changes = np.zeros(len(starts) + 1, np.int32)
-        np.add.at(changes, np.searchsorted(stops, spans[:, 0], side="right"), 1)
-        np.add.at(changes, np.searchsorted(starts, spans[:, 1], side="left"), -1)
-        return np.cumsum(changes[:-1], dtype=np.int32) > 0
+        # In ascending order the tokens of a span are a range, of which a token that lies in two spans is in the first.
+        ranges = np.searchsorted(stops, spans[:, 0], side="right"), np.searchsorted(starts, spans[:, 1], side="left")
+        edges = np.maximum.accumulate(np.stack(ranges, axis=1).ravel())
+        lengths = np.diff(edges, prepend=0, append=len(starts))
+        return np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
     first_that_ends_later = np.searchsorted(spans[:, 1], starts, side="right")
     exists = first_that_ends_later < len(spans)
     span_starts = spans[np.minimum(first_that_ends_later, len(spans) - 1), 0]
