@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -223,8 +223,8 @@ def _cut(encoded: Encoded, starts: np.ndarray, counts: np.ndarray) -> Encoded:
 def _flat(texts: list[Text], encoded: Encoded, encoder: TextEncoder) -> dict[str, Any]:
     """The fields of Tokens."""
     spans = [text.spans if text.token_ids is not None else encoder.places(text.text, text.spans) for text in texts]
-    edges = np.array([edge for own in spans for span in own for edge in span], np.int64).reshape(-1, 2)
-    edges += np.repeat(encoded.bases, np.array([len(own) for own in spans], np.int64))[:, None]
+    edges = np.fromiter(chain.from_iterable(chain.from_iterable(spans)), np.int64).reshape(-1, 2)
+    edges += np.repeat(encoded.bases, np.fromiter(map(len, spans), np.int64))[:, None]
     examples = [text.example for text in texts]
     return {
         "ids": encoded.ids,

@@ -64,7 +64,7 @@ class FastEncoder:
         layout = self._encoder.backend.encode_batch(texts, parallel=False).layout
         ids = np.asarray(layout.content.data).view(np.int32)
         offsets = np.asarray(layout.offsets.data).astype(np.int64, copy=False)
-        lengths = self._lengths[ids]
+        lengths = self._lengths.take(ids)  # twice as fast as by an index
         ends = offsets_of(lengths)
         sizes = np.array([self.length(text) for text in texts], np.int64)
         # The tokenizer may put a space of its own in front of a text.
