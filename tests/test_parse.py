@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from transforms.batches import Examples, Records, Split
@@ -824,3 +825,42 @@ columns = st.sampled_from(
 def test_whatever_a_record_holds_it_becomes_an_example_or_a_reject(row):
     examples = Parser(keep_columns=("text", "tools"), validation_fraction=0.5)(records_of([row]))
     assert examples.fates.unaccounted() == len(examples.examples)
+
+
+# Messages that are plain more often than not, beside columns that may make the record another one.
+turns = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "human", "bot"]), "content": st.text(max_size=3) | anything},
+    optional={"weight": st.sampled_from([None, 0, 1, 2]), "tool_calls": anything},
+)
+plain_turns = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "human"]), "content": st.text()})
+roles = st.dictionaries(st.sampled_from(["user", "human", "bot"]), st.sampled_from(["user", "assistant"]))
+
+
+@THOROUGHLY
+@given(
+    st.lists(plain_turns, max_size=3) | st.lists(turns, max_size=3),
+    st.dictionaries(columns | names, anything, max_size=3),
+    st.sampled_from(["auto", "messages"]),
+    roles,
+)
+def test_a_line_of_plain_messages_is_what_a_row_that_says_the_same_is(messages, others, schema, roles):
+    record = {**others, "messages": messages}
+    parser = Parser(schema, roles=roles, validation_fraction=0.5)
+
+    def fate(raw: Any) -> Any:
+        batch = parser(dataclasses.replace(records_of([]), records=[Record(10, raw)]))
+        said = [(e.content if isinstance(e.content, Conversation) else repr(e.content)) for e in batch.examples]
+        return said, [e.validation for e in batch.examples], [(r.reason, r.detail) for r in batch.fates.rejects]
+
+    assume(b"Infinity" not in as_line(record))  # which is no JSON
+    assert fate(as_line(record)) == fate(record)
+
+
+def as_line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode()
+
+
+def test_a_column_that_is_not_read_is_unicode_all_the_same():
+    line = as_line({"messages": CHAT, "id": "?"})
+    assert parse(line).content == Conversation(CHAT)
+    assert reject_of(line.replace(b"?", b"\xff"))[0] == "invalid_unicode"

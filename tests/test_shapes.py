@@ -131,7 +131,7 @@ def test_what_is_rendered_by_its_shape_is_rendered_as_one_by_one(body):
 @pytest.mark.parametrize(("body", "is_followed"), [(b, True) for b in HARMLESS] + [(b, False) for b in LOOKED_INTO])
 def test_what_is_done_to_a_text_is_followed_or_not(body, is_followed):
     conversation = Conversation([user("plain"), assistant("also")])
-    found = Shapes(template_of(looping(body)))._rendered(conversation, conversation.messages, "text")
+    found = Shapes(template_of(looping(body)))._rendered(conversation, "text")
     assert (found is not None) == is_followed
 
 

@@ -5,7 +5,6 @@ These are msgspec's structs, which are made six times faster than frozen datacla
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -29,21 +28,38 @@ class Record(msgspec.Struct, frozen=True):
         return _rejected(self, error)
 
 
-class Conversation(msgspec.Struct, frozen=True, dict=True):
-    """Messages as a chat template takes them.
+class Conversation(msgspec.Struct, frozen=True, eq=False):
+    """Messages as a chat template takes them. said: them, or where they are plain, their roles and texts.
 
     completion_start: the number of messages that are the prompt, where the record had prompt and completion.
     """
 
-    messages: list[dict[str, Any]]
+    said: list[dict[str, Any]] | Plain
     tools: list[dict[str, Any]] | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     completion_start: int | None = None
 
-    @functools.cached_property
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """Made of roles and texts when they are first asked for, which of most conversations nobody does."""
+        if isinstance(self.said, tuple):
+            made = [{"role": role, "content": text} for role, text in zip(*self.said, strict=True)]
+            msgspec.structs.force_setattr(self, "said", made)  # the one truth from now on, whoever changes it
+        return self.said  # type: ignore[return-value]
+
+    @property
     def plain(self) -> Plain | None:
-        """Its messages, where they are plain. First asked for by render, after any step that may change them."""
-        return plain(self.messages)
+        """The role and the text of each message, where none has, or is, anything else; None else."""
+        return self.said if isinstance(self.said, tuple) else plain(self.said)
+
+    def with_messages(self, messages: list[dict[str, Any]]) -> Conversation:
+        return Conversation(messages, self.tools, self.template_kwargs, self.completion_start)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Conversation) and self._all() == other._all()
+
+    def _all(self) -> tuple[Any, ...]:
+        return self.messages, self.tools, self.template_kwargs, self.completion_start
 
 
 class PromptCompletion(msgspec.Struct, frozen=True):

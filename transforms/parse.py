@@ -18,7 +18,7 @@ from transforms.batches import Examples, Records
 from transforms.errors import RecordError, UserError
 from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
 from transforms.files import read_bytes
-from transforms.schemas import ROLE_NAMES, Content, content_of, kind_of
+from transforms.schemas import ROLE_NAMES, Content, content_of, kind_of, plain_decoder
 from transforms.step import Step
 
 Formatter = Callable[[dict[str, Any]], dict[str, Any] | str]
@@ -52,6 +52,8 @@ class Parser:
         self._keep_columns = keep_columns
         self._validation_below = int(validation_fraction * 2**64)
         self._seed = str(seed).encode()
+        as_it_is = schema in ("auto", "messages") and not (columns or formatter or keep_columns)
+        self._decode_plain = plain_decoder(self._roles) if as_it_is else None
 
     def __call__(self, batch: Records) -> Examples:
         examples, rejects = attempt(batch.records, self.parse)
@@ -59,6 +61,11 @@ class Parser:
 
     def parse(self, record: Record) -> Example:
         """The example that a record is. Raises RecordError."""
+        if self._decode_plain and type(record.raw) is bytes:
+            try:
+                return self._example(record, self._decode_plain(record.raw), {})
+            except (ValueError, RecursionError):  # some other record, or a mistake, which is told below
+                pass
         fields = _decoded(record.raw)
         columns = {name: _as_string(name, fields.get(name)) for name in self._keep_columns}
         if self._format:
@@ -69,7 +76,9 @@ class Parser:
             taken = set(self._columns.values())
             fields = {name: value for name, value in fields.items() if name not in taken} | named
         fields = {name: value for name, value in fields.items() if value is not None}
-        content = content_of(fields, self._schema, self._roles)
+        return self._example(record, content_of(fields, self._schema, self._roles), columns)
+
+    def _example(self, record: Record, content: Content, columns: dict[str, str | None]) -> Example:
         return Example(record.position, content, columns, self._held_back(content), record.raw)
 
     def _formatted(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -117,8 +126,10 @@ def _as_string(column: str, value: Any) -> str | None:
 
 def _canonical(content: Content) -> bytes:
     """What an example says, the same for duplicates under another schema, id, tools or order of keys."""
-    if isinstance(content, Conversation):
-        says: Any = [[message["role"], message.get("content"), _calls(message)] for message in content.messages]
+    if isinstance(content, Conversation) and content.plain:
+        says: Any = [[role, text, None] for role, text in zip(*content.plain, strict=True)]
+    elif isinstance(content, Conversation):
+        says = [[message["role"], message.get("content"), _calls(message)] for message in content.messages]
     elif isinstance(content, PromptCompletion):
         says = content.prompt + content.completion
     elif isinstance(content, PlainText):

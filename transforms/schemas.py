@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -41,6 +41,29 @@ def content_of(record: Mapping[str, Any], schema: str, roles: Mapping[str, str])
     if missing := sorted(columns - record.keys()):
         raise RecordError("missing_column", f"schema {schema} needs {' and '.join(missing)}, which the record lacks")
     return read(record, roles)
+
+
+def plain_decoder(roles: Mapping[str, str]) -> Callable[[bytes], Conversation]:
+    """Decodes JSON records of plain messages alone, as most are, to what content_of makes of them, in half the time.
+
+    The function raises ValueError for any other record, whatever it is; what columns hold that nobody reads may be out
+    of range. roles: as in content_of.
+    """
+    names = tuple(name for name, role in roles.items() if name == role)
+    message = msgspec.defstruct("Message", [("role", Literal[names]), ("content", str)], forbid_unknown_fields=True)
+    messages = Annotated[list[message], msgspec.Meta(min_length=1)]  # type: ignore[valid-type]
+    absent = [(column, None, None) for column in ("input_ids", "tools", "chat_template_kwargs")]
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(
+        msgspec.defstruct("Record", [("messages", messages), *absent])
+    ).decode
+
+    def decode_plain(raw: bytes) -> Conversation:
+        said = decode(raw).messages
+        if not raw.isascii():
+            raw.decode()  # columns that are not read are not looked at otherwise
+        return Conversation((tuple([turn.role for turn in said]), [turn.content for turn in said]))
+
+    return decode_plain
 
 
 def _messages(record: Mapping[str, Any], roles: Mapping[str, str]) -> Conversation:

@@ -19,10 +19,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import msgspec
-
 from transforms.errors import RecordError
-from transforms.examples import Conversation, Plain, Span, plain
+from transforms.examples import Conversation, Span
 from transforms.spans.trace import Trace
 from transforms.spans.turns import TurnFinder
 from transforms.templates import ChatTemplate
@@ -87,7 +85,7 @@ def _unwatched_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str,
 
 
 def _unwatched_conversation(conversation: Conversation) -> Conversation:
-    return msgspec.structs.replace(conversation, messages=_unwatched_messages(conversation.messages))
+    return conversation.with_messages(_unwatched_messages(conversation.messages))
 
 
 @dataclass(frozen=True)
@@ -95,8 +93,8 @@ class Shape:
     """How the conversations of a shape are rendered, and what of them is trained on.
 
     count: of the texts. gaps: what is printed between texts. texts: for each gap but the last, the number of the text
-    behind it, and whether that is trimmed. spans: (part, place in it) of each start and stop; parts are gaps and texts
-    in turn.
+    behind it, and whether that is trimmed. spans: of each start and stop, how many texts are printed before it, and how
+    many characters of gaps.
     starts: characters with none of which a text of the assistant begins. answers: the numbers of those texts.
     """
 
@@ -104,7 +102,7 @@ class Shape:
     conditions: Conditions
     gaps: list[str]
     texts: list[tuple[int, bool]]
-    spans: list[tuple[tuple[int, int], tuple[int, int]]]
+    spans: list[tuple[int, int, int, int]]
     starts: frozenset[str]
     answers: list[int]
 
@@ -123,16 +121,16 @@ class Shape:
             text[number][0] for text in (texts, trimmed) for number in self.answers
         ):
             return None
-        parts = self.gaps * 2
-        parts[::2] = self.gaps
         if self._kind is None:
-            parts[1::2] = [trimmed[number] if trims else texts[number] for number, trims in self.texts] + [""]
+            printed = [trimmed[number] if trims else texts[number] for number, trims in self.texts]
         else:
-            parts[1::2] = [*(trimmed if self._kind else texts), ""]
+            printed = trimmed if self._kind else texts
+        parts = self.gaps * 2
+        parts[::2], parts[1::2] = self.gaps, [*printed, ""]
         if not self.spans:
             return "".join(parts), []
-        ends = [0, *accumulate(map(len, parts))]
-        return "".join(parts), [(ends[a] + i, ends[b] + j) for (a, i), (b, j) in self.spans]
+        said = [0, *accumulate(map(len, printed))]
+        return "".join(parts), [(said[a] + i, said[b] + j) for a, i, b, j in self.spans]
 
 
 class Shapes:
@@ -145,10 +143,11 @@ class Shapes:
         self._shapes: dict[Any, Shape | None] = {}
 
     def render(
-        self, conversation: Conversation, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = False
+        self, conversation: Conversation, messages: Sequence[dict[str, Any]], add_generation_prompt: bool = False
     ) -> str:
         """The text of messages of a conversation. Raises RecordError."""
-        found = self._rendered(conversation, messages, "prompt" if add_generation_prompt else "text")
+        part = conversation.with_messages([*messages])
+        found = self._rendered(part, "prompt" if add_generation_prompt else "text")
         if found is None:
             return self._template.render(conversation, messages, add_generation_prompt)
         return found[0]
@@ -159,16 +158,14 @@ class Shapes:
         loss_on: assistant, last_assistant, completion or all.
         """
         if loss_on != "all":
-            return self._rendered(conversation, conversation.messages, loss_on)
-        found = self._rendered(conversation, conversation.messages, "text")
+            return self._rendered(conversation, loss_on)
+        found = self._rendered(conversation, "text")
         return found and (found[0], [(0, len(found[0]))])
 
-    def _rendered(
-        self, conversation: Conversation, messages: Sequence[Mapping[str, Any]], aim: str
-    ) -> tuple[str, list[Span]] | None:
-        if conversation.tools or conversation.template_kwargs or len(messages) > _MESSAGES:
+    def _rendered(self, conversation: Conversation, aim: str) -> tuple[str, list[Span]] | None:
+        if conversation.tools or conversation.template_kwargs:
             return None
-        found = _likeness(conversation.plain if messages is conversation.messages else plain(messages), messages)
+        found = _likeness(conversation)
         if found is None:
             return None
         likeness, texts, trimmed = found
@@ -176,15 +173,15 @@ class Shapes:
         if key not in self._shapes:
             if len(self._shapes) >= _KEPT:
                 return None
-            self._shapes[key] = self._evaluated(conversation, messages, aim)
+            self._shapes[key] = self._evaluated(conversation, aim)
         shape = self._shapes[key]
         return shape.render(texts, trimmed) if shape else None
 
-    def _evaluated(self, conversation: Conversation, messages: Sequence[Mapping[str, Any]], aim: str) -> Shape | None:
-        """The shape of messages; None where the template does not let it be known."""
+    def _evaluated(self, conversation: Conversation, aim: str) -> Shape | None:
+        """The shape of a conversation; None where the template does not let it be known."""
         conditions = Conditions(set())
-        watched_messages, owners = _watched_messages(messages, conditions)
-        probe = msgspec.structs.replace(conversation, messages=watched_messages)
+        watched_messages, owners = _watched_messages(conversation.messages, conditions)
+        probe = conversation.with_messages(watched_messages)
         try:
             spans = self._spans(probe, aim)
             text = self._evaluator.watch(probe, add_generation_prompt=aim == "prompt")
@@ -195,7 +192,7 @@ class Shapes:
         edges = _edges(text, spans)
         if edges is None or OPEN in "".join(gaps):
             return None
-        roles = [messages[owner]["role"] for owner in owners]
+        roles = [conversation.messages[owner]["role"] for owner in owners]
         answers = [number for number, role in enumerate(roles) if role == "assistant" or aim == "completion"]
         in_front = [gap for gap, (number, _) in zip(gaps, texts, strict=False) if number in answers]
         starts = self._ambiguous_starts(probe, in_front) if spans else set()
@@ -222,22 +219,21 @@ class Shapes:
         }
 
 
-def _likeness(
-    said: Plain | None, messages: Sequence[Mapping[str, Any]]
-) -> tuple[tuple[Any, ...], list[str], list[str]] | None:
-    """What tells the shape of messages, their texts, and these trimmed; None where they hold something else.
+def _likeness(conversation: Conversation) -> tuple[tuple[Any, ...], list[str], list[str]] | None:
+    """What tells the shape of a conversation, its texts, and these trimmed; None where it holds something else.
 
-    said: the messages where they are plain. A text of white space alone belongs to the shape, since templates treat it
-    otherwise.
+    A text of white space alone belongs to the shape, since templates treat it otherwise.
     """
-    if said:
-        roles, texts = said
+    if plain := conversation.plain:
+        roles, texts = plain
         trimmed = [*map(str.strip, texts)]
         if "" not in trimmed:
-            return roles, texts, trimmed
+            return (roles, texts, trimmed) if len(roles) <= _MESSAGES else None
+    if len(conversation.messages) > _MESSAGES:
+        return None
     likeness: list[Any] = []
     texts = []
-    for message in messages:
+    for message in conversation.messages:
         for key, value in message.items():
             if value is None:
                 continue
@@ -272,16 +268,16 @@ def _watched_messages(
     return made, owners
 
 
-def _edges(text: str, spans: Sequence[Span]) -> list[tuple[tuple[int, int], tuple[int, int]]] | None:
-    """The spans by the number of the part and the place in it; None where one begins or ends inside a text."""
-    starts = [0]
-    for found in SENTINEL.finditer(text):
-        starts += [found.start(), found.end()]
+def _edges(text: str, spans: Sequence[Span]) -> list[tuple[int, int, int, int]] | None:
+    """The spans as a Shape has them; None where one begins or ends inside a text."""
+    sentinels = [found.span() for found in SENTINEL.finditer(text)]
+    stops = [stop for _, stop in sentinels]
+    lengths = [0, *accumulate(stop - start for start, stop in sentinels)]
 
     def edge(place: int) -> tuple[int, int] | None:
-        part = bisect.bisect_right(starts, place) - 1
-        offset = place - starts[part]
-        return None if part % 2 and offset else (part, offset)
+        before = bisect.bisect_right(stops, place)
+        inside = before < len(sentinels) and sentinels[before][0] < place
+        return None if inside else (before, place - lengths[before])
 
     edges = [(edge(start), edge(stop)) for start, stop in spans]
-    return None if any(a is None or b is None for a, b in edges) else edges  # type: ignore[return-value]
+    return [(*start, *stop) for start, stop in edges if start and stop] if all(map(all, edges)) else None

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import msgspec
-
 from transforms.errors import RecordError
 from transforms.examples import Conversation, Span
 from transforms.spans.turns import CALL, DIALOGUE, TOOL, Template, TurnFinder, assistant_turns, beside_messages, merged
@@ -72,7 +70,7 @@ class Contexts:
         left, length = list(turns), len(conversation.messages)
         contexts = {turn: self._context(conversation, turn) for turn in turns}
         while left:
-            part = msgspec.structs.replace(conversation, messages=conversation.messages[:length])
+            part = conversation.with_messages(conversation.messages[:length])
             text, spans = self._turns.spans_of_turns(part, left)
             if not rows and length == len(conversation.messages):
                 left = [turn for turn in left if turn in spans]  # the others are printed, or trained on, nowhere
@@ -121,7 +119,7 @@ class Contexts:
         missing = [thought for thought in _reasoning(conversation.messages[turn]) if thought not in _said(text, own)]
         if not missing:
             return None
-        last = msgspec.structs.replace(conversation, messages=conversation.messages[: turn + 1])
+        last = conversation.with_messages(conversation.messages[: turn + 1])
         try:
             text, spans_of_last = self._turns.spans_of_turns(last, [turn])
         except RecordError:
@@ -176,12 +174,16 @@ _Likeness = tuple[bool, frozenset[str], bool]
 
 def _likeness(conversation: Conversation) -> _Likeness | None:
     """None for what is not tried out: another order of roles, keys that hold something else than text."""
+    if plain := conversation.plain:
+        roles, texts = plain
+        if not _is_usual(roles):
+            return None
+        if "</think>" not in "".join(texts):
+            return roles[0] == "system", frozenset(), False
     messages = conversation.messages
-    roles = conversation.plain[0] if conversation.plain else tuple([message["role"] for message in messages])
+    roles = tuple([message["role"] for message in messages])
     if not _is_usual(roles):
         return None
-    if conversation.plain and "</think>" not in "".join(conversation.plain[1]):
-        return roles[0] == "system", frozenset(), False
     if not all(message.keys() <= _KNOWN_KEYS for message in messages if message["role"] != "assistant"):
         return None
     keys = set().union(*(message for message in messages if message["role"] == "assistant"))
