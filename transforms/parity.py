@@ -16,6 +16,7 @@ import msgspec
 from transforms.batches import Texts
 from transforms.errors import RecordError
 from transforms.examples import Conversation, Text
+from transforms.fates import Reject
 from transforms.render import loss_of
 from transforms.shapes import Shapes
 from transforms.spans.contexts import Contexts
@@ -57,31 +58,36 @@ class ParityChecker:
         if self._parity == "off":
             return batch
         looked_at = self._looked_at(batch.texts)
-        texts, rejects = [], []
-        for number, text in enumerate(batch.texts):
-            turns, how = looked_at.get(number, ([], {}))
-            try:
-                texts += self._made_of(text, turns, how)
-            except RecordError as error:
-                rejects.append(text.example.rejected(error))
+        differing = {number: (turns, how) for number, (turns, how) in looked_at.items() if how}
+        texts, rejects = batch.texts, list[Reject]()
+        if self._parity != "report" and differing:
+            texts = []
+            for number, text in enumerate(batch.texts):
+                try:
+                    texts += self._made_of(text, *differing[number]) if number in differing else [text]
+                except RecordError as error:
+                    rejects.append(text.example.rejected(error))
         fates = batch.fates.reject(rejects)
         fates = fates.note("parity_records_checked", len(looked_at))
         fates = fates.note("parity_turns_checked", sum(len(turns) for turns, _ in looked_at.values()))
-        for number, (_, how) in looked_at.items():
-            if how:
-                fates = fates.note("parity_turns_differing", len(how))
-                first = batch.texts[number].example.position, next(iter(how.values()))
-                fates = fates.note("parity_records_differing", 1, first)
+        for number, (_, how) in differing.items():
+            fates = fates.note("parity_turns_differing", len(how))
+            first = batch.texts[number].example.position, next(iter(how.values()))
+            fates = fates.note("parity_records_differing", 1, first)
         return dataclasses.replace(batch, texts=texts, fates=fates)
 
     def _looked_at(self, texts: list[Text]) -> dict[int, tuple[list[int], dict[int, str]]]:
         """For the number of each text that was looked at, the turns that were, and how those of them differ that do."""
-        numbers = [number for number, text in enumerate(texts) if isinstance(text.example.content, Conversation)]
+        contents = {
+            number: text.example.content
+            for number, text in enumerate(texts)
+            if isinstance(text.example.content, Conversation)
+        }
         safe, put_off = list[int](), set[int]()
         if self._parity == "report":
-            safe = [number for number in numbers if self._contexts.are_kept(_conversation(texts[number]))]
+            safe = [number for number, content in contents.items() if self._contexts.are_kept(content)]
             put_off = {number for i, number in enumerate(safe) if i >= _FIRST and i % _ONE_OF}
-        looked_at = self._look_at(texts, [number for number in numbers if number not in put_off])
+        looked_at = self._look_at(texts, [number for number in contents if number not in put_off])
         if any(looked_at[number][1] for number in safe if number in looked_at):
             looked_at |= self._look_at(texts, sorted(put_off))
         return dict(sorted(looked_at.items()))
@@ -95,8 +101,6 @@ class ParityChecker:
 
     def _made_of(self, text: Text, turns: list[int], differing: Mapping[int, str]) -> list[Text]:
         """The texts that stand for one of which some turns differ. Raises RecordError."""
-        if not differing or self._parity == "report":
-            return [text]
         if self._parity == "reject":
             raise RecordError("differs_from_inference", next(iter(differing.values())))
         if text.prompt is not None:

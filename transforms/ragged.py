@@ -25,7 +25,7 @@ def sums_of(flags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     sums = np.zeros(len(offsets) - 1, np.int64)
     some = np.flatnonzero(np.diff(offsets))
     if len(some):
-        sums[some] = np.add.reduceat(flags, offsets[some], dtype=np.int64)
+        sums[some] = np.add.reduceat(flags, offsets[some], dtype=np.int32)  # twice as fast as in 64 bits
     return sums
 
 

@@ -91,9 +91,10 @@ class Contexts:
         if like is None:
             return False
         key = beside_messages(conversation), like
-        if key not in self._kept:
-            self._kept[key] = self._keeps(_alike(like, conversation))
-        return self._kept[key]
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = self._keeps(_alike(like, conversation))
+        return kept
 
     def _keeps(self, conversation: Conversation) -> bool:
         try:
