@@ -41,7 +41,7 @@ def build(arguments: Sequence[str]) -> int:
 
 def run_command(command: Callable[[], int]) -> int:
     """Run a command to its exit code, and tell what it raises in one line."""
-    _quiet_libraries()
+    quiet_libraries()
     try:
         return command()
     except UserError as error:
@@ -89,7 +89,7 @@ def _masks(arguments: Sequence[str]) -> int:
     return show_masks(arguments)
 
 
-def _quiet_libraries() -> None:
+def quiet_libraries() -> None:
     """Keep the notes of Beam and transformers to themselves from this user, here and in the workers."""
     warnings.filterwarnings("ignore", category=FutureWarning, module="google")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

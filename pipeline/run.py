@@ -7,10 +7,8 @@ import io
 import logging
 import os
 import re
-import shlex
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
@@ -26,23 +24,19 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
     TestOptions,
 )
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import create_runner
-from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from pipeline.dataflow import check_dataflow
 from pipeline.flink import FlinkJob, flink_defaults
 from pipeline.graph import build_graph
 from pipeline.job import Folder, Job
+from pipeline.local import local_runner
 from pipeline.options import Options
 from pipeline.progress import ReportProgress
 from transforms.errors import InputError, UserError
 
 # An error of ours as it stands in a worker's traceback: up to where Beam names the step, or Python the next exception.
 _OUR_ERROR = re.compile(r"\b(InputError|StoreError|UserError): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
-
-# Bytes of input from which on it is worth it to start workers, which takes them some seconds.
-_WORTH_PROCESSES = 32 << 20
 
 
 def beam_options(asked: Options, flags: Sequence[str]) -> PipelineOptions:
@@ -94,15 +88,13 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, asked: Options) 
         on_flink, flink = FlinkJob.to_submit(options), options.view_as(FlinkRunnerOptions)
         flink.parallelism = min(flink.parallelism, job.splits)
     template = options.view_as(GoogleCloudOptions).template_location
+    by: Any = local_runner(job, folder, options, asked.engine) if runner == "DirectRunner" else runner
+    pipeline = beam.Pipeline(by, options)
     with (
         _stopping_all_processes(on_flink.cancel if on_flink else None) as handle_stops,
         nullcontext() if asked.detach or template else ReportProgress(job, folder),
-        tempfile.NamedTemporaryFile("r", errors="replace") as log,
     ):
         try:
-            pipeline = beam.Pipeline(
-                _local_runner(job, options, log.name) if runner == "DirectRunner" else runner, options
-            )
             build_graph(pipeline, job, folder, asked.max_reject_fraction, asked.engine)
             result: Any = pipeline.run()
             if options.view_as(TestOptions).dry_run:
@@ -119,37 +111,7 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, asked: Options) 
         except Exception as error:
             if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
                 raise (UserError if found[1] == "UserError" else InputError)(found[2].strip()) from None
-            sys.stderr.writelines(line for line in log if not line.startswith("INFO:"))
             raise
-
-
-def _local_runner(job: Job, options: PipelineOptions, log: str) -> FnApiRunner:
-    """Beam's own local runner, by default with a worker for each core or split, in processes where there are several.
-
-    A small input is read sooner here than workers have started.
-
-    Its name of DirectRunner would first try to download another, which takes no number of workers. log: the file to
-    which the workers' standard error goes.
-    """
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # what ends a run is raised here, and told once
-    direct = options.view_as(DirectOptions)
-    useful = 1 if job.input_bytes < _WORTH_PROCESSES else min(_cores(), job.splits)
-    workers = direct.direct_num_workers = direct.direct_num_workers or useful
-    direct.direct_running_mode = direct.direct_running_mode or ("in_memory" if workers == 1 else "multi_processing")
-    if direct.direct_running_mode != "multi_processing":
-        return FnApiRunner()
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores are taken by the other workers
-    direct.direct_running_mode = None
-    # Beam's own command breaks on a path with a space, and leaves the worker running where its shell is killed.
-    # Ctrl-C in a terminal reaches the workers too: each would print a traceback. What a worker has to say comes over
-    # gRPC as well; its standard error would only be the SDK's account of its own start.
-    worker = f"exec {shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
-    command = f"trap '' INT; {worker} 2>>{shlex.quote(log)}"
-    return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -228,7 +228,7 @@ def test_tokenizer_whose_normalizer_hides_places_is_left_to_the_reference(tmp_pa
 
 def test_small_batches_are_encoded_without_loading_the_fast_encoder(monkeypatch):
     monkeypatch.setattr(tokenize, "_WORTH_LOADING", 100)
-    monkeypatch.setattr(tokenize, "load_fast_encoder", lambda folder: pytest.fail("it was loaded"))
+    monkeypatch.setattr(tokenize, "load_fast_encoder", lambda *_: pytest.fail("it was loaded"))
     Encoder(str(TOKENIZER))(batch_of([text_of("a" * 99)]))
 
 

@@ -55,6 +55,19 @@ def test_one_worker_process_writes_the_same_bytes_as_threads(in_memory, tmp_path
         assert digests(output) == in_memory
 
 
+def test_workers_that_are_no_forks_write_the_same_bytes(in_memory, tmp_path):
+    # As on macOS, and wherever a formatter may have set up what no fork can use.
+    formatter = tmp_path / "formatter.py"
+    formatter.write_text("def same(record):\n    return record\n")
+    made_by = [f"--formatter={formatter}:same", "--direct_num_workers=2"]
+    done = build_apart(*JOB, f"--output={tmp_path}/out", *made_by)
+    assert done.returncode == 0, done.stderr
+    made = digests(tmp_path / "out")
+    assert {name: made[name] for name in made if name.endswith((".parquet", ".tfrecord"))} == {
+        name: in_memory[name] for name in in_memory if name.endswith((".parquet", ".tfrecord"))
+    }
+
+
 def start_and_wait_for_receipts(output: Path, count: int) -> subprocess.Popen[str]:
     """A build that is stopped as soon as it has written some receipts, in a session of its own."""
     build = subprocess.Popen(
@@ -112,6 +125,16 @@ def test_a_stopped_run_leaves_no_process_and_says_how_to_go_on(stop, code, tmp_p
     assert build.returncode == code
     assert said == "chatmill: stopped. Run the same command again to go on from here.\n"
     _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+
+
+def test_workers_end_with_their_launcher(tmp_path):
+    build = start_and_wait_for_receipts(tmp_path / "out", 1)
+    workers = workers_of(build)
+    assert len(workers) == 2
+    build.kill()
+    build.wait()
+    _, alive = psutil.wait_procs(workers, timeout=20)
     assert not alive
 
 

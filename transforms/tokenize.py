@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import logging
 from collections.abc import Iterator
 from itertools import chain, groupby
 from typing import Any
@@ -17,7 +16,7 @@ from transforms.encoders import Encoded, TextEncoder
 from transforms.encoders.fast import FastEncoder, load_fast_encoder
 from transforms.encoders.reference import ReferenceEncoder
 from transforms.engines import done_again, sample
-from transforms.errors import RecordError, UserError
+from transforms.errors import RecordError
 from transforms.examples import Text
 from transforms.fates import Reject
 from transforms.label import is_trained
@@ -46,13 +45,7 @@ class Encoder:
 
     @functools.cached_property
     def _fast(self) -> FastEncoder | None:
-        try:
-            return load_fast_encoder(self._folder)
-        except ValueError as error:
-            if self._engine == "fast":
-                raise UserError(f"--engine fast cannot load the tokenizer: {error}. Use --engine auto.") from None
-            logging.getLogger(__name__).warning("transformers tokenizes, since the fast engine cannot: %s", error)
-            return None
+        return load_fast_encoder(self._folder, self._engine)
 
     def __call__(self, batch: Texts) -> Tokens:
         small = self._engine == "auto" and sum(len(text.text) for text in batch.texts) < _WORTH_LOADING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from transforms.encoders import Encoded, in_one_space
 from transforms.encoders.reference import ReferenceEncoder
+from transforms.errors import UserError
 from transforms.examples import Span
 from transforms.ragged import indices_of, offsets_of
 from transforms.tokenizer import load_tokenizer
@@ -20,17 +22,24 @@ _META = "\u2581"  # stands for a space in the tokens of SentencePiece
 
 
 @functools.cache
-def load_fast_encoder(folder: str) -> FastEncoder:
-    """The fast encoder of the tokenizer in a folder, at any url. Raises ValueError where it cannot be loaded."""
-    tokenizer = load_tokenizer(folder)
-    if not tokenizer.is_fast:
-        raise ValueError("it has no tokenizer.json")
-    import gigatoken
+def load_fast_encoder(folder: str, engine: str) -> FastEncoder | None:
+    """The fast encoder of the tokenizer in a folder, at any url.
 
+    Where it cannot be loaded: raises UserError for the engine fast; for auto it is None, which is said once.
+    """
     try:
+        tokenizer = load_tokenizer(folder)
+        if not tokenizer.is_fast:
+            raise ValueError("it has no tokenizer.json")
+        import gigatoken
+
         return FastEncoder(gigatoken.Tokenizer.from_json(tokenizer.backend_tokenizer.to_str()), tokenizer)
     except Exception as error:  # what it cannot load it says in many ways
-        raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from None
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        if engine == "fast":
+            raise UserError(f"--engine fast cannot load the tokenizer: {reason}. Use --engine auto.") from None
+        logging.getLogger(__name__).warning("transformers tokenizes, since the fast engine cannot: %s", reason)
+        return None
 
 
 class FastEncoder:
