@@ -38,8 +38,8 @@ def seeded(kinds: Sequence[str], rate: float, seed: int) -> Iterator[str | None]
 class FaultyProxy:
     """A proxy in front of 127.0.0.1:port. It passes everything on until it is told otherwise.
 
-    faults: for each request the fault that it meets, or None. refused: pattern of "METHOD path" and the code of the
-    store's error for what is answered with 403. requests: counted by method; injected: by kind of fault.
+    faults: for each request the fault that it meets, or None. refused: pattern of "METHOD path body" and the code of
+    the store's error for what is answered with 403. requests: counted by method; injected: by kind of fault.
     """
 
     def __init__(self, port: int):
@@ -85,7 +85,8 @@ class FaultyProxy:
         self.requests[request.method] += 1
         self.log.append(f"{request.method} {request.raw_path}")
         for pattern, code in self.refused.items():
-            if re.match(pattern, f"{request.method} {request.path}"):
+            # Google's clients name what they upload at the beginning of the body.
+            if re.match(pattern, f"{request.method} {request.path} {(await request.read())[:300]!r}"):
                 return _error(request, 403, code)
         fault = next(self.faults, None)
         if fault in _CODES:

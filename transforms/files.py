@@ -189,11 +189,18 @@ class _Ranges(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        size = max(min(len(buffer), self._file.size - self._position), 0)
-        if size:
-            buffer[:size] = _read_range(self._url, self._file, self._position, size)
+        content = self._read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def readall(self) -> bytes:
+        return self._read(self._file.size)  # by one request; RawIOBase's own makes one for each 8 KiB
+
+    def _read(self, size: int) -> bytes:
+        size = max(min(size, self._file.size - self._position), 0)
+        content = _read_range(self._url, self._file, self._position, size) if size else b""
         self._position += size
-        return size
+        return content
 
     def close(self) -> None:
         self._file.close()
