@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,15 @@ from transforms.batches import Examples, Records, Rows, Texts, Tokens
 _BEFORE = {role: f"<|im_start|>{role}\n" for role in ("system", "user", "assistant", "tool")}
 
 
+class _Message(msgspec.Struct):
+    role: str
+    content: str
+
+
+class _Conversation(msgspec.Struct):
+    messages: list[_Message]
+
+
 def by_hand(tokenizer: Path, target: Path) -> dict[str, Callable[[Any], Any]]:
     """The loop for each step that has one. tokenizer: its folder. target: where write writes."""
     encoder = gigatoken.Tokenizer.from_json((tokenizer / "tokenizer.json").read_text())
@@ -30,16 +40,17 @@ def by_hand(tokenizer: Path, target: Path) -> dict[str, Callable[[Any], Any]]:
     for number, token in encoder.vocab.items():
         lengths[number] = len(token)
 
+    decode = msgspec.json.Decoder(_Conversation).decode
+
     def parse(batch: Records) -> Any:
-        return [msgspec.json.decode(record.raw)["messages"] for record in batch.records]
+        return [decode(record.raw).messages for record in batch.records]
 
     def render(batch: Examples) -> Any:
         texts = []
         for example in batch.examples:
             pieces, spans, length = [], [], 0
-            for message in example.content.messages:  # type: ignore[union-attr]
-                role = message["role"]
-                before, content = _BEFORE[role], message["content"]
+            for role, content in zip(*example.content.plain, strict=True):  # type: ignore[union-attr, misc]
+                before = _BEFORE[role]
                 start = length + len(before)
                 length = start + len(content) + 11
                 pieces += [before, content, "<|im_end|>\n"]
@@ -51,15 +62,16 @@ def by_hand(tokenizer: Path, target: Path) -> dict[str, Callable[[Any], Any]]:
     def tokenize(batch: Texts) -> Any:
         layout = encoder.backend.encode_batch([text.text for text in batch.texts], parallel=False).layout
         ids = np.asarray(layout.content.data).view(np.int32)
-        ends = np.cumsum(lengths[ids])
-        edges = np.array([edge for text in batch.texts for span in text.spans for edge in span], np.int64)
-        return ids, ends - lengths[ids], ends, edges
+        ends = np.cumsum(lengths.take(ids))
+        spans = chain.from_iterable(text.spans for text in batch.texts)
+        return ids, ends, np.fromiter(chain.from_iterable(spans), np.int64)
 
     def label(batch: Tokens) -> Any:
-        changes = np.zeros(len(batch.ids) + 1, np.int8)
-        np.add.at(changes, np.searchsorted(batch.stops, batch.spans[:, 0], side="right"), 1)
-        np.add.at(changes, np.searchsorted(batch.starts, batch.spans[:, 1], side="left"), -1)
-        return np.where(np.cumsum(changes[:-1], dtype=np.int8), batch.ids, np.int32(-100))
+        starts, stops = batch.spans.T
+        edges = np.searchsorted(batch.stops, starts, side="right"), np.searchsorted(batch.starts, stops, side="left")
+        lengths = np.diff(np.stack(edges, axis=1).ravel(), prepend=0, append=len(batch.ids))
+        trained = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
+        return np.where(trained, batch.ids, np.int32(-100))
 
     def write(batch: Rows) -> None:
         table, buffer = batch.train, io.BytesIO()
