@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -518,3 +520,37 @@ def test_kept_columns_and_validation_stay_with_their_row():
     source = encoder_of(EXAMPLES)(batch_of(some)).source
     assert source.columns.to_pylist() == columns
     assert source.validation.tolist() == [False, True]
+
+
+LOADING = """
+import sys, threading, time
+from transforms.encoders.fast import load_fast_encoder
+from transforms.templates import compiled
+from transforms.tokenizer import load_tokenizer
+
+loads = [
+    lambda: load_tokenizer(sys.argv[1]),
+    lambda: compiled("{{ bos_token }}"),
+    lambda: load_fast_encoder(sys.argv[1], "auto"),
+]
+loaded = [[], [], []]
+
+def load(number):
+    time.sleep(number / 500)
+    loaded[number % 3].append(loads[number % 3]())
+
+threads = [threading.Thread(target=load, args=[number]) for number in range(90)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print([(len(ones), len(set(map(id, ones)))) for ones in loaded])
+"""
+
+
+def test_threads_that_load_at_once_load_once():
+    """Begun one after the other, they meet transformers at every moment of its import."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADING, EXAMPLES], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[(30, 1), (30, 1), (30, 1)]\n", done.stderr

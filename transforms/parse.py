@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
 import importlib
 import json
@@ -18,6 +17,7 @@ from transforms.batches import Examples, Records
 from transforms.errors import RecordError, UserError
 from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
 from transforms.files import read_bytes
+from transforms.once import once
 from transforms.schemas import ROLE_NAMES, Content, content_of, kind_of, plain_decoder
 from transforms.step import Step
 
@@ -152,7 +152,7 @@ def _calls(message: dict[str, Any]) -> list[Any] | None:
     ]
 
 
-@functools.cache
+@once
 def load_formatter(name: str) -> Formatter:
     """The function that module:function or file.py:function names. Raises UserError where there is none."""
     module, _, function = name.rpartition(":")

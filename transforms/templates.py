@@ -16,6 +16,7 @@ from typing import Any
 
 from transforms.errors import RecordError, UserError
 from transforms.examples import Conversation, Span
+from transforms.once import once
 from transforms.spans.trace import Trace, instrumented, read_trace, unused_marks
 from transforms.tokenizer import load_tokenizer
 
@@ -40,7 +41,7 @@ def _has_generation_block(source: str) -> bool:
     return any(a[0] == "block_begin" and b == ("name", "generation") for a, b in pairwise(words))
 
 
-@functools.cache
+@once
 def compiled(source: str) -> Any:
     """The template as transformers compiles it."""
     from transformers.utils.chat_template_utils import _compile_jinja_template

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -12,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from transforms.files import file_system, join, names_below, read_bytes
+from transforms.once import once
 
 # The environment variable that tells a process of ours that nothing in it needs transformers with torch.
 WITHOUT_TORCH = "CHATMILL_WITHOUT_TORCH"
 
 
-@functools.cache
+@once
 def load_tokenizer(folder: str) -> Any:
     """The transformers tokenizer whose files lie in a folder, at any url; the same object for all who ask here.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import unicodedata
@@ -15,13 +14,14 @@ from transforms.encoders import Encoded, in_one_space
 from transforms.encoders.reference import ReferenceEncoder
 from transforms.errors import UserError
 from transforms.examples import Span
+from transforms.once import once
 from transforms.ragged import indices_of, offsets_of
 from transforms.tokenizer import load_tokenizer
 
 _META = "\u2581"  # stands for a space in the tokens of SentencePiece
 
 
-@functools.cache
+@once
 def load_fast_encoder(folder: str, engine: str) -> FastEncoder | None:
     """The fast encoder of the tokenizer in a folder, at any url.
 
