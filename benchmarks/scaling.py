@@ -1,4 +1,4 @@
-"""Seconds and peak memory of a build against its workers and the size of its corpus.
+"""Seconds and peak memory of a build against its workers and the size of its corpus; of a small one, its start-up.
 
     .venv/bin/python benchmarks/scaling.py --input sgd.jsonl --tokenizer FOLDER [--workers 1,2,4] [--times 1,4,16]
 
@@ -8,6 +8,7 @@ Memory is the proportional set size (PSS) of the whole process tree, sampled eve
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -24,14 +25,18 @@ def main() -> None:
     sizes, workers = ([int(number) for number in text.split(",")] for text in (arguments.times, arguments.workers))
     rows = []
     with tempfile.TemporaryDirectory() as folder:
+        small = Path(folder, "small.jsonl")
+        with arguments.input.open("rb") as lines:
+            small.write_bytes(b"".join(itertools.islice(lines, 10)))
         corpora = {times: repeated(arguments.input, times, Path(folder, f"{times}.jsonl")) for times in sizes}
-        runs = [(times, 2) for times in sizes] + [(sizes[-2], count) for count in workers if count != 2]
-        for times, count in runs:
-            options = [f"--input={corpora[times]}", f"--tokenizer={arguments.tokenizer.resolve()}"]
+        runs = [("10 lines", small, 1), *((times, corpora[times], 2) for times in sizes)]
+        runs += [(sizes[-2], corpora[sizes[-2]], count) for count in workers if count != 2]
+        for times, corpus, count in runs:
+            options = [f"--input={corpus}", f"--tokenizer={arguments.tokenizer.resolve()}"]
             options += [f"--output={folder}/out", "--overwrite", "--packing=bfd", "--max_length=4096"]
             seconds, peak, manifest = build([*options, f"--direct_num_workers={count}"])
-            size, tokens = corpora[times].stat().st_size, manifest["tokens"]
-            rows.append([times, count, f"{size / 1e6:,.0f}", f"{tokens:,}", f"{seconds:.1f}", f"{peak / 1e6:,.0f}"])
+            size, tokens = corpus.stat().st_size / 1e6, manifest["tokens"]
+            rows.append([times, count, f"{size:,.3g}", f"{tokens:,}", f"{seconds:.1f}", f"{peak / 1e6:,.0f}"])
     publish(
         "scaling",
         f"{arguments.input.stem} so many times, with the tokenizer {arguments.tokenizer.name}",

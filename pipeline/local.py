@@ -88,6 +88,7 @@ def _work(receiver: Connection, senders: list[Connection]) -> None:
         return
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the cores are taken by the other workers
     gc.freeze()  # what is shared is left as it is
+    gc.enable()
     quiet_libraries()
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     from apache_beam.runners.worker import sdk_worker_main

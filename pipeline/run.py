@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import io
 import logging
 import os
@@ -96,6 +97,8 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, asked: Options) 
     ):
         try:
             build_graph(pipeline, job, folder, asked.max_reject_fraction, asked.engine)
+            gc.freeze()  # what is there by now stays
+            gc.enable()
             result: Any = pipeline.run()
             if options.view_as(TestOptions).dry_run:
                 return "dry_run", "a dry run: the job could be run"
