@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from pipeline.options import parse_options, summary_asked_for
-from transforms.errors import InputError, StoreError, UserError
+from transforms.errors import InputError, StoreError, Unavailable, UserError
 
 _USAGE = """usage: chatmill build OPTIONS   builds a dataset (chatmill build --help lists the options)
        chatmill masks OPTIONS   shows what of conversations is trained on under a chat template"""
@@ -49,7 +49,7 @@ def run_command(command: Callable[[], int]) -> int:
     except UserError as error:
         print(f"chatmill: {error}", file=sys.stderr)
         return 2
-    except (InputError, StoreError) as error:
+    except (InputError, StoreError, Unavailable) as error:
         print(f"chatmill: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, Flink
 from apache_beam.runners.portability.job_server import JavaJarJobServer
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from transforms.errors import UserError
+from transforms.errors import Unavailable, UserError
 from transforms.tokenizer import WITHOUT_TORCH
 
 _SECONDS_TO_ANSWER = 10
@@ -37,7 +38,7 @@ _BUILT_VERSION = "1.19"
 def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) -> list[str]:
     """The options of Beam's that a job needs besides the flags that were given, which stand behind them and so win.
 
-    Raises UserError where the cluster, or what it takes to submit a job to it, is not there.
+    Raises Unavailable where the cluster is not there, UserError where what it takes to submit a job to it is not.
     """
     given = {flag.partition("=")[0] for flag in flags}
     cluster = _cluster_of(options)
@@ -47,18 +48,21 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
     if cluster:
         about = _ask(cluster, "overview")
         slots, machines = about["slots-total"], about["taskmanagers"]
-        if not slots:
-            raise UserError(f"--flink_master {cluster}: the cluster has no TaskManager with a slot.")
+        if not slots and not given.issuperset({"--parallelism", "--sdk_worker_parallelism"}):
+            raise Unavailable(
+                f"--flink_master {cluster}: the cluster has no TaskManager with a slot yet. Where it starts them when "
+                "a job needs them, give --parallelism and --sdk_worker_parallelism, which follow from them else."
+            )
         version = ".".join(about["flink-version"].split(".")[:2])
     else:
         slots, machines = os.cpu_count() or 1, 1
         version = _BUILT_VERSION if _built_job_server().exists() else FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[-1]
     defaults = [
         f"--job_name=chatmill-{hashlib.sha256(output.encode()).hexdigest()[:12]}",
-        f"--parallelism={slots}",
-        f"--sdk_worker_parallelism={-(-slots // machines)}",
         f"--environment_cache_millis={_WORKERS_KEPT_MILLIS}",
     ]
+    if slots:
+        defaults += [f"--parallelism={slots}", f"--sdk_worker_parallelism={-(-slots // machines)}"]
     if "--environment_type" not in given:
         worker: dict[str, Any] = {"command": str(Path(sys.executable).with_name("chatmill-worker"))}
         if WITHOUT_TORCH in os.environ:
@@ -98,14 +102,17 @@ def _job_server(version: str) -> str:
 
 
 def _ask(cluster: str, path: str, method: str = "GET") -> Any:
-    """What the cluster's REST server answers. Raises UserError where nothing of the kind answers there."""
+    """What the cluster's REST server answers. Raises Unavailable where none does, UserError where it is no Flink's."""
     request = urllib.request.Request(f"{cluster}/{path}", method=method)
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as answer:
             return json.load(answer)
     except (OSError, ValueError) as error:
+        answers = isinstance(error, (ValueError, urllib.error.HTTPError)) and getattr(error, "code", 0) < 500
         reason = getattr(error, "reason", error)
-        raise UserError(f"--flink_master {cluster}: no Flink cluster answers there ({reason}).") from None
+        raise (UserError if answers else Unavailable)(
+            f"--flink_master {cluster}: no Flink cluster answers there ({reason})."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ class FlinkJob:
     def to_submit(cls, options: PipelineOptions) -> FlinkJob | None:
         """The job that these options will submit, None where Flink is to run here.
 
-        Raises UserError where it is running already.
+        Raises Unavailable where it is running already.
         """
         cluster, name = _cluster_of(options), options.view_as(GoogleCloudOptions).job_name
         if cluster is None:
@@ -128,7 +135,7 @@ class FlinkJob:
         job = cls(cluster, name, frozenset())
         of_name = job._found()
         if running := [known["jid"] for known in of_name if known["end-time"] < 0]:
-            raise UserError(
+            raise Unavailable(
                 f"the job {name} is running already: {job._page(running[0])}. Wait for its end, or cancel it."
             )
         return cls(cluster, name, frozenset(known["jid"] for known in of_name))

@@ -15,7 +15,7 @@ from pipeline.options import Options
 from pipeline.prepare import prepare
 from pipeline.run import beam_options, run_job
 from pipeline.summary import check_summary, print_summary, sums, write_summary
-from transforms.errors import InputError, StoreError, UserError
+from transforms.errors import InputError, StoreError, Unavailable, UserError
 from transforms.files import check_reachable, exists, full_url, read_bytes
 from transforms.tokenizer import WITHOUT_TORCH
 
@@ -34,7 +34,9 @@ def launch(options: Options, beam_flags: Sequence[str]) -> None:
         ended |= {"status": status} | (sums(manifest) if manifest else {})
     except BaseException as error:
         ended["error"] = (
-            str(error) if isinstance(error, (UserError, InputError)) else f"{type(error).__name__}: {error}"
+            str(error)
+            if isinstance(error, (UserError, InputError, Unavailable))
+            else f"{type(error).__name__}: {error}"
         )
         raise
     finally:
@@ -65,7 +67,7 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
         try:
             job = prepare(options, folder)
         except StoreError as error:
-            raise UserError(str(error)) from None
+            raise error.before_work(str(error)) from None
         status, how = run_job(job, folder, runner_options, options)
         if status != "done":
             print(f"chatmill: {how}", file=sys.stderr)
@@ -83,4 +85,4 @@ def _check_reachable(options: Options) -> None:
         try:
             check_reachable(url)
         except StoreError as error:
-            raise UserError(f"--{option} {error}") from None
+            raise error.before_work(f"--{option} {error}") from None

@@ -118,7 +118,7 @@ def _entries(name: str) -> list[tuple[str, dict[str, Any]]]:
     except FileNotFoundError:
         raise UserError(f"--input {name}: there is no such file or folder.") from None
     except StoreError as error:
-        raise UserError(f"--input {error}") from None
+        raise error.before_work(f"--input {error}") from None
     except OSError as error:
         raise UserError(f"--input {name}: {error}.") from None
     if not found:
@@ -152,6 +152,8 @@ def _check_parts(urls: Iterable[str]) -> None:
                 file.seek(1)
                 file.read(1)
         except StoreError as error:
+            if error.may_pass:
+                raise
             raise UserError(
                 f"--input {url}: its server does not give parts of it ({error.reason}). "
                 "Copy it to a disk or a bucket first."

@@ -55,9 +55,10 @@ def prepare(options: Options, folder: Folder) -> Job:
                 write_whole(folder.formatter, formatter)
             write_whole(folder.plan, encode_plan(files))
             write_job(folder, job)
+    except StoreError as error:
+        raise error.before_work(f"--output {options.output}: it cannot be written ({error.reason}).") from None
     except OSError as error:
-        reason = error.reason if isinstance(error, StoreError) else error
-        raise UserError(f"--output {options.output}: it cannot be written ({reason}).") from None
+        raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
     if before is not None and (changed := [*differences(before, job), *_changed_files(folder, files)]):
         raise UserError(
             f"{folder.output} holds an unfinished dataset of another job: {'; '.join(changed)}. "
@@ -143,7 +144,7 @@ def _records_of(split: Split) -> Sequence[Record]:
     try:
         return next(read_split(split, _PEEKED_BYTES)).records
     except StoreError as error:
-        raise UserError(f"--input {error}") from None
+        raise error.before_work(f"--input {error}") from None
 
 
 def _check_free(folder: Folder, overwrite: bool) -> None:

@@ -34,7 +34,7 @@ from pipeline.job import Folder, Job
 from pipeline.local import local_runner
 from pipeline.options import Options
 from pipeline.progress import ReportProgress
-from transforms.errors import InputError, UserError
+from transforms.errors import InputError, Unavailable, UserError
 
 # An error of ours as it stands in a worker's traceback: up to where Beam names the step, or Python the next exception.
 _OUR_ERROR = re.compile(r"\b(InputError|StoreError|UserError): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
@@ -145,7 +145,7 @@ def _stop(code: int, cancel: Callable[[], None] | None, *_: object) -> NoReturn:
     if cancel:
         try:
             cancel()
-        except UserError as error:
+        except (Unavailable, UserError) as error:
             print(f"chatmill: the job goes on, since it could not be cancelled: {error}", file=sys.stderr, flush=True)
     for process in psutil.Process().children(recursive=True):
         try:

@@ -31,7 +31,7 @@ def read_tokenizer_files(name: str) -> dict[str, bytes]:
         names = [file for file in names_below(folder) if any(fnmatch.fnmatch(file, pattern) for pattern in _PATTERNS)]
         files = {file: read_bytes(join(folder, file)) for file in names}
     except StoreError as error:
-        raise UserError(f"--tokenizer {error}") from None
+        raise error.before_work(f"--tokenizer {error}") from None
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"--tokenizer {name}: {error}.") from None
     if not files:

@@ -20,8 +20,10 @@ import pytest
 from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests, manifest_of
 
 DEPLOY = ROOT / "deploy" / "flink"
+# How often the examples are taken: with TEST_SLOW they are 200 MB.
+COPIES, SPLIT_BYTES, SECONDS = (280, 2_000_000, 1_500) if "TEST_SLOW" in os.environ else (8, 60_000, 180)
 # The reference takes its time, so that a job can be met in the middle.
-JOB = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=60000", "--engine=reference"]
+JOB = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", f"--split_bytes={SPLIT_BYTES}", "--engine=reference"]
 FLINK = "--runner=FlinkRunner"
 
 
@@ -41,7 +43,7 @@ def installed() -> None:
 def corpus(tmp_path_factory) -> Path:
     """The examples, several times over."""
     folder = tmp_path_factory.mktemp("corpus")
-    for number in range(8):
+    for number in range(COPIES):
         shutil.copytree(CHATS, folder / str(number))
     return folder
 
@@ -113,7 +115,7 @@ def receipts_of(output: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in (output / "_chatmill" / "receipts").glob("*.json")}
 
 
-def wait_until(condition: Any, build: subprocess.Popen[str] | None = None, seconds: float = 180) -> None:
+def wait_until(condition: Any, build: subprocess.Popen[str] | None = None, seconds: float = SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -129,7 +131,7 @@ def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluste
     assert json.loads(submitted.stdout) == {"status": "submitted", "output": str(output)}
     assert f"submitted: http://{cluster.address}/#/job/running/" in submitted.stderr
     again = build_apart(*job)
-    assert again.returncode == 2
+    assert again.returncode == 1
     assert "is running already" in again.stderr
     wait_until((output / "_SUCCESS").exists)
     assert digests(output) == digests(here)
@@ -164,7 +166,7 @@ def test_job_outlives_a_taskmanager_and_its_worker(cluster, corpus, here, tmp_pa
     before = receipts_of(output)
     whole = {path.name.partition("-")[0] for path in before if json.loads(path.read_text())["last"]}
     assert len(before) < json.loads((output / "_chatmill" / "job.json").read_text())["splits"]
-    _, said = build.communicate(timeout=180)
+    _, said = build.communicate(timeout=SECONDS)
     assert build.returncode == 0, said
     assert cluster.last_job()["timestamps"]["RESTARTING"] > 0
     assert digests(output) == digests(here)
@@ -179,7 +181,8 @@ def test_embedded_flink_writes_the_same_bytes_and_tells_an_error_once(installed,
     job = [f"--input={corpus}", *JOB, f"--output={tmp_path}/out", FLINK]
     refused = build_apart(*job, "--max_reject_fraction=0")
     assert refused.returncode == 1
-    assert refused.stderr.startswith("chatmill: 40 of 4,800 records were rejected, more than --max_reject_fraction 0")
+    rejected = f"{5 * COPIES:,} of {600 * COPIES:,} records were rejected, more than --max_reject_fraction 0"
+    assert refused.stderr.count(f"chatmill: {rejected}") == 1
     assert "Traceback" not in refused.stderr
     done = build_apart(*job)
     assert done.returncode == 0, done.stderr
@@ -187,24 +190,36 @@ def test_embedded_flink_writes_the_same_bytes_and_tells_an_error_once(installed,
 
 
 @pytest.mark.parametrize(
-    ("options", "path", "said"),
+    ("options", "path", "code", "said"),
     [
-        (
-            [FLINK, "--flink_master=localhost:1"],
-            None,
-            "--flink_master http://localhost:1: no Flink cluster answers there",
-        ),
-        ([FLINK], "", "there is no java"),
-        ([FLINK, "--flink_version=0.9"], None, "--flink_version: invalid choice"),
-        ([FLINK, "--detach"], None, "--detach needs a cluster"),
-        (["--detach"], None, "--detach needs a cluster"),
+        ([FLINK, "--flink_master=localhost:1"], None, 1, "http://localhost:1: no Flink cluster answers there"),
+        ([FLINK], "", 2, "there is no java"),
+        ([FLINK, "--flink_version=0.9"], None, 2, "--flink_version: invalid choice"),
+        ([FLINK, "--detach"], None, 2, "--detach needs a cluster"),
+        (["--detach"], None, 2, "--detach needs a cluster"),
     ],
 )
-def test_what_is_missing_is_told_in_one_line(installed, build, monkeypatch, tmp_path, options, path, said):
+def test_what_is_missing_is_told_in_one_line(installed, build, monkeypatch, tmp_path, options, path, code, said):
     if path is not None:
         monkeypatch.setenv("PATH", path)
     ended = build(f"--input={CHATS}", *JOB, f"--output={tmp_path}/out", *options)
-    assert ended.code == 2
+    assert ended.code == code
     assert said in ended.err
     assert len(ended.err.splitlines()) == 1
     assert not os.path.exists(tmp_path / "out")
+
+
+def test_cluster_that_starts_taskmanagers_when_a_job_needs_them(installed, build, tmp_path):
+    folder = tmp_path / "cluster"
+    started = subprocess.run([DEPLOY / "start.sh", folder, "0"], capture_output=True, text=True, check=True)
+    master = started.stdout.strip()
+    try:
+        job = [f"--input={CHATS}", *JOB, f"--output={tmp_path}/out", FLINK, f"--flink_master={master}", "--detach"]
+        refused = build(*job, "--parallelism=2")
+        assert refused.code == 1 and "give --parallelism and --sdk_worker_parallelism" in refused.err
+        assert not (tmp_path / "out").exists()
+        submitted = build_apart(*job, "--parallelism=2", "--sdk_worker_parallelism=1")
+        assert submitted.returncode == 0, submitted.stderr
+        assert f"submitted: http://{master}/#/job/running/" in submitted.stderr
+    finally:
+        subprocess.run([DEPLOY / "stop.sh", folder], capture_output=True, check=True)

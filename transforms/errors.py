@@ -9,15 +9,24 @@ class InputError(Exception):
     """An input file that cannot be read on (corrupt, cut short, gone): which one, where, what to do. Exit code 1."""
 
 
-class StoreError(OSError):
-    """What a store refuses, or fails to do however often it is asked. Exit code 1; 2 where it shows before the work.
+class Unavailable(Exception):
+    """What cannot be had now, and may be later: a store or a cluster that gives no answer. Exit code 1."""
 
-    reason: what the store said, in one line, without the url.
+
+class StoreError(OSError):
+    """What a store refuses, or fails to do however often it is asked. Exit code 1.
+
+    reason: what the store said, in one line, without the url. may_pass: whether it may do later what it did not do.
     """
 
-    def __init__(self, url: str, doing: str, reason: str):
+    def __init__(self, url: str, doing: str, reason: str, may_pass: bool):
         super().__init__(f"{url}: it cannot be {doing} ({reason}).")
         self.reason = reason
+        self.may_pass = may_pass
+
+    def before_work(self, told: str) -> Exception:
+        """What is raised in its place before the work begins: a refusal is then the user's mistake, as told."""
+        return (Unavailable if self.may_pass else UserError)(told)
 
 
 class RecordError(Exception):

@@ -76,7 +76,7 @@ def persistently(doing: str) -> Callable[[_Operation], _Operation]:
             except Exception as error:  # each store's client raises its own
                 if _is_missing(error) or isinstance(file_system(url)[0], LocalFileSystem):
                     raise
-                raise StoreError(url, doing, _reason(error)) from None
+                raise StoreError(url, doing, _reason(error), _may_pass(error)) from None
 
         return run
 
@@ -125,7 +125,7 @@ def check_reachable(url: str) -> None:
         try:
             sync(system.loop, system._exists, path, timeout=_SECONDS_TO_ANSWER)
         except Exception as error:  # each store's client raises its own
-            raise StoreError(url, "reached", _reason(error)) from None
+            raise StoreError(url, "reached", _reason(error), _may_pass(error)) from None
 
 
 def join(folder: str, *names: str) -> str:
@@ -255,7 +255,7 @@ def write_whole(url: str, content: bytes) -> None:
         try:
             system.pipe_file(path, content)
         except FileNotFoundError as error:  # its bucket
-            raise StoreError(url, "written", _reason(error)) from None
+            raise StoreError(url, "written", _reason(error), may_pass=False) from None
         return
     system.makedirs(posixpath.dirname(path), exist_ok=True)
     attempt = f"{path}.{uuid.uuid4().hex}"
