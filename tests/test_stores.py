@@ -196,7 +196,7 @@ def test_what_is_not_there_is_told_in_one_line(store, output, option, path, said
 
 def test_store_that_cannot_be_reached_is_told_in_one_line(store, output):
     done = build_apart(*options_of(store, output), env=os.environ | store.unreachable)
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "cannot be reached" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
@@ -255,8 +255,6 @@ def test_what_is_forbidden_in_mid_run_is_told_in_one_line(build, store, proxy, o
 @pytest.fixture(scope="module")
 def many(store) -> list[str]:
     """The urls of 10,000 small objects in a folder, in order."""
-    if store.protocol == "gs":
-        pytest.skip("fake-gcs-server takes longer than 20 s to list 10,000 objects once; run on s3:// alone")
     paths = [f"corpus/many/{number % 100:02d}-{number:05d}.jsonl" for number in range(10_000)]
     line = b'{"text": "Once upon a time"}\n'
     store.files.pipe(dict.fromkeys(paths, line), batch_size=64)
