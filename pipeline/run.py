@@ -104,7 +104,7 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, asked: Options) 
                 return "dry_run", "a dry run: the job could be run"
             if template:
                 return "submitted", f"the job is written to {template}, for others to run"
-            handle_stops()
+            handle_stops(f"job {result.job_id()} goes on, on Dataflow." if runner == "DataflowRunner" else None)
             if asked.detach:
                 place = on_flink.page_when_there(result) if on_flink else f"{runner}, job {result.job_id()}"
                 return "submitted", f"submitted: {place}\n{folder.success} is there when the dataset is whole."
@@ -118,21 +118,22 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, asked: Options) 
 
 
 @contextmanager
-def _stopping_all_processes(cancel: Callable[[], None] | None) -> Iterator[Callable[[], None]]:
+def _stopping_all_processes(cancel: Callable[[], None] | None) -> Iterator[Callable[[str | None], None]]:
     """Inside, Ctrl-C and SIGTERM end this process and all it started, at once: what is written can be resumed.
 
     cancel: ends what runs elsewhere. Beam would wait for its workers instead. What is ignored, as in the background of
-    a shell, stays ignored. What is yielded sees to it again, where a runner has put a handler of its own in the place.
+    a shell, stays ignored. What is yielded sees to it again, where a runner has put a handler of its own in the place;
+    it takes what to say of a job that is not ended with this process.
     """
     stopping = {signal.SIGINT: 130, signal.SIGTERM: 143}
     before = {number: signal.getsignal(number) for number in stopping}
 
-    def handle() -> None:
+    def handle(left: str | None) -> None:
         for number, code in stopping.items():
             if before[number] != signal.SIG_IGN:
-                signal.signal(number, functools.partial(_stop, code, cancel))
+                signal.signal(number, functools.partial(_stop, code, cancel, left))
 
-    handle()
+    handle(None)
     try:
         yield handle
     finally:
@@ -140,17 +141,18 @@ def _stopping_all_processes(cancel: Callable[[], None] | None) -> Iterator[Calla
             signal.signal(number, handler)
 
 
-def _stop(code: int, cancel: Callable[[], None] | None, *_: object) -> NoReturn:
+def _stop(code: int, cancel: Callable[[], None] | None, left: str | None, *_: object) -> NoReturn:
     threading.excepthook = lambda _: None  # of Beam's threads, which lose what they talk to
     if cancel:
         try:
             cancel()
         except (Unavailable, UserError) as error:
-            print(f"chatmill: the job goes on, since it could not be cancelled: {error}", file=sys.stderr, flush=True)
+            left = f"the job could not be cancelled: {error}"
     for process in psutil.Process().children(recursive=True):
         try:
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    print("chatmill: stopped. Run the same command again to go on from here.", file=sys.stderr, flush=True)
+    then = f"Only this launcher: {left}" if left else "Run the same command again to go on from here."
+    print(f"chatmill: stopped. {then}", file=sys.stderr, flush=True)
     os._exit(code)

@@ -209,17 +209,27 @@ def test_what_is_missing_is_told_in_one_line(installed, build, monkeypatch, tmp_
     assert not os.path.exists(tmp_path / "out")
 
 
-def test_cluster_that_starts_taskmanagers_when_a_job_needs_them(installed, build, tmp_path):
+@pytest.fixture
+def empty_cluster(installed, tmp_path) -> Iterator[Cluster]:
+    """One without TaskManagers, which some start when a job needs them. Its jobs wait."""
     folder = tmp_path / "cluster"
     started = subprocess.run([DEPLOY / "start.sh", folder, "0"], capture_output=True, text=True, check=True)
-    master = started.stdout.strip()
-    try:
-        job = [f"--input={CHATS}", *JOB, f"--output={tmp_path}/out", FLINK, f"--flink_master={master}", "--detach"]
-        refused = build(*job, "--parallelism=2")
-        assert refused.code == 1 and "give --parallelism and --sdk_worker_parallelism" in refused.err
-        assert not (tmp_path / "out").exists()
-        submitted = build_apart(*job, "--parallelism=2", "--sdk_worker_parallelism=1")
-        assert submitted.returncode == 0, submitted.stderr
-        assert f"submitted: http://{master}/#/job/running/" in submitted.stderr
-    finally:
-        subprocess.run([DEPLOY / "stop.sh", folder], capture_output=True, check=True)
+    yield Cluster(folder, started.stdout.strip())
+    subprocess.run([DEPLOY / "stop.sh", folder], capture_output=True, check=True)
+
+
+def test_cluster_without_taskmanagers_takes_a_job_that_says_how_many_it_needs(empty_cluster, build, tmp_path):
+    job = [f"--input={CHATS}", *JOB, f"--output={tmp_path}/out", FLINK, f"--flink_master={empty_cluster.address}"]
+    refused = build(*job, "--parallelism=2")
+    assert refused.code == 1 and "give --parallelism and --sdk_worker_parallelism" in refused.err
+    assert not (tmp_path / "out").exists()
+    waiting = start(*job, "--parallelism=2", "--sdk_worker_parallelism=1")
+    wait_until(lambda: empty_cluster.get("jobs/overview")["jobs"], waiting)
+
+    (manager,) = empty_cluster.processes()
+    manager.suspend()
+    os.killpg(waiting.pid, signal.SIGINT)
+    _, said = waiting.communicate(timeout=60)
+    manager.resume()
+    assert waiting.returncode == 130
+    assert "stopped. Only this launcher: the job could not be cancelled: --flink_master" in said
