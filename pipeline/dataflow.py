@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import posixpath
-import re
 import sys
 from typing import Any
 
@@ -17,6 +14,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 
+from pipeline.job import job_name
 from pipeline.options import Options
 from transforms.errors import UserError
 
@@ -54,16 +52,10 @@ def check_dataflow(options: Options, beams: PipelineOptions, runner: Any) -> Non
     # Dataflow starts a process for each vCPU. Several threads in it would not be faster, and each holds a split.
     debug = beams.view_as(DebugOptions)
     debug.number_of_worker_harness_threads = debug.number_of_worker_harness_threads or 1
-    cloud.job_name = cloud.job_name or _job_name(options.output)
+    cloud.job_name = cloud.job_name or job_name(options.output)
     validator = PipelineOptionsValidator(beams, runner)
     if validator.is_service_runner() and not cloud.temp_location.startswith("gs://"):
         # Beam would look for a bucket by itself, which takes minutes, and may make one.
         raise UserError(f"--temp_location {cloud.temp_location}: Dataflow needs {_NEEDED['temp_location']}.")
     if wrong := validator.validate():
         raise UserError(f"--runner DataflowRunner: {' '.join(wrong)}")
-
-
-def _job_name(output: str) -> str:
-    """The same for the same output, since Dataflow refuses a second job of a name while the first one runs."""
-    folder = re.sub("[^a-z0-9]+", "-", posixpath.basename(output.rstrip("/")).lower()).strip("-")
-    return f"chatmill-{folder[:40]}-{hashlib.sha256(output.encode()).hexdigest()[:8]}".replace("--", "-")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -25,6 +24,7 @@ from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, Flink
 from apache_beam.runners.portability.job_server import JavaJarJobServer
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
+from pipeline.job import job_name
 from transforms.errors import Unavailable, UserError
 from transforms.tokenizer import WITHOUT_TORCH
 
@@ -58,7 +58,7 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
         slots, machines = os.cpu_count() or 1, 1
         version = _BUILT_VERSION if _built_job_server().exists() else FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[-1]
     defaults = [
-        f"--job_name=chatmill-{hashlib.sha256(output.encode()).hexdigest()[:12]}",
+        f"--job_name={job_name(output)}",
         f"--environment_cache_millis={_WORKERS_KEPT_MILLIS}",
     ]
     if slots:

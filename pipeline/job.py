@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import posixpath
+import re
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
-from transforms.files import exists, join, read_bytes, write_whole
+from transforms.files import exists, full_url, join, read_bytes, write_whole
 
 # Each of these shapes text, tokens or the bytes of a shard.
 _LIBRARIES = ("transformers", "tokenizers", "jinja2", "pyarrow", "zstandard", "msgspec")
@@ -33,6 +36,13 @@ class Job(msgspec.Struct, frozen=True):
     input_bytes: int
     splits: int
     versions: dict[str, str]
+
+
+def job_name(output: str) -> str:
+    """The name by which a cluster knows the job for an output: one that is running is found by it, or refused by it."""
+    url = full_url(output).rstrip("/")
+    folder = re.sub("[^a-z0-9]+", "-", posixpath.basename(url).lower())[:40].strip("-")
+    return "-".join(filter(None, ("chatmill", folder, hashlib.sha256(url.encode()).hexdigest()[:8])))
 
 
 def library_versions() -> dict[str, str]:

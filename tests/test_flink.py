@@ -130,7 +130,7 @@ def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluste
     assert submitted.returncode == 0, submitted.stderr
     assert json.loads(submitted.stdout) == {"status": "submitted", "output": str(output)}
     assert f"submitted: http://{cluster.address}/#/job/running/" in submitted.stderr
-    again = build_apart(*job)
+    again = build_apart(*job, f"--output={output}/")
     assert again.returncode == 1
     assert "is running already" in again.stderr
     wait_until((output / "_SUCCESS").exists)
