@@ -30,6 +30,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # Else gcsfs, which looks when it is imported, asks for the kind of each bucket at an address of Google's.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
+# The files that take longest come first, or the other cores would wait for them at the end.
+LONGEST = ("test_stores", "test_flink")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
 
 @dataclass(frozen=True)
 class Ended:
