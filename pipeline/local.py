@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -52,6 +53,8 @@ def local_runner(job: Job, folder: Folder, options: PipelineOptions, engine: str
     method = "fork" if sys.platform == "linux" and job.options["formatter"] is None else "spawn"
     if method == "fork" and engine != "reference":
         load_fast_encoder(folder.tokenizer, engine)  # for all of them
+    _WaitingWorker.made.clear()
+    threading.excepthook = _tell_error_of_thread
     for _ in range(workers):
         _WaitingWorker(method)
     return FnApiRunner(default_environment=_ForkedEnvironment(python_sdk_capabilities()))
@@ -61,16 +64,39 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def killer_of_a_worker() -> str | None:
+    """The name of the signal that has ended a worker, None where none was ended but by us."""
+    for _ in range(20 if _WaitingWorker.made else 0):  # its connections end some moments before its end is known
+        codes = [worker.process.exitcode or 0 for worker in _WaitingWorker.made]
+        if killed := next((code for code in codes if code < 0 and code != -signal.SIGTERM), None):
+            return signal.Signals(-killed).name
+        time.sleep(0.05)
+    return None
+
+
+def _tell_error_of_thread(error: threading.ExceptHookArgs) -> None:
+    """As Python does, but where Beam's threads have only lost a worker.
+
+    The run has failed then, which Beam would say when the other workers have done all their share.
+    """
+    if killer_of_a_worker() is None:
+        threading.__excepthook__(error)
+        return
+    for worker in _WaitingWorker.made:
+        worker.process.terminate()
+
+
 class _WaitingWorker:
     """A process that waits to be told where Beam listens, and ends where nobody is left who could tell it."""
 
-    all: ClassVar[list[_WaitingWorker]] = []
+    made: ClassVar[list[_WaitingWorker]] = []  # for one run
 
     def __init__(self, method: str):
         context: Any = multiprocessing.get_context(method)
         receiver, self.sender = context.Pipe(duplex=False)
-        self.all.append(self)
-        senders = [worker.sender for worker in self.all]
+        self.is_told = False
+        self.made.append(self)
+        senders = [worker.sender for worker in self.made]
         self.process: BaseProcess = context.Process(target=_work, args=(receiver, senders), daemon=True)
         self.process.start()
         receiver.close()
@@ -112,7 +138,8 @@ class _ForkedWorkerHandler(GrpcWorkerHandler):
         super().__init__(state, provision_info, grpc_server)
 
     def start_worker(self) -> None:
-        self._worker = _WaitingWorker.all.pop()
+        self._worker = next(worker for worker in _WaitingWorker.made if not worker.is_told)
+        self._worker.is_told = True
         self._worker.sender.send(
             {
                 "WORKER_ID": self.worker_id,

@@ -31,7 +31,7 @@ from pipeline.dataflow import check_dataflow
 from pipeline.flink import FlinkJob, flink_defaults
 from pipeline.graph import build_graph
 from pipeline.job import Folder, Job
-from pipeline.local import local_runner
+from pipeline.local import killer_of_a_worker, local_runner
 from pipeline.options import Options
 from pipeline.progress import ReportProgress
 from transforms.errors import InputError, Unavailable, UserError
@@ -114,6 +114,11 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, asked: Options) 
         except Exception as error:
             if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
                 raise (UserError if found[1] == "UserError" else InputError)(found[2].strip()) from None
+            if killer := killer_of_a_worker():
+                raise Unavailable(
+                    f"a worker was ended by {killer}, as a system does that is short of memory. What is done is kept: "
+                    "run the same command again, with fewer --direct_num_workers if that was it."
+                ) from None
             raise
 
 
