@@ -365,6 +365,12 @@ def to_text(record):
 def strict(record):
     return record["unheard of"]
 
+def leaves(record):
+    raise SystemExit(0)
+
+def quotes(record):
+    raise ValueError("no " + chr(0xD83D) + "\\nline")
+
 def nothing(record):
     return None
 
@@ -439,6 +445,8 @@ def test_columns_are_kept_from_the_record_and_named_from_what_the_formatter_give
     ("function", "reason", "fragment"),
     [
         ("strict", "formatter", "KeyError: 'unheard of'"),
+        ("leaves", "formatter", "SystemExit: 0"),
+        ("quotes", "formatter", r"ValueError: no \ud83d line"),
         ("nothing", "formatter", "NoneType; expected a dict or a string"),
         ("wrong_schema", "unknown_schema", "speech"),
         ("empty", "empty", "text"),
@@ -683,6 +691,11 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "tool_calls an object": (message(role="assistant", tool_calls={"a": 1}), "bad_tool_calls", "messages[1]"),
     "tool_calls of strings": (message(role="assistant", tool_calls=["a"]), "bad_tool_calls", "messages[1]"),
     "weight 2": (message(**ASSISTANT, weight=2), "bad_weight", "messages[1] has the weight 2"),
+    "weight of a call": (
+        json.dumps({"conversations": [{"from": "function_call", "value": json.dumps(CALL), "weight": "0"}]}).encode(),
+        "bad_weight",
+        "conversations[0] has the weight '0'",
+    ),
     "weight a half": (message(**ASSISTANT, weight=0.5), "bad_weight", "0.5"),
     "tools broken JSON": (chat_with(tools='[{"name": '), "bad_tools", "tools is a string that is no JSON"),
     "tools of strings": (chat_with(tools=["track"]), "bad_tools", "list of objects"),

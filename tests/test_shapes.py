@@ -60,6 +60,9 @@ HARMLESS = [
     "{%- if message.content == 'x' -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
     "{%- if message.content.startswith('<tool') -%}!{%- endif -%}{{- message.role + message.content.lstrip() -}}",
     "{{- message.role + ': ' + message.content.replace('<', '(') -}}",
+    "{{- message.role + ': ' + message.content | replace('<', '(') -}}",
+    "{%- if message.role in ['user', 'x'] and message.content not in ['x', 'y'] -%}!{%- endif -%}"
+    "{{- message.content -}}",
 ]
 LOOKED_INTO = [
     "{{- message.role + ': ' + message.content | upper -}}",
@@ -83,6 +86,13 @@ LOOKED_INTO = [
     "{{- message.content.find('a') -}}{{- message.content -}}",
     "{{- message.content.strip('ab') -}}",
     "{{- 'abc'.replace('b', message.content) -}}",
+    "{%- if message.content in 'a x ra' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if message.content not in 'a x ra' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if message.content is in 'a x ra' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if 'ra,' in ','.join([message.content, 'x']) -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if 'xyz'.startswith(message.content) -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if 'abc' | replace(message.content, '') == 'bc' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if messages | selectattr('content', 'in', 'a x ra') | list -%}!{%- endif -%}{{- message.content -}}",
 ]
 TEXTS = [
     " <think>",

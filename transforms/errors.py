@@ -39,4 +39,5 @@ class RecordError(Exception):
     def __init__(self, reason: str, detail: str):
         super().__init__(reason, detail)
         self.reason = reason
-        self.detail = detail
+        # In one line, and what is no Unicode as its escape: it is written down.
+        self.detail = " ".join(detail.encode(errors="backslashreplace").decode().splitlines())

@@ -139,6 +139,8 @@ def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[An
             made.append(function(source))
         except RecordError as error:
             rejects.append(source.rejected(error))
+        except RecursionError as error:
+            rejects.append(source.rejected(RecordError("nested_too_deeply", f"{error}")))
     return made, rejects
 
 

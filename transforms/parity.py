@@ -49,22 +49,27 @@ class ParityChecker:
         parity: str = "report",
     ):
         template = load_template(tokenizer, chat_template, chat_template_kwargs, now)
-        render = template.render if engine == "reference" else Shapes(template).render
-        self._contexts = Contexts(template, TurnFinder(template), render)
+        finder = TurnFinder(template)
+        self._reference = Contexts(template, finder, template.render)
+        self._contexts = (
+            self._reference if engine == "reference" else Contexts(template, finder, Shapes(template).render)
+        )
         self._loss_on = loss_on
         self._parity = parity
 
     def __call__(self, batch: Texts) -> Texts:
         if self._parity == "off":
             return batch
-        looked_at = self._looked_at(batch.texts)
+        # Where the shapes gave another text in render, they may do so here.
+        contexts = self._reference if "rendering_done_again" in batch.fates.notes else self._contexts
+        looked_at = self._looked_at(contexts, batch.texts)
         differing = {number: (turns, how) for number, (turns, how) in looked_at.items() if how}
         texts, rejects = batch.texts, list[Reject]()
         if self._parity != "report" and differing:
             texts = []
             for number, text in enumerate(batch.texts):
                 try:
-                    texts += self._made_of(text, *differing[number]) if number in differing else [text]
+                    texts += self._made_of(contexts, text, *differing[number]) if number in differing else [text]
                 except RecordError as error:
                     rejects.append(text.example.rejected(error))
         fates = batch.fates.reject(rejects)
@@ -76,7 +81,7 @@ class ParityChecker:
             fates = fates.note("parity_records_differing", 1, first)
         return dataclasses.replace(batch, texts=texts, fates=fates)
 
-    def _looked_at(self, texts: list[Text]) -> dict[int, tuple[list[int], dict[int, str]]]:
+    def _looked_at(self, contexts: Contexts, texts: list[Text]) -> dict[int, tuple[list[int], dict[int, str]]]:
         """For the number of each text that was looked at, the turns that were, and how those of them differ that do."""
         contents = {
             number: text.example.content
@@ -85,27 +90,30 @@ class ParityChecker:
         }
         safe, put_off = list[int](), set[int]()
         if self._parity == "report":
-            safe = [number for number, content in contents.items() if self._contexts.are_kept(content)]
+            safe = [number for number, content in contents.items() if contexts.are_kept(content)]
             put_off = {number for i, number in enumerate(safe) if i >= _FIRST and i % _ONE_OF}
-        looked_at = self._look_at(texts, [number for number in contents if number not in put_off])
+        looked_at = self._look_at(contexts, texts, [number for number in contents if number not in put_off])
         if any(looked_at[number][1] for number in safe if number in looked_at):
-            looked_at |= self._look_at(texts, sorted(put_off))
+            looked_at |= self._look_at(contexts, texts, sorted(put_off))
         return dict(sorted(looked_at.items()))
 
-    def _look_at(self, texts: list[Text], numbers: list[int]) -> dict[int, tuple[list[int], dict[int, str]]]:
-        turns = {number: self._trained_turns(texts[number]) for number in numbers}
-        return {number: (own, self._differing(texts[number], own)) for number, own in turns.items() if own}
+    def _look_at(
+        self, contexts: Contexts, texts: list[Text], numbers: list[int]
+    ) -> dict[int, tuple[list[int], dict[int, str]]]:
+        looked_at = {}
+        for number in numbers:
+            text = texts[number]
+            if turns := self._trained_turns(text):
+                looked_at[number] = turns, contexts.differing(_conversation(text), text.text, text.spans, turns)
+        return looked_at
 
-    def _differing(self, text: Text, turns: list[int]) -> dict[int, str]:
-        return self._contexts.differing(_conversation(text), text.text, text.spans, turns)
-
-    def _made_of(self, text: Text, turns: list[int], differing: Mapping[int, str]) -> list[Text]:
+    def _made_of(self, contexts: Contexts, text: Text, turns: list[int], differing: Mapping[int, str]) -> list[Text]:
         """The texts that stand for one of which some turns differ. Raises RecordError."""
         if self._parity == "reject":
             raise RecordError("differs_from_inference", next(iter(differing.values())))
         if text.prompt is not None:
             raise RecordError("not_expandable", f"a completion is one context: {next(iter(differing.values()))}")
-        rows = self._contexts.expanded(_conversation(text), turns)
+        rows = contexts.expanded(_conversation(text), turns)
         return [msgspec.structs.replace(text, text=row, spans=spans) for row, spans in rows]
 
     def _trained_turns(self, text: Text) -> list[int]:

@@ -85,7 +85,7 @@ class Parser:
         assert self._format
         try:
             formatted = self._format(fields)
-        except Exception as error:  # whatever a user's function raises costs its record
+        except (Exception, SystemExit) as error:  # whatever a user's function raises costs its record
             raise RecordError("formatter", f"{type(error).__name__}: {error}") from error
         if isinstance(formatted, str):
             return {"text": formatted}

@@ -233,9 +233,13 @@ def _message(message: Any, where: str, roles: Mapping[str, str]) -> dict[str, An
     message = {**message, "role": role}
     _check_content(message, where)
     _check_tool_calls(message, where)
+    _check_weight(message, where)
+    return message
+
+
+def _check_weight(message: dict[str, Any], where: str) -> None:
     if message.get("weight") is not None and message["weight"] not in (0, 1):
         raise RecordError("bad_weight", f"{where} has the weight {message['weight']!r}; expected 0 or 1")
-    return message
 
 
 def _check_content(message: dict[str, Any], where: str) -> None:
@@ -269,6 +273,7 @@ def _check_tool_calls(message: dict[str, Any], where: str) -> None:
 
 def _function_call(message: dict[str, Any], where: str) -> dict[str, Any]:
     """ShareGPT's function_call turn, whose value is the JSON of one call or of a list of them."""
+    _check_weight(message, where)
     calls = message.get("content")
     if isinstance(calls, str):
         try:

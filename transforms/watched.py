@@ -173,15 +173,16 @@ def watching(source: str) -> jinja2.Template:
     environment = compiled(source).environment.overlay()
     environment.filters = {name: _watching_filter(name, made) for name, made in environment.filters.items()}
     of_texts = {name: functools.partial(_test_of_text, environment.tests[name]) for name in ("sequence", "iterable")}
-    environment.tests = {**environment.tests, **of_texts}
-    environment.globals = {**environment.globals, _JOIN: lambda *parts: _concat(map(str, parts))}
+    environment.tests = {**environment.tests, **of_texts, "in": _is_in}
+    environment.globals = {**environment.globals, _JOIN: lambda *parts: _concat(map(str, parts)), _IS_IN: _is_in}
+    environment.call = functools.partial(_call, environment.call)  # type: ignore[method-assign]
     environment.concat = _concat  # type: ignore[method-assign]
     tree = _JoinWatched().visit(environment.parse(source))
     code: Any = environment.compile(tree)
     return jinja2.Template.from_code(environment, code, environment.make_globals(None))
 
 
-_JOIN = "chatmill_join"
+_JOIN, _IS_IN = "chatmill_join", "chatmill_is_in"
 # Filters that hand texts on as they are, or ask them by their methods.
 _FILTERS = {"trim", "string", "length", "count", "list", "first", "last", "reverse", "items", "map", "attr", "replace"}
 _FILTERS |= {"selectattr", "rejectattr", "select", "reject", "default", "d"}
@@ -191,6 +192,17 @@ class _JoinWatched(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         return nodes.Call(nodes.Name(_JOIN, "load"), node.nodes, [], None, None, lineno=node.lineno)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        self.generic_visit(node)
+        if not any(operand.op in ("in", "notin") for operand in node.ops):
+            return node
+        if len(node.ops) > 1:
+            raise NotFollowed("a comparison of several")
+        is_in = nodes.Call(
+            nodes.Name(_IS_IN, "load"), [node.expr, node.ops[0].expr], [], None, None, lineno=node.lineno
+        )
+        return is_in if node.ops[0].op == "in" else nodes.Not(is_in, lineno=node.lineno)
 
     def visit_Mod(self, node: nodes.Mod) -> nodes.Node:
         self.generic_visit(node)
@@ -209,17 +221,34 @@ def _concat(parts: Any) -> str:
     return parts[0] if len(parts) == 1 else texts[0].like("".join(parts), False)
 
 
+def _is_in(value: Any, container: Any) -> bool:
+    unseeing = isinstance(container, str) and not isinstance(container, Watched)
+    if unseeing and (isinstance(value, Watched) or OPEN in container):
+        raise NotFollowed("a look for a text")
+    return value in container
+
+
+def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
+    """Sees to the methods of other strings, which look into a text without asking it."""
+    owner = getattr(function, "__self__", None)
+    unseeing = isinstance(owner, str) and not isinstance(owner, Watched)
+    if unseeing and any(map(_may_hold_text, (*arguments, *keywords.values()))):
+        raise NotFollowed(f"{function.__name__} of another string with a text")
+    return call(context, function, *arguments, **keywords)
+
+
 def _test_of_text(test: Callable[[Any], bool], value: Any) -> bool:
     return isinstance(value, Watched) or test(value)
 
 
 def _watching_filter(name: str, made: Callable[..., Any]) -> Callable[..., Any]:
-    if name in _FILTERS:
+    if name in _FILTERS and name != "replace":
         return made
+    own = 2 if name == "replace" else 0  # what it asks, behind the context
 
     @functools.wraps(made)
     def checked(*arguments: Any, **keywords: Any) -> Any:
-        if any(_may_hold_text(value) for value in (*arguments, *keywords.values())):
+        if any(_may_hold_text(value) for value in (*arguments[own:], *keywords.values())):
             raise NotFollowed(f"the filter {name} of a text")
         return made(*arguments, **keywords)
 
