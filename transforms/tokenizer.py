@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ def load_tokenizer(folder: str) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    tokenizer = AutoTokenizer.from_pretrained(_local_copy(folder), trust_remote_code=False, local_files_only=True)
+    with _on_this_machine(folder) as files:
+        tokenizer = AutoTokenizer.from_pretrained(files, trust_remote_code=False, local_files_only=True)
     if tokenizer.is_fast:
         _keep_white_space(tokenizer.backend_tokenizer)
     return tokenizer
@@ -53,17 +55,18 @@ def _import_without_torch() -> None:
         del sys.modules["torch"]
 
 
-def _local_copy(folder: str) -> str:
-    """The folder itself where it is on this machine, else a copy of it."""
+@contextmanager
+def _on_this_machine(folder: str) -> Iterator[str]:
+    """The folder itself where it is on this machine, else a copy of it for as long as it is used."""
     system, path = file_system(folder)
     if os.path.isdir(path) and "file" in system.protocol:
-        return path
-    copy = Path(tempfile.gettempdir(), "chatmill-" + hashlib.sha256(folder.encode()).hexdigest()[:16], str(os.getpid()))
-    copy.mkdir(parents=True, exist_ok=True)
-    for name in names_below(folder):
-        (copy / name).parent.mkdir(exist_ok=True)
-        (copy / name).write_bytes(read_bytes(join(folder, name)))
-    return str(copy)
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="chatmill-") as copy:
+        for name in names_below(folder):
+            Path(copy, name).parent.mkdir(exist_ok=True)
+            Path(copy, name).write_bytes(read_bytes(join(folder, name)))
+        yield copy
 
 
 def _keep_white_space(backend: Any) -> None:
