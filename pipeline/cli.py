@@ -64,7 +64,9 @@ def run_command(command: Callable[[], int]) -> int:
     except Exception:  # no mistake of the user's: whoever mends it needs the traceback
         traceback.print_exc()
         print(
-            "chatmill: failed over the error above. What is done is kept: run the same command again.", file=sys.stderr
+            "chatmill: failed over the error above. What is done is kept: run the same command again, without "
+            "--overwrite.",
+            file=sys.stderr,
         )
         return 1
     finally:
@@ -76,10 +78,12 @@ def _build(arguments: Sequence[str]) -> int:
         options, beam_flags = parse_options(arguments)
     except UserError as mistake:
         if place := summary_asked_for(arguments):
-            from pipeline.summary import write_summary
+            from pipeline.summary import check_summary, write_summary
 
-            with suppress(OSError, ValueError, ImportError):  # a place that is mistaken too is told of next time
-                write_summary({"status": "failed", "error": str(mistake)}, place)
+            told = {"status": "failed", "error": str(mistake)}
+            with suppress(UserError, Unavailable):  # a place that is mistaken too is told of next time
+                check_summary(told, place, output=None)
+                write_summary(told, place)
         raise
     from pipeline.launch import launch
 

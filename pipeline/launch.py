@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from pipeline.job import Folder, differences_of_options, read_job
+from pipeline.job import Folder, Job, differences_of_options, read_job
 from pipeline.options import Options
 from pipeline.prepare import prepare
 from pipeline.run import beam_options, run_job
 from pipeline.summary import check_summary, print_summary, sums, write_summary
+from pipeline.tokenizer_files import fingerprint, read_tokenizer_files
 from transforms.errors import InputError, StoreError, Unavailable, UserError
 from transforms.files import check_reachable, exists, full_url, read_bytes
 from transforms.tokenizer import WITHOUT_TORCH
@@ -27,7 +28,7 @@ def launch(options: Options, beam_flags: Sequence[str]) -> None:
     """
     ended: dict[str, Any] = {"status": "running", "output": options.output}
     if options.summary_json:
-        check_summary(ended, options.summary_json)
+        check_summary(ended, options.summary_json, full_url(options.output))
     ended["status"] = "failed"
     try:
         status, manifest = _launch(options, beam_flags)
@@ -55,7 +56,7 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
     _check_reachable(options)
     if not options.overwrite and exists(folder.success):
         job = read_job(folder)
-        if job and (changed := list(differences_of_options(job.options, options.shaping_rows()))):
+        if job and (changed := list(_differences(job, options))):
             raise UserError(
                 f"{folder.output} holds a finished dataset that was made otherwise: {'; '.join(changed)}. "
                 "Give another --output, or --overwrite to replace it."
@@ -77,9 +78,20 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
     return status, manifest
 
 
+def _differences(job: Job, options: Options) -> Iterator[str]:
+    """What a finished job was made with and these options do not ask for, as far as that shows without the inputs."""
+    yield from differences_of_options(job.options, options.shaping_rows())
+    name = options.tokenizer
+    if name != job.tokenizer_name and fingerprint(read_tokenizer_files(name)) != job.tokenizer:
+        yield f"--tokenizer was {job.tokenizer_name} and is {name}"
+    if (options.chat_template is None) != (job.chat_template is None):
+        yield "--chat_template was " + ("given" if job.chat_template else "not given")
+
+
 def _check_reachable(options: Options) -> None:
     """Raise UserError where a store that is needed gives no answer, before it is asked for more."""
     named = [("output", options.output), ("tokenizer", options.tokenizer), *(("input", url) for url in options.input)]
+    named.append(("chat_template", options.chat_template or ""))
     stores = {urlsplit(url)[:2]: (option, url) for option, url in reversed(named) if "://" in url}
     for option, url in stores.values():
         try:

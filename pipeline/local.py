@@ -2,7 +2,8 @@
 
 A new process would import Beam and transformers and load the tokenizer anew, which takes it some four seconds. A fork
 has all that, and shares its memory. It must be made before anything here starts threads, as gRPC's servers do: so all
-workers are made beforehand, and wait until they are told where Beam listens.
+workers are made beforehand, and wait until they are told where Beam listens. Where a store was asked for something,
+its client has threads, gRPC's among them: then workers are new processes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from google.protobuf import json_format, text_format
 
 from pipeline.cli import quiet_libraries
 from pipeline.job import Folder, Job
+from pipeline.options import Options
 from transforms.encoders.fast import load_fast_encoder
 
 # Bytes of input from which on several workers are worth what it takes to start them.
@@ -36,7 +38,7 @@ _WORTH_PROCESSES = 8 << 20
 _ENVIRONMENT = "chatmill:environment:forked:v1"
 
 
-def local_runner(job: Job, folder: Folder, options: PipelineOptions, engine: str) -> FnApiRunner:
+def local_runner(job: Job, folder: Folder, options: PipelineOptions, asked: Options) -> FnApiRunner:
     """Beam's own local runner, by default with a worker for each core or split, in processes where there are several.
 
     Its name of DirectRunner would first try to download another, which takes no number of workers.
@@ -50,9 +52,11 @@ def local_runner(job: Job, folder: Folder, options: PipelineOptions, engine: str
         return FnApiRunner()
     direct.direct_running_mode = None
     # A formatter may have set up what no fork can use (CUDA), and macOS lets no fork use its own libraries.
-    method = "fork" if sys.platform == "linux" and job.options["formatter"] is None else "spawn"
-    if method == "fork" and engine != "reference":
-        load_fast_encoder(folder.tokenizer, engine)  # for all of them
+    named = (*asked.input, asked.output, asked.tokenizer, asked.chat_template or "", asked.summary_json or "")
+    forks = sys.platform == "linux" and asked.formatter is None and not any("://" in url for url in named)
+    method = "fork" if forks else "spawn"
+    if forks and asked.engine != "reference":
+        load_fast_encoder(folder.tokenizer, asked.engine)  # for all of them
     _WaitingWorker.made.clear()
     threading.excepthook = _tell_error_of_thread
     for _ in range(workers):

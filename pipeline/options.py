@@ -128,7 +128,7 @@ class Options:
     )
     input_format: str = _option(
         "Input",
-        "auto looks at the file's name and first bytes",
+        "auto goes by the file's name, and by its first bytes where that is .json or tells nothing",
         _one_of(choices.INPUT_FORMATS),
         "auto",
         "|".join(choices.INPUT_FORMATS),

@@ -6,6 +6,7 @@ corpus. It depends on the inputs and the options alone, never on the machine or 
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -126,6 +127,8 @@ def _entries(name: str) -> list[tuple[str, dict[str, Any]]]:
             f"--input {name}: it holds no file of records ({', '.join(_FORMAT_OF_SUFFIX)}, compressed or not)."
         )
     system, _ = file_system(name)
+    if strange := next((path for path, entry in found.items() if entry["type"] != "file"), None):
+        raise UserError(f"--input {strange}: it is no file (a link to nothing, a pipe or a device).")
     unknown = next((path for path, entry in found.items() if entry.get("size") is None), None)
     if unknown:
         raise UserError(f"--input {unknown}: its server does not tell its size. Copy it to a disk or a bucket first.")
@@ -138,7 +141,8 @@ def _entries(name: str) -> list[tuple[str, dict[str, Any]]]:
 def _found(name: str) -> dict[str, dict[str, Any]]:
     """The store's description of each file that an input names, by its path."""
     system, path = file_system(name)
-    if "*" in path or "?" in path or "[" in path:
+    is_here = "://" not in name and os.path.exists(path)
+    if not is_here and any(sign in path for sign in "*?["):
         return _matching(system, path)
     entry = system.info(path)
     return _records_below(system, path) if entry["type"] == "directory" else {path: entry}
@@ -166,7 +170,7 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     return {
         path: entry
         for path, entry in system.glob(pattern, detail=True).items()
-        if entry["type"] == "file" and (hidden or not posixpath.basename(path).startswith("."))
+        if entry["type"] != "directory" and (hidden or not posixpath.basename(path).startswith("."))
     }
 
 

@@ -15,7 +15,7 @@ from pipeline.tokenizer_files import check_tokenizer, fingerprint, read_tokenize
 from transforms.batches import Split
 from transforms.errors import RecordError, StoreError, UserError
 from transforms.examples import Conversation, Record
-from transforms.files import exists, holds_anything, join, kind_of, read_bytes, remove, write_whole
+from transforms.files import exists, holds_anything, join, kind_of, lies_in, read_bytes, remove, write_whole
 from transforms.parse import Parser, load_formatter
 from transforms.read import read_split
 from transforms.spans.turns import TurnFinder
@@ -33,6 +33,9 @@ def prepare(options: Options, folder: Folder) -> Job:
     Raises UserError where the options cannot be met, or where what lies there is another job's.
     """
     files = list_inputs(options.input, options.input_format)
+    for file in files:
+        if any(lies_in(file.url, join(folder.output, part)) for part in _PARTS):
+            raise UserError(f"--input {file.url}: it is part of the dataset in --output. Give another --output.")
     tokenizer_files = read_tokenizer_files(options.tokenizer)
     formatter = _formatter_source(options.formatter)
     _check_free(folder, options.overwrite)

@@ -50,6 +50,8 @@ def beam_options(asked: Options, flags: Sequence[str]) -> PipelineOptions:
     defaults = ["--direct_num_workers=0"] if runner == "DirectRunner" else []
     options, made = _checked([*defaults, *flags, f"--runner={runner}"], runner)
     on_cluster = runner == "DataflowRunner"
+    if (workers := options.view_as(DirectOptions).direct_num_workers) < 0:
+        raise UserError(f"--direct_num_workers {workers}: expected 1 or more, or 0, which chooses.")
     if runner == "DirectRunner" and not any(flag.startswith("--direct_running_mode") for flag in flags):
         options.view_as(DirectOptions).direct_running_mode = None
     elif runner == "DataflowRunner":
@@ -62,6 +64,8 @@ def beam_options(asked: Options, flags: Sequence[str]) -> PipelineOptions:
         raise UserError("--detach needs a cluster: --runner FlinkRunner with --flink_master, or DataflowRunner.")
     if options.view_as(TestOptions).dry_run and runner != "DataflowRunner":
         raise UserError(f"--dry_run: only DataflowRunner has dry runs; {runner} would run the job.")
+    if options.view_as(TestOptions).dry_run and asked.overwrite:
+        raise UserError("--dry_run: with --overwrite it would remove what is there. Leave one of the two out.")
     return options
 
 
@@ -89,7 +93,7 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, asked: Options) 
         on_flink, flink = FlinkJob.to_submit(options), options.view_as(FlinkRunnerOptions)
         flink.parallelism = min(flink.parallelism, job.splits)
     template = options.view_as(GoogleCloudOptions).template_location
-    by: Any = local_runner(job, folder, options, asked.engine) if runner == "DirectRunner" else runner
+    by: Any = local_runner(job, folder, options, asked) if runner == "DirectRunner" else runner
     pipeline = beam.Pipeline(by, options)
     with (
         _stopping_all_processes(on_flink.cancel if on_flink else None) as handle_stops,
@@ -115,9 +119,10 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, asked: Options) 
             if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
                 raise (UserError if found[1] == "UserError" else InputError)(found[2].strip()) from None
             if killer := killer_of_a_worker():
+                why = ", as a system does that is short of memory: give fewer --direct_num_workers then"
                 raise Unavailable(
-                    f"a worker was ended by {killer}, as a system does that is short of memory. What is done is kept: "
-                    "run the same command again, with fewer --direct_num_workers if that was it."
+                    f"a worker was ended by {killer}{why if killer == 'SIGKILL' else ''}. What is done is kept: run "
+                    "the same command again, without --overwrite."
                 ) from None
             raise
 
@@ -158,6 +163,10 @@ def _stop(code: int, cancel: Callable[[], None] | None, left: str | None, *_: ob
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    then = f"Only this launcher: {left}" if left else "Run the same command again to go on from here."
+    then = (
+        f"Only this launcher: {left}"
+        if left
+        else "Run the same command again, without --overwrite, to go on from here."
+    )
     print(f"chatmill: stopped. {then}", file=sys.stderr, flush=True)
     os._exit(code)

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from pipeline.card import loading_line
 from pipeline.job import Folder
-from transforms.errors import UserError
-from transforms.files import full_url, join, open_input, write_whole
+from transforms.errors import StoreError, UserError
+from transforms.files import check_reachable, full_url, join, kind_of, lies_in, open_input, read_bytes, write_whole
 from transforms.label import IGNORED
 from transforms.tokenizer import load_tokenizer
 
@@ -63,14 +63,33 @@ def sums(manifest: dict[str, Any]) -> dict[str, Any]:
     return {name: manifest[name] for name in _SUMS} | {"shards": len(manifest["shards"])}
 
 
-def check_summary(running: dict[str, Any], place: str) -> None:
-    """Write that a run has begun where its end will be written. Raises UserError where nothing can be written there."""
+def check_summary(running: dict[str, Any], place: str, output: str | None) -> None:
+    """Write that a run has begun where its end will be written.
+
+    Raises UserError where nothing can be written there, where what is there is no summary, and inside the output.
+    """
     if place == "-":
         return
+    if output and lies_in(full_url(place), output):
+        raise UserError(
+            f"--summary_json {place}: it lies in --output, which holds the dataset alone. Give another place."
+        )
     try:
+        check_reachable(place)
+        if kind_of(place) == "file" and not _is_summary(read_bytes(place)):
+            raise UserError(f"--summary_json {place}: there is a file that is no summary. Give another name.")
         write_summary(running, place)
+    except StoreError as error:
+        raise error.before_work(f"--summary_json {error}") from None
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"--summary_json {place}: it cannot be written ({error}).") from None
+
+
+def _is_summary(content: bytes) -> bool:
+    try:
+        return "status" in msgspec.json.decode(content, type=dict)
+    except msgspec.MsgspecError:
+        return not content
 
 
 def write_summary(ended: dict[str, Any], place: str) -> None:

@@ -7,8 +7,8 @@ import hashlib
 import os
 from typing import Any
 
-from transforms.errors import StoreError, UserError
-from transforms.files import exists, join, names_below, read_bytes
+from transforms.errors import StoreError, Unavailable, UserError
+from transforms.files import join, kind_of, may_pass, names_below, read_bytes
 
 # What transformers reads of a model's folder to make a tokenizer; never weights, never code.
 _PATTERNS = (
@@ -53,6 +53,8 @@ def check_tokenizer(folder: str, name: str) -> Any:
 
     try:
         return load_tokenizer(folder)
+    except StoreError as error:
+        raise error.before_work(f"--tokenizer {error}") from None
     except Exception as error:  # transformers raises what it likes over files that it does not understand
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"--tokenizer {name}: it cannot be loaded ({reason}).") from None
@@ -77,8 +79,10 @@ def resolve_template(given: str | None, tokenizer: Any) -> str | None:
 
 def _read_template(url: str, held: list[str]) -> str:
     try:
-        if exists(url):
+        if kind_of(url):
             return read_bytes(url).decode()
+    except StoreError as error:
+        raise error.before_work(f"--chat_template {error}") from None
     except UnicodeDecodeError:
         raise UserError(f"--chat_template {url}: the file is not UTF-8 text.") from None
     except (OSError, ValueError, ImportError) as error:
@@ -101,12 +105,12 @@ def _check_syntax(template: str, name: str) -> None:
 
 def _downloaded(name: str) -> str:
     """The folder in the hub's cache to which a repository's tokenizer files were fetched, or were before."""
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download
 
     try:
         return snapshot_download(name, allow_patterns=list(_PATTERNS))
     except Exception as error:  # the hub's client raises its own, those of its HTTP library and those of the system
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(
+        raise (Unavailable if may_pass(error) and not constants.HF_HUB_OFFLINE else UserError)(
             f"--tokenizer {name}: there is no such folder, and the hub does not give it ({first})."
         ) from None

@@ -61,6 +61,8 @@ def test_a_mistake_in_the_options_is_one_line(options, said, build):
         ({"input": "missing.jsonl"}, "--input missing.jsonl: there is no such file or folder"),
         ({"input": "{tmp}/*.nothing"}, "it holds no file of records"),
         ({"input": "{tmp}/empty.jsonl"}, "all files are empty"),
+        ({"input": "{tmp}/linked"}, "/linked/gone.jsonl: it is no file (a link to nothing"),
+        ({"input": "{tmp}/linked/*"}, "/linked/gone.jsonl: it is no file (a link to nothing"),
         ({"input": "what://x/y"}, "Protocol not known: what"),
         ({"tokenizer": CHATS}, "there is no tokenizer there; expected a folder with tokenizer.json"),
         ({"tokenizer": "./nowhere"}, "there is no tokenizer there"),
@@ -77,12 +79,17 @@ def test_a_mistake_in_the_options_is_one_line(options, said, build):
         ({"formatter": "json:no_such_function"}, "has no function no_such_function"),
         ({"runner": "WalkRunner"}, "Unexpected pipeline runner: WalkRunner"),
         ({"direct_num_workers": "many"}, "invalid int value: 'many'"),
+        ({"direct_num_workers": "-3"}, "--direct_num_workers -3: expected 1 or more"),
+        ({"summary_json": "{tmp}/broken/tokenizer.json"}, "there is a file that is no summary"),
+        ({"summary_json": "{tmp}/out/summary.json"}, "it lies in --output"),
     ],
 )
 def test_a_mistake_in_what_they_name_is_one_line_and_leaves_nothing(changed, said, build, tmp_path):
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "tokenizer.json").write_text("{}")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "gone.jsonl").symlink_to("nowhere.jsonl")
     before = digests(tmp_path)
     changed = {name: str(value).format(tmp=tmp_path) for name, value in changed.items()}
     ended = build(*with_options(**{"output": tmp_path / "out"} | changed))

@@ -165,6 +165,7 @@ def test_dry_run_takes_urls_of_google_for_all(monkeypatch):
         ({"sdk_container_image": None}, "--sdk_container_image is missing"),
         ({"input": str(CHATS)}, f"--input {CHATS}: a worker of Dataflow does not see this disk"),
         ({"output": "out/here"}, "--output out/here: a worker of Dataflow does not see this disk"),
+        ({"overwrite": "true"}, "--dry_run: with --overwrite it would remove what is there"),
         ({"project": "12345"}, "Invalid Project ID (12345)"),
         ({"job_name": "No Name"}, "Invalid job_name (No Name)"),
         ({"num_workers": "9", "max_num_workers": "3"}, "num_workers (9) cannot exceed max_num_workers (3)"),

@@ -148,7 +148,7 @@ def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
     os.killpg(build.pid, signal.SIGINT)  # as a terminal does: to the job server as well
     _, said = build.communicate(timeout=30)
     assert build.returncode == 130
-    assert said.endswith("chatmill: stopped. Run the same command again to go on from here.\n")
+    assert said.endswith("chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n")
     assert "Traceback" not in said
     wait_until(lambda: cluster.last_job()["state"] == "CANCELED", seconds=30)
     assert not (output / "_SUCCESS").exists()

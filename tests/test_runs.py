@@ -123,7 +123,7 @@ def test_a_stopped_run_leaves_no_process_and_says_how_to_go_on(stop, code, tmp_p
         build.send_signal(stop)
     _, said = build.communicate(timeout=30)
     assert build.returncode == code
-    assert said == "chatmill: stopped. Run the same command again to go on from here.\n"
+    assert said == "chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n"
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
 
@@ -213,10 +213,33 @@ def test_a_finished_dataset_is_left_alone_until_overwritten(build, corpus, tmp_p
     assert (output / "_SUCCESS").stat().st_mtime_ns == written
     refused = build(*options_for(corpus, output), allowed, "--strip_bos")
     assert refused.code == 2 and "--strip_bos was false and is true" in refused.err
+    other, same = tmp_path / "other", tmp_path / "same"
+    shutil.copytree(TOKENIZER, other)
+    shutil.copytree(TOKENIZER, same)
+    (other / "tokenizer_config.json").write_text("{}")
+    refused = build(*options_for(corpus, output), allowed, f"--tokenizer={other}")
+    assert refused.code == 2 and f"--tokenizer was {TOKENIZER} and is {other}" in refused.err
+    assert build(*options_for(corpus, output), allowed, f"--tokenizer={same}").code == 0
+    refused = build(*options_for(corpus, output), allowed, "--chat_template={{ messages }}")
+    assert refused.code == 2 and "--chat_template was not given" in refused.err
     assert digests(output) == before
     replaced = build(*options_for(corpus, output), allowed, "--overwrite", "--max_length=4", "--truncation=keep_end")
     assert replaced.code == 0, replaced.err
     assert {len(row["input_ids"]) for row in rows_of(output)} == {4}
+
+
+def test_a_dataset_is_not_overwritten_by_what_is_made_of_it(build, corpus, tmp_path):
+    output = tmp_path / "out"
+    assert build(*options_for(corpus, output), "--max_reject_fraction=0.2").code == 0
+    (tmp_path / "link").symlink_to(output)
+    before = digests(output)
+    for name in ("out", "link"):
+        refused = build(
+            f"--input={tmp_path}/{name}/data", f"--tokenizer={TOKENIZER}", f"--output={output}", "--overwrite"
+        )
+        assert refused.code == 2
+        assert "it is part of the dataset in --output" in refused.err
+        assert digests(output) == before
 
 
 def test_another_job_does_not_resume_an_unfinished_one(build, corpus, tmp_path):

@@ -44,7 +44,8 @@ def file_system(url: str) -> tuple[Any, str]:
     Raises UserError where there is none for such a url, or where the url holds a credential.
     """
     parts = urlsplit(url) if "://" in url else None
-    if parts and (parts.password or (parts.scheme in ("http", "https") and _SIGNATURE.search(parts.query))):
+    is_http = parts and parts.scheme in ("http", "https")
+    if parts and (parts.password or (is_http and (parts.username or _SIGNATURE.search(parts.query)))):
         raise UserError(
             f"{parts.scheme}://{parts.hostname}{parts.path}: the url holds a password or a signature, and would be "
             "written down with the dataset. Give the url without it, and credentials by the environment."
@@ -76,14 +77,14 @@ def persistently(doing: str) -> Callable[[_Operation], _Operation]:
             except Exception as error:  # each store's client raises its own
                 if _is_missing(error) or isinstance(file_system(url)[0], LocalFileSystem):
                     raise
-                raise StoreError(url, doing, _reason(error), _may_pass(error)) from None
+                raise StoreError(url, doing, _reason(error), may_pass(error)) from None
 
         return run
 
     return decorate
 
 
-def _may_pass(error: BaseException) -> bool:
+def may_pass(error: BaseException) -> bool:
     """Whether a store may do later what it did not do now. Its client has then tried several times already."""
     status = _status(error)
     if status is not None:
@@ -107,11 +108,13 @@ def _status(error: BaseException) -> int | None:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # fsspec's http tells the url alone
     return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
 
 
 _RETRYING = tenacity.Retrying(
-    retry=tenacity.retry_if_exception(_may_pass),
+    retry=tenacity.retry_if_exception(may_pass),
     wait=tenacity.wait_exponential_jitter(initial=1, max=20),
     stop=tenacity.stop_after_attempt(6),
     reraise=True,
@@ -125,12 +128,18 @@ def check_reachable(url: str) -> None:
         try:
             sync(system.loop, system._exists, path, timeout=_SECONDS_TO_ANSWER)
         except Exception as error:  # each store's client raises its own
-            raise StoreError(url, "reached", _reason(error), _may_pass(error)) from None
+            raise StoreError(url, "reached", _reason(error), may_pass(error)) from None
 
 
 def join(folder: str, *names: str) -> str:
     """The url of a file below a folder's url."""
     return posixpath.join(folder, *names)
+
+
+def lies_in(url: str, folder: str) -> bool:
+    """Whether a full url is that of a folder, or of what is below it, links followed on this machine."""
+    url, folder = (os.path.realpath(full) if "://" not in full else full.rstrip("/") for full in (url, folder))
+    return url == folder or url.startswith(join(folder, ""))
 
 
 def full_url(url: str) -> str:
@@ -257,16 +266,16 @@ def write_whole(url: str, content: bytes) -> None:
         except FileNotFoundError as error:  # its bucket
             raise StoreError(url, "written", _reason(error), may_pass=False) from None
         return
-    system.makedirs(posixpath.dirname(path), exist_ok=True)
     attempt = f"{path}.{uuid.uuid4().hex}"
     try:
+        system.makedirs(posixpath.dirname(path), exist_ok=True)
         with open(attempt, "wb") as file:
             file.write(content)
         os.replace(attempt, path)
-    except BaseException:
-        if os.path.exists(attempt):
+    except OSError as error:
+        with suppress(OSError):
             os.remove(attempt)
-        raise
+        raise StoreError(url, "written", error.strerror or _reason(error), may_pass=False) from None
 
 
 @persistently("copied")
