@@ -34,7 +34,7 @@ def prepare(options: Options, folder: Folder) -> Job:
     """
     files = list_inputs(options.input, options.input_format)
     for file in files:
-        if any(lies_in(file.url, join(folder.output, part)) for part in _PARTS):
+        if lies_in(file.url, folder.output) and any(lies_in(file.url, join(folder.output, part)) for part in _PARTS):
             raise UserError(f"--input {file.url}: it is part of the dataset in --output. Give another --output.")
     tokenizer_files = read_tokenizer_files(options.tokenizer)
     formatter = _formatter_source(options.formatter)
