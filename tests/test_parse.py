@@ -846,6 +846,7 @@ turns = st.fixed_dictionaries(
     optional={"weight": st.sampled_from([None, 0, 1, 2]), "tool_calls": anything},
 )
 plain_turns = st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "human"]), "content": st.text()})
+plain_turns |= plain_turns.map(lambda turn: dict(reversed(turn.items())))
 roles = st.dictionaries(st.sampled_from(["user", "human", "bot"]), st.sampled_from(["user", "assistant"]))
 
 
@@ -863,7 +864,8 @@ def test_a_line_of_plain_messages_is_what_a_row_that_says_the_same_is(messages, 
     def fate(raw: Any) -> Any:
         batch = parser(dataclasses.replace(records_of([]), records=[Record(10, raw)]))
         said = [(e.content if isinstance(e.content, Conversation) else repr(e.content)) for e in batch.examples]
-        return said, [e.validation for e in batch.examples], [(r.reason, r.detail) for r in batch.fates.rejects]
+        orders = [[*map(list, e.content.messages)] for e in batch.examples if isinstance(e.content, Conversation)]
+        return said, orders, [e.validation for e in batch.examples], [(r.reason, r.detail) for r in batch.fates.rejects]
 
     assume(b"Infinity" not in as_line(record))  # which is no JSON
     assert fate(as_line(record)) == fate(record)

@@ -93,6 +93,8 @@ LOOKED_INTO = [
     "{%- if 'xyz'.startswith(message.content) -%}!{%- endif -%}{{- message.content -}}",
     "{%- if 'abc' | replace(message.content, '') == 'bc' -%}!{%- endif -%}{{- message.content -}}",
     "{%- if messages | selectattr('content', 'in', 'a x ra') | list -%}!{%- endif -%}{{- message.content -}}",
+    "{%- for key in message -%}{{- key + ': ' + message[key] + '\\n' -}}{%- endfor -%}",
+    "{%- if message | first == 'role' -%}!{%- endif -%}{{- message.content -}}",
 ]
 TEXTS = [
     " <think>",
@@ -114,10 +116,11 @@ TEXTS = [
 
 
 def dialogues() -> st.SearchStrategy[Conversation]:
-    def made(texts: list[str]) -> Conversation:
-        return Conversation([(assistant if number % 2 else user)(text) for number, text in enumerate(texts)])
+    def made(texts: list[str], order: int) -> Conversation:
+        messages = [(assistant if number % 2 else user)(text) for number, text in enumerate(texts)]
+        return Conversation([dict([*message.items()][::order]) for message in messages])
 
-    return st.lists(st.sampled_from(TEXTS), min_size=1, max_size=6).map(made)
+    return st.builds(made, st.lists(st.sampled_from(TEXTS), min_size=1, max_size=6), st.sampled_from([1, -1]))
 
 
 @pytest.mark.parametrize("body", HARMLESS + LOOKED_INTO)

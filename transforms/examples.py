@@ -28,29 +28,37 @@ class Record(msgspec.Struct, frozen=True):
         return _rejected(self, error)
 
 
-class Conversation(msgspec.Struct, frozen=True, eq=False):
-    """Messages as a chat template takes them. said: them, or where they are plain, their roles and texts.
+class _Messages(msgspec.Struct):
+    messages: list[dict[str, Any]]
 
+
+_decode_messages = msgspec.json.Decoder(_Messages).decode
+
+
+class Conversation(msgspec.Struct, frozen=True, eq=False):
+    """Messages as a chat template takes them.
+
+    said: them, or where they are plain, their roles and texts, and the JSON of the record that has them.
     completion_start: the number of messages that are the prompt, where the record had prompt and completion.
     """
 
-    said: list[dict[str, Any]] | Plain
+    said: list[dict[str, Any]] | tuple[tuple[str, ...], list[str], bytes]
     tools: list[dict[str, Any]] | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     completion_start: int | None = None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Made of roles and texts when they are first asked for, which of most conversations nobody does."""
+        """Decoded when they are first asked for, which of most conversations nobody does, with their keys in order."""
         if isinstance(self.said, tuple):
-            made = [{"role": role, "content": text} for role, text in zip(*self.said, strict=True)]
+            made = _decode_messages(self.said[2]).messages
             msgspec.structs.force_setattr(self, "said", made)  # the one truth from now on, whoever changes it
         return self.said  # type: ignore[return-value]
 
     @property
     def plain(self) -> Plain | None:
         """The role and the text of each message, where none has, or is, anything else; None else."""
-        return self.said if isinstance(self.said, tuple) else plain(self.said)
+        return self.said[:2] if isinstance(self.said, tuple) else plain(self.said)
 
     def with_messages(self, messages: list[dict[str, Any]]) -> Conversation:
         return Conversation(messages, self.tools, self.template_kwargs, self.completion_start)

@@ -61,7 +61,7 @@ def plain_decoder(roles: Mapping[str, str]) -> Callable[[bytes], Conversation]:
         said = decode(raw).messages
         if not raw.isascii():
             raw.decode()  # columns that are not read are not looked at otherwise
-        return Conversation((tuple([turn.role for turn in said]), [turn.content for turn in said]))
+        return Conversation((tuple([turn.role for turn in said]), [turn.content for turn in said], raw))
 
     return decode_plain
 

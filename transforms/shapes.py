@@ -185,6 +185,9 @@ class Shapes:
         try:
             spans = self._spans(probe, aim)
             text = self._evaluator.watch(probe, add_generation_prompt=aim == "prompt")
+            turned = probe.with_messages([dict(reversed(message.items())) for message in watched_messages])
+            if self._evaluator.watch(turned, add_generation_prompt=aim == "prompt") != text:
+                return None  # it goes through the keys of a message, whose order a shape does not tell
         except (RecordError, NotFollowed):
             return None
         pieces = SENTINEL.split(text)
