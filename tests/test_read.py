@@ -354,8 +354,12 @@ def test_a_bracket_that_is_never_closed_leaves_what_follows_in_one_record_and_lo
     assert pairs_of(read_array(array, chunk=6)) == [(1, b'{"a": 1}'), (11, array[11:])]
 
 
-def test_what_follows_the_array_is_a_record_of_its_own():
-    assert pairs_of(read_array(b'[{"a": 1}] and so on')) == [(1, b'{"a": 1}'), (11, b"and so on")]
+@pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
+def test_what_stands_around_arrays_is_a_record_of_its_own(chunk):
+    content = b'so [{"a": 1}], and\n[{"b": 2}] so on'
+    assert pairs_of(read_array(content, chunk)) == [
+        (0, b"so"), (4, b'{"a": 1}'), (13, b", and"), (20, b'{"b": 2}'), (30, b"so on")
+    ]  # fmt: skip
 
 
 @each_compression

@@ -274,6 +274,7 @@ def test_ten_thousand_objects_are_listed_in_order_by_a_few_pages(store, many, pr
     [
         "https://user:hidden@host/corpus.jsonl",
         "https://hidden@host/corpus.jsonl",
+        "simplecache::https://user:hidden@host/corpus.jsonl",
         "https://host/corpus.jsonl?X-Amz-Credential=key&X-Amz-Signature=hidden",
         "https://host/corpus.jsonl?sv=2024&sig=hidden",
     ],

@@ -43,13 +43,13 @@ def file_system(url: str) -> tuple[Any, str]:
 
     Raises UserError where there is none for such a url, or where the url holds a credential.
     """
-    parts = urlsplit(url) if "://" in url else None
-    is_http = parts and parts.scheme in ("http", "https")
-    if parts and (parts.password or (is_http and (parts.username or _SIGNATURE.search(parts.query)))):
-        raise UserError(
-            f"{parts.scheme}://{parts.hostname}{parts.path}: the url holds a password or a signature, and would be "
-            "written down with the dataset. Give the url without it, and credentials by the environment."
-        )
+    for parts in [urlsplit(link) for link in url.split("::") if "://" in link]:
+        is_http = parts.scheme in ("http", "https")
+        if parts.password or (is_http and (parts.username or _SIGNATURE.search(parts.query))):
+            raise UserError(
+                f"{parts.scheme}://{parts.hostname}{parts.path}: the url holds a password or a signature, and would be "
+                "written down with the dataset. Give the url without it, and credentials by the environment."
+            )
     try:
         # Other processes write what this one has listed: a listing that is kept would hide it.
         return fsspec.core.url_to_fs(url, use_listings_cache=False)

@@ -16,6 +16,7 @@ from transforms.examples import Record
 # A whole string; or the quote of one that goes on beyond the buffer; or a bracket or comma outside of strings.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)
 _CHUNK = 1 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_stream(file: BinaryIO, part_bytes: int) -> Iterator[list[Record]]:
@@ -32,9 +33,8 @@ def read_stream(file: BinaryIO, part_bytes: int) -> Iterator[list[Record]]:
 
 
 def _elements(file: BinaryIO) -> Iterator[Record]:
-    buffer = file.read(_CHUNK)
-    offset = 3 if buffer.startswith(b"\xef\xbb\xbf") else 0  # of the buffer's first byte in the file
-    buffer = buffer[offset:]
+    buffer = file.read(len(_BYTE_ORDER_MARK)).removeprefix(_BYTE_ORDER_MARK)
+    offset = 0 if buffer else len(_BYTE_ORDER_MARK)  # of the buffer's first byte in the file
     depth = scanned = start = 0
     while True:
         chunk = b""
@@ -49,6 +49,7 @@ def _elements(file: BinaryIO) -> Iterator[Record]:
             if kind in (b"[", b"{"):
                 depth += 1
                 if depth == 1:
+                    yield from _element(buffer, start, token.start(), offset, required=False)
                     start = scanned
             elif kind in (b"]", b"}") and depth > 1:
                 depth -= 1
@@ -60,8 +61,8 @@ def _elements(file: BinaryIO) -> Iterator[Record]:
             scanned = len(buffer)
             chunk = file.read(_CHUNK)
         if not chunk:
-            # What follows the array is no record, and is written down as one that is rejected; so is the bracket that
-            # is missing where a file is cut short behind a whole element.
+            # What stands around an array is no record, and is written down as one that is rejected; so is the bracket
+            # that is missing where a file is cut short behind a whole element.
             yield from _element(buffer, start, len(buffer), offset, required=False)
             if depth == 1 and scanned == len(buffer) and not buffer.rstrip().endswith(b"]"):
                 yield Record(offset + len(buffer), b"")
