@@ -64,15 +64,16 @@ def _list_of(kind: Kind | None = None) -> Kind:
     return Kind(f"[, ]*({kind.regex}) *(,[, ]*({kind.regex}) *)*[, ]*" if kind else ".*[^, ].*", parse)
 
 
-def _map(kind: Kind | None = None) -> Kind:
+def _map(names: Kind | None = None, kind: Kind | None = None) -> Kind:
     def parse(text: str) -> dict[str, str]:
         pairs = [tuple(side.strip() for side in part.partition("=")) for part in text.split(",")]
         if not all(left and right for left, _, right in pairs):
             raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=other,name=other")
-        return {left: kind.parse(right) if kind else right for left, _, right in pairs}
+        return {(names or _text).parse(left): (kind or _text).parse(right) for left, _, right in pairs}
 
-    pair = "[^=,]*[^=, ][^=,]*=" + (f" *({kind.regex}) *" if kind else "[^,]*[^, ][^,]*")
-    return Kind(f"{pair}(,{pair})*", parse)
+    left = f" *({names.regex}) *" if names else "[^=,]*[^=, ][^=,]*"
+    right = f" *({kind.regex}) *" if kind else "[^,]*[^, ][^,]*"
+    return Kind(f"{left}={right}(,{left}={right})*", parse)
 
 
 def _template_kwargs(text: str) -> dict[str, Any]:
@@ -143,14 +144,14 @@ class Options:
     columns: dict[str, str] | None = _option(
         "Input",
         "the names of columns that are called otherwise: messages=dialog,tools=functions",
-        _map(),
+        _map(names=_one_of(choices.INPUT_COLUMNS)),
         None,
         "NAME=YOURS,..",
     )
     roles: dict[str, str] | None = _option(
         "Input",
         "roles to add to human=user, gpt=assistant, observation=tool",
-        _map(_one_of(choices.ROLES)),
+        _map(kind=_one_of(choices.ROLES)),
         None,
         "YOURS=ROLE,..",
     )

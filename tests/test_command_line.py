@@ -38,6 +38,7 @@ MISTAKES = [
     (with_options("o", chat_template_kwargs='{"tools": 1}'), "tools cannot be given"),
     (with_options("o", roles="narrator=storyteller"), "'storyteller' is not one of system"),
     (with_options("o", columns="messages"), "name=other"),
+    (with_options("o", columns="mesages=dialog"), "Did you mean messages?"),
     (with_options("o", now="tomorrow"), "is not a moment"),
     (with_options("o", packing="bfd", max_length="9", keep_columns="id"), "--keep_columns needs --packing none"),
     (with_options("o", keep_columns="labels"), "a column of that name is written already"),

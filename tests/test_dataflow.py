@@ -208,7 +208,10 @@ def test_metadata_is_what_the_options_are(metadata):
 SAMPLES = {
     "input": (["gs://a/b", "a,b", " a"], ["", " ", ","]),
     "schema": (["auto", "prompt_completion"], ["", "Auto", "auto,text", "none"]),
-    "columns": (["messages=dialog", "a=b,c=d e", "a=b=c"], ["messages", "a=,b=c", "=b", "a=b,", "a= "]),
+    "columns": (
+        ["messages=dialog", "text=b,tools=d e", " text =b=c"],
+        ["messages", "text=,tools=c", "=b", "text=b,", "text= ", "dialog=messages"],
+    ),
     "roles": (["narrator=user", "a=user, b = tool "], ["narrator", "narrator=poet", "a=user,b", "=user"]),
     "formatter": (["package.module:function", "gs://a/f.py:f"], ["function", ":f", "f:"]),
     "split_bytes": (["1", "0064", "67108864"], ["0", "-1", "1.5", "1e6", "", "64MiB"]),

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from transforms import schemas
 from transforms.batches import Examples, Records, Split
+from transforms.choices import INPUT_COLUMNS
 from transforms.errors import RecordError, UserError
 from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
 from transforms.fates import Fates, Reject
@@ -324,6 +326,34 @@ def test_kept_columns_are_strings_as_they_are_or_json():
 def test_kept_columns_have_the_records_own_names():
     example = parse({"body": "a", "text": "b"}, columns={"text": "body"}, keep_columns=("body",))
     assert example.columns == {"body": "a"}
+
+
+def test_columns_that_records_lack_are_counted_by_name():
+    rows = [{"text": "a", "id": 1}, {"text": "b", "id": None}, {"text": "c"}, {"body": "d"}, {"id": 2}]
+    examples = Parser(columns={"text": "body", "tools": "functions"}, keep_columns=("id", "body"))(records_of(rows))
+    assert examples.fates.notes == {"records_without_id": 3, "records_without_body": 3, "records_without_functions": 4}
+
+
+def test_the_columns_that_can_be_named_are_those_that_are_read():
+    class Asked(dict):
+        def get(self, key, default=None):
+            asked.add(key)
+            return super().get(key, default)
+
+        def __getitem__(self, key):
+            asked.add(key)
+            return super().__getitem__(key)
+
+        def __contains__(self, key):
+            asked.add(key)
+            return super().__contains__(key)
+
+    asked: set[str] = set()
+    text = {"text": "a", "instruction": "a", "output": "b", "prompt": "a", "completion": "b", "messages": CHAT}
+    record = Asked(text, conversations=CHAT, input_ids=[1])
+    for schema in schemas.SCHEMAS:
+        schemas.content_of(record, schema, schemas.ROLE_NAMES)
+    assert asked == set(INPUT_COLUMNS)
 
 
 def test_a_kept_column_of_any_depth_is_kept_or_rejected():

@@ -2,6 +2,10 @@
 
 INPUT_FORMATS = ("auto", "jsonl", "json", "parquet", "arrow")
 SCHEMAS = ("auto", "messages", "prompt_completion", "sharegpt", "alpaca", "text", "tokenized")
+INPUT_COLUMNS = (
+    "messages", "tools", "chat_template_kwargs", "prompt", "completion", "conversations", "system", "instruction",
+    "input", "output", "history", "text", "input_ids", "labels", "completion_mask", "assistant_masks", "attention_mask",
+)  # fmt: skip
 ROLES = ("system", "developer", "user", "assistant", "tool")
 ENGINES = ("auto", "reference", "fast")
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")

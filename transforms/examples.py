@@ -95,6 +95,7 @@ class Example(msgspec.Struct, frozen=True):
 
     columns: the input columns that are carried along, as strings.
     raw: the record as it was read, to be written down where it is rejected later.
+    lacks: the columns that options name and the record does not have.
     """
 
     position: int
@@ -102,6 +103,7 @@ class Example(msgspec.Struct, frozen=True):
     columns: dict[str, str | None]
     validation: bool
     raw: bytes | dict[str, Any]
+    lacks: tuple[str, ...] = ()
 
     def rejected(self, error: RecordError) -> Reject:
         return _rejected(self, error)

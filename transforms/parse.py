@@ -8,6 +8,7 @@ import importlib
 import json
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -57,29 +58,35 @@ class Parser:
 
     def __call__(self, batch: Records) -> Examples:
         examples, rejects = attempt(batch.records, self.parse)
-        return batch.succeeded_by(Examples, batch.fates.reject(rejects), examples=examples)
+        fates = batch.fates.reject(rejects)
+        lacking = Counter(name for example in examples for name in example.lacks)
+        for name, count in lacking.items():  # a name may be mistyped
+            fates = fates.note(f"records_without_{name}", count)
+        return batch.succeeded_by(Examples, fates, examples=examples)
 
     def parse(self, record: Record) -> Example:
         """The example that a record is. Raises RecordError."""
         if self._decode_plain and type(record.raw) is bytes:
             try:
-                return self._example(record, self._decode_plain(record.raw), {})
+                return self._example(record, self._decode_plain(record.raw), {}, set())
             except (ValueError, RecursionError):  # some other record, or a mistake, which is told below
                 pass
         fields = _decoded(record.raw)
-        columns = {name: _as_string(name, fields.get(name)) for name in self._keep_columns}
+        kept = {name: _as_string(name, fields.get(name)) for name in self._keep_columns}
+        lacks = {name for name in kept if kept[name] is None}
         if self._format:
             # What it changes is not to be seen in what is rejected; JSON was decoded for it alone.
             fields = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
         if self._columns:
             named = {ours: fields[theirs] for ours, theirs in self._columns.items() if theirs in fields}
             taken = set(self._columns.values())
+            lacks |= {theirs for theirs in taken if fields.get(theirs) is None}
             fields = {name: value for name, value in fields.items() if name not in taken} | named
         fields = {name: value for name, value in fields.items() if value is not None}
-        return self._example(record, content_of(fields, self._schema, self._roles), columns)
+        return self._example(record, content_of(fields, self._schema, self._roles), kept, lacks)
 
-    def _example(self, record: Record, content: Content, columns: dict[str, str | None]) -> Example:
-        return Example(record.position, content, columns, self._held_back(content), record.raw)
+    def _example(self, record: Record, content: Content, columns: dict[str, str | None], lacks: set[str]) -> Example:
+        return Example(record.position, content, columns, self._held_back(content), record.raw, tuple(sorted(lacks)))
 
     def _formatted(self, fields: dict[str, Any]) -> dict[str, Any]:
         assert self._format
