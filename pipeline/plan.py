@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -22,8 +23,9 @@ from transforms.files import file_system, full_url, open_input, persistently, re
 _FORMAT_OF_SUFFIX = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet", ".arrow": "arrow",
 }  # fmt: skip
-# What `datasets.save_to_disk` puts beside its Arrow files.
-_NOT_RECORDS = {"dataset_info.json", "state.json", "dataset_dict.json"}
+# What `datasets` puts beside files of records.
+_NOT_RECORDS = {"dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json"}
+_SHOWN = 3
 _MEBIBYTE = 1 << 20
 # About how much larger conversations are than they are compressed.
 _TIMES_LARGER = 5
@@ -175,14 +177,27 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
 
 
 def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
-    """The files of records in a folder and those below it; hidden ones and what goes by _ are left out."""
-    below = system.find(folder, detail=True)
-    chosen = {}
-    for path, entry in below.items():
-        parts = path.removeprefix(folder).strip("/").split("/")
-        hidden = any(part.startswith((".", "_")) for part in parts)
-        if not hidden and parts[-1] not in _NOT_RECORDS and _suffixes(path)[0] in _FORMAT_OF_SUFFIX:
+    """The files of records in a folder and those below it; without hidden ones and what begins with _.
+
+    Tells standard error what else is there.
+    """
+    chosen, others = {}, []
+    for path, entry in system.find(folder, detail=True).items():
+        below = path.removeprefix(folder).strip("/")
+        parts = below.split("/")
+        if parts[-1] in _NOT_RECORDS or any(part.startswith((".", "_")) for part in parts):
+            continue
+        if _suffixes(path)[0] in _FORMAT_OF_SUFFIX:
             chosen[path] = entry
+        else:
+            others.append(below)
+    if others:
+        shown = ", ".join(sorted(others)[:_SHOWN]) + (", ..." if len(others) > _SHOWN else "")
+        print(
+            f"chatmill: {folder}: left out what is no file of records by its name ({len(others):,}): {shown}. "
+            "To read such a file, give it as an --input of its own.",
+            file=sys.stderr,
+        )
     return chosen
 
 

@@ -1,12 +1,13 @@
-"""The plan: the order in which workers get the splits."""
+"""The plan: which files are read, and the order in which workers get the splits."""
 
 from __future__ import annotations
 
+import gzip
 import random
 
 import pytest
 
-from pipeline.plan import InputFile, largest_first, splits_of
+from pipeline.plan import InputFile, largest_first, list_inputs, splits_of
 
 KILO, MEGA = 1 << 10, 1 << 20
 CORPORA = {
@@ -46,3 +47,15 @@ def test_splits_keep_their_numbers_in_another_order():
 def test_compressed_file_comes_before_larger_ones_that_are_cut():
     files = [InputFile("/a.jsonl", "jsonl", None, 4 * MEGA, ""), InputFile("/b.jsonl.gz", "jsonl", "gzip", MEGA, "")]
     assert [split.url for split in largest_first(splits_of(files, 4 * MEGA))] == ["/b.jsonl.gz", "/a.jsonl"]
+
+
+def test_what_a_folder_holds_besides_records_is_left_out_and_told(tmp_path, capsys):
+    (tmp_path / "below").mkdir()
+    records = ["a.jsonl", "below/b.json.gz"]
+    for name in [*records, ".hidden.csv", "_part.csv", "dataset_infos.json", "c.csv", "below/d", "e.zip"]:
+        (tmp_path / name).write_bytes(gzip.compress(b"[]") if name.endswith(".gz") else b"{}")
+    found = list_inputs([str(tmp_path)], "auto")
+    assert [file.url for file in found] == [str(tmp_path / name) for name in records]
+    assert "by its name (3): below/d, c.csv, e.zip. To" in capsys.readouterr().err
+    list_inputs([str(tmp_path / "a.jsonl")], "auto")
+    assert capsys.readouterr().err == ""
