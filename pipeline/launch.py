@@ -90,9 +90,7 @@ def _differences(job: Job, options: Options) -> Iterator[str]:
 
 def _check_reachable(options: Options) -> None:
     """Raise UserError where a store that is needed gives no answer, before it is asked for more."""
-    named = [("output", options.output), ("tokenizer", options.tokenizer), *(("input", url) for url in options.input)]
-    named.append(("chat_template", options.chat_template or ""))
-    stores = {urlsplit(url)[:2]: (option, url) for option, url in reversed(named) if "://" in url}
+    stores = {urlsplit(url)[:2]: (option, url) for option, url in reversed(options.urls())}
     for option, url in stores.values():
         try:
             check_reachable(url)

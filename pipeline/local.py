@@ -52,8 +52,8 @@ def local_runner(job: Job, folder: Folder, options: PipelineOptions, asked: Opti
         return FnApiRunner()
     direct.direct_running_mode = None
     # A formatter may have set up what no fork can use (CUDA), and macOS lets no fork use its own libraries.
-    named = (*asked.input, asked.output, asked.tokenizer, asked.chat_template or "", asked.summary_json or "")
-    forks = sys.platform == "linux" and asked.formatter is None and not any("://" in url for url in named)
+    uses_stores = asked.urls() or "://" in (asked.summary_json or "")
+    forks = sys.platform == "linux" and asked.formatter is None and not uses_stores
     method = "fork" if forks else "spawn"
     if forks and asked.engine != "reference":
         load_fast_encoder(folder.tokenizer, asked.engine)  # for all of them

@@ -313,6 +313,17 @@ class Options:
         shaping = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata["changes_rows"]}
         return json.loads(json.dumps(shaping))
 
+    def urls(self) -> list[tuple[str, str]]:
+        """Each url that the job reads or writes, behind the name of its option; files of this machine are none."""
+        template = "" if self.chat_template is None or is_template(self.chat_template) else self.chat_template
+        named = [("output", self.output), ("tokenizer", self.tokenizer), *(("input", url) for url in self.input)]
+        return [(option, url) for option, url in (*named, ("chat_template", template)) if "://" in url]
+
+
+def is_template(given: str) -> bool:
+    """Whether --chat_template is given a template itself, not the name or url of one."""
+    return "{{" in given or "{%" in given
+
 
 def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     """The options, and those that are Beam's own. Raises UserError; --help prints and exits."""

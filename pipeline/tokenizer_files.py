@@ -7,6 +7,7 @@ import hashlib
 import os
 from typing import Any
 
+from pipeline.options import is_template
 from transforms.errors import StoreError, Unavailable, UserError
 from transforms.files import join, kind_of, may_pass, names_below, read_bytes
 
@@ -67,7 +68,7 @@ def resolve_template(given: str | None, tokenizer: Any) -> str | None:
     held = (
         tokenizer.chat_template if isinstance(tokenizer.chat_template, dict) else {"default": tokenizer.chat_template}
     )
-    if "{{" in given or "{%" in given:
+    if is_template(given):
         template = given
     elif held.get(given):
         template = held[given]

@@ -76,6 +76,7 @@ def test_a_mistake_in_the_options_is_one_line(options, said, build):
             "there is no such file, nor does the tokenizer hold a template of that name",
         ),
         ({"chat_template": "{{% for m in messages %}}"}, "line 1: Unexpected end of template"),
+        ({"chat_template": "{{% if 'https://a.b' %}}"}, "line 1: Unexpected end of template"),
         ({"formatter": "no_such_module:f"}, "cannot be loaded"),
         ({"formatter": "json:no_such_function"}, "has no function no_such_function"),
         ({"runner": "WalkRunner"}, "Unexpected pipeline runner: WalkRunner"),
