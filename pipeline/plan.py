@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -227,4 +228,4 @@ def _sniffed(url: str, compression: str | None) -> str:
         return "parquet"
     if start.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
         return "arrow"
-    return "json" if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[") else "jsonl"
+    return "json" if start.removeprefix(BOM_UTF8).lstrip().startswith(b"[") else "jsonl"

@@ -8,6 +8,7 @@ it opens a bracket or a string that it does not close: then all that follows is 
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -16,7 +17,6 @@ from transforms.examples import Record
 # A whole string; or the quote of one that goes on beyond the buffer; or a bracket or comma outside of strings.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)
 _CHUNK = 1 << 20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_stream(file: BinaryIO, part_bytes: int) -> Iterator[list[Record]]:
@@ -33,8 +33,8 @@ def read_stream(file: BinaryIO, part_bytes: int) -> Iterator[list[Record]]:
 
 
 def _elements(file: BinaryIO) -> Iterator[Record]:
-    buffer = file.read(len(_BYTE_ORDER_MARK)).removeprefix(_BYTE_ORDER_MARK)
-    offset = 0 if buffer else len(_BYTE_ORDER_MARK)  # of the buffer's first byte in the file
+    buffer = file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
+    offset = 0 if buffer else len(BOM_UTF8)  # of the buffer's first byte in the file
     depth = scanned = start = 0
     while True:
         chunk = b""

@@ -6,12 +6,11 @@ Only a newline ends a line, a carriage return before it is white space, and line
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import BinaryIO
 
 from transforms.examples import Record
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_range(file: BinaryIO, start: int, stop: int) -> list[Record]:
@@ -43,7 +42,7 @@ def read_stream(file: BinaryIO, part_bytes: int) -> Iterator[list[Record]]:
 def _lines(content: bytes, position: int) -> list[Record]:
     records = []
     for line in content.split(b"\n"):
-        record = (line if position else line.removeprefix(_BYTE_ORDER_MARK)).strip()
+        record = (line if position else line.removeprefix(BOM_UTF8)).strip()
         if record:
             records.append(Record(position, record))
         position += len(line) + 1
