@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,7 +107,7 @@ def _ask(cluster: str, path: str, method: str = "GET") -> Any:
         with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as answer:
             return json.load(answer)
     except (OSError, ValueError) as error:
-        answers = isinstance(error, (ValueError, urllib.error.HTTPError)) and getattr(error, "code", 0) < 500
+        answers = isinstance(error, ValueError) or getattr(error, "code", 500) < 500  # an HTTPError has a code
         reason = getattr(error, "reason", error)
         raise (UserError if answers else Unavailable)(
             f"--flink_master {cluster}: no Flink cluster answers there ({reason})."
