@@ -184,7 +184,7 @@ def watching(source: str) -> jinja2.Template:
 
 _JOIN, _IS_IN = "chatmill_join", "chatmill_is_in"
 # Filters that hand texts on as they are, or ask them by their methods.
-_FILTERS = {"trim", "string", "length", "count", "list", "first", "last", "reverse", "items", "map", "attr", "replace"}
+_FILTERS = {"trim", "string", "length", "count", "list", "first", "last", "reverse", "items", "map", "attr"}
 _FILTERS |= {"selectattr", "rejectattr", "select", "reject", "default", "d"}
 
 
@@ -242,7 +242,7 @@ def _test_of_text(test: Callable[[Any], bool], value: Any) -> bool:
 
 
 def _watching_filter(name: str, made: Callable[..., Any]) -> Callable[..., Any]:
-    if name in _FILTERS and name != "replace":
+    if name in _FILTERS:
         return made
     own = 2 if name == "replace" else 0  # what it asks, behind the context
 
