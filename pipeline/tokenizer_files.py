@@ -57,8 +57,7 @@ def check_tokenizer(folder: str, name: str) -> Any:
     except StoreError as error:
         raise error.before_work(f"--tokenizer {error}") from None
     except Exception as error:  # transformers raises what it likes over files that it does not understand
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"--tokenizer {name}: it cannot be loaded ({reason}).") from None
+        raise UserError(f"--tokenizer {name}: it cannot be loaded ({_first_line(error)}).") from None
 
 
 def resolve_template(given: str | None, tokenizer: Any) -> str | None:
@@ -111,7 +110,11 @@ def _downloaded(name: str) -> str:
     try:
         return snapshot_download(name, allow_patterns=list(_PATTERNS))
     except Exception as error:  # the hub's client raises its own, those of its HTTP library and those of the system
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise (Unavailable if may_pass(error) and not constants.HF_HUB_OFFLINE else UserError)(
-            f"--tokenizer {name}: there is no such folder, and the hub does not give it ({first})."
+            f"--tokenizer {name}: there is no such folder, and the hub does not give it ({_first_line(error)})."
         ) from None
+
+
+def _first_line(error: Exception) -> str:
+    said = str(error).strip()
+    return said.splitlines()[0] if said else type(error).__name__
