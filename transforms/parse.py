@@ -68,7 +68,7 @@ class Parser:
         """The example that a record is. Raises RecordError."""
         if self._decode_plain and type(record.raw) is bytes:
             try:
-                return self._example(record, self._decode_plain(record.raw), {}, set())
+                return self._example(record, self._decode_plain(record.raw), {}, ())
             except (ValueError, RecursionError):  # some other record, or a mistake, which is told below
                 pass
         fields = _decoded(record.raw)
@@ -83,10 +83,12 @@ class Parser:
             lacks |= {theirs for theirs in taken if fields.get(theirs) is None}
             fields = {name: value for name, value in fields.items() if name not in taken} | named
         fields = {name: value for name, value in fields.items() if value is not None}
-        return self._example(record, content_of(fields, self._schema, self._roles), kept, lacks)
+        return self._example(record, content_of(fields, self._schema, self._roles), kept, tuple(sorted(lacks)))
 
-    def _example(self, record: Record, content: Content, columns: dict[str, str | None], lacks: set[str]) -> Example:
-        return Example(record.position, content, columns, self._held_back(content), record.raw, tuple(sorted(lacks)))
+    def _example(
+        self, record: Record, content: Content, columns: dict[str, str | None], lacks: tuple[str, ...]
+    ) -> Example:
+        return Example(record.position, content, columns, self._held_back(content), record.raw, lacks)
 
     def _formatted(self, fields: dict[str, Any]) -> dict[str, Any]:
         assert self._format
