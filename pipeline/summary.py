@@ -195,7 +195,8 @@ def marked_text(console: Console, pieces: Iterable[tuple[str, bool]]) -> Text:
 def _first_row(folder: Folder, shard: dict[str, Any]) -> dict[str, Any] | None:
     """The ids and labels of a shard's first row, None where --write_columns left one of them out."""
     with open_input(join(folder.output, shard["path"]), None) as file:
-        table, columns = pq.ParquetFile(file), ["input_ids", "labels"]
+        # A thread of Arrow's that wants the file when Python ends would abort it (apache/arrow#34314).
+        table, columns = pq.ParquetFile(file, pre_buffer=False), ["input_ids", "labels"]
         if not set(columns) <= set(table.schema_arrow.names):
             return None
-        return next(table.iter_batches(batch_size=1, columns=columns)).to_pylist()[0]
+        return next(table.iter_batches(batch_size=1, columns=columns, use_threads=False)).to_pylist()[0]
