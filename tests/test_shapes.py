@@ -212,6 +212,35 @@ def test_masks_of_real_templates():
     assert known > 70
 
 
+def oracle_templates() -> dict[str, dict[str, Any]]:
+    """A case of the shared oracle for each of its templates."""
+    oracle = SHARED / "oracle" / "masks.jsonl"
+    lines = oracle.read_text().splitlines() if oracle.exists() else []
+    return {case["template"]: case for case in map(json.loads, lines)}
+
+
+PLAIN = [
+    [user("2+2?"), assistant("4")],
+    [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")],
+    [{"role": "system", "content": "Be brief."}, user("Grüße"), assistant("水車"), user("x\n\ny"), assistant("{z}")],
+]
+OWN = {"chatml": CHATML, "marked": MARKED, "drops reasoning": DROPS_REASONING, "opens reasoning": OPENS_REASONING}
+# Templates that are not followed on plain conversations, and why.
+NOT_FOLLOWED = {"nemotron_3_nano": "it puts '<think></think>' in front of a content and then looks into both together"}
+
+
+@pytest.mark.parametrize("name", [*OWN, *oracle_templates()])
+def test_plain_conversations_are_all_rendered_by_shapes(name):
+    if name in OWN:
+        template = template_of(OWN[name])
+    else:
+        case = oracle_templates()[name]
+        template = template_of(case["chat_template"], case["special_tokens"])
+    shapes = Shapes(template)
+    known = [shapes.masked(Conversation(messages), "assistant") is not None for messages in PLAIN]
+    assert all(known) == (name not in NOT_FOLLOWED), known
+
+
 @pytest.mark.parametrize("name", sorted({name for name in dir(str) if not name.startswith("__")}))
 def test_no_method_of_a_text_goes_unnoticed(name):
     """Each either is not followed, leaves the text as it is under conditions, or answers as for any such text."""

@@ -183,6 +183,8 @@ def watching(source: str) -> jinja2.Template:
 
 
 _JOIN, _IS_IN = "chatmill_join", "chatmill_is_in"
+# What Jinja itself passes with each call, for functions that ask for their context; no function here sees it.
+_OF_JINJA = {"_loop_vars", "_block_vars"}
 # Filters that hand texts on as they are, or ask them by their methods.
 _FILTERS = {"trim", "string", "length", "count", "list", "first", "last", "reverse", "items", "map", "attr"}
 _FILTERS |= {"selectattr", "rejectattr", "select", "reject", "default", "d"}
@@ -232,7 +234,8 @@ def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any
     """Sees to the methods of other strings, which look into a text without asking it."""
     owner = getattr(function, "__self__", None)
     unseeing = isinstance(owner, str) and not isinstance(owner, Watched)
-    if unseeing and any(map(_may_hold_text, (*arguments, *keywords.values()))):
+    given = [*arguments, *(value for name, value in keywords.items() if name not in _OF_JINJA)]
+    if unseeing and any(map(_may_hold_text, given)):
         raise NotFollowed(f"{function.__name__} of another string with a text")
     return call(context, function, *arguments, **keywords)
 
