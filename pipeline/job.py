@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from transforms.files import exists, full_url, join, read_bytes, write_whole
+from transforms.storage.files import exists, full_url, join, read_bytes, write_whole
 
 # Each of these shapes text, tokens or the bytes of a shard.
 _LIBRARIES = ("transformers", "tokenizers", "jinja2", "pyarrow", "zstandard", "msgspec")

@@ -77,8 +77,8 @@ def show_masks(arguments: Sequence[str]) -> int:
 
     from pipeline.summary import marked_text
     from pipeline.tokenizer_files import check_tokenizer, read_tokenizer_files, resolve_template
-    from transforms.files import join, write_whole
     from transforms.spans.turns import TurnFinder
+    from transforms.storage.files import join, write_whole
     from transforms.templates import ChatTemplate
 
     console = Console(highlight=False, soft_wrap=True)

@@ -17,9 +17,9 @@ import apache_beam as beam
 import msgspec
 
 from transforms.batches import Split
-from transforms.compression import COMPRESSION_OF_SUFFIX
 from transforms.errors import StoreError, UserError
-from transforms.files import file_system, full_url, open_input, persistently, read_bytes
+from transforms.storage.compression import COMPRESSION_OF_SUFFIX
+from transforms.storage.files import file_system, full_url, open_input, persistently, read_bytes
 
 _FORMAT_OF_SUFFIX = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet", ".arrow": "arrow",

@@ -15,10 +15,10 @@ from pipeline.tokenizer_files import check_tokenizer, fingerprint, read_tokenize
 from transforms.batches import Split
 from transforms.errors import RecordError, StoreError, UserError
 from transforms.examples import Conversation, Record
-from transforms.files import exists, holds_anything, join, kind_of, lies_in, read_bytes, remove, write_whole
 from transforms.parse import Parser, load_formatter
 from transforms.read import read_split
 from transforms.spans.turns import TurnFinder
+from transforms.storage.files import exists, holds_anything, join, kind_of, lies_in, read_bytes, remove, write_whole
 from transforms.templates import NO_TEMPLATE, ChatTemplate, reads_clock
 
 # What a dataset consists of, and so what --overwrite removes.

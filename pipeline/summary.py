@@ -17,8 +17,17 @@ from rich.text import Text
 from pipeline.card import loading_line
 from pipeline.job import Folder
 from transforms.errors import StoreError, UserError
-from transforms.files import check_reachable, full_url, join, kind_of, lies_in, open_input, read_bytes, write_whole
 from transforms.label import IGNORED
+from transforms.storage.files import (
+    check_reachable,
+    full_url,
+    join,
+    kind_of,
+    lies_in,
+    open_input,
+    read_bytes,
+    write_whole,
+)
 from transforms.tokenizer import load_tokenizer
 
 _TOKENS_SHOWN = 160

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.options import is_template
 from transforms.errors import StoreError, Unavailable, UserError
-from transforms.files import join, kind_of, may_pass, names_below, read_bytes
+from transforms.storage.files import join, kind_of, may_pass, names_below, read_bytes
 
 # What transformers reads of a model's folder to make a tokenizer; never weights, never code.
 _PATTERNS = (

@@ -21,13 +21,13 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms import files
 from transforms.batches import Records, Split
 from transforms.errors import InputError, StoreError
 from transforms.examples import Record
 from transforms.fates import Reject
 from transforms.formats import json_array
 from transforms.read import read_split
+from transforms.storage import files
 
 # No deadline: a machine that is busy is no fault of the code.
 THOROUGHLY, BRIEFLY = settings(deadline=None, max_examples=120), settings(deadline=None, max_examples=40)

@@ -36,7 +36,7 @@ from faulty_proxy import FAULTS, FaultyProxy, seeded
 from fsspec import AbstractFileSystem
 
 from pipeline.plan import list_inputs, splits_of
-from transforms.files import read_bytes, write_whole
+from transforms.storage.files import read_bytes, write_whole
 
 OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", "--max_length=512")
 

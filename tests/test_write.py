@@ -21,9 +21,9 @@ from transforms import parquet
 from transforms.batches import Rows, RowTable, Split
 from transforms.choices import OUTPUT_COLUMNS
 from transforms.fates import Fates, Reject
-from transforms.files import exists, names_below, read_bytes
 from transforms.parquet import encode_parquet
 from transforms.receipts import Found, Receipt, Shard, read_receipts, write_receipt
+from transforms.storage.files import exists, names_below, read_bytes
 from transforms.tfrecord import encode_tfrecord, encode_varints
 from transforms.write import ShardWriter
 

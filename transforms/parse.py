@@ -17,10 +17,10 @@ import msgspec
 from transforms.batches import Examples, Records
 from transforms.errors import RecordError, UserError
 from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
-from transforms.files import read_bytes
 from transforms.once import once
 from transforms.schemas import ROLE_NAMES, Content, content_of, kind_of, plain_decoder
 from transforms.step import Step
+from transforms.storage.files import read_bytes
 
 Formatter = Callable[[dict[str, Any]], dict[str, Any] | str]
 

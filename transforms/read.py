@@ -11,10 +11,10 @@ from transforms.batches import Records, Split
 from transforms.errors import InputError, StoreError
 from transforms.examples import Record
 from transforms.fates import Fates, Reject
-from transforms.files import open_input
 from transforms.formats import columnar, json_array, jsonl
 from transforms.metrics import record_split_bytes, timed
 from transforms.step import garbage_uncollected
+from transforms.storage.files import open_input
 
 
 def read_split(split: Split, part_bytes: int) -> Iterator[Records]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from transforms.files import exists, join, read_bytes, write_whole
+from transforms.storage.files import exists, join, read_bytes, write_whole
 
 
 class Shard(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transforms.files import file_system, join, names_below, read_bytes
 from transforms.once import once
+from transforms.storage.files import file_system, join, names_below, read_bytes
 
 # The environment variable that tells a process of ours that nothing in it needs transformers with torch.
 WITHOUT_TORCH = "CHATMILL_WITHOUT_TORCH"

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from transforms.batches import Rows, RowTable, Split
 from transforms.fates import Fates
-from transforms.files import join, write_whole
 from transforms.label import IGNORED
 from transforms.metrics import CountReceipts
 from transforms.parquet import encode_parquet, list_array
 from transforms.ragged import indices_of
 from transforms.receipts import Found, Receipt, Shard, write_receipt
 from transforms.step import Step
+from transforms.storage.files import join, write_whole
 from transforms.tfrecord import encode_tfrecord
 
 

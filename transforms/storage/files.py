@@ -22,8 +22,8 @@ import tenacity
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.compression import decompressed
 from transforms.errors import InputError, StoreError, UserError
+from transforms.storage.compression import decompressed
 
 # Parameters that let whoever has the url read the file.
 _SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(access_)?token)=", re.IGNORECASE)

@@ -1,0 +1,1 @@
+"""Files at any url that fsspec opens."""
