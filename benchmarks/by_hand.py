@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.batches import Examples, Records, Rows, Texts, Tokens
+from transforms.model.batches import Examples, Records, Rows, Texts, Tokens
 
 _BEFORE = {role: f"<|im_start|>{role}\n" for role in ("system", "user", "assistant", "tool")}
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from by_hand import by_hand
 from measure import publish
 
-from transforms.batches import Split
 from transforms.fit import Fitter
 from transforms.label import build_labels
+from transforms.model.batches import Split
 from transforms.parity import ParityChecker
 from transforms.parse import Parser
 from transforms.read import read_split

@@ -16,9 +16,9 @@ import msgspec
 
 from pipeline.card import dataset_card
 from pipeline.job import Folder, Job, read_job
-from transforms.batches import Split
 from transforms.errors import InputError
-from transforms.receipts import Found, Receipt, read_receipts
+from transforms.model.batches import Split
+from transforms.model.receipts import Found, Receipt, read_receipts
 from transforms.storage.files import give_name, join, remove, write_whole
 
 _FOLDERS = {"parquet": "data", "tfrecord": "tfrecord"}

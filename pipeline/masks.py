@@ -129,7 +129,7 @@ def _print_habits(console: Any, template: Any, finder: Any, conversation: Any) -
 
 
 def _built_in() -> Iterator[tuple[str, Any]]:
-    from transforms.examples import Conversation
+    from transforms.model.examples import Conversation
 
     for title, messages, tools in _CONVERSATIONS:
         yield title, Conversation(messages, tools)
@@ -138,7 +138,7 @@ def _built_in() -> Iterator[tuple[str, Any]]:
 def _given(inputs: str) -> Iterator[tuple[str, Any]]:
     """The first conversations of a user's files, each with its place; what is no conversation is told and left out."""
     from pipeline.plan import list_inputs, splits_of
-    from transforms.examples import Conversation
+    from transforms.model.examples import Conversation
     from transforms.parse import Parser
     from transforms.read import read_split
 

@@ -16,8 +16,8 @@ from typing import Any
 import apache_beam as beam
 import msgspec
 
-from transforms.batches import Split
 from transforms.errors import StoreError, UserError
+from transforms.model.batches import Split
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import file_system, full_url, open_input, persistently, read_bytes
 

@@ -12,9 +12,9 @@ from pipeline.job import Folder, Job, differences, library_versions, read_job, w
 from pipeline.options import Options
 from pipeline.plan import InputFile, decode_plan, default_split_bytes, encode_plan, list_inputs, splits_of
 from pipeline.tokenizer_files import check_tokenizer, fingerprint, read_tokenizer_files, resolve_template
-from transforms.batches import Split
 from transforms.errors import RecordError, StoreError, UserError
-from transforms.examples import Conversation, Record
+from transforms.model.batches import Split
+from transforms.model.examples import Conversation, Record
 from transforms.parse import Parser, load_formatter
 from transforms.read import read_split
 from transforms.spans.turns import TurnFinder

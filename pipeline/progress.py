@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pipeline.job import Folder, Job
-from transforms.receipts import Receipt
+from transforms.model.receipts import Receipt
 from transforms.storage.files import join, names_below, read_bytes
 
 _SECONDS_IN_TERMINAL = 0.5

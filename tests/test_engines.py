@@ -16,12 +16,12 @@ from test_render import CHATML, SPLIT, assistant, user
 from test_tokenize import batch_of, saved, text_of
 
 from transforms import render, tokenize
-from transforms.batches import Examples, Texts, Tokens
 from transforms.encoders.fast import FastEncoder
 from transforms.errors import InputError, UserError
-from transforms.examples import Conversation, Example, PlainText, PromptCompletion
-from transforms.fates import Fates
 from transforms.label import build_labels
+from transforms.model.batches import Examples, Texts, Tokens
+from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion
+from transforms.model.fates import Fates
 from transforms.parity import ParityChecker
 from transforms.render import Renderer
 from transforms.shapes import Shape

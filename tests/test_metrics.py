@@ -15,7 +15,7 @@ from pipeline.graph import build_graph
 from pipeline.job import Folder, Job
 from pipeline.options import parse_options
 from pipeline.prepare import prepare
-from transforms.receipts import Receipt
+from transforms.model.receipts import Receipt
 
 STEPS = {"read", "parse", "render", "parity", "tokenize", "label", "fit", "write"}
 

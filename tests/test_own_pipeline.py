@@ -10,7 +10,7 @@ import msgspec
 import pyarrow.parquet as pq
 from conftest import ROOT
 
-from transforms.receipts import Receipt
+from transforms.model.receipts import Receipt
 
 
 def test_a_step_between_two_of_ours_keeps_the_sums_right(tmp_path):

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_render import CHATML, MARKED, OPENS_REASONING, SPLIT, assistant, user
 
-from transforms.batches import Examples, Texts
-from transforms.examples import Conversation, Example
-from transforms.fates import Fates
 from transforms.fit import Fitter
 from transforms.label import build_labels
+from transforms.model.batches import Examples, Texts
+from transforms.model.examples import Conversation, Example
+from transforms.model.fates import Fates
 from transforms.parity import ParityChecker
 from transforms.render import Renderer
 from transforms.templates import load_template

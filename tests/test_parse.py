@@ -13,11 +13,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from transforms import schemas
-from transforms.batches import Examples, Records, Split
 from transforms.choices import INPUT_COLUMNS
 from transforms.errors import RecordError, UserError
-from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
-from transforms.fates import Fates, Reject
+from transforms.model.batches import Examples, Records, Split
+from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
+from transforms.model.fates import Fates, Reject
 from transforms.parse import Parser, load_formatter
 from transforms.read import read_split
 

@@ -21,11 +21,11 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.batches import Records, Split
 from transforms.errors import InputError, StoreError
-from transforms.examples import Record
-from transforms.fates import Reject
 from transforms.formats import json_array
+from transforms.model.batches import Records, Split
+from transforms.model.examples import Record
+from transforms.model.fates import Reject
 from transforms.read import read_split
 from transforms.storage import files
 

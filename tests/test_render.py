@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from transforms.batches import Examples, Records, Split
 from transforms.errors import RecordError, UserError
-from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow
-from transforms.fates import Fates
 from transforms.label import IGNORED, build_labels
+from transforms.model.batches import Examples, Records, Split
+from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow
+from transforms.model.fates import Fates
 from transforms.parse import Parser
 from transforms.render import Renderer
 from transforms.spans.turns import merged

@@ -17,7 +17,7 @@ import pytest
 from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests, manifest_of, rejects_of, rows_of, write_jsonl
 
 from pipeline.finish import give_names, mark, names
-from transforms.receipts import Receipt
+from transforms.model.receipts import Receipt
 
 JOB = [
     f"--input={CHATS}",

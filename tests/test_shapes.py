@@ -13,7 +13,7 @@ from test_render import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, assist
 from test_spans import CONVERSATIONS, STYLES
 
 from transforms.errors import RecordError
-from transforms.examples import Conversation
+from transforms.model.examples import Conversation
 from transforms.schemas import ROLE_NAMES, content_of
 from transforms.shapes import Shapes
 from transforms.spans.turns import TurnFinder

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from transforms.errors import RecordError
-from transforms.examples import Conversation, Span
+from transforms.model.examples import Conversation, Span
 from transforms.schemas import ROLE_NAMES, content_of
 from transforms.spans.turns import TurnFinder, merged
 from transforms.templates import ChatTemplate

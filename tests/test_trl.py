@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from transforms.batches import Records, Rows, Split
-from transforms.examples import Record
-from transforms.fates import Fates
 from transforms.fit import Fitter
 from transforms.label import IGNORED, build_labels
+from transforms.model.batches import Records, Rows, Split
+from transforms.model.examples import Record
+from transforms.model.fates import Fates
 from transforms.parse import Parser
 from transforms.render import Renderer
 from transforms.tokenize import Encoder

@@ -18,11 +18,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transforms import parquet
-from transforms.batches import Rows, RowTable, Split
 from transforms.choices import OUTPUT_COLUMNS
-from transforms.fates import Fates, Reject
+from transforms.model.batches import Rows, RowTable, Split
+from transforms.model.fates import Fates, Reject
+from transforms.model.receipts import Found, Receipt, Shard, read_receipts, write_receipt
 from transforms.parquet import encode_parquet
-from transforms.receipts import Found, Receipt, Shard, read_receipts, write_receipt
 from transforms.storage.files import exists, names_below, read_bytes
 from transforms.tfrecord import encode_tfrecord, encode_varints
 from transforms.write import ShardWriter

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import random
 
-from transforms.batches import Batch
 from transforms.errors import InputError
-from transforms.fates import Fates
+from transforms.model.batches import Batch
+from transforms.model.fates import Fates
 
 # Of each batch the first texts, and one of each so many, go through the reference as well.
 _FIRST, _ONE_OF = 4, 512

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from transforms.batches import Labels, Tokens
-from transforms.ragged import offsets_of, slices_of, sums_of
+from transforms.model.batches import Labels, Tokens
+from transforms.rows.ragged import offsets_of, slices_of, sums_of
 from transforms.step import Step
 
 IGNORED = -100  # torch.nn.CrossEntropyLoss(ignore_index=-100), and so transformers

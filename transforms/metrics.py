@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from transforms.receipts import Receipt
+from transforms.model.receipts import Receipt
 
 NAMESPACE = "chatmill"
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from transforms.batches import Texts
 from transforms.errors import RecordError
-from transforms.examples import Conversation, Text
-from transforms.fates import Reject
+from transforms.model.batches import Texts
+from transforms.model.examples import Conversation, Text
+from transforms.model.fates import Reject
 from transforms.render import loss_of
 from transforms.shapes import Shapes
 from transforms.spans.contexts import Contexts

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import apache_beam as beam
 import pyarrow as pa
 
-from transforms.batches import Records, Split
 from transforms.errors import InputError, StoreError
-from transforms.examples import Record
-from transforms.fates import Fates, Reject
 from transforms.formats import columnar, json_array, jsonl
 from transforms.metrics import record_split_bytes, timed
+from transforms.model.batches import Records, Split
+from transforms.model.examples import Record
+from transforms.model.fates import Fates, Reject
 from transforms.step import garbage_uncollected
 from transforms.storage.files import open_input
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from transforms.batches import Examples, Texts
 from transforms.engines import done_again, sample
 from transforms.errors import RecordError
-from transforms.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
+from transforms.model.batches import Examples, Texts
+from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
 from transforms.shapes import Shapes
 from transforms.spans.turns import TurnFinder
 from transforms.step import Step

@@ -10,7 +10,7 @@ import numpy as np
 
 from transforms.choices import RESERVED_TEMPLATE_KWARGS, ROLES
 from transforms.errors import RecordError
-from transforms.examples import Conversation, PlainText, PromptCompletion, TokenRow, plain
+from transforms.model.examples import Conversation, PlainText, PromptCompletion, TokenRow, plain
 
 Content: TypeAlias = Conversation | PromptCompletion | PlainText | TokenRow
 

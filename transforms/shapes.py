@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Any
 
 from transforms.errors import RecordError
-from transforms.examples import Conversation, Span
+from transforms.model.examples import Conversation, Span
 from transforms.spans.trace import Trace
 from transforms.spans.turns import TurnFinder
 from transforms.templates import ChatTemplate

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from transforms.errors import RecordError, UserError
-from transforms.examples import Conversation, Span
+from transforms.model.examples import Conversation, Span
 from transforms.once import once
 from transforms.spans.trace import Trace, instrumented, read_trace, unused_marks
 from transforms.tokenizer import load_tokenizer

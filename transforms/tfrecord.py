@@ -14,7 +14,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from transforms.ragged import offsets_of
+from transforms.rows.ragged import offsets_of
 
 
 def encode_tfrecord(table: pa.Table, compress: bool = False) -> bytes:

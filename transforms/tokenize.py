@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.batches import RowSource, Texts, Tokens
 from transforms.encoders import Encoded, TextEncoder
 from transforms.encoders.fast import FastEncoder, load_fast_encoder
 from transforms.encoders.reference import ReferenceEncoder
 from transforms.engines import done_again, sample
 from transforms.errors import RecordError
-from transforms.examples import Text
-from transforms.fates import Reject
 from transforms.label import is_trained
-from transforms.ragged import indices_of, joined, offsets_of, sums_of
+from transforms.model.batches import RowSource, Texts, Tokens
+from transforms.model.examples import Text
+from transforms.model.fates import Reject
+from transforms.rows.ragged import indices_of, joined, offsets_of, sums_of
 from transforms.step import Step
 from transforms.tokenizer import load_tokenizer
 

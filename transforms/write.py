@@ -12,13 +12,13 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from transforms.batches import Rows, RowTable, Split
-from transforms.fates import Fates
 from transforms.label import IGNORED
 from transforms.metrics import CountReceipts
+from transforms.model.batches import Rows, RowTable, Split
+from transforms.model.fates import Fates
+from transforms.model.receipts import Found, Receipt, Shard, write_receipt
 from transforms.parquet import encode_parquet, list_array
-from transforms.ragged import indices_of
-from transforms.receipts import Found, Receipt, Shard, write_receipt
+from transforms.rows.ragged import indices_of
 from transforms.step import Step
 from transforms.storage.files import join, write_whole
 from transforms.tfrecord import encode_tfrecord

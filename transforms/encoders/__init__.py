@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from transforms.examples import Span
-from transforms.ragged import joined, offsets_of
+from transforms.model.examples import Span
+from transforms.rows.ragged import joined, offsets_of
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import numpy as np
 from transforms.encoders import Encoded, in_one_space
 from transforms.encoders.reference import ReferenceEncoder
 from transforms.errors import UserError
-from transforms.examples import Span
+from transforms.model.examples import Span
 from transforms.once import once
-from transforms.ragged import indices_of, offsets_of
+from transforms.rows.ragged import indices_of, offsets_of
 from transforms.tokenizer import load_tokenizer
 
 _META = "\u2581"  # stands for a space in the tokens of SentencePiece

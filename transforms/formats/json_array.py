@@ -12,7 +12,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from transforms.examples import Record
+from transforms.model.examples import Record
 
 # A whole string; or the quote of one that goes on beyond the buffer; or a bracket or comma outside of strings.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)

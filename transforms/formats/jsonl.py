@@ -10,7 +10,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from transforms.examples import Record
+from transforms.model.examples import Record
 
 
 def read_range(file: BinaryIO, start: int, stop: int) -> list[Record]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from transforms.errors import RecordError
-from transforms.examples import Conversation, Span
+from transforms.model.examples import Conversation, Span
 from transforms.spans.trace import Trace
 
 # What a header or a marker ends with: a generation prompt that goes further than history does is cut behind one.

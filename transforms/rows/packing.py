@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 
 import numpy as np
 
-from transforms.ragged import offsets_of
+from transforms.rows.ragged import offsets_of
 
 
 def pack_bfd(lengths: np.ndarray, capacity: int) -> list[list[int]]:

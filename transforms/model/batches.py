@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import Self
 
-from transforms.examples import Example, Record, Text, attempt
-from transforms.fates import Fates
-from transforms.ragged import indices_of, offsets_of, slices_of
+from transforms.model.examples import Example, Record, Text, attempt
+from transforms.model.fates import Fates
+from transforms.rows.ragged import indices_of, offsets_of, slices_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Rows of tokens in flat arrays: cutting them and packing them."""
