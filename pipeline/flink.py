@@ -25,7 +25,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from pipeline.job import job_name
 from transforms.errors import Unavailable, UserError
-from transforms.tokenizer import WITHOUT_TORCH
+from transforms.tokens.tokenizer import WITHOUT_TORCH
 
 _SECONDS_TO_ANSWER = 10
 # For how long a worker is kept that no stage needs: until the next stage, or until the job begins anew.

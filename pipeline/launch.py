@@ -18,7 +18,7 @@ from pipeline.summary import check_summary, print_summary, sums, write_summary
 from pipeline.tokenizer_files import fingerprint, read_tokenizer_files
 from transforms.errors import InputError, StoreError, Unavailable, UserError
 from transforms.storage.files import check_reachable, exists, full_url, read_bytes
-from transforms.tokenizer import WITHOUT_TORCH
+from transforms.tokens.tokenizer import WITHOUT_TORCH
 
 
 def launch(options: Options, beam_flags: Sequence[str]) -> None:

@@ -30,7 +30,7 @@ from google.protobuf import json_format, text_format
 from pipeline.cli import quiet_libraries
 from pipeline.job import Folder, Job
 from pipeline.options import Options
-from transforms.encoders.fast import load_fast_encoder
+from transforms.tokens.fast import load_fast_encoder
 
 # Bytes of input from which on several workers are worth what it takes to start them.
 _WORTH_PROCESSES = 8 << 20

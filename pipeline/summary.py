@@ -28,7 +28,7 @@ from transforms.storage.files import (
     read_bytes,
     write_whole,
 )
-from transforms.tokenizer import load_tokenizer
+from transforms.tokens.tokenizer import load_tokenizer
 
 _TOKENS_SHOWN = 160
 _SUMS = ("records", "rows", "tokens", "trained_tokens", "trained_tokens_lost", "notes")

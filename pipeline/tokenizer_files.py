@@ -50,7 +50,7 @@ def fingerprint(files: dict[str, bytes]) -> str:
 
 def check_tokenizer(folder: str, name: str) -> Any:
     """The tokenizer of the files in a folder, loaded as workers will. Raises UserError where it cannot be."""
-    from transforms.tokenizer import load_tokenizer
+    from transforms.tokens.tokenizer import load_tokenizer
 
     try:
         return load_tokenizer(folder)

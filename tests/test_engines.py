@@ -16,7 +16,6 @@ from test_render import CHATML, SPLIT, assistant, user
 from test_tokenize import batch_of, saved, text_of
 
 from transforms import render, tokenize
-from transforms.encoders.fast import FastEncoder
 from transforms.errors import InputError, UserError
 from transforms.label import build_labels
 from transforms.model.batches import Examples, Texts, Tokens
@@ -26,6 +25,7 @@ from transforms.parity import ParityChecker
 from transforms.render import Renderer
 from transforms.shapes import Shape
 from transforms.tokenize import Encoder
+from transforms.tokens.fast import FastEncoder
 
 REAL = [SHARED / "tokenizers" / name for name in ("llama3", "qwen", "mistral")]
 FOLDERS = pytest.mark.parametrize(

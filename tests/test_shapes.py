@@ -18,7 +18,7 @@ from transforms.schemas import ROLE_NAMES, content_of
 from transforms.shapes import Shapes
 from transforms.spans.turns import TurnFinder
 from transforms.templates import ChatTemplate
-from transforms.tokenizer import load_tokenizer
+from transforms.tokens.tokenizer import load_tokenizer
 from transforms.watched import Conditions, NotFollowed, watched
 
 GENERATION_PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"

@@ -22,7 +22,7 @@ from transforms.model.examples import Conversation, Span
 from transforms.schemas import ROLE_NAMES, content_of
 from transforms.spans.turns import TurnFinder, merged
 from transforms.templates import ChatTemplate
-from transforms.tokenizer import load_tokenizer
+from transforms.tokens.tokenizer import load_tokenizer
 
 Message = dict[str, Any]
 

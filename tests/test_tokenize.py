@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, ByT5Tokenizer
 
-from transforms.encoders.reference import ReferenceEncoder
 from transforms.label import IGNORED, build_labels, is_trained
 from transforms.model.batches import Split, Texts, Tokens
 from transforms.model.examples import Example, PlainText, Span, Text
 from transforms.model.fates import Fates
 from transforms.tokenize import Encoder
-from transforms.tokenizer import load_tokenizer
+from transforms.tokens.reference import ReferenceEncoder
+from transforms.tokens.tokenizer import load_tokenizer
 
 EXAMPLES = str(TOKENIZER)
 TRL = ROOT / "tests" / "trl"
@@ -524,9 +524,9 @@ def test_kept_columns_and_validation_stay_with_their_row():
 
 LOADING = """
 import sys, threading, time
-from transforms.encoders.fast import load_fast_encoder
+from transforms.tokens.fast import load_fast_encoder
 from transforms.templates import compiled
-from transforms.tokenizer import load_tokenizer
+from transforms.tokens.tokenizer import load_tokenizer
 
 loads = [
     lambda: load_tokenizer(sys.argv[1]),

@@ -18,7 +18,7 @@ from transforms.errors import RecordError, UserError
 from transforms.model.examples import Conversation, Span
 from transforms.once import once
 from transforms.spans.trace import Trace, instrumented, read_trace, unused_marks
-from transforms.tokenizer import load_tokenizer
+from transforms.tokens.tokenizer import load_tokenizer
 
 _CLOCK = "strftime_now"
 # transformers' environment notes generation blocks in itself, and is one for all who render a template. Runners that

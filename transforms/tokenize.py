@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.encoders import Encoded, TextEncoder
-from transforms.encoders.fast import FastEncoder, load_fast_encoder
-from transforms.encoders.reference import ReferenceEncoder
 from transforms.engines import done_again, sample
 from transforms.errors import RecordError
 from transforms.label import is_trained
@@ -22,7 +19,10 @@ from transforms.model.examples import Text
 from transforms.model.fates import Reject
 from transforms.rows.ragged import indices_of, joined, offsets_of, sums_of
 from transforms.step import Step
-from transforms.tokenizer import load_tokenizer
+from transforms.tokens import Encoded, TextEncoder
+from transforms.tokens.fast import FastEncoder, load_fast_encoder
+from transforms.tokens.reference import ReferenceEncoder
+from transforms.tokens.tokenizer import load_tokenizer
 
 # Characters of a batch that the reference encodes sooner than the fast encoder is loaded.
 _WORTH_LOADING = 1 << 20

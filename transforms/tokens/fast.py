@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from transforms.encoders import Encoded, in_one_space
-from transforms.encoders.reference import ReferenceEncoder
 from transforms.errors import UserError
 from transforms.model.examples import Span
 from transforms.once import once
 from transforms.rows.ragged import indices_of, offsets_of
-from transforms.tokenizer import load_tokenizer
+from transforms.tokens import Encoded, in_one_space
+from transforms.tokens.reference import ReferenceEncoder
+from transforms.tokens.tokenizer import load_tokenizer
 
 _META = "\u2581"  # stands for a space in the tokens of SentencePiece
 

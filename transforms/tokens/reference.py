@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from transforms.encoders import Encoded, in_one_space
 from transforms.model.examples import Span
 from transforms.rows.ragged import offsets_of
+from transforms.tokens import Encoded, in_one_space
 
 # ids: int32, starts, stops: int64, each (tokens,).
 _Row = tuple[np.ndarray, np.ndarray, np.ndarray]
