@@ -77,9 +77,9 @@ def show_masks(arguments: Sequence[str]) -> int:
 
     from pipeline.summary import marked_text
     from pipeline.tokenizer_files import check_tokenizer, read_tokenizer_files, resolve_template
-    from transforms.spans.turns import TurnFinder
+    from transforms.chat.template import ChatTemplate
+    from transforms.chat.turns import TurnFinder
     from transforms.storage.files import join, write_whole
-    from transforms.templates import ChatTemplate
 
     console = Console(highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -12,14 +12,14 @@ from pipeline.job import Folder, Job, differences, library_versions, read_job, w
 from pipeline.options import Options
 from pipeline.plan import InputFile, decode_plan, default_split_bytes, encode_plan, list_inputs, splits_of
 from pipeline.tokenizer_files import check_tokenizer, fingerprint, read_tokenizer_files, resolve_template
+from transforms.chat.template import NO_TEMPLATE, ChatTemplate, reads_clock
+from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError, StoreError, UserError
 from transforms.model.batches import Split
 from transforms.model.examples import Conversation, Record
 from transforms.parse import Parser, load_formatter
 from transforms.read import read_split
-from transforms.spans.turns import TurnFinder
 from transforms.storage.files import exists, holds_anything, join, kind_of, lies_in, read_bytes, remove, write_whole
-from transforms.templates import NO_TEMPLATE, ChatTemplate, reads_clock
 
 # What a dataset consists of, and so what --overwrite removes.
 _PARTS = ("_SUCCESS", "manifest.json", "README.md", "data", "tfrecord", "rejects", "_chatmill")

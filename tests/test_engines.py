@@ -16,6 +16,7 @@ from test_render import CHATML, SPLIT, assistant, user
 from test_tokenize import batch_of, saved, text_of
 
 from transforms import render, tokenize
+from transforms.chat.compiled import Shape
 from transforms.errors import InputError, UserError
 from transforms.label import build_labels
 from transforms.model.batches import Examples, Texts, Tokens
@@ -23,7 +24,6 @@ from transforms.model.examples import Conversation, Example, PlainText, PromptCo
 from transforms.model.fates import Fates
 from transforms.parity import ParityChecker
 from transforms.render import Renderer
-from transforms.shapes import Shape
 from transforms.tokenize import Encoder
 from transforms.tokens.fast import FastEncoder
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_render import CHATML, MARKED, OPENS_REASONING, SPLIT, assistant, user
 
+from transforms.chat.template import load_template
 from transforms.fit import Fitter
 from transforms.label import build_labels
 from transforms.model.batches import Examples, Texts
@@ -17,7 +18,6 @@ from transforms.model.examples import Conversation, Example
 from transforms.model.fates import Fates
 from transforms.parity import ParityChecker
 from transforms.render import Renderer
-from transforms.templates import load_template
 from transforms.tokenize import Encoder
 
 # As Qwen 3 and others do: reasoning is printed behind the last user's message, and dropped in front of it.

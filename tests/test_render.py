@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from transforms.chat.turns import merged
 from transforms.errors import RecordError, UserError
 from transforms.label import IGNORED, build_labels
 from transforms.model.batches import Examples, Records, Split
@@ -24,7 +25,6 @@ from transforms.model.examples import Conversation, Example, PlainText, PromptCo
 from transforms.model.fates import Fates
 from transforms.parse import Parser
 from transforms.render import Renderer
-from transforms.spans.turns import merged
 from transforms.tokenize import Encoder
 
 SPLIT = Split(number=0, url="support.jsonl", format="jsonl", compression=None, start=0, stop=1)

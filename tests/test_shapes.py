@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from test_render import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, assistant, user
 from test_spans import CONVERSATIONS, STYLES
 
+from transforms.chat.compiled import Shapes
+from transforms.chat.template import ChatTemplate
+from transforms.chat.tracer import Conditions, NotFollowed, watched
+from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation
 from transforms.schemas import ROLE_NAMES, content_of
-from transforms.shapes import Shapes
-from transforms.spans.turns import TurnFinder
-from transforms.templates import ChatTemplate
 from transforms.tokens.tokenizer import load_tokenizer
-from transforms.watched import Conditions, NotFollowed, watched
 
 GENERATION_PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
 

@@ -17,11 +17,11 @@ from conftest import CHATS, SHARED, TOKENIZER
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from transforms.chat.template import ChatTemplate
+from transforms.chat.turns import TurnFinder, merged
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 from transforms.schemas import ROLE_NAMES, content_of
-from transforms.spans.turns import TurnFinder, merged
-from transforms.templates import ChatTemplate
 from transforms.tokens.tokenizer import load_tokenizer
 
 Message = dict[str, Any]

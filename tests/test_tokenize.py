@@ -525,7 +525,7 @@ def test_kept_columns_and_validation_stay_with_their_row():
 LOADING = """
 import sys, threading, time
 from transforms.tokens.fast import load_fast_encoder
-from transforms.templates import compiled
+from transforms.chat.template import compiled
 from transforms.tokens.tokenizer import load_tokenizer
 
 loads = [

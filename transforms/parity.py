@@ -13,16 +13,16 @@ from typing import Any
 
 import msgspec
 
+from transforms.chat.compiled import Shapes
+from transforms.chat.contexts import Contexts
+from transforms.chat.template import load_template
+from transforms.chat.turns import TurnFinder, assistant_turns, trained_turns
 from transforms.errors import RecordError
 from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
 from transforms.model.fates import Reject
 from transforms.render import loss_of
-from transforms.shapes import Shapes
-from transforms.spans.contexts import Contexts
-from transforms.spans.turns import TurnFinder, assistant_turns, trained_turns
 from transforms.step import Step
-from transforms.templates import load_template
 
 # Of a batch of conversations that are thought safe, the first ones and then one of each so many are looked at.
 _FIRST, _ONE_OF = 8, 64

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from transforms.chat.message_map import Trace
+from transforms.chat.template import ChatTemplate
+from transforms.chat.tracer import CLOSE, OPEN, SENTINEL, Conditions, NotFollowed, unwatched, watched, watching
+from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
-from transforms.spans.trace import Trace
-from transforms.spans.turns import TurnFinder
-from transforms.templates import ChatTemplate
-from transforms.watched import CLOSE, OPEN, SENTINEL, Conditions, NotFollowed, unwatched, watched, watching
 
 # Shapes that are kept, and messages that one may have; beyond, conversations are rendered by themselves.
 _KEPT, _MESSAGES = 4096, 512

@@ -14,10 +14,10 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from transforms.chat.message_map import Trace, instrumented, read_trace, unused_marks
 from transforms.errors import RecordError, UserError
 from transforms.model.examples import Conversation, Span
 from transforms.once import once
-from transforms.spans.trace import Trace, instrumented, read_trace, unused_marks
 from transforms.tokens.tokenizer import load_tokenizer
 
 _CLOCK = "strftime_now"

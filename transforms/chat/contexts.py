@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from transforms.chat.turns import CALL, DIALOGUE, TOOL, Template, TurnFinder, assistant_turns, beside_messages, merged
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
-from transforms.spans.turns import CALL, DIALOGUE, TOOL, Template, TurnFinder, assistant_turns, beside_messages, merged
 
 # The order of roles in which templates are tried out; of a conversation that goes otherwise nothing is known before.
 _USUAL = {

@@ -7,9 +7,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from transforms.chat.message_map import Trace
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
-from transforms.spans.trace import Trace
 
 # What a header or a marker ends with: a generation prompt that goes further than history does is cut behind one.
 _ENDS_OF_MARKERS = ">]:\n"

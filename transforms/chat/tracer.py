@@ -15,7 +15,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
-from transforms.templates import compiled
+from transforms.chat.template import compiled
 
 # The characters that a sentinel stands between. No template holds them; a text may, since it is put in afterwards.
 OPEN, CLOSE = "\U0010f8f0", "\U0010f8f1"
