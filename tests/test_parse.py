@@ -12,9 +12,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from transforms import schemas
 from transforms.choices import INPUT_COLUMNS
 from transforms.errors import RecordError, UserError
+from transforms.inputs import schemas
 from transforms.model.batches import Examples, Records, Split
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
 from transforms.model.fates import Fates, Reject

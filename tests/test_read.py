@@ -22,7 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transforms.errors import InputError, StoreError
-from transforms.formats import json_array
+from transforms.inputs.formats import json_array
 from transforms.model.batches import Records, Split
 from transforms.model.examples import Record
 from transforms.model.fates import Reject

@@ -17,8 +17,8 @@ from transforms.chat.template import ChatTemplate
 from transforms.chat.tracer import Conditions, NotFollowed, watched
 from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
+from transforms.inputs.schemas import ROLE_NAMES, content_of
 from transforms.model.examples import Conversation
-from transforms.schemas import ROLE_NAMES, content_of
 from transforms.tokens.tokenizer import load_tokenizer
 
 GENERATION_PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"

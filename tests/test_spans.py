@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from transforms.chat.template import ChatTemplate
 from transforms.chat.turns import TurnFinder, merged
 from transforms.errors import RecordError
+from transforms.inputs.schemas import ROLE_NAMES, content_of
 from transforms.model.examples import Conversation, Span
-from transforms.schemas import ROLE_NAMES, content_of
 from transforms.tokens.tokenizer import load_tokenizer
 
 Message = dict[str, Any]

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from transforms.errors import RecordError, UserError
+from transforms.inputs.schemas import ROLE_NAMES, Content, content_of, kind_of, plain_decoder
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
 from transforms.once import once
-from transforms.schemas import ROLE_NAMES, Content, content_of, kind_of, plain_decoder
 from transforms.step import Step
 from transforms.storage.files import read_bytes
 

@@ -8,7 +8,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from transforms.errors import InputError, StoreError
-from transforms.formats import columnar, json_array, jsonl
+from transforms.inputs.formats import columnar, json_array, jsonl
 from transforms.metrics import record_split_bytes, timed
 from transforms.model.batches import Records, Split
 from transforms.model.examples import Record

@@ -1,0 +1,1 @@
+"""Inputs: the formats of files, and the schemas of records."""
