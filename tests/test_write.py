@@ -17,14 +17,14 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms import parquet
 from transforms.choices import OUTPUT_COLUMNS
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.fates import Fates, Reject
 from transforms.model.receipts import Found, Receipt, Shard, read_receipts, write_receipt
-from transforms.parquet import encode_parquet
+from transforms.outputs import parquet
+from transforms.outputs.parquet import encode_parquet
+from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
 from transforms.storage.files import exists, names_below, read_bytes
-from transforms.tfrecord import encode_tfrecord, encode_varints
 from transforms.write import ShardWriter
 
 URL = "/corpus/chats.jsonl"

@@ -17,11 +17,11 @@ from transforms.metrics import CountReceipts
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.fates import Fates
 from transforms.model.receipts import Found, Receipt, Shard, write_receipt
-from transforms.parquet import encode_parquet, list_array
+from transforms.outputs.parquet import encode_parquet, list_array
+from transforms.outputs.tfrecord import encode_tfrecord
 from transforms.rows.ragged import indices_of
 from transforms.step import Step
 from transforms.storage.files import join, write_whole
-from transforms.tfrecord import encode_tfrecord
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Outputs: a module for each format of shards."""
