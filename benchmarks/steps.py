@@ -16,15 +16,15 @@ from pathlib import Path
 from by_hand import by_hand
 from measure import publish
 
-from transforms.fit import Fitter
-from transforms.label import build_labels
 from transforms.model.batches import Split
-from transforms.parity import ParityChecker
-from transforms.parse import Parser
-from transforms.read import read_split
-from transforms.render import Renderer
-from transforms.tokenize import Encoder
-from transforms.write import ShardWriter
+from transforms.steps.label import build_labels
+from transforms.steps.pack import Fitter
+from transforms.steps.parity import ParityChecker
+from transforms.steps.parse import Parser
+from transforms.steps.read import read_split
+from transforms.steps.render import Renderer
+from transforms.steps.tokenize import Encoder
+from transforms.steps.write import ShardWriter
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=8, help="of the input (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    gc.disable()  # as in a worker, see transforms/step.py
+    gc.disable()  # as in a worker, see transforms/steps/step.py
     split = Split(0, str(arguments.input), "jsonl", None, 0, arguments.megabytes << 20)
     best: dict[str, dict[str, float]] = {}
     for engine in ("reference", "auto"):

@@ -7,14 +7,14 @@ import apache_beam as beam
 from pipeline.finish import FinishDataset, SkipFinished
 from pipeline.job import Folder, Job
 from pipeline.plan import ReadPlan
-from transforms.fit import TruncateOrPack
-from transforms.label import BuildLabels
-from transforms.parity import CheckParity
-from transforms.parse import ParseConversations
-from transforms.read import ReadSplits
-from transforms.render import ApplyChatTemplate
-from transforms.tokenize import Tokenize
-from transforms.write import WriteShards
+from transforms.steps.label import BuildLabels
+from transforms.steps.pack import TruncateOrPack
+from transforms.steps.parity import CheckParity
+from transforms.steps.parse import ParseConversations
+from transforms.steps.read import ReadSplits
+from transforms.steps.render import ApplyChatTemplate
+from transforms.steps.tokenize import Tokenize
+from transforms.steps.write import WriteShards
 
 
 def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fraction: float, engine: str) -> None:

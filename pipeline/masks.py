@@ -139,8 +139,8 @@ def _given(inputs: str) -> Iterator[tuple[str, Any]]:
     """The first conversations of a user's files, each with its place; what is no conversation is told and left out."""
     from pipeline.plan import list_inputs, splits_of
     from transforms.model.examples import Conversation
-    from transforms.parse import Parser
-    from transforms.read import read_split
+    from transforms.steps.parse import Parser
+    from transforms.steps.read import read_split
 
     parser, shown = Parser(), 0
     for split in splits_of(list_inputs(inputs.split(","), "auto"), 1 << 20):

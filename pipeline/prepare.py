@@ -17,8 +17,8 @@ from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError, StoreError, UserError
 from transforms.model.batches import Split
 from transforms.model.examples import Conversation, Record
-from transforms.parse import Parser, load_formatter
-from transforms.read import read_split
+from transforms.steps.parse import Parser, load_formatter
+from transforms.steps.read import read_split
 from transforms.storage.files import exists, holds_anything, join, kind_of, lies_in, read_bytes, remove, write_whole
 
 # What a dataset consists of, and so what --overwrite removes.

@@ -17,7 +17,7 @@ from rich.text import Text
 from pipeline.card import loading_line
 from pipeline.job import Folder
 from transforms.errors import StoreError, UserError
-from transforms.label import IGNORED
+from transforms.steps.label import IGNORED
 from transforms.storage.files import (
     check_reachable,
     full_url,

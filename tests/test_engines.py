@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from test_render import CHATML, SPLIT, assistant, user
 from test_tokenize import batch_of, saved, text_of
 
-from transforms import render, tokenize
 from transforms.chat.compiled import Shape
 from transforms.errors import InputError, UserError
-from transforms.label import build_labels
 from transforms.model.batches import Examples, Texts, Tokens
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion
 from transforms.model.fates import Fates
-from transforms.parity import ParityChecker
-from transforms.render import Renderer
-from transforms.tokenize import Encoder
+from transforms.steps import render, tokenize
+from transforms.steps.label import build_labels
+from transforms.steps.parity import ParityChecker
+from transforms.steps.render import Renderer
+from transforms.steps.tokenize import Encoder
 from transforms.tokens.fast import FastEncoder
 
 REAL = [SHARED / "tokenizers" / name for name in ("llama3", "qwen", "mistral")]

@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transforms.choices import PACKINGS, TRUNCATIONS
-from transforms.fit import Fitter
 from transforms.model.batches import Labels, Rows, RowSource, RowTable, Split
 from transforms.model.fates import Fates
 from transforms.rows.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
+from transforms.steps.pack import Fitter
 
 IGNORED = -100
 SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)

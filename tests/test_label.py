@@ -9,9 +9,9 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.label import IGNORED, build_labels, is_trained
 from transforms.model.batches import RowSource, Split, Tokens
 from transforms.model.fates import Fates
+from transforms.steps.label import IGNORED, build_labels, is_trained
 
 SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)
 CHARACTERS = 24

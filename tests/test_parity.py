@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from test_render import CHATML, MARKED, OPENS_REASONING, SPLIT, assistant, user
 
 from transforms.chat.template import load_template
-from transforms.fit import Fitter
-from transforms.label import build_labels
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example
 from transforms.model.fates import Fates
-from transforms.parity import ParityChecker
-from transforms.render import Renderer
-from transforms.tokenize import Encoder
+from transforms.steps.label import build_labels
+from transforms.steps.pack import Fitter
+from transforms.steps.parity import ParityChecker
+from transforms.steps.render import Renderer
+from transforms.steps.tokenize import Encoder
 
 # As Qwen 3 and others do: reasoning is printed behind the last user's message, and dropped in front of it.
 DROPS_EARLIER = """

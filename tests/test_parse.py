@@ -18,8 +18,8 @@ from transforms.inputs import schemas
 from transforms.model.batches import Examples, Records, Split
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
 from transforms.model.fates import Fates, Reject
-from transforms.parse import Parser, load_formatter
-from transforms.read import read_split
+from transforms.steps.parse import Parser, load_formatter
+from transforms.steps.read import read_split
 
 # No deadline: a machine that is busy is no fault of the code.
 THOROUGHLY = settings(deadline=None, max_examples=300)

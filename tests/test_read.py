@@ -26,7 +26,7 @@ from transforms.inputs.formats import json_array
 from transforms.model.batches import Records, Split
 from transforms.model.examples import Record
 from transforms.model.fates import Reject
-from transforms.read import read_split
+from transforms.steps.read import read_split
 from transforms.storage import files
 
 # No deadline: a machine that is busy is no fault of the code.

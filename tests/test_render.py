@@ -19,13 +19,13 @@ from transformers import AutoTokenizer
 
 from transforms.chat.turns import merged
 from transforms.errors import RecordError, UserError
-from transforms.label import IGNORED, build_labels
 from transforms.model.batches import Examples, Records, Split
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow
 from transforms.model.fates import Fates
-from transforms.parse import Parser
-from transforms.render import Renderer
-from transforms.tokenize import Encoder
+from transforms.steps.label import IGNORED, build_labels
+from transforms.steps.parse import Parser
+from transforms.steps.render import Renderer
+from transforms.steps.tokenize import Encoder
 
 SPLIT = Split(number=0, url="support.jsonl", format="jsonl", compression=None, start=0, stop=1)
 

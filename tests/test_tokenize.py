@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, ByT5Tokenizer
 
-from transforms.label import IGNORED, build_labels, is_trained
 from transforms.model.batches import Split, Texts, Tokens
 from transforms.model.examples import Example, PlainText, Span, Text
 from transforms.model.fates import Fates
-from transforms.tokenize import Encoder
+from transforms.steps.label import IGNORED, build_labels, is_trained
+from transforms.steps.tokenize import Encoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from transforms.fit import Fitter
-from transforms.label import IGNORED, build_labels
 from transforms.model.batches import Records, Rows, Split
 from transforms.model.examples import Record
 from transforms.model.fates import Fates
-from transforms.parse import Parser
-from transforms.render import Renderer
-from transforms.tokenize import Encoder
+from transforms.steps.label import IGNORED, build_labels
+from transforms.steps.pack import Fitter
+from transforms.steps.parse import Parser
+from transforms.steps.render import Renderer
+from transforms.steps.tokenize import Encoder
 
 HERE = ROOT / "tests" / "trl"
 TOKENIZER = str(HERE / "tokenizer")

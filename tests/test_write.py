@@ -24,8 +24,8 @@ from transforms.model.receipts import Found, Receipt, Shard, read_receipts, writ
 from transforms.outputs import parquet
 from transforms.outputs.parquet import encode_parquet
 from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
+from transforms.steps.write import ShardWriter
 from transforms.storage.files import exists, names_below, read_bytes
-from transforms.write import ShardWriter
 
 URL = "/corpus/chats.jsonl"
 

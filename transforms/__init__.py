@@ -5,14 +5,14 @@ from typing import Any
 
 # Where each public name lives. They are imported when they are asked for: a command line must not wait for Beam.
 _HOMES = {
-    "ReadSplits": "read",
-    "ParseConversations": "parse",
-    "ApplyChatTemplate": "render",
-    "CheckParity": "parity",
-    "Tokenize": "tokenize",
-    "BuildLabels": "label",
-    "TruncateOrPack": "fit",
-    "WriteShards": "write",
+    "ReadSplits": "steps.read",
+    "ParseConversations": "steps.parse",
+    "ApplyChatTemplate": "steps.render",
+    "CheckParity": "steps.parity",
+    "Tokenize": "steps.tokenize",
+    "BuildLabels": "steps.label",
+    "TruncateOrPack": "steps.pack",
+    "WriteShards": "steps.write",
     "Split": "model.batches",
     "Examples": "model.batches",
     "Example": "model.examples",

@@ -21,8 +21,8 @@ from transforms.errors import RecordError
 from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
 from transforms.model.fates import Reject
-from transforms.render import loss_of
-from transforms.step import Step
+from transforms.steps.render import loss_of
+from transforms.steps.step import Step
 
 # Of a batch of conversations that are thought safe, the first ones and then one of each so many are looked at.
 _FIRST, _ONE_OF = 8, 64

@@ -8,7 +8,7 @@ import numpy as np
 
 from transforms.model.batches import Labels, Tokens
 from transforms.rows.ragged import offsets_of, slices_of, sums_of
-from transforms.step import Step
+from transforms.steps.step import Step
 
 IGNORED = -100  # torch.nn.CrossEntropyLoss(ignore_index=-100), and so transformers
 

@@ -19,7 +19,7 @@ from transforms.inputs.schemas import ROLE_NAMES, Content, content_of, kind_of, 
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
 from transforms.once import once
-from transforms.step import Step
+from transforms.steps.step import Step
 from transforms.storage.files import read_bytes
 
 Formatter = Callable[[dict[str, Any]], dict[str, Any] | str]

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.engines import done_again, sample
 from transforms.errors import RecordError
-from transforms.label import is_trained
 from transforms.model.batches import RowSource, Texts, Tokens
 from transforms.model.examples import Text
 from transforms.model.fates import Reject
 from transforms.rows.ragged import indices_of, joined, offsets_of, sums_of
-from transforms.step import Step
+from transforms.steps.engines import done_again, sample
+from transforms.steps.label import is_trained
+from transforms.steps.step import Step
 from transforms.tokens import Encoded, TextEncoder
 from transforms.tokens.fast import FastEncoder, load_fast_encoder
 from transforms.tokens.reference import ReferenceEncoder

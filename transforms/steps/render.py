@@ -11,11 +11,11 @@ import numpy as np
 from transforms.chat.compiled import Shapes
 from transforms.chat.template import load_template
 from transforms.chat.turns import TurnFinder
-from transforms.engines import done_again, sample
 from transforms.errors import RecordError
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
-from transforms.step import Step
+from transforms.steps.engines import done_again, sample
+from transforms.steps.step import Step
 
 
 class Renderer:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import apache_beam as beam
 
-from transforms.metrics import timed
+from transforms.steps.metrics import timed
 
 
 class Step(beam.PTransform):

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from transforms.errors import InputError, StoreError
 from transforms.inputs.formats import columnar, json_array, jsonl
-from transforms.metrics import record_split_bytes, timed
 from transforms.model.batches import Records, Split
 from transforms.model.examples import Record
 from transforms.model.fates import Fates, Reject
-from transforms.step import garbage_uncollected
+from transforms.steps.metrics import record_split_bytes, timed
+from transforms.steps.step import garbage_uncollected
 from transforms.storage.files import open_input
 
 

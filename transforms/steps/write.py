@@ -12,15 +12,15 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from transforms.label import IGNORED
-from transforms.metrics import CountReceipts
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.fates import Fates
 from transforms.model.receipts import Found, Receipt, Shard, write_receipt
 from transforms.outputs.parquet import encode_parquet, list_array
 from transforms.outputs.tfrecord import encode_tfrecord
 from transforms.rows.ragged import indices_of
-from transforms.step import Step
+from transforms.steps.label import IGNORED
+from transforms.steps.metrics import CountReceipts
+from transforms.steps.step import Step
 from transforms.storage.files import join, write_whole
 
 

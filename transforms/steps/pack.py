@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transforms.label import IGNORED
 from transforms.model.batches import Labels, Rows, RowTable
 from transforms.model.fates import Fates
 from transforms.rows.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
 from transforms.rows.ragged import offsets_of, slices_of, sums_of
-from transforms.step import Step
+from transforms.steps.label import IGNORED
+from transforms.steps.step import Step
 
 
 @dataclass(frozen=True)
