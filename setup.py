@@ -57,5 +57,7 @@ setup(
             "setuptools>=77",
         ],
     },
-    entry_points={"console_scripts": ["chatmill = pipeline.cli:main", "chatmill-worker = pipeline.worker:main"]},
+    entry_points={
+        "console_scripts": ["chatmill = pipeline.cli:main", "chatmill-worker = pipeline.runners.worker:main"]
+    },
 )
