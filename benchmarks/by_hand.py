@@ -1,8 +1,8 @@
-"""The least that each step needs: a loop written by hand for one corpus, without checks, fates, or other schemas.
+"""The least that each step needs: a loop written by hand for one corpus, without checks, outcomes, or other schemas.
 
 Each takes what the step takes and does with the same libraries what it does: the corpus is JSONL of plain messages, all
-are trained on alike, and the template is ChatML. Parity has none, since nobody else looks; nor has fit, whose loops are
-the step's own.
+are trained on alike, and the template is ChatML. Parity has none, since nobody else looks; nor has pack, whose loops
+are the step's own.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from measure import publish
 
 from transforms.model.batches import Split
 from transforms.steps.label import build_labels
-from transforms.steps.pack import Fitter
+from transforms.steps.pack import Packer
 from transforms.steps.parity import ParityChecker
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=8, help="of the input (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    gc.disable()  # as in a worker, see transforms/steps/step.py
+    gc.disable()  # as in a worker, see transforms/steps/base.py
     split = Split(0, str(arguments.input), "jsonl", None, 0, arguments.megabytes << 20)
     best: dict[str, dict[str, float]] = {}
     for engine in ("reference", "auto"):
@@ -74,7 +74,7 @@ def rounds(
         "parity": ParityChecker(tokenizer, engine=engine),
         "tokenize": Encoder(tokenizer, engine=engine),
         "label": build_labels,
-        "fit": Fitter(4096, packing="bfd"),
+        "pack": Packer(4096, packing="bfd"),
         "write": ShardWriter(folder),
     }
     loops = by_hand(arguments.tokenizer, Path(folder, "by hand")) if engine == "auto" else {}
@@ -85,7 +85,7 @@ def rounds(
         start = time.perf_counter()
         batch = next(read_split(split, split.stop))
         best["read"] = min(best.get("read", 1e9), time.perf_counter() - start)
-        records = batch.fates.read
+        records = batch.outcomes.read
         for name, step in steps.items():
             if name in loops:
                 start = time.perf_counter()

@@ -13,8 +13,8 @@ def dataset_card(manifest: dict[str, Any]) -> str:
     for split in splits:
         head += [f"  - split: {split}", f"    path: data/{split}-*.parquet"]
     dropped, rejected = (
-        ", ".join(f"{count:,} {reason}" for reason, count in records[fate].items()) or "none"
-        for fate in ("dropped", "rejected")
+        ", ".join(f"{count:,} {reason}" for reason, count in records[outcome].items()) or "none"
+        for outcome in ("dropped", "rejected")
     )
     options = {name: value for name, value in job["options"].items() if value not in (None, [], {}, False)}
     lines = [

@@ -18,8 +18,8 @@ from pipeline.card import dataset_card
 from pipeline.job import Folder, Job, read_job
 from transforms.errors import InputError
 from transforms.model.batches import Split
-from transforms.model.receipts import Found, Receipt, read_receipts
-from transforms.storage.files import give_name, join, remove, write_whole
+from transforms.model.receipts import FirstExample, Receipt, read_receipts
+from transforms.storage.files import join, publish, remove, write_whole
 
 _FOLDERS = {"parquet": "data", "tfrecord": "tfrecord"}
 _AT_ONCE = 16
@@ -42,7 +42,7 @@ def give_names(output: str, named: Sequence[Name]) -> None:
     folder = Folder(output)
 
     def give(file: str, path: str) -> None:
-        give_name(join(folder.shards, file), join(folder.output, path))
+        publish(join(folder.shards, file), join(folder.output, path))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(lambda name: give(*name), named))
@@ -58,7 +58,7 @@ def mark(output: str, receipts: Sequence[Receipt], max_reject_fraction: float) -
     job = _job(folder)
     manifest: dict[str, Any] = {"records": _records(receipts)}
     if _refused(receipts, max_reject_fraction):
-        raise InputError(_told_of_rejects(manifest["records"], receipts, max_reject_fraction, folder))
+        raise InputError(_rejects_message(manifest["records"], receipts, max_reject_fraction, folder))
     shards = [shard for receipt in receipts for shard in receipt.shards]
     if not shards:
         raise InputError(f"no row is left of {manifest['records']['read']:,} records: {_told(manifest['records'])}.")
@@ -75,7 +75,9 @@ def mark(output: str, receipts: Sequence[Receipt], max_reject_fraction: float) -
         "trained_tokens": sum(shard.trained_tokens for shard in once),
         "trained_tokens_lost": sum(receipt.trained_tokens_lost for receipt in receipts),
         "notes": notes,
-        "noted": msgspec.to_builtins(dict(sorted(_first(receipt.note_examples for receipt in receipts).items()))),
+        "first_examples": msgspec.to_builtins(
+            dict(sorted(_first(receipt.first_examples for receipt in receipts).items()))
+        ),
         "shards": sorted(
             (
                 {"path": path} | {key: getattr(shard, key) for key in _SHARD_FACTS}
@@ -102,7 +104,7 @@ _SHARD_FACTS = ("split", "format", "rows", "tokens", "trained_tokens", "bytes", 
 
 
 def _check_complete(job: Job, receipts: Sequence[Receipt]) -> None:
-    """Each split has each of its parts once, and each record one fate."""
+    """Each split has each of its parts once, and each record one outcome."""
     splits = [list(parts) for _, parts in groupby(receipts, key=lambda receipt: receipt.split)]
     for number, parts in enumerate(splits):
         names = [(part.split, part.part) for part in parts]
@@ -116,7 +118,7 @@ def _check_complete(job: Job, receipts: Sequence[Receipt]) -> None:
     for receipt in receipts:
         ended = receipt.kept + receipt.truncated + sum(receipt.dropped.values()) + sum(receipt.rejected.values())
         if receipt.read != ended:
-            raise ValueError(f"split {receipt.split}: {receipt.read} records were read, and {ended} have a fate")
+            raise ValueError(f"split {receipt.split}: {receipt.read} records were read, and {ended} have a outcome")
 
 
 def _records(receipts: Sequence[Receipt]) -> dict[str, Any]:
@@ -136,9 +138,9 @@ def _summed(counts) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def _first(examples: Iterable[Mapping[str, Found]]) -> dict[str, Found]:
+def _first(examples: Iterable[Mapping[str, FirstExample]]) -> dict[str, FirstExample]:
     """For each name the first of its examples."""
-    first: dict[str, Found] = {}
+    first: dict[str, FirstExample] = {}
     for of_receipt in examples:
         first = {**of_receipt, **first}
     return first
@@ -150,14 +152,14 @@ def _refused(receipts: Sequence[Receipt], max_reject_fraction: float) -> bool:
     return rejected > max_reject_fraction * sum(receipt.read for receipt in receipts)
 
 
-def _told_of_rejects(
+def _rejects_message(
     records: dict[str, Any], receipts: Sequence[Receipt], max_reject_fraction: float, folder: Folder
 ) -> str:
     rejected = sum(records["rejected"].values())
-    examples = _first(receipt.reject_examples for receipt in receipts)
+    examples = _first(receipt.first_rejects for receipt in receipts)
     commonest = Counter(records["rejected"]).most_common(5)
     lines = [
-        f"  {reason} ({count:,}): {examples[reason].source}, {examples[reason].place}: {examples[reason].detail}"
+        f"  {reason} ({count:,}): {examples[reason].source}, {examples[reason].position}: {examples[reason].detail}"
         for reason, count in commonest
     ]
     return (
@@ -169,8 +171,8 @@ def _told_of_rejects(
 
 
 def _told(records: dict[str, Any]) -> str:
-    fates = records["dropped"] | records["rejected"]
-    return ", ".join(f"{reason} {count:,}" for reason, count in fates.items()) or "the inputs hold none"
+    outcomes = records["dropped"] | records["rejected"]
+    return ", ".join(f"{reason} {count:,}" for reason, count in outcomes.items()) or "the inputs hold none"
 
 
 def _named_rejects(receipts: Sequence[Receipt]) -> list[Name]:

@@ -46,7 +46,7 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
         | "parity" >> CheckParity(**rendering, parity=o["parity"])
         | "tokenize" >> Tokenize(tokenizer=folder.tokenizer, strip_bos=o["strip_bos"], engine=engine)
         | "label" >> BuildLabels()
-        | "fit"
+        | "pack"
         >> TruncateOrPack(
             max_length=o["max_length"],
             truncation=o["truncation"],

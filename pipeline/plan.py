@@ -19,7 +19,7 @@ import msgspec
 from transforms.errors import StoreError, UserError
 from transforms.model.batches import Split
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
-from transforms.storage.files import file_system, full_url, open_input, persistently, read_bytes
+from transforms.storage.files import file_system, full_url, open_input, read_bytes, with_retries
 
 _FORMAT_OF_SUFFIX = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet", ".arrow": "arrow",
@@ -140,7 +140,7 @@ def _entries(name: str) -> list[tuple[str, dict[str, Any]]]:
     return [(full_url(system.unstrip_protocol(path)), found[path]) for path in sorted(found)]
 
 
-@persistently("listed")
+@with_retries("listed")
 def _found(name: str) -> dict[str, dict[str, Any]]:
     """The store's description of each file that an input names, by its path."""
     system, path = file_system(name)
@@ -159,7 +159,7 @@ def _check_parts(urls: Iterable[str]) -> None:
                 file.seek(1)
                 file.read(1)
         except StoreError as error:
-            if error.may_pass:
+            if error.is_transient:
                 raise
             raise UserError(
                 f"--input {url}: its server does not give parts of it ({error.reason}). "

@@ -33,8 +33,8 @@ from transforms.tokens.tokenizer import load_tokenizer
 _TOKENS_SHOWN = 160
 _SUMS = ("records", "rows", "tokens", "trained_tokens", "trained_tokens_lost", "notes")
 _TOLD_APART = {
-    "rendering_done_again",
-    "tokenizing_done_again",
+    "rendering_fell_back_to_reference",
+    "tokenizing_fell_back_to_reference",
     "parity_records_checked",
     "parity_turns_checked",
     "parity_records_differing",
@@ -55,8 +55,8 @@ def print_summary(folder: Folder, manifest: dict[str, Any]) -> None:
             f"chatmill: warning: {losers:,} records lost {lost:,} trained tokens to --max_length {length}.",
             file=sys.stderr,
         )
-    for what in ("rendering_done_again", "tokenizing_done_again"):
-        if what in manifest["noted"]:
+    for what in ("rendering_fell_back_to_reference", "tokenizing_fell_back_to_reference"):
+        if what in manifest["first_examples"]:
             _warn_of_engine(what, manifest)
     if differing := manifest["notes"].get("parity_turns_differing"):
         _warn_of_contexts(differing, manifest)
@@ -111,16 +111,16 @@ def write_summary(ended: dict[str, Any], place: str) -> None:
 
 def _warn_of_engine(what: str, manifest: dict[str, Any]) -> None:
     """Batches that the reference did again: the rows are right, but it takes longer, and is worth a report."""
-    first, batches = manifest["noted"][what], manifest["notes"][what]
+    first, batches = manifest["first_examples"][what], manifest["notes"][what]
     print(
-        f"chatmill: warning: {batches:,} batches: {what.replace('_', ' ')} by the reference, which the fast engine "
-        f"differs from. The first is {first['source']}, {first['place']}: {first['detail']}.",
+        f"chatmill: warning: {what.partition('_')[0]} fell back to the reference in {batches:,} batches, since the "
+        f"fast engine differs from it. The first is {first['source']}, {first['position']}: {first['detail']}.",
         file=sys.stderr,
     )
 
 
 def _warn_of_contexts(turns: int, manifest: dict[str, Any]) -> None:
-    first, parity = manifest["noted"]["parity_records_differing"], manifest["job"]["options"]["parity"]
+    first, parity = manifest["first_examples"]["parity_records_differing"], manifest["job"]["options"]["parity"]
     what, do = {
         "report": ("are trained on", "--parity expand makes a row of each context, --parity reject leaves them out"),
         "expand": ("would be trained on", "their records became a row for each context, or were rejected"),
@@ -128,8 +128,8 @@ def _warn_of_contexts(turns: int, manifest: dict[str, Any]) -> None:
     }[parity]
     print(
         f"chatmill: warning: {turns:,} turns of {manifest['notes']['parity_records_differing']:,} records {what} in "
-        f"another context than a server would have rendered; {do}. The first is {first['source']}, {first['place']}, "
-        f"{first['detail']}.",
+        f"another context than a server would have rendered; {do}. The first is {first['source']}, "
+        f"{first['position']}, {first['detail']}.",
         file=sys.stderr,
     )
 
@@ -141,11 +141,11 @@ def _table(manifest: dict[str, Any]) -> Table:
     table.add_column(justify="right")
     table.add_column()
     table.add_row("records read", f"{records['read']:,}")
-    for fate in ("kept", "truncated"):
-        table.add_row(f"  {fate}", f"{records[fate]:,}")
-    for fate in ("dropped", "rejected"):
-        why = ", ".join(f"{reason} {count:,}" for reason, count in records[fate].items())
-        table.add_row(f"  {fate}", f"{sum(records[fate].values()):,}", why)
+    for outcome in ("kept", "truncated"):
+        table.add_row(f"  {outcome}", f"{records[outcome]:,}")
+    for outcome in ("dropped", "rejected"):
+        why = ", ".join(f"{reason} {count:,}" for reason, count in records[outcome].items())
+        table.add_row(f"  {outcome}", f"{sum(records[outcome].values()):,}", why)
     splits = {shard["split"] for shard in manifest["shards"]}
     table.add_row(
         "rows", f"{manifest['rows']:,}", f"in {len(manifest['shards']):,} shards of {' and '.join(sorted(splits))}"

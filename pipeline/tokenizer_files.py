@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.options import is_template
 from transforms.errors import StoreError, Unavailable, UserError
-from transforms.storage.files import join, kind_of, may_pass, names_below, read_bytes
+from transforms.storage.files import is_transient, join, kind_of, names_below, read_bytes
 
 # What transformers reads of a model's folder to make a tokenizer; never weights, never code.
 _PATTERNS = (
@@ -110,7 +110,7 @@ def _downloaded(name: str) -> str:
     try:
         return snapshot_download(name, allow_patterns=list(_PATTERNS))
     except Exception as error:  # the hub's client raises its own, those of its HTTP library and those of the system
-        raise (Unavailable if may_pass(error) and not constants.HF_HUB_OFFLINE else UserError)(
+        raise (Unavailable if is_transient(error) and not constants.HF_HUB_OFFLINE else UserError)(
             f"--tokenizer {name}: there is no such folder, and the hub does not give it ({_first_line(error)})."
         ) from None
 

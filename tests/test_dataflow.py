@@ -94,7 +94,7 @@ for transform in pipeline.components.transforms.values():
         function = pickler.loads(pickled)[0]
         print(transform.unique_name, type(function).__module__, type(function).__name__)
         assert not any(held.__module__ == "__main__" for held in vars(function).values() if hasattr(held, "__module__"))
-print(sys.modules["transforms.steps.step"].__file__)
+print(sys.modules["transforms.steps.base"].__file__)
 """
 
 
@@ -109,8 +109,8 @@ def test_workers_need_nothing_but_the_package(submitted, tmp_path):
     assert loaded.returncode == 0, loaded.stderr
     *functions, home = loaded.stdout.splitlines()
     assert home == str(installed / "transforms" / "step.py")
-    for step in ("parse", "render", "parity", "tokenize", "label", "fit", "write"):
-        assert f"{step}/ParDo(_MapBatches) transforms.steps.step _MapBatches" in functions
+    for step in ("parse", "render", "parity", "tokenize", "label", "pack", "write"):
+        assert f"{step}/ParDo(_MapBatches) transforms.steps.base _MapBatches" in functions
 
 
 def test_graph_of_a_million_splits_holds_neither_plan_nor_tokenizer(tmp_path):

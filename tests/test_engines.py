@@ -19,7 +19,7 @@ from transforms.chat.compiled import Shape
 from transforms.errors import InputError, UserError
 from transforms.model.batches import Examples, Texts, Tokens
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion
-from transforms.model.fates import Fates
+from transforms.model.outcomes import Outcomes
 from transforms.steps import render, tokenize
 from transforms.steps.label import build_labels
 from transforms.steps.parity import ParityChecker
@@ -47,7 +47,7 @@ def examples_of(*contents: Any) -> Examples:
         Example(number, content if not isinstance(content, list) else Conversation(content), {}, False, b"{}")
         for number, content in enumerate(contents)
     ]
-    return Examples(SPLIT, 0, True, Fates(read=len(examples)), examples)
+    return Examples(SPLIT, 0, True, Outcomes(read=len(examples)), examples)
 
 
 def rows_of(tokens: Tokens) -> tuple[list[list[int]], list[list[int]]]:
@@ -61,7 +61,7 @@ def check(folder: Any, batch: Texts, strip_bos: bool = False) -> None:
     """The engines give the same rows, the same rejects and the same notes."""
     fast, reference = (Encoder(str(folder), strip_bos, engine)(batch) for engine in ("fast", "reference"))
     assert rows_of(fast) == rows_of(reference)
-    assert fast.fates == reference.fates
+    assert fast.outcomes == reference.outcomes
 
 
 # Other planes, parts of characters, what normalisers change, controls, special tokens.
@@ -160,7 +160,7 @@ def check_all(folder: Any, content: Any) -> None:
         texts = Renderer(str(folder), CHATML, engine=engine)(examples_of(content, PLAIN))
         texts = ParityChecker(str(folder), CHATML, engine=engine)(texts)
         tokens = Encoder(str(folder), engine=engine)(texts)
-        results.append(([(text.text, text.spans) for text in texts.texts], rows_of(tokens), tokens.fates))
+        results.append(([(text.text, text.spans) for text in texts.texts], rows_of(tokens), tokens.outcomes))
     assert results[0] == results[1]
 
 
@@ -177,8 +177,8 @@ def test_batch_that_is_rendered_otherwise_is_rendered_again(monkeypatch, caplog)
     with caplog.at_level(logging.WARNING):
         texts = Renderer(str(TOKENIZER), CHATML)(batch)
     assert texts.texts == expected.texts
-    assert dict(texts.fates.notes) == {"rendering_done_again": 1}
-    assert texts.fates.noted == {"rendering_done_again": (3, "another text")}
+    assert dict(texts.outcomes.notes) == {"rendering_fell_back_to_reference": 1}
+    assert texts.outcomes.first_examples == {"rendering_fell_back_to_reference": (3, "another text")}
     assert "support.jsonl, 3: rendering is done again by the reference" in caplog.text
     with pytest.raises(InputError, match=r"support\.jsonl, 3: rendering by the fast engine differs"):
         Renderer(str(TOKENIZER), CHATML, engine="fast")(batch)
@@ -188,7 +188,7 @@ def test_mask_that_differs_is_found(monkeypatch):
     by_shape = Shape.render
     monkeypatch.setattr(Shape, "render", lambda self, *texts: ((by_shape(self, *texts) or ("", []))[0], [(0, 1)]))
     texts = Renderer(str(TOKENIZER), CHATML)(examples_of(PLAIN))
-    assert texts.fates.noted == {"rendering_done_again": (0, "another mask")}
+    assert texts.outcomes.first_examples == {"rendering_fell_back_to_reference": (0, "another mask")}
     assert texts.texts[0].spans != [(0, 1)]
 
 
@@ -207,7 +207,7 @@ def test_batch_that_is_encoded_otherwise_is_encoded_again(monkeypatch, what):
     monkeypatch.setattr(FastEncoder, "encode", encodes_otherwise)
     tokens = Encoder(str(TOKENIZER))(batch)
     assert rows_of(tokens) == rows_of(expected)
-    assert dict(tokens.fates.notes) == {"tokenizing_done_again": 1}
+    assert dict(tokens.outcomes.notes) == {"tokenizing_fell_back_to_reference": 1}
     with pytest.raises(InputError, match="tokenizing by the fast engine differs"):
         Encoder(str(TOKENIZER), engine="fast")(batch)
 
@@ -256,6 +256,8 @@ def test_engine_that_differs_ends_a_build_in_one_line(build, tmp_path, monkeypat
     assert ended.err.strip().splitlines()[-1].startswith(f"chatmill: {chats}, 0: rendering by the fast engine differs")
     ended = build(*options, tmp_path / "auto")
     assert ended.code == 0
-    assert manifest_of(tmp_path / "auto")["notes"]["rendering_done_again"] == 1
-    assert "warning: 1 batches: rendering done again by the reference, which the fast engine differs from" in ended.err
+    assert manifest_of(tmp_path / "auto")["notes"]["rendering_fell_back_to_reference"] == 1
+    assert (
+        "warning: rendering fell back to the reference in 1 batches, since the fast engine differs from it" in ended.err
+    )
     assert f"The first is {chats}, byte 0: another text." in ended.err

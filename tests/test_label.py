@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transforms.model.batches import RowSource, Split, Tokens
-from transforms.model.fates import Fates
+from transforms.model.outcomes import Outcomes
 from transforms.steps.label import IGNORED, build_labels, is_trained
 
 SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)
@@ -25,7 +25,7 @@ def tokens_of(rows: list[list[int]], places: list[tuple[int, int]], spans: list[
         split=SPLIT,
         part=3,
         last=False,
-        fates=Fates(read=len(rows)),
+        outcomes=Outcomes(read=len(rows)),
         ids=np.array([token for row in rows for token in row], np.int32),
         offsets=np.cumsum([0, *lengths]).astype(np.int64),
         starts=np.array([start for start, _ in places], np.int64),
@@ -121,7 +121,7 @@ def test_row_without_label_is_dropped_and_counted(batch):
     labels = build_labels(tokens_of(rows, moved(places), moved(spans)))
 
     lost = len(rows) - len(kept)
-    assert labels.fates == Fates(read=len(rows), dropped={"no_trained_tokens": lost} if lost else {})
+    assert labels.outcomes == Outcomes(read=len(rows), dropped={"no_trained_tokens": lost} if lost else {})
     assert labels.source.positions.tolist() == [100 + i for i in kept]
     assert labels.source.validation.tolist() == [i % 2 == 1 for i in kept]
     assert labels.source.columns["id"].to_pylist() == [f"record-{i}" for i in kept]
@@ -135,14 +135,14 @@ def test_rows_before_and_after_a_dropped_one_keep_their_own():
 
     assert rows_of(labels.ids, labels.offsets) == [[11, 12], [31]]
     assert rows_of(labels.labels, labels.offsets) == [[-100, 12], [31]]
-    assert labels.fates.dropped == {"no_trained_tokens": 1}
+    assert labels.outcomes.dropped == {"no_trained_tokens": 1}
     assert (labels.split, labels.part, labels.last) == (SPLIT, 3, False)
 
 
 def test_record_of_several_rows_is_dropped_only_where_none_has_a_label():
     batch = tokens_of([[1], [2], [3], [4]], [(0, 1), (5, 6), (10, 11), (15, 16)], [(5, 6)])
     source = dataclasses.replace(batch.source, positions=np.array([7, 7, 8, 8]))
-    labels = build_labels(dataclasses.replace(batch, source=source, fates=Fates(read=2)))
+    labels = build_labels(dataclasses.replace(batch, source=source, outcomes=Outcomes(read=2)))
     assert labels.source.positions.tolist() == [7]
     assert rows_of(labels.labels, labels.offsets) == [[2]]
-    assert dict(labels.fates.dropped) == {"no_trained_tokens": 1}
+    assert dict(labels.outcomes.dropped) == {"no_trained_tokens": 1}

@@ -17,7 +17,7 @@ from pipeline.options import parse_options
 from pipeline.prepare import prepare
 from transforms.model.receipts import Receipt
 
-STEPS = {"read", "parse", "render", "parity", "tokenize", "label", "fit", "write"}
+STEPS = {"read", "parse", "render", "parity", "tokenize", "label", "pack", "write"}
 
 
 def run(job: Job, folder: Folder) -> tuple[dict[str, int], dict[tuple[str, str], beam.metrics.cells.DistributionData]]:

@@ -13,9 +13,9 @@ from test_render import CHATML, MARKED, OPENS_REASONING, SPLIT, assistant, user
 from transforms.chat.template import load_template
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example
-from transforms.model.fates import Fates
+from transforms.model.outcomes import Outcomes
 from transforms.steps.label import build_labels
-from transforms.steps.pack import Fitter
+from transforms.steps.pack import Packer
 from transforms.steps.parity import ParityChecker
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
@@ -67,7 +67,7 @@ PLAIN = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6"), user("4+4?"
 
 def rendered(template: str, *conversations: Conversation, loss_on: str = "auto") -> Texts:
     examples = [Example(number, content, {}, False, b"{}") for number, content in enumerate(conversations)]
-    batch = Examples(SPLIT, 0, True, Fates(read=len(examples)), examples)
+    batch = Examples(SPLIT, 0, True, Outcomes(read=len(examples)), examples)
     return Renderer(str(TOKENIZER), template, loss_on=loss_on)(batch)
 
 
@@ -84,23 +84,23 @@ def trained(batch: Texts) -> list[list[str]]:
 @BOTH_WAYS
 def test_turns_of_another_context_are_counted_and_the_first_is_shown(template):
     batch = checked(template, PLAIN, WITH_A_TOOL)
-    assert dict(batch.fates.notes) == {
+    assert dict(batch.outcomes.notes) == {
         "parity_records_checked": 2,
         "parity_turns_checked": 6,
         "parity_turns_differing": 2,
         "parity_records_differing": 1,
     }
-    position, how = batch.fates.noted["parity_records_differing"]
+    position, how = batch.outcomes.first_examples["parity_records_differing"]
     assert position == 1
     assert how == "messages[1]: the training text leaves out the reasoning in front of the answer"
     assert batch.texts == rendered(template, Conversation(PLAIN), Conversation(WITH_A_TOOL)).texts
-    assert not batch.fates.rejects
+    assert not batch.outcomes.rejects
 
 
 def test_where_the_contexts_part_is_shown():
     weightless = [*WITH_A_TOOL[:1], WITH_A_TOOL[1] | {"weight": 0}, *WITH_A_TOOL[2:]]
     batch = checked(DROPS_EARLIER, weightless)
-    how = batch.fates.noted["parity_records_differing"][1]
+    how = batch.outcomes.first_examples["parity_records_differing"][1]
     assert how.startswith("messages[3]: the training text has ")
     assert "⟪add(2, 2)" in how
     assert "⟪<think>A sum." in how
@@ -122,13 +122,13 @@ def test_expand_makes_a_text_of_each_context(template):
 def test_reject_has_its_own_reason(template):
     batch = checked(template, PLAIN, WITH_A_TOOL, parity="reject")
     assert [text.example.position for text in batch.texts] == [0]
-    assert [(reject.position, reject.reason) for reject in batch.fates.rejects] == [(1, "differs_from_inference")]
+    assert [(reject.position, reject.reason) for reject in batch.outcomes.rejects] == [(1, "differs_from_inference")]
 
 
 @pytest.mark.parametrize("parity", ["report", "expand", "reject"])
 def test_conversation_without_an_answer_has_no_turn_to_look_at(parity):
     batch = checked(CHATML, PLAIN[:1], PLAIN, parity=parity)
-    assert dict(batch.fates.notes) == NO_FLAW
+    assert dict(batch.outcomes.notes) == NO_FLAW
     assert len(batch.texts) == 2
 
 
@@ -138,19 +138,19 @@ def test_off_looks_at_nothing():
 
 
 def test_turn_whose_generation_prompt_no_history_shows_is_not_expandable():
-    assert checked(OPENS_REASONING, PLAIN).fates.notes["parity_turns_differing"] == 3
+    assert checked(OPENS_REASONING, PLAIN).outcomes.notes["parity_turns_differing"] == 3
     batch = checked(OPENS_REASONING, PLAIN, parity="expand")
-    assert [reject.reason for reject in batch.fates.rejects] == ["not_expandable"]
-    assert "<think>" in batch.fates.rejects[0].detail
+    assert [reject.reason for reject in batch.outcomes.rejects] == ["not_expandable"]
+    assert "<think>" in batch.outcomes.rejects[0].detail
     assert not batch.texts
 
 
 def test_turn_before_which_the_template_renders_nothing():
     greeting = [assistant("Hello."), *PLAIN]
-    assert dict(checked(CHATML, greeting).fates.notes) == {"parity_records_checked": 1, "parity_turns_checked": 4}
+    assert dict(checked(CHATML, greeting).outcomes.notes) == {"parity_records_checked": 1, "parity_turns_checked": 4}
     batch = checked(REFUSES_NOTHING, greeting)
-    assert batch.fates.notes["parity_turns_differing"] == 1
-    assert "messages[0]: the template refuses" in batch.fates.noted["parity_records_differing"][1]
+    assert batch.outcomes.notes["parity_turns_differing"] == 1
+    assert "messages[0]: the template refuses" in batch.outcomes.first_examples["parity_records_differing"][1]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_only_turns_that_are_trained_on_count(loss_on, weights, differing):
         message | ({"weight": weights[number]} if number in weights else {})
         for number, message in enumerate(WITH_A_TOOL)
     ]
-    notes = checked(DROPS_EARLIER, messages, loss_on=loss_on).fates.notes
+    notes = checked(DROPS_EARLIER, messages, loss_on=loss_on).outcomes.notes
     assert notes.get("parity_turns_differing", 0) == (differing or 0)
     assert ("parity_records_checked" in notes) == (differing is not None)
     rows = trained(checked(DROPS_EARLIER, messages, loss_on=loss_on, parity="expand"))
@@ -172,11 +172,11 @@ def test_only_turns_that_are_trained_on_count(loss_on, weights, differing):
 
 def test_completion_is_one_context():
     good = Conversation(PLAIN[:2], completion_start=1)
-    assert dict(checked(CHATML, good).fates.notes) == {"parity_records_checked": 1, "parity_turns_checked": 1}
+    assert dict(checked(CHATML, good).outcomes.notes) == {"parity_records_checked": 1, "parity_turns_checked": 1}
     bad = Conversation(WITH_A_TOOL, completion_start=1)
-    assert checked(DROPS_EARLIER, good, bad).fates.notes["parity_records_differing"] == 1
+    assert checked(DROPS_EARLIER, good, bad).outcomes.notes["parity_records_differing"] == 1
     batch = checked(DROPS_EARLIER, good, bad, parity="expand")
-    assert [(reject.position, reject.reason) for reject in batch.fates.rejects] == [(1, "not_expandable")]
+    assert [(reject.position, reject.reason) for reject in batch.outcomes.rejects] == [(1, "not_expandable")]
     assert len(batch.texts) == 1
 
 
@@ -185,7 +185,7 @@ def test_marked_turn_of_which_nothing_is_trained_on_does_not_differ():
         "{{- message.content + '<|im_end|>\\n' -}}{%- endgeneration", "{{- message.content -}}{%- endgeneration"
     )
     empty = [user("2+2?"), assistant(""), *PLAIN]
-    assert dict(checked(template, empty).fates.notes) == {"parity_records_checked": 1, "parity_turns_checked": 4}
+    assert dict(checked(template, empty).outcomes.notes) == {"parity_records_checked": 1, "parity_turns_checked": 4}
 
 
 def test_reasoning_and_answer_in_blocks_of_their_own_are_one_turn():
@@ -201,25 +201,25 @@ def test_reasoning_and_answer_in_blocks_of_their_own_are_one_turn():
     {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
     """
     messages = [user("2+2?"), assistant("4", reasoning_content="easy"), *WITH_A_TOOL[:2]]
-    assert dict(checked(template, messages).fates.notes) == {"parity_records_checked": 1, "parity_turns_checked": 2}
+    assert dict(checked(template, messages).outcomes.notes) == {"parity_records_checked": 1, "parity_turns_checked": 2}
 
 
 def test_of_conversations_whose_contexts_are_kept_a_sample_is_looked_at():
     batch = checked(CHATML, *[PLAIN] * 100)
-    assert dict(batch.fates.notes) == {"parity_records_checked": 9, "parity_turns_checked": 27}
-    assert checked(CHATML, *[PLAIN] * 100, parity="expand").fates.notes["parity_records_checked"] == 100
+    assert dict(batch.outcomes.notes) == {"parity_records_checked": 9, "parity_turns_checked": 27}
+    assert checked(CHATML, *[PLAIN] * 100, parity="expand").outcomes.notes["parity_records_checked"] == 100
     # The template drops reasoning, but these have none; with those that have, those are looked at.
-    assert checked(DROPS_EARLIER, *[PLAIN] * 100).fates.notes["parity_records_checked"] == 9
+    assert checked(DROPS_EARLIER, *[PLAIN] * 100).outcomes.notes["parity_records_checked"] == 9
     mixed = checked(DROPS_EARLIER, *[PLAIN] * 99, WITH_A_TOOL)
-    assert mixed.fates.notes["parity_records_checked"] == 10
-    assert mixed.fates.noted["parity_records_differing"][0] == 99
+    assert mixed.outcomes.notes["parity_records_checked"] == 10
+    assert mixed.outcomes.first_examples["parity_records_differing"][0] == 99
 
 
 def test_where_one_of_the_sample_differs_all_are_looked_at():
     loud = [*PLAIN[:-1], assistant("so loud")]
     batch = checked(LOOKS_FOR_A_WORD, *[PLAIN] * 20, *[loud] * 80)
-    assert batch.fates.notes["parity_records_checked"] == 100
-    assert batch.fates.notes["parity_records_differing"] == 80
+    assert batch.outcomes.notes["parity_records_checked"] == 100
+    assert batch.outcomes.notes["parity_records_differing"] == 80
 
 
 @settings(max_examples=150, deadline=None)
@@ -240,7 +240,7 @@ def test_expanded_turns_are_each_trained_on_once_in_the_context_of_their_inferen
         message = contexts[context]
         thought = f"<think>{message['reasoning_content']}</think>" if "reasoning_content" in message else ""
         assert answer == (thought if template != CHATML else "") + message["content"] + "<|im_end|>\n"
-    assert not batch.fates.rejects
+    assert not batch.outcomes.rejects
 
 
 def _dialogues() -> st.SearchStrategy[list[dict[str, Any]]]:
@@ -267,20 +267,20 @@ def test_records_of_several_rows_have_one_fate():
     labels = build_labels(Encoder(str(TOKENIZER))(batch))
     lengths = np.diff(labels.offsets)
     assert len(lengths) == 5
-    fates = Fitter()(labels).fates
-    assert (fates.kept, fates.truncated, dict(fates.dropped)) == (3, 0, {})
-    assert fates.notes["parity_rows_added"] == 2
+    outcomes = Packer()(labels).outcomes
+    assert (outcomes.kept, outcomes.truncated, dict(outcomes.dropped)) == (3, 0, {})
+    assert outcomes.notes["parity_rows_added"] == 2
     shortest = int(lengths.min())
     for truncation, expected in (("keep_start", (0, 3, {})), ("drop", (0, 0, {"too_long": 3}))):
-        fates = Fitter(max_length=shortest - 1, truncation=truncation)(labels).fates
-        assert (fates.kept, fates.truncated, dict(fates.dropped)) == expected
-        assert not fates.unaccounted()
+        outcomes = Packer(max_length=shortest - 1, truncation=truncation)(labels).outcomes
+        assert (outcomes.kept, outcomes.truncated, dict(outcomes.dropped)) == expected
+        assert not outcomes.unaccounted()
     # Of the tool's record the longer row is left out, and so it is no longer whole.
-    fates = Fitter(max_length=int(lengths.max()) - 1, truncation="drop")(labels).fates
-    assert fates.kept + fates.truncated == 3
-    assert fates.truncated == 2
-    assert "parity_rows_added" not in fates.notes
-    assert fates.trained_tokens_lost > 0
+    outcomes = Packer(max_length=int(lengths.max()) - 1, truncation="drop")(labels).outcomes
+    assert outcomes.kept + outcomes.truncated == 3
+    assert outcomes.truncated == 2
+    assert "parity_rows_added" not in outcomes.notes
+    assert outcomes.trained_tokens_lost > 0
 
 
 def test_build_with_expand_reconciles_records_and_rows(build, tmp_path):
@@ -313,9 +313,9 @@ def test_real_templates_in_the_contexts_of_inference():
         template, own = case["chat_template"], case["special_tokens"]
         conversation = Conversation(case["messages"], case["tools"])
         arguments = (str(TOKENIZER), template, own)
-        batch = Examples(SPLIT, 0, True, Fates(read=1), [Example(0, conversation, {}, False, b"{}")])
+        batch = Examples(SPLIT, 0, True, Outcomes(read=1), [Example(0, conversation, {}, False, b"{}")])
         batch = ParityChecker(*arguments, parity="expand")(Renderer(*arguments)(batch))
-        refused, kept = refused + len(batch.fates.rejects), kept + bool(batch.texts)
+        refused, kept = refused + len(batch.outcomes.rejects), kept + bool(batch.texts)
         chat_template = load_template(*arguments)
         turns = [number for number, message in enumerate(case["messages"]) if message["role"] == "assistant"]
         contexts = {

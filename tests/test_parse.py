@@ -17,7 +17,7 @@ from transforms.errors import RecordError, UserError
 from transforms.inputs import schemas
 from transforms.model.batches import Examples, Records, Split
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
-from transforms.model.fates import Fates, Reject
+from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.parse import Parser, load_formatter
 from transforms.steps.read import read_split
 
@@ -56,7 +56,7 @@ def records_of(rows: list[dict[str, Any]], rejects: tuple[Reject, ...] = ()) -> 
         split=Split(3, "chats.arrow", "arrow", None, 0, 1),
         part=2,
         last=False,
-        fates=Fates(read=len(rows) + len(rejects), rejects=rejects),
+        outcomes=Outcomes(read=len(rows) + len(rejects), rejects=rejects),
         records=[Record(10 + number, row) for number, row in enumerate(rows)],
     )
 
@@ -331,7 +331,11 @@ def test_kept_columns_have_the_records_own_names():
 def test_columns_that_records_lack_are_counted_by_name():
     rows = [{"text": "a", "id": 1}, {"text": "b", "id": None}, {"text": "c"}, {"body": "d"}, {"id": 2}]
     examples = Parser(columns={"text": "body", "tools": "functions"}, keep_columns=("id", "body"))(records_of(rows))
-    assert examples.fates.notes == {"records_without_id": 3, "records_without_body": 3, "records_without_functions": 4}
+    assert examples.outcomes.notes == {
+        "records_without_id": 3,
+        "records_without_body": 3,
+        "records_without_functions": 4,
+    }
 
 
 def test_the_columns_that_can_be_named_are_those_that_are_read():
@@ -491,13 +495,13 @@ def test_a_formatter_that_fails_costs_its_record(plain_formatters, function, rea
 def test_a_formatter_that_gives_what_is_no_json_costs_at_most_its_record(plain_formatters, function):
     parser = Parser(formatter=f"{plain_formatters}:{function}", validation_fraction=0.5)
     found = parser(records_of([ASKED, ASKED]))
-    assert len(found.examples) + len(found.fates.rejects) == 2
+    assert len(found.examples) + len(found.outcomes.rejects) == 2
 
 
 def test_a_record_that_a_formatter_has_changed_is_rejected_as_it_was_read(plain_formatters):
     row = {"q": "Where? ", "log": [1, [2]]}
     found = Parser(formatter=f"{plain_formatters}:eats")(records_of([row]))
-    assert [json.loads(reject.record) for reject in found.fates.rejects] == [{"q": "Where? ", "log": [1, [2]]}]
+    assert [json.loads(reject.record) for reject in found.outcomes.rejects] == [{"q": "Where? ", "log": [1, [2]]}]
 
 
 @pytest.mark.parametrize("depth", [300, 600])
@@ -812,7 +816,7 @@ def test_a_malformed_record_is_rejected_with_its_reason_its_place_and_its_bytes(
     record, reason, fragment = MALFORMED[kind]
     place, line = lines[2 * list(MALFORMED).index(kind) + 1]
     assert line == record
-    [reject] = [reject for reject in examples.fates.rejects if reject.position == place]
+    [reject] = [reject for reject in examples.outcomes.rejects if reject.position == place]
     assert reject == Reject(place, reason, reject.detail, record)
     assert fragment in reject.detail
     assert "\n" not in reject.detail and len(reject.detail) < 500
@@ -826,21 +830,25 @@ def test_good_records_among_malformed_ones_are_untouched_and_in_order(mixed):
 
 def test_each_record_has_one_fate(mixed):
     lines, examples = mixed
-    fates = examples.fates
-    assert (fates.read, len(fates.rejects), fates.unaccounted()) == (len(lines), len(MALFORMED), len(examples.examples))
-    assert (fates.kept, fates.truncated, fates.dropped) == (0, 0, {})
-    assert [reject.position for reject in fates.rejects] == [place for place, _ in lines[1::2]]
+    outcomes = examples.outcomes
+    assert (outcomes.read, len(outcomes.rejects), outcomes.unaccounted()) == (
+        len(lines),
+        len(MALFORMED),
+        len(examples.examples),
+    )
+    assert (outcomes.kept, outcomes.truncated, outcomes.dropped) == (0, 0, {})
+    assert [reject.position for reject in outcomes.rejects] == [place for place, _ in lines[1::2]]
 
 
 def test_rejects_of_a_table_are_the_json_of_their_rows_and_follow_those_of_reading():
     unread = Reject(9, "invalid_unicode", "…", b"\xff")
     examples = Parser()(records_of([{"text": "a"}, {"text": "", "id": "é"}], (unread,)))
     assert (examples.split.number, examples.part, examples.last) == (3, 2, False)
-    assert examples.fates.rejects[0] == unread
-    assert [(r.position, r.reason, json.loads(r.record)) for r in examples.fates.rejects[1:]] == [
+    assert examples.outcomes.rejects[0] == unread
+    assert [(r.position, r.reason, json.loads(r.record)) for r in examples.outcomes.rejects[1:]] == [
         (11, "empty", {"text": "", "id": "é"})
     ]
-    assert examples.fates.unaccounted() == len(examples.examples) == 1
+    assert examples.outcomes.unaccounted() == len(examples.examples) == 1
 
 
 # Any values of any columns: what a crawl may hold. Names that are known come up often.
@@ -867,7 +875,7 @@ columns = st.sampled_from(
 @given(st.dictionaries(columns, anything | anything.map(json.dumps), min_size=1, max_size=5))
 def test_whatever_a_record_holds_it_becomes_an_example_or_a_reject(row):
     examples = Parser(keep_columns=("text", "tools"), validation_fraction=0.5)(records_of([row]))
-    assert examples.fates.unaccounted() == len(examples.examples)
+    assert examples.outcomes.unaccounted() == len(examples.examples)
 
 
 # Messages that are plain more often than not, beside columns that may make the record another one.
@@ -891,14 +899,19 @@ def test_a_line_of_plain_messages_is_what_a_row_that_says_the_same_is(messages, 
     record = {**others, "messages": messages}
     parser = Parser(schema, roles=roles, validation_fraction=0.5)
 
-    def fate(raw: Any) -> Any:
+    def outcome(raw: Any) -> Any:
         batch = parser(dataclasses.replace(records_of([]), records=[Record(10, raw)]))
         said = [(e.content if isinstance(e.content, Conversation) else repr(e.content)) for e in batch.examples]
         orders = [[*map(list, e.content.messages)] for e in batch.examples if isinstance(e.content, Conversation)]
-        return said, orders, [e.validation for e in batch.examples], [(r.reason, r.detail) for r in batch.fates.rejects]
+        return (
+            said,
+            orders,
+            [e.validation for e in batch.examples],
+            [(r.reason, r.detail) for r in batch.outcomes.rejects],
+        )
 
     assume(b"Infinity" not in as_line(record))  # which is no JSON
-    assert fate(as_line(record)) == fate(record)
+    assert outcome(as_line(record)) == outcome(record)
 
 
 def as_line(record: dict[str, Any]) -> bytes:

@@ -25,7 +25,7 @@ from transforms.errors import InputError, StoreError
 from transforms.inputs.formats import json_array
 from transforms.model.batches import Records, Split
 from transforms.model.examples import Record
-from transforms.model.fates import Reject
+from transforms.model.outcomes import Reject
 from transforms.steps.read import read_split
 from transforms.storage import files
 
@@ -71,7 +71,9 @@ def parts_of(
     parts = list(read_split(split, part_bytes))
     assert [part.part for part in parts] == list(range(len(parts)))
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
-    assert all(part.split == split and part.fates.read == len(part.records) + len(part.fates.rejects) for part in parts)
+    assert all(
+        part.split == split and part.outcomes.read == len(part.records) + len(part.outcomes.rejects) for part in parts
+    )
     return parts
 
 
@@ -85,7 +87,7 @@ def records_of(parts: Sequence[Records]) -> list[tuple[int, Any]]:
 
 
 def rejects_of(parts: Sequence[Records]) -> list[Reject]:
-    return [reject for part in parts for reject in part.fates.rejects]
+    return [reject for part in parts for reject in part.outcomes.rejects]
 
 
 def ranges_of(cuts: Sequence[int], size: int) -> list[dict[str, int]]:
@@ -542,7 +544,7 @@ def test_damage_to_the_pages_of_a_parquet_file_is_an_error_that_names_it_and_nev
                 assert "damaged.parquet" in str(error)
                 found.add("an error")
             else:
-                assert sum(part.fates.read for part in parts) == rows, f"bit {bit} of byte {place}"
+                assert sum(part.outcomes.read for part in parts) == rows, f"bit {bit} of byte {place}"
     assert found
 
 
@@ -623,7 +625,7 @@ def test_a_table_of_nothing_but_rejects_has_a_part_that_tells_them(folder):
 )
 def test_a_split_in_which_no_record_begins_has_one_empty_part(folder, format, compression, content, place):
     [part] = parts_of(folder / "empty", content, format, compression, **place)
-    assert (part.records, part.part, part.last, part.fates.read) == ([], 0, True, 0)
+    assert (part.records, part.part, part.last, part.outcomes.read) == ([], 0, True, 0)
 
 
 def test_a_file_that_is_gone_is_an_error_that_names_it(folder):

@@ -21,7 +21,7 @@ from transforms.chat.turns import merged
 from transforms.errors import RecordError, UserError
 from transforms.model.batches import Examples, Records, Split
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow
-from transforms.model.fates import Fates
+from transforms.model.outcomes import Outcomes
 from transforms.steps.label import IGNORED, build_labels
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer
@@ -117,7 +117,7 @@ def support() -> list[tuple[int, dict[str, Any]]]:
 @functools.cache
 def parsed() -> Examples:
     records = [Record(position, json.dumps(record).encode()) for position, record in support()]
-    batch = Records(split=SPLIT, part=0, last=True, fates=Fates(read=len(records)), records=records)
+    batch = Records(split=SPLIT, part=0, last=True, outcomes=Outcomes(read=len(records)), records=records)
     return Parser()(batch)
 
 
@@ -174,8 +174,8 @@ def test_real_conversations_have_the_ids_and_the_masks_of_transformers():
         for position, row in zip(labels.source.positions.tolist(), rows, strict=True)
     }
     assert ours == expected
-    assert labels.fates.dropped == {"no_trained_tokens": len(batch.examples) - len(expected)}
-    assert labels.fates.rejects == batch.fates.rejects  # none but those that cannot be parsed
+    assert labels.outcomes.dropped == {"no_trained_tokens": len(batch.examples) - len(expected)}
+    assert labels.outcomes.rejects == batch.outcomes.rejects  # none but those that cannot be parsed
 
 
 def test_markers_and_their_absence_give_the_same_spans_for_real_conversations():
@@ -184,11 +184,11 @@ def test_markers_and_their_absence_give_the_same_spans_for_real_conversations():
     unmarked = re.sub(r"\{%-?\s*(end)?generation\s*-?%\}", "", template)
     assert "generation -%}" in template
     assert "generation -%}" not in unmarked
-    some = Examples(split=SPLIT, part=0, last=True, fates=Fates(), examples=parsed().examples[:150])
+    some = Examples(split=SPLIT, part=0, last=True, outcomes=Outcomes(), examples=parsed().examples[:150])
 
     with_markers, without = (Renderer(str(TOKENIZER), source)(some) for source in (template, unmarked))
 
-    assert without.fates.rejects == ()
+    assert without.outcomes.rejects == ()
     assert [(text.text, text.spans) for text in without.texts] == [
         (text.text, text.spans) for text in with_markers.texts
     ]
@@ -361,13 +361,15 @@ REPEATS = CHATML + "{% for message in messages %}{{ message.content }}{% endfor 
 def test_spans_of_one_record_that_are_refused_reject_that_record_only():
     contents = [Conversation([user("a")]), Conversation(HELLO), Conversation([user("b")])]
     examples = [Example(10 * i, content, {}, False, b"raw %d" % i) for i, content in enumerate(contents)]
-    batch = Examples(split=SPLIT, part=0, last=True, fates=Fates(read=3), examples=examples)
+    batch = Examples(split=SPLIT, part=0, last=True, outcomes=Outcomes(read=3), examples=examples)
 
     texts = Renderer(str(TOKENIZER), REPEATS)(batch)
 
     assert [text.example.position for text in texts.texts] == [0, 20]
-    assert [(r.position, r.reason, r.record) for r in texts.fates.rejects] == [(10, "spans_not_established", b"raw 1")]
-    assert "messages[2] in 2 places" in texts.fates.rejects[0].detail
+    assert [(r.position, r.reason, r.record) for r in texts.outcomes.rejects] == [
+        (10, "spans_not_established", b"raw 1")
+    ]
+    assert "messages[2] in 2 places" in texts.outcomes.rejects[0].detail
 
 
 # Prompts and completions.

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, ByT5Tokenizer
 
 from transforms.model.batches import Split, Texts, Tokens
 from transforms.model.examples import Example, PlainText, Span, Text
-from transforms.model.fates import Fates
+from transforms.model.outcomes import Outcomes
 from transforms.steps.label import IGNORED, build_labels, is_trained
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.reference import ReferenceEncoder
@@ -44,13 +44,13 @@ def row_of(ids: list[int], spans: Iterable[Span] = ((0, 1),), position: int = 0)
 
 
 def batch_of(texts: list[Text]) -> Texts:
-    return Texts(split=SPLIT, part=0, last=True, fates=Fates(read=len(texts)), texts=texts)
+    return Texts(split=SPLIT, part=0, last=True, outcomes=Outcomes(read=len(texts)), texts=texts)
 
 
 def tokens_of(encoder: Encoder, texts: list[Text]) -> list[list[Token]]:
     """The tokens of each text, moved back to its own characters. None may be rejected."""
     tokens = encoder(batch_of(texts))
-    assert not tokens.fates.rejects
+    assert not tokens.outcomes.rejects
     rows = []
     base = 1
     for text, (start, stop) in zip(texts, pairwise(tokens.offsets.tolist()), strict=True):
@@ -64,7 +64,7 @@ def tokens_of(encoder: Encoder, texts: list[Text]) -> list[list[Token]]:
 def labels_of(encoder: Encoder, text: Text) -> list[int]:
     """The labels of one text, all ignored where the row is dropped."""
     tokens = encoder(batch_of([text]))
-    assert not tokens.fates.rejects
+    assert not tokens.outcomes.rejects
     labels = build_labels(tokens)
     return labels.labels.tolist() or [IGNORED] * len(tokens.ids)
 
@@ -73,7 +73,7 @@ def same(one: Tokens, other: Tokens) -> bool:
     """Whether the rows are the same, and what of them is trained on, wherever in the space of places they lie."""
     rows = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("ids", "offsets"))
     masks = (is_trained(tokens.starts, tokens.stops, tokens.spans) for tokens in (one, other))
-    return rows and np.array_equal(*masks) and one.fates == other.fates
+    return rows and np.array_equal(*masks) and one.outcomes == other.outcomes
 
 
 @functools.cache
@@ -352,7 +352,7 @@ LOSES_SPACES = "a </s> b c"  # ByT5 takes off the white space around its special
 )
 def test_slow_tokenizer_rejects_what_its_tokens_do_not_decode_to(byt5: str, text: Text):
     tokens = encoder_of(byt5)(batch_of([text]))
-    assert [(reject.reason, reject.record) for reject in tokens.fates.rejects] == [
+    assert [(reject.reason, reject.record) for reject in tokens.outcomes.rejects] == [
         ("offsets_not_established", b"record 0")
     ]
     assert tokens.offsets.tolist() == [0]
@@ -376,7 +376,7 @@ def test_record_of_which_one_text_is_rejected_is_rejected_as_a_whole(byt5: str):
         text_of("a b", position=2),
     ]
     tokens = encoder_of(byt5)(batch_of(texts))
-    assert [reject.record for reject in tokens.fates.rejects] == [b"record 1"]
+    assert [reject.record for reject in tokens.outcomes.rejects] == [b"record 1"]
     assert tokens.source.positions.tolist() == [0, 2]
 
 
@@ -407,11 +407,11 @@ def test_id_that_is_not_in_the_vocabulary_is_rejected_and_no_other_row_with_it()
     ]
     tokens = encoder_of(EXAMPLES)(batch_of(some))
     assert tokens.source.positions.tolist() == [10, 30]
-    assert [(reject.position, reject.reason, reject.record) for reject in tokens.fates.rejects] == [
+    assert [(reject.position, reject.reason, reject.record) for reject in tokens.outcomes.rejects] == [
         (20, "bad_tokens", b"record 20"),
         (40, "bad_tokens", b"record 40"),
     ]
-    assert tokens.fates.rejects[0].detail == f"input_ids holds {size}; the tokenizer has the ids 0 to {size - 1}"
+    assert tokens.outcomes.rejects[0].detail == f"input_ids holds {size}; the tokenizer has the ids 0 to {size - 1}"
 
 
 def test_id_behind_a_gap_in_the_vocabulary_is_known(tmp_path: Path):
@@ -420,7 +420,7 @@ def test_id_behind_a_gap_in_the_vocabulary_is_known(tmp_path: Path):
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend", "backend": "tokenizers"}')
     tokens = Encoder(str(tmp_path))(batch_of([row_of([7], position=1), row_of([8], position=2)]))
     assert tokens.source.positions.tolist() == [1]
-    assert [reject.position for reject in tokens.fates.rejects] == [2]
+    assert [reject.position for reject in tokens.outcomes.rejects] == [2]
 
 
 # Prompts and batches.
@@ -440,12 +440,12 @@ def test_prompts_whose_tokens_do_not_begin_the_whole_are_counted():
         for special_tokens in (True, False)
         for i, (p, c) in enumerate(pairs)
     ]
-    assert encoder_of(TRL_TOKENIZER)(batch_of(some)).fates.notes == {"prompt_tokens_not_a_prefix": 2 * expected}
+    assert encoder_of(TRL_TOKENIZER)(batch_of(some)).outcomes.notes == {"prompt_tokens_not_a_prefix": 2 * expected}
 
 
 def test_special_tokens_behind_a_prompt_are_not_its_own(bos_and_eos: str):
     some = [text_of("The wheel turns", [(9, 16)], special_tokens=True, prompt="The wheel")]
-    assert encoder_of(bos_and_eos)(batch_of(some)).fates.notes == {}
+    assert encoder_of(bos_and_eos)(batch_of(some)).outcomes.notes == {}
 
 
 def test_completion_that_begins_inside_a_token_trains_that_token():
@@ -477,7 +477,7 @@ def test_texts_of_all_kinds_keep_their_order_and_their_tokens():
 
     assert tokens.source.positions.tolist() == [p for one in alone for p in one.source.positions.tolist()]
     assert tokens.ids.tolist() == [token for one in alone for token in one.ids.tolist()]
-    assert [reject.position for reject in tokens.fates.rejects] == [4, 13]
+    assert [reject.position for reject in tokens.outcomes.rejects] == [4, 13]
     labels, labels_alone = build_labels(tokens), [build_labels(one) for one in alone]
     assert labels.labels.tolist() == [label for one in labels_alone for label in one.labels.tolist()]
     assert labels.source.positions.tolist() == [p for one in labels_alone for p in one.source.positions.tolist()]

@@ -18,9 +18,9 @@ from conftest import ROOT
 
 from transforms.model.batches import Records, Rows, Split
 from transforms.model.examples import Record
-from transforms.model.fates import Fates
+from transforms.model.outcomes import Outcomes
 from transforms.steps.label import IGNORED, build_labels
-from transforms.steps.pack import Fitter
+from transforms.steps.pack import Packer
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
@@ -48,10 +48,10 @@ def read_jsonl(path: Path) -> list[dict]:
 def fitted(records: list[dict], loss: str, fit: str, keep_columns: tuple[str, ...]) -> Rows:
     raws = [Record(position, json.dumps(record).encode()) for position, record in enumerate(records)]
     split = Split(number=0, url="records.jsonl", format="jsonl", compression=None, start=0, stop=1)
-    batch = Records(split=split, part=0, last=True, fates=Fates(read=len(raws)), records=raws)
+    batch = Records(split=split, part=0, last=True, outcomes=Outcomes(read=len(raws)), records=raws)
     examples = Parser(keep_columns=keep_columns)(batch)
     tokens = Encoder(TOKENIZER)(Renderer(TOKENIZER, loss_on=loss)(examples))
-    return Fitter(max_length=MAX_LENGTH, **FITS[fit])(build_labels(tokens))
+    return Packer(max_length=MAX_LENGTH, **FITS[fit])(build_labels(tokens))
 
 
 def rows_of(rows: Rows) -> list[dict]:
@@ -94,8 +94,8 @@ def test_rows_are_those_of_sft_trainer(case: str, further_columns: bool):
     rows = fitted(records, loss, fit, FURTHER_COLUMNS if further_columns else ())
     ours = rows_of(rows)
 
-    assert rows.fates.unaccounted() == 0
-    assert not rows.fates.rejects
+    assert rows.outcomes.unaccounted() == 0
+    assert not rows.outcomes.rejects
     if fit.startswith("bfd"):
         assert Counter(trained(segments_of(ours))) == Counter(trained(segments_of(theirs)))
         assert len(ours) <= len(theirs)

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from transforms.choices import OUTPUT_COLUMNS
 from transforms.model.batches import Rows, RowTable, Split
-from transforms.model.fates import Fates, Reject
-from transforms.model.receipts import Found, Receipt, Shard, read_receipts, write_receipt
+from transforms.model.outcomes import Outcomes, Reject
+from transforms.model.receipts import FirstExample, Receipt, Shard, read_receipts, write_receipt
 from transforms.outputs import parquet
 from transforms.outputs.parquet import encode_parquet
 from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
@@ -60,15 +60,15 @@ def batch_of(
     train: RowTable | None = None,
     validation: RowTable | None = None,
     packed: bool = False,
-    fates: Fates | None = None,
+    outcomes: Outcomes | None = None,
     format: str = "jsonl",
     part: int = 0,
     last: bool = True,
 ) -> Rows:
     train, validation = train or table_of([]), validation or table_of([])
-    fates = fates or Fates(read=len(train) + len(validation), kept=len(train) + len(validation))
+    outcomes = outcomes or Outcomes(read=len(train) + len(validation), kept=len(train) + len(validation))
     split = Split(number=7, url=URL, format=format, compression=None, start=1024, stop=4096)
-    return Rows(split=split, part=part, last=last, fates=fates, train=train, validation=validation, packed=packed)
+    return Rows(split=split, part=part, last=last, outcomes=outcomes, train=train, validation=validation, packed=packed)
 
 
 def path_of(folder: Path, shard: Shard) -> Path:
@@ -401,7 +401,7 @@ def test_varints_of_narrower_integers_are_those_of_their_values():
 
 
 def test_receipt_tells_what_was_written(tmp_path: Path):
-    fates = Fates(
+    outcomes = Outcomes(
         read=9,
         kept=3,
         truncated=2,
@@ -410,7 +410,7 @@ def test_receipt_tells_what_was_written(tmp_path: Path):
         notes={"prompt_tokens_not_a_prefix": 1},
         trained_tokens_lost=17,
     )
-    batch = batch_of(table_of(PACKED), table_of(UNPACKED), packed=True, fates=fates, part=1, last=False)
+    batch = batch_of(table_of(PACKED), table_of(UNPACKED), packed=True, outcomes=outcomes, part=1, last=False)
 
     receipt = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))(batch)
 
@@ -439,8 +439,8 @@ def test_receipt_tells_what_was_written(tmp_path: Path):
 
 def test_receipt_is_read_back_as_it_was_written(tmp_path: Path):
     rejects = (Reject(4, "empty", "text is empty", b"{}"), Reject(2, "template", "er sagt »nein«", b"\xff"))
-    fates = Fates(read=5, kept=2, dropped={"too_long": 1}, rejects=rejects, notes={"n": 3}, trained_tokens_lost=5)
-    receipt = ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), fates=fates))
+    outcomes = Outcomes(read=5, kept=2, dropped={"too_long": 1}, rejects=rejects, notes={"n": 3}, trained_tokens_lost=5)
+    receipt = ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), outcomes=outcomes))
     assert read_receipts(str(tmp_path / "receipts"), 7) == [receipt]
 
 
@@ -461,10 +461,10 @@ def test_receipts_of_a_split_are_read_when_all_its_parts_are_there(tmp_path: Pat
     assert read_receipts(folder, 4) is None
 
 
-@pytest.mark.parametrize("fates", [Fates(read=3, kept=2), Fates(read=1, kept=2)], ids=["lost", "doubled"])
-def test_records_without_one_fate_are_an_error_that_names_what_to_use(tmp_path: Path, fates: Fates):
-    with pytest.raises(ValueError, match=r"chats\.jsonl.*have no fate\. .*must use Examples\.drop"):
-        ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), fates=fates))
+@pytest.mark.parametrize("outcomes", [Outcomes(read=3, kept=2), Outcomes(read=1, kept=2)], ids=["lost", "doubled"])
+def test_records_without_one_outcome_are_an_error_that_names_what_to_use(tmp_path: Path, outcomes: Outcomes):
+    with pytest.raises(ValueError, match=r"chats\.jsonl.*have no outcome\. .*must use Examples\.drop"):
+        ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), outcomes=outcomes))
     assert not list(tmp_path.iterdir())
 
 
@@ -474,7 +474,7 @@ def test_rejects_are_written_with_their_reason_their_place_and_the_record_itself
         Reject(1030, "empty", "there are no messages", b'{"messages": []}'),
         Reject(1024, "invalid_json", "the record is not JSON: what is this", "¿qué?".encode()),
     )
-    receipt = ShardWriter(str(tmp_path))(batch_of(fates=Fates(read=3, rejects=rejects)))
+    receipt = ShardWriter(str(tmp_path))(batch_of(outcomes=Outcomes(read=3, rejects=rejects)))
 
     assert receipt.rejects_file
     table = pq.read_table(tmp_path / "shards" / receipt.rejects_file)
@@ -498,16 +498,16 @@ def test_receipt_tells_the_first_record_that_was_rejected_for_each_reason(tmp_pa
         Reject(20, "template", "only", b""),
         Reject(70, "empty", "first", b""),
     )
-    receipt = ShardWriter(str(tmp_path))(batch_of(fates=Fates(read=3, rejects=rejects), format=format))
-    assert receipt.reject_examples == {
-        "empty": Found(URL, f"{unit} 70", "first"),
-        "template": Found(URL, f"{unit} 20", "only"),
+    receipt = ShardWriter(str(tmp_path))(batch_of(outcomes=Outcomes(read=3, rejects=rejects), format=format))
+    assert receipt.first_rejects == {
+        "empty": FirstExample(URL, f"{unit} 70", "first"),
+        "template": FirstExample(URL, f"{unit} 20", "only"),
     }
 
 
 def test_two_attempts_write_the_same_bytes_under_names_of_their_own(tmp_path: Path):
-    fates = Fates(read=5, kept=4, rejects=(Reject(1, "empty", "text is empty", b"{}"),))
-    batch = batch_of(table_of(UNPACKED), table_of(UNPACKED), fates=fates)
+    outcomes = Outcomes(read=5, kept=4, rejects=(Reject(1, "empty", "text is empty", b"{}"),))
+    batch = batch_of(table_of(UNPACKED), table_of(UNPACKED), outcomes=outcomes)
     writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"), compress_tfrecord=True)
 
     first, second = writer(batch), writer(batch)
@@ -523,7 +523,7 @@ def test_two_attempts_write_the_same_bytes_under_names_of_their_own(tmp_path: Pa
 
 def test_batch_without_rows_writes_a_receipt_and_no_shard(tmp_path: Path):
     receipt = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))(
-        batch_of(fates=Fates(read=1, dropped={"no_trained_tokens": 1}))
+        batch_of(outcomes=Outcomes(read=1, dropped={"no_trained_tokens": 1}))
     )
     assert (receipt.shards, receipt.rejects_file) == ([], None)
     assert names_below(str(tmp_path)) == ["receipts/0000007-00000.json"]

@@ -16,17 +16,17 @@ class Unavailable(Exception):
 class StoreError(OSError):
     """What a store refuses, or fails to do however often it is asked. Exit code 1.
 
-    reason: what the store said, in one line, without the url. may_pass: whether it may do later what it did not do.
+    reason: what the store said, in one line, without the url. is_transient: whether it may do later what it did not do.
     """
 
-    def __init__(self, url: str, doing: str, reason: str, may_pass: bool):
+    def __init__(self, url: str, doing: str, reason: str, is_transient: bool):
         super().__init__(f"{url}: it cannot be {doing} ({reason}).")
         self.reason = reason
-        self.may_pass = may_pass
+        self.is_transient = is_transient
 
     def before_work(self, told: str) -> Exception:
         """What is raised in its place before the work begins: a refusal is then the user's mistake, as told."""
-        return (Unavailable if self.may_pass else UserError)(told)
+        return (Unavailable if self.is_transient else UserError)(told)
 
 
 class RecordError(Exception):

@@ -1,11 +1,12 @@
-"""What travels between the steps: one batch of records of one split, and the fate of each record so far.
+"""What travels between the steps: one batch of records of one split, and the outcome of each record so far.
 
 Each step maps one type of batch to the next:
 
     Split -> Records -> Examples -> Texts (-> Texts) -> Tokens -> Labels -> Rows -> Receipt
 
 A batch carries its split, its part (0 for the first; a split that is streamed, or that is larger than was planned, has
-several), whether it is the last part, and the fates. Rows lie in flat arrays with offsets, as in Arrow's list layout.
+several), whether it is the last part, and the outcomes so far. Rows lie in flat arrays with offsets, as in Arrow's list
+layout.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pyarrow as pa
 from typing_extensions import Self
 
 from transforms.model.examples import Example, Record, Text, attempt
-from transforms.model.fates import Fates
+from transforms.model.outcomes import Outcomes
 from transforms.rows.ragged import indices_of, offsets_of, slices_of
 
 
@@ -73,11 +74,11 @@ class Batch:
     split: Split
     part: int
     last: bool
-    fates: Fates
+    outcomes: Outcomes
 
-    def succeeded_by(self, kind: Callable[..., Any], fates: Fates | None = None, **fields: Any) -> Any:
+    def succeeded_by(self, kind: Callable[..., Any], outcomes: Outcomes | None = None, **fields: Any) -> Any:
         """The next step's batch of the same part of the same split."""
-        return kind(split=self.split, part=self.part, last=self.last, fates=fates or self.fates, **fields)
+        return kind(split=self.split, part=self.part, last=self.last, outcomes=outcomes or self.outcomes, **fields)
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ class Examples(Batch):
     def drop(self, reason: str, unwanted: Callable[[Example], bool]) -> Self:
         """This batch without the examples that are unwanted, each counted as dropped for the reason."""
         wanted = [example for example in self.examples if not unwanted(example)]
-        fates = self.fates.drop(reason, len(self.examples) - len(wanted))
-        return dataclasses.replace(self, examples=wanted, fates=fates)
+        outcomes = self.outcomes.drop(reason, len(self.examples) - len(wanted))
+        return dataclasses.replace(self, examples=wanted, outcomes=outcomes)
 
     def map(self, function: Callable[[Example], Example]) -> Self:
         """This batch with each example replaced. A RecordError that the function raises rejects its record."""
@@ -106,7 +107,7 @@ class Examples(Batch):
     def attempt(self, kind: Callable[..., Any], name: str, function: Callable[[Example], Any]) -> Any:
         """The next batch, of what the function makes of each example; where it raises RecordError, rejects."""
         made, rejects = attempt(self.examples, function)
-        return self.succeeded_by(kind, self.fates.reject(rejects), **{name: made})
+        return self.succeeded_by(kind, self.outcomes.reject(rejects), **{name: made})
 
 
 @dataclass(frozen=True)

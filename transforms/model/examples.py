@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from transforms.errors import RecordError
-from transforms.model.fates import Reject
+from transforms.model.outcomes import Reject
 
 Span: TypeAlias = tuple[int, int]
 Plain: TypeAlias = tuple[tuple[str, ...], list[str]]

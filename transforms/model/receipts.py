@@ -25,16 +25,16 @@ class Shard(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Found(msgspec.Struct, frozen=True):
-    """The first record rejected for a reason, or that a note is about. place: its byte or row in the source."""
+class FirstExample(msgspec.Struct, frozen=True):
+    """The first record rejected for a reason, or that a note is about. position: its byte or row in the source."""
 
     source: str
-    place: str
+    position: str
     detail: str
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The shards and the fates of one part of one split; last tells that the split has no further part."""
+    """The shards and the outcomes of one part of one split; last tells that the split has no further part."""
 
     split: int
     part: int
@@ -48,8 +48,8 @@ class Receipt(msgspec.Struct, frozen=True):
     trained_tokens_lost: int
     shards: list[Shard]
     rejects_file: str | None
-    reject_examples: Mapping[str, Found]
-    note_examples: Mapping[str, Found]
+    first_rejects: Mapping[str, FirstExample]
+    first_examples: Mapping[str, FirstExample]
 
     def shards_once(self) -> list[Shard]:
         """The shards of one of the formats, so that each row is in one of them."""

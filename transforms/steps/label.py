@@ -8,7 +8,7 @@ import numpy as np
 
 from transforms.model.batches import Labels, Tokens
 from transforms.rows.ragged import offsets_of, slices_of, sums_of
-from transforms.steps.step import Step
+from transforms.steps.base import Step
 
 IGNORED = -100  # torch.nn.CrossEntropyLoss(ignore_index=-100), and so transformers
 
@@ -46,7 +46,7 @@ def build_labels(batch: Tokens) -> Labels:
     source = batch.source.take(rows)
     return batch.succeeded_by(
         Labels,
-        batch.fates.drop("no_trained_tokens", batch.source.records() - source.records()),
+        batch.outcomes.drop("no_trained_tokens", batch.source.records() - source.records()),
         ids=slices_of(batch.ids, batch.offsets[rows], lengths),
         labels=slices_of(labels, batch.offsets[rows], lengths),
         offsets=offsets_of(lengths),

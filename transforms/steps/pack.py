@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from transforms.model.batches import Labels, Rows, RowTable
-from transforms.model.fates import Fates
+from transforms.model.outcomes import Outcomes
 from transforms.rows.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
 from transforms.rows.ragged import offsets_of, slices_of, sums_of
+from transforms.steps.base import Step
 from transforms.steps.label import IGNORED
-from transforms.steps.step import Step
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class _Segments:
 
 
 @dataclass(frozen=True)
-class Fitter:
+class Packer:
     """Truncates or packs the rows of a batch.
 
     max_length: tokens in a row, None for any number. truncation: one of choices.TRUNCATIONS, for longer rows, where
@@ -50,17 +50,19 @@ class Fitter:
         if self.shift_labels:
             labels = _ignored_at(labels, batch.offsets[:-1])
         trained = sums_of(labels != IGNORED, batch.offsets)
-        segments, fates = self._segments(batch, labels, trained)
+        segments, outcomes = self._segments(batch, labels, trained)
         tables = {
             name: self._table(batch, labels, segments.take(batch.source.validation[segments.source] == held_back))
             for name, held_back in (("train", False), ("validation", True))
         }
         written = sum(int(np.count_nonzero(table.labels != IGNORED)) for table in tables.values())
-        fates = dataclasses.replace(fates, trained_tokens_lost=fates.trained_tokens_lost + int(trained.sum()) - written)
-        return batch.succeeded_by(Rows, fates, packed=self.packing != "none", **tables)
+        outcomes = dataclasses.replace(
+            outcomes, trained_tokens_lost=outcomes.trained_tokens_lost + int(trained.sum()) - written
+        )
+        return batch.succeeded_by(Rows, outcomes, packed=self.packing != "none", **tables)
 
-    def _segments(self, batch: Labels, labels: np.ndarray, trained: np.ndarray) -> tuple[_Segments, Fates]:
-        """What of each labelled row goes into rows, and the fate of each record: kept, truncated or dropped."""
+    def _segments(self, batch: Labels, labels: np.ndarray, trained: np.ndarray) -> tuple[_Segments, Outcomes]:
+        """What of each labelled row goes into rows, and the outcome of each record: kept, truncated or dropped."""
         lengths = np.diff(batch.offsets)
         cut = lengths if self.max_length is None else np.minimum(lengths, self.max_length)
         if self.packing in ("bfd_split", "wrapped"):
@@ -84,10 +86,10 @@ class Fitter:
         dropped = too_long if self.truncation == "drop" else np.zeros(len(lengths), bool)
         left[dropped] = 0
         survives = left > 0
-        return segments.take(survives[segments.source]), self._fates(batch, trained, left, too_long)
+        return segments.take(survives[segments.source]), self._outcomes(batch, trained, left, too_long)
 
-    def _fates(self, batch: Labels, trained: np.ndarray, left: np.ndarray, too_long: np.ndarray) -> Fates:
-        """The fate of each record. trained, left: int64 (rows,), the labels of each row and those that are in rows."""
+    def _outcomes(self, batch: Labels, trained: np.ndarray, left: np.ndarray, too_long: np.ndarray) -> Outcomes:
+        """The outcome of each record. trained, left: int64 (rows,), labels of each row before and after cutting."""
         records, numbers = batch.source.records(), batch.source.record_numbers()
 
         def having(flags: np.ndarray) -> np.ndarray:
@@ -96,15 +98,15 @@ class Fitter:
 
         survives, cut, had_labels = having(left > 0), having(too_long), having(trained > 0)
         dropped = ~survives & cut & (self.truncation == "drop")
-        fates = batch.fates.drop("too_long", int(dropped.sum()))
-        fates = fates.drop("no_trained_tokens", int(np.sum(~survives & ~dropped & ~had_labels)))
-        fates = fates.drop("no_trained_tokens_left", int(np.sum(~survives & ~dropped & had_labels)))
-        fates = fates.note("records_that_lost_trained_tokens", int(np.sum(having(too_long & (left < trained)))))
-        fates = fates.note("parity_rows_added", int(np.sum(left > 0) - np.sum(survives)))
+        outcomes = batch.outcomes.drop("too_long", int(dropped.sum()))
+        outcomes = outcomes.drop("no_trained_tokens", int(np.sum(~survives & ~dropped & ~had_labels)))
+        outcomes = outcomes.drop("no_trained_tokens_left", int(np.sum(~survives & ~dropped & had_labels)))
+        outcomes = outcomes.note("records_that_lost_trained_tokens", int(np.sum(having(too_long & (left < trained)))))
+        outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0) - np.sum(survives)))
         return dataclasses.replace(
-            fates,
-            kept=fates.kept + int(np.sum(survives & ~cut)),
-            truncated=fates.truncated + int(np.sum(survives & cut)),
+            outcomes,
+            kept=outcomes.kept + int(np.sum(survives & ~cut)),
+            truncated=outcomes.truncated + int(np.sum(survives & cut)),
         )
 
     def _table(self, batch: Labels, labels: np.ndarray, segments: _Segments) -> RowTable:
@@ -168,7 +170,7 @@ def _ignored_at(labels: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 class TruncateOrPack(Step):
-    """PCollection[Labels] -> PCollection[Rows]. Takes the arguments of Fitter."""
+    """PCollection[Labels] -> PCollection[Rows]. Takes the arguments of Packer."""
 
-    make = Fitter
+    make = Packer
     output = Rows

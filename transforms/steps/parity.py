@@ -20,9 +20,9 @@ from transforms.chat.turns import TurnFinder, assistant_turns, trained_turns
 from transforms.errors import RecordError
 from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
-from transforms.model.fates import Reject
+from transforms.model.outcomes import Reject
+from transforms.steps.base import Step
 from transforms.steps.render import loss_of
-from transforms.steps.step import Step
 
 # Of a batch of conversations that are thought safe, the first ones and then one of each so many are looked at.
 _FIRST, _ONE_OF = 8, 64
@@ -61,7 +61,7 @@ class ParityChecker:
         if self._parity == "off":
             return batch
         # Where the shapes gave another text in render, they may do so here.
-        contexts = self._reference if "rendering_done_again" in batch.fates.notes else self._contexts
+        contexts = self._reference if "rendering_fell_back_to_reference" in batch.outcomes.notes else self._contexts
         looked_at = self._looked_at(contexts, batch.texts)
         differing = {number: (turns, how) for number, (turns, how) in looked_at.items() if how}
         texts, rejects = batch.texts, list[Reject]()
@@ -72,14 +72,14 @@ class ParityChecker:
                     texts += self._made_of(contexts, text, *differing[number]) if number in differing else [text]
                 except RecordError as error:
                     rejects.append(text.example.rejected(error))
-        fates = batch.fates.reject(rejects)
-        fates = fates.note("parity_records_checked", len(looked_at))
-        fates = fates.note("parity_turns_checked", sum(len(turns) for turns, _ in looked_at.values()))
+        outcomes = batch.outcomes.reject(rejects)
+        outcomes = outcomes.note("parity_records_checked", len(looked_at))
+        outcomes = outcomes.note("parity_turns_checked", sum(len(turns) for turns, _ in looked_at.values()))
         for number, (_, how) in differing.items():
-            fates = fates.note("parity_turns_differing", len(how))
+            outcomes = outcomes.note("parity_turns_differing", len(how))
             first = batch.texts[number].example.position, next(iter(how.values()))
-            fates = fates.note("parity_records_differing", 1, first)
-        return dataclasses.replace(batch, texts=texts, fates=fates)
+            outcomes = outcomes.note("parity_records_differing", 1, first)
+        return dataclasses.replace(batch, texts=texts, outcomes=outcomes)
 
     def _looked_at(self, contexts: Contexts, texts: list[Text]) -> dict[int, tuple[list[int], dict[int, str]]]:
         """For the number of each text that was looked at, the turns that were, and how those of them differ that do."""

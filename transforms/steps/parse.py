@@ -19,7 +19,7 @@ from transforms.inputs.schemas import ROLE_NAMES, Content, content_of, kind_of, 
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
 from transforms.once import once
-from transforms.steps.step import Step
+from transforms.steps.base import Step
 from transforms.storage.files import read_bytes
 
 Formatter = Callable[[dict[str, Any]], dict[str, Any] | str]
@@ -58,11 +58,11 @@ class Parser:
 
     def __call__(self, batch: Records) -> Examples:
         examples, rejects = attempt(batch.records, self.parse)
-        fates = batch.fates.reject(rejects)
+        outcomes = batch.outcomes.reject(rejects)
         lacking = Counter(name for example in examples for name in example.lacks)
         for name, count in lacking.items():  # a name may be mistyped
-            fates = fates.note(f"records_without_{name}", count)
-        return batch.succeeded_by(Examples, fates, examples=examples)
+            outcomes = outcomes.note(f"records_without_{name}", count)
+        return batch.succeeded_by(Examples, outcomes, examples=examples)
 
     def parse(self, record: Record) -> Example:
         """The example that a record is. Raises RecordError."""

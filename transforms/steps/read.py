@@ -11,9 +11,9 @@ from transforms.errors import InputError, StoreError
 from transforms.inputs.formats import columnar, json_array, jsonl
 from transforms.model.batches import Records, Split
 from transforms.model.examples import Record
-from transforms.model.fates import Fates, Reject
+from transforms.model.outcomes import Outcomes, Reject
+from transforms.steps.base import garbage_uncollected
 from transforms.steps.metrics import record_split_bytes, timed
-from transforms.steps.step import garbage_uncollected
 from transforms.storage.files import open_input
 
 
@@ -56,8 +56,8 @@ def _parts(split: Split, file, part_bytes: int) -> Iterator[tuple[list[Record], 
 
 def _records(split: Split, part: int, found: tuple[list[Record], list[Reject]], last: bool) -> Records:
     records, rejects = found
-    fates = Fates(read=len(records) + len(rejects), rejects=tuple(rejects))
-    return Records(split=split, part=part, last=last, fates=fates, records=records)
+    outcomes = Outcomes(read=len(records) + len(rejects), rejects=tuple(rejects))
+    return Records(split=split, part=part, last=last, outcomes=outcomes, records=records)
 
 
 class _ReadSplit(beam.DoFn):

@@ -14,8 +14,8 @@ from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
-from transforms.steps.engines import done_again, sample
-from transforms.steps.step import Step
+from transforms.steps.base import Step
+from transforms.steps.proof import fall_back, sample
 
 
 class Renderer:
@@ -50,8 +50,8 @@ class Renderer:
         difference = self._difference(batch, texts)
         if difference is None:
             return texts
-        fates = done_again(batch, self._engine, "rendering", *difference)
-        return replace(batch, fates=fates).attempt(Texts, "texts", self.render)
+        outcomes = fall_back(batch, self._engine, "rendering", *difference)
+        return replace(batch, outcomes=outcomes).attempt(Texts, "texts", self.render)
 
     def _difference(self, batch: Examples, texts: Texts) -> tuple[int, str] | None:
         """The position of a record that the reference renders otherwise, and how; None where none of a sample is."""

@@ -14,11 +14,11 @@ import pyarrow as pa
 from transforms.errors import RecordError
 from transforms.model.batches import RowSource, Texts, Tokens
 from transforms.model.examples import Text
-from transforms.model.fates import Reject
+from transforms.model.outcomes import Reject
 from transforms.rows.ragged import indices_of, joined, offsets_of, sums_of
-from transforms.steps.engines import done_again, sample
+from transforms.steps.base import Step
 from transforms.steps.label import is_trained
-from transforms.steps.step import Step
+from transforms.steps.proof import fall_back, sample
 from transforms.tokens import Encoded, TextEncoder
 from transforms.tokens.fast import FastEncoder, load_fast_encoder
 from transforms.tokens.reference import ReferenceEncoder
@@ -55,12 +55,12 @@ class Encoder:
         difference = self._difference(batch, tokens)
         if difference is None:
             return tokens
-        fates = done_again(batch, self._engine, "tokenizing", *difference)
-        return self._tokens(dataclasses.replace(batch, fates=fates), self._reference)
+        outcomes = fall_back(batch, self._engine, "tokenizing", *difference)
+        return self._tokens(dataclasses.replace(batch, outcomes=outcomes), self._reference)
 
     def _difference(self, batch: Texts, tokens: Tokens) -> tuple[int, str] | None:
         """The position of a record that the reference encodes otherwise, and how; None where none of a sample is."""
-        rejected = {reject.position for reject in tokens.fates.rejects}
+        rejected = {reject.position for reject in tokens.outcomes.rejects}
         texts = [text for text in batch.texts if text.example.position not in rejected]
         rows = np.array([row for row in sample(batch, len(texts)) if texts[row].token_ids is None], np.int64)
         picked = dataclasses.replace(batch, texts=[texts[row] for row in rows])
@@ -91,8 +91,8 @@ class Encoder:
         if rejects:  # and with it all texts of that record
             left = np.array([i for i, text in enumerate(kept) if text.example.position not in rejects], np.int64)
             kept, encoded = [kept[i] for i in left], _taken(encoded, left)
-        fates = batch.fates.reject([*rejects.values()]).note("prompt_tokens_not_a_prefix", not_prefixes)
-        return batch.succeeded_by(Tokens, fates, **_flat(kept, encoded, encoder))
+        outcomes = batch.outcomes.reject([*rejects.values()]).note("prompt_tokens_not_a_prefix", not_prefixes)
+        return batch.succeeded_by(Tokens, outcomes, **_flat(kept, encoded, encoder))
 
     def _encoded(self, texts: list[Text], encoder: TextEncoder) -> Encoded:
         """The tokens of texts that are all of one kind, see _chunks."""

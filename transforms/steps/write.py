@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.model.batches import Rows, RowTable, Split
-from transforms.model.fates import Fates
-from transforms.model.receipts import Found, Receipt, Shard, write_receipt
+from transforms.model.outcomes import Outcomes
+from transforms.model.receipts import FirstExample, Receipt, Shard, write_receipt
 from transforms.outputs.parquet import encode_parquet, list_array
 from transforms.outputs.tfrecord import encode_tfrecord
 from transforms.rows.ragged import indices_of
+from transforms.steps.base import Step
 from transforms.steps.label import IGNORED
 from transforms.steps.metrics import CountReceipts
-from transforms.steps.step import Step
 from transforms.storage.files import join, write_whole
 
 
@@ -41,11 +41,11 @@ class ShardWriter:
     compress_tfrecord: bool = False
 
     def __call__(self, batch: Rows) -> Receipt:
-        fates = batch.fates
-        if fates.unaccounted():
+        outcomes = batch.outcomes
+        if outcomes.unaccounted():
             raise ValueError(
-                f"{batch.split.url}, part {batch.part} from byte {batch.split.start:,}: of {fates.read} records read, "
-                f"{fates.unaccounted()} have no fate. A step that leaves out records must use Examples.drop."
+                f"{batch.split.url}, part {batch.part} from byte {batch.split.start:,}: of {outcomes.read} records "
+                f"read, {outcomes.unaccounted()} have no outcome. A step that drops records must use Examples.drop."
             )
         # Names of this attempt's own: a worker that is thought dead and is not must not write over another's shard.
         attempt = f"{batch.split.number:07d}-{batch.part:05d}-{uuid.uuid4().hex}"
@@ -56,27 +56,27 @@ class ShardWriter:
                 shards += [self._write(f"{name}-{attempt}", name, table, columns, format) for format in self.formats]
         unit = "row" if batch.split.format in ("parquet", "arrow") else "byte"
 
-        def found(position: int, detail: str) -> Found:
-            return Found(batch.split.url, f"{unit} {position:,}", detail)
+        def found(position: int, detail: str) -> FirstExample:
+            return FirstExample(batch.split.url, f"{unit} {position:,}", detail)
 
         receipt = Receipt(
             split=batch.split.number,
             part=batch.part,
             last=batch.last,
-            read=fates.read,
-            kept=fates.kept,
-            truncated=fates.truncated,
-            dropped=dict(sorted(fates.dropped.items())),
-            rejected=dict(sorted(Counter(reject.reason for reject in fates.rejects).items())),
-            notes=dict(sorted(fates.notes.items())),
-            trained_tokens_lost=fates.trained_tokens_lost,
+            read=outcomes.read,
+            kept=outcomes.kept,
+            truncated=outcomes.truncated,
+            dropped=dict(sorted(outcomes.dropped.items())),
+            rejected=dict(sorted(Counter(reject.reason for reject in outcomes.rejects).items())),
+            notes=dict(sorted(outcomes.notes.items())),
+            trained_tokens_lost=outcomes.trained_tokens_lost,
             shards=shards,
-            rejects_file=self._write_rejects(attempt, batch.split, fates),
-            reject_examples={
+            rejects_file=self._write_rejects(attempt, batch.split, outcomes),
+            first_rejects={
                 reject.reason: found(reject.position, reject.detail)
-                for reject in sorted(fates.rejects, key=lambda reject: -reject.position)
+                for reject in sorted(outcomes.rejects, key=lambda reject: -reject.position)
             },
-            note_examples={what: found(*record) for what, record in sorted(fates.noted.items())},
+            first_examples={what: found(*record) for what, record in sorted(outcomes.first_examples.items())},
         )
         write_receipt(join(self.folder, "receipts"), receipt)
         return receipt
@@ -110,10 +110,10 @@ class ShardWriter:
             columns |= {name: table.columns[name] for name in table.columns.column_names}
         return pa.table(columns)
 
-    def _write_rejects(self, attempt: str, split: Split, fates: Fates) -> str | None:
-        if not fates.rejects:
+    def _write_rejects(self, attempt: str, split: Split, outcomes: Outcomes) -> str | None:
+        if not outcomes.rejects:
             return None
-        rejects = sorted(fates.rejects, key=lambda reject: reject.position)
+        rejects = sorted(outcomes.rejects, key=lambda reject: reject.position)
         table = pa.table(
             {
                 "source": pa.array([split.url] * len(rejects), pa.string()),

@@ -30,7 +30,7 @@ _SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(
 
 # What the clients of stores raise for what may pass, by the names of its classes: to import aiohttp, botocore and
 # requests for their classes would take each start a second, whatever store is used.
-_MAY_PASS = {
+_TRANSIENT = {
     "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "ResponseParserError", "RequestException",
     "TransportError", "ConnectionError", "TimeoutError", "FlexibleChecksumError", "ChecksumError",
 }  # fmt: skip
@@ -60,7 +60,7 @@ def file_system(url: str) -> tuple[Any, str]:
 _Operation = TypeVar("_Operation", bound=Callable[..., Any])
 
 
-def persistently(doing: str) -> Callable[[_Operation], _Operation]:
+def with_retries(doing: str) -> Callable[[_Operation], _Operation]:
     """Let an operation on a url be done again, for some half a minute, while its store fails.
 
     It then raises StoreError where the store is not this machine's disk; FileNotFoundError is an answer like any other.
@@ -77,19 +77,19 @@ def persistently(doing: str) -> Callable[[_Operation], _Operation]:
             except Exception as error:  # each store's client raises its own
                 if _is_missing(error) or isinstance(file_system(url)[0], LocalFileSystem):
                     raise
-                raise StoreError(url, doing, _reason(error), may_pass(error)) from None
+                raise StoreError(url, doing, _reason(error), is_transient(error)) from None
 
         return run
 
     return decorate
 
 
-def may_pass(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether a store may do later what it did not do now. Its client has then tried several times already."""
     status = _status(error)
     if status is not None:
         return status in (408, 429) or status >= 500
-    return not _MAY_PASS.isdisjoint(kind.__name__ for kind in type(error.__cause__ or error).__mro__)
+    return not _TRANSIENT.isdisjoint(kind.__name__ for kind in type(error.__cause__ or error).__mro__)
 
 
 def _is_missing(error: BaseException) -> bool:
@@ -114,7 +114,7 @@ def _reason(error: Exception) -> str:
 
 
 _RETRYING = tenacity.Retrying(
-    retry=tenacity.retry_if_exception(may_pass),
+    retry=tenacity.retry_if_exception(is_transient),
     wait=tenacity.wait_exponential_jitter(initial=1, max=20),
     stop=tenacity.stop_after_attempt(6),
     reraise=True,
@@ -128,7 +128,7 @@ def check_reachable(url: str) -> None:
         try:
             sync(system.loop, system._exists, path, timeout=_SECONDS_TO_ANSWER)
         except Exception as error:  # each store's client raises its own
-            raise StoreError(url, "reached", _reason(error), may_pass(error)) from None
+            raise StoreError(url, "reached", _reason(error), is_transient(error)) from None
 
 
 def join(folder: str, *names: str) -> str:
@@ -163,7 +163,7 @@ def open_input(url: str, compression: str | None) -> Iterator[BinaryIO]:
         ) from None
 
 
-@persistently("read")
+@with_retries("read")
 def _opened(url: str) -> BinaryIO:
     system, path = file_system(url)
     if isinstance(system, LocalFileSystem):
@@ -216,7 +216,7 @@ class _Ranges(io.RawIOBase):
         super().close()
 
 
-@persistently("read")
+@with_retries("read")
 def _read_range(url: str, file: Any, start: int, size: int) -> bytes:
     file.seek(start)
     content = file.read(size)
@@ -230,13 +230,13 @@ def read_bytes(url: str) -> bytes:
         return file.read()
 
 
-@persistently("reached")
+@with_retries("reached")
 def exists(url: str) -> bool:
     system, path = file_system(url)
     return system.exists(path)
 
 
-@persistently("reached")
+@with_retries("reached")
 def kind_of(url: str) -> str | None:
     """file or directory; None where there is neither."""
     system, path = file_system(url)
@@ -250,13 +250,13 @@ def kind_of(url: str) -> str | None:
         raise
 
 
-@persistently("listed")
+@with_retries("listed")
 def holds_anything(folder: str) -> bool:
     system, path = file_system(folder)
     return bool(system.ls(path, detail=False))
 
 
-@persistently("written")
+@with_retries("written")
 def write_whole(url: str, content: bytes) -> None:
     """Write a file so that no reader ever sees a part of it: object stores do so by themselves, disks by a rename."""
     system, path = file_system(url)
@@ -264,7 +264,7 @@ def write_whole(url: str, content: bytes) -> None:
         try:
             system.pipe_file(path, content)
         except FileNotFoundError as error:  # its bucket
-            raise StoreError(url, "written", _reason(error), may_pass=False) from None
+            raise StoreError(url, "written", _reason(error), is_transient=False) from None
         return
     attempt = f"{path}.{uuid.uuid4().hex}"
     try:
@@ -275,11 +275,11 @@ def write_whole(url: str, content: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             os.remove(attempt)
-        raise StoreError(url, "written", error.strerror or _reason(error), may_pass=False) from None
+        raise StoreError(url, "written", error.strerror or _reason(error), is_transient=False) from None
 
 
-@persistently("copied")
-def give_name(url: str, final: str) -> None:
+@with_retries("copied")
+def publish(url: str, final: str) -> None:
     """Let a file stand under its final name: renamed on a disk, copied by the server in a store, which cannot rename.
 
     Where that was done before, it stays as it is. Raises FileNotFoundError where there is no file of either name.
@@ -297,7 +297,7 @@ def give_name(url: str, final: str) -> None:
             raise
 
 
-@persistently("removed")
+@with_retries("removed")
 def remove(url: str) -> None:
     """Remove a file or all of a folder, where there is one."""
     system, path = file_system(url)
@@ -308,7 +308,7 @@ def remove(url: str) -> None:
             raise ConnectionError("some of it is still there")
 
 
-@persistently("listed")
+@with_retries("listed")
 def names_below(folder: str) -> list[str]:
     """The names of the files below a folder, relative to it and sorted; none where the folder does not exist."""
     system, path = file_system(folder)

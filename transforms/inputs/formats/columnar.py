@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.model.examples import Record
-from transforms.model.fates import Reject
+from transforms.model.outcomes import Reject
 
 _ROWS_AT_ONCE = 128
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"

@@ -1,4 +1,4 @@
-"""The fate of each record: kept, truncated, dropped or rejected, and in the end each has one."""
+"""The outcome of each record: kept, truncated, dropped or rejected, and in the end each has one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class Fates:
+class Outcomes:
     """What has become of the records of a batch. In the end read = kept + truncated + dropped + rejected.
 
-    notes: counts of what is worth knowing and is no fate (a completion that begins inside a token).
-    noted: for some notes the first record that they are about, and what of it.
+    notes: counts of what is worth knowing and is no outcome (a completion that begins inside a token).
+    first_examples: for some notes the first record that they are about, and what of it.
     trained_tokens_lost: tokens that would have been trained on and are in no row, because of max_length.
     """
 
@@ -32,22 +32,26 @@ class Fates:
     dropped: Mapping[str, int] = field(default_factory=dict)
     rejects: tuple[Reject, ...] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
-    noted: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    first_examples: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     trained_tokens_lost: int = 0
 
-    def drop(self, reason: str, count: int = 1) -> Fates:
+    def drop(self, reason: str, count: int = 1) -> Outcomes:
         return dataclasses.replace(self, dropped=_added(self.dropped, reason, count))
 
-    def note(self, what: str, count: int = 1, record: tuple[int, str] | None = None) -> Fates:
+    def note(self, what: str, count: int = 1, record: tuple[int, str] | None = None) -> Outcomes:
         """record: the position of the record that the note is about, and what is worth knowing of it."""
-        noted = self.noted if record is None or what in self.noted else {**self.noted, what: record}
-        return dataclasses.replace(self, notes=_added(self.notes, what, count), noted=noted)
+        first_examples = (
+            self.first_examples
+            if record is None or what in self.first_examples
+            else {**self.first_examples, what: record}
+        )
+        return dataclasses.replace(self, notes=_added(self.notes, what, count), first_examples=first_examples)
 
-    def reject(self, rejects: list[Reject]) -> Fates:
+    def reject(self, rejects: list[Reject]) -> Outcomes:
         return dataclasses.replace(self, rejects=self.rejects + tuple(rejects))
 
     def unaccounted(self) -> int:
-        """Records that have no fate (or, negative, more than one)."""
+        """Records that have no outcome (or, negative, more than one)."""
         return self.read - self.kept - self.truncated - sum(self.dropped.values()) - len(self.rejects)
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from transforms.choices import PACKINGS, TRUNCATIONS
 from transforms.model.batches import Labels, Rows, RowSource, RowTable, Split
-from transforms.model.fates import Fates
+from transforms.model.outcomes import Outcomes
 from transforms.rows.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
-from transforms.steps.pack import Fitter
+from transforms.steps.pack import Packer
 
 IGNORED = -100
 SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)
@@ -56,10 +56,10 @@ def records_of(draw: st.DrawFn, most: int = 14, longest: int = 20) -> list[RowOf
 
 
 @st.composite
-def fitters(draw: st.DrawFn, packings: tuple[str, ...] = PACKINGS, shift: bool | None = None) -> Fitter:
+def fitters(draw: st.DrawFn, packings: tuple[str, ...] = PACKINGS, shift: bool | None = None) -> Packer:
     packing = draw(st.sampled_from(packings))
     lengths = st.integers(1, 24)
-    return Fitter(
+    return Packer(
         max_length=draw(lengths if packing != "none" else st.one_of(st.none(), lengths)),
         truncation=draw(st.sampled_from(TRUNCATIONS)),
         packing=packing,
@@ -74,7 +74,7 @@ def batch_of(records: list[RowOf], columns: bool = False) -> Labels:
         split=SPLIT,
         part=0,
         last=True,
-        fates=Fates(read=len(records)),
+        outcomes=Outcomes(read=len(records)),
         ids=np.array([token for record in records for token in record.ids], np.int32),
         labels=np.array([label for record in records for label in record.labels], np.int32),
         offsets=np.cumsum([0, *lengths]).astype(np.int64),
@@ -132,7 +132,7 @@ class Fitted:
     trained_tokens_lost: int = 0
 
 
-def naive_fit(fitter: Fitter, records: list[RowOf]) -> Fitted:
+def naive_fit(fitter: Packer, records: list[RowOf]) -> Fitted:
     fitted = Fitted([], [])
     survivors: dict[bool, list[Segment]] = {False: [], True: []}
     before = 0
@@ -168,7 +168,7 @@ def predictable(segment: Segment, shift: bool) -> Segment:
     return Segment(segment.ids, labels, segment.position)
 
 
-def naive_pieces(fitter: Fitter, whole: Segment) -> list[Segment]:
+def naive_pieces(fitter: Packer, whole: Segment) -> list[Segment]:
     """What of a record goes on: all of it, one end of it, or (bfd_split) piece after piece."""
     length, most = len(whole.ids), fitter.max_length
     if most is None or length <= most or fitter.packing == "wrapped":
@@ -184,7 +184,7 @@ def naive_slice(segment: Segment, start: int, stop: int) -> Segment:
     return Segment(segment.ids[start:stop], segment.labels[start:stop], segment.position)
 
 
-def naive_rows(fitter: Fitter, segments: list[Segment]) -> list[list[Segment]]:
+def naive_rows(fitter: Packer, segments: list[Segment]) -> list[list[Segment]]:
     if fitter.packing == "none":
         return [[segment] for segment in segments]
     capacity = fitter.max_length or 0
@@ -266,20 +266,20 @@ def naive_shift(row: list[Segment]) -> list[Segment]:
 @THOROUGHLY
 @given(fitters(), records_of())
 @example(
-    Fitter(max_length=4, packing="wrapped", shift_labels=True), [RowOf([1, 2, 3, 4, 5], [-100] * 4 + [5], False, 0)]
+    Packer(max_length=4, packing="wrapped", shift_labels=True), [RowOf([1, 2, 3, 4, 5], [-100] * 4 + [5], False, 0)]
 )
 @example(
-    Fitter(max_length=4, packing="bfd_split", shift_labels=True), [RowOf([1, 2, 3, 4, 5], [-100] * 4 + [5], False, 0)]
+    Packer(max_length=4, packing="bfd_split", shift_labels=True), [RowOf([1, 2, 3, 4, 5], [-100] * 4 + [5], False, 0)]
 )
-@example(Fitter(max_length=1, packing="bfd", shift_labels=True), [RowOf([1, 2], [1, 2], True, 0)])
-@example(Fitter(max_length=2, truncation="drop"), [RowOf([1, 2, 3], [-100] * 3, False, 0)])
-def test_rows_and_fates_are_those_of_the_naive_fit(fitter: Fitter, records: list[RowOf]):
+@example(Packer(max_length=1, packing="bfd", shift_labels=True), [RowOf([1, 2], [1, 2], True, 0)])
+@example(Packer(max_length=2, truncation="drop"), [RowOf([1, 2, 3], [-100] * 3, False, 0)])
+def test_rows_and_fates_are_those_of_the_naive_fit(fitter: Packer, records: list[RowOf]):
     expected = naive_fit(fitter, records)
 
     rows = fitter(batch_of(records))
 
     assert tables_of(rows) == (expected.train, expected.validation)
-    assert rows.fates == Fates(
+    assert rows.outcomes == Outcomes(
         read=len(records),
         kept=expected.kept,
         truncated=expected.truncated,
@@ -292,7 +292,7 @@ def test_rows_and_fates_are_those_of_the_naive_fit(fitter: Fitter, records: list
 
 @BRIEFLY
 @given(fitters(), records_of())
-def test_no_row_is_longer_than_max_length(fitter: Fitter, records: list[RowOf]):
+def test_no_row_is_longer_than_max_length(fitter: Packer, records: list[RowOf]):
     rows = fitter(batch_of(records))
     if fitter.max_length is not None:
         most = fitter.max_length - fitter.shift_labels
@@ -301,7 +301,7 @@ def test_no_row_is_longer_than_max_length(fitter: Fitter, records: list[RowOf]):
 
 @BRIEFLY
 @given(fitters(), records_of())
-def test_lengths_of_the_segments_sum_to_their_row(fitter: Fitter, records: list[RowOf]):
+def test_lengths_of_the_segments_sum_to_their_row(fitter: Packer, records: list[RowOf]):
     rows = fitter(batch_of(records))
     for table in (rows.train, rows.validation):
         sums = [
@@ -317,31 +317,31 @@ def test_lengths_of_the_segments_sum_to_their_row(fitter: Fitter, records: list[
 
 @BRIEFLY
 @given(fitters(), records_of())
-def test_every_record_has_one_fate(fitter: Fitter, records: list[RowOf]):
-    fates = fitter(batch_of(records)).fates
-    assert fates.unaccounted() == 0
-    assert fates.kept + fates.truncated + sum(fates.dropped.values()) == len(records)
+def test_every_record_has_one_fate(fitter: Packer, records: list[RowOf]):
+    outcomes = fitter(batch_of(records)).outcomes
+    assert outcomes.unaccounted() == 0
+    assert outcomes.kept + outcomes.truncated + sum(outcomes.dropped.values()) == len(records)
 
 
 @BRIEFLY
 @given(fitters(shift=False), records_of())
-def test_every_trained_token_is_written_or_counted_as_lost(fitter: Fitter, records: list[RowOf]):
+def test_every_trained_token_is_written_or_counted_as_lost(fitter: Packer, records: list[RowOf]):
     before = sum(label != IGNORED for record in records for label in record.labels)
     rows = fitter(batch_of(records))
     train, validation = tables_of(rows)
-    assert before == count_trained(train) + count_trained(validation) + rows.fates.trained_tokens_lost
+    assert before == count_trained(train) + count_trained(validation) + rows.outcomes.trained_tokens_lost
 
 
 @BRIEFLY
 @given(fitters(), records_of())
-def test_every_row_has_a_label(fitter: Fitter, records: list[RowOf]):
+def test_every_row_has_a_label(fitter: Packer, records: list[RowOf]):
     train, validation = tables_of(fitter(batch_of(records)))
     assert all(is_trained(row) for row in train + validation)
 
 
 @BRIEFLY
 @given(fitters(), records_of())
-def test_train_and_validation_share_no_record(fitter: Fitter, records: list[RowOf]):
+def test_train_and_validation_share_no_record(fitter: Packer, records: list[RowOf]):
     rows = fitter(batch_of(records))
     held_back = {record.position for record in records if record.validation}
     assert set(rows.validation.positions.tolist()) <= held_back
@@ -350,7 +350,7 @@ def test_train_and_validation_share_no_record(fitter: Fitter, records: list[RowO
 
 @BRIEFLY
 @given(fitters(), records_of())
-def test_each_segment_names_the_record_that_its_tokens_are_of(fitter: Fitter, records: list[RowOf]):
+def test_each_segment_names_the_record_that_its_tokens_are_of(fitter: Packer, records: list[RowOf]):
     record_of = {token: record.position for record in records for token in record.ids}
     train, validation = tables_of(fitter(batch_of(records)))
     for segment in (segment for row in train + validation for segment in row):
@@ -359,7 +359,7 @@ def test_each_segment_names_the_record_that_its_tokens_are_of(fitter: Fitter, re
 
 @BRIEFLY
 @given(fitters(packings=("bfd", "ffd"), shift=False), records_of())
-def test_packing_neither_loses_nor_doubles_a_segment(fitter: Fitter, records: list[RowOf]):
+def test_packing_neither_loses_nor_doubles_a_segment(fitter: Packer, records: list[RowOf]):
     expected: Counter[Segment] = Counter()
     for record in records:
         (segment,) = naive_pieces(fitter, Segment(tuple(record.ids), tuple(record.labels), record.position))
@@ -373,7 +373,7 @@ def test_packing_neither_loses_nor_doubles_a_segment(fitter: Fitter, records: li
 
 @BRIEFLY
 @given(fitters(packings=("bfd_split",), shift=False), records_of())
-def test_splitting_loses_no_piece_that_has_a_label(fitter: Fitter, records: list[RowOf]):
+def test_splitting_loses_no_piece_that_has_a_label(fitter: Packer, records: list[RowOf]):
     pieces: Counter[Segment] = Counter()
     for record in records:
         pieces.update(naive_pieces(fitter, Segment(tuple(record.ids), tuple(record.labels), record.position)))
@@ -387,7 +387,7 @@ def test_splitting_loses_no_piece_that_has_a_label(fitter: Fitter, records: list
 
 @BRIEFLY
 @given(fitters(packings=("wrapped",), shift=False), records_of())
-def test_wrapped_rows_are_the_records_one_after_the_other_cut_at_max_length(fitter: Fitter, records: list[RowOf]):
+def test_wrapped_rows_are_the_records_one_after_the_other_cut_at_max_length(fitter: Packer, records: list[RowOf]):
     for held_back in (False, True):
         stream: list[tuple[int, int]] = []
         for record in records:
@@ -406,7 +406,7 @@ def test_wrapped_rows_are_the_records_one_after_the_other_cut_at_max_length(fitt
 
 @BRIEFLY
 @given(fitters(packings=("none",), shift=False), records_of())
-def test_truncation_keeps_the_end_it_says_and_nothing_else(fitter: Fitter, records: list[RowOf]):
+def test_truncation_keeps_the_end_it_says_and_nothing_else(fitter: Packer, records: list[RowOf]):
     most = fitter.max_length or 10**9
     cut = {
         "keep_start": lambda tokens: tokens[:most],
@@ -425,7 +425,7 @@ def test_truncation_keeps_the_end_it_says_and_nothing_else(fitter: Fitter, recor
 
 @BRIEFLY
 @given(fitters(shift=True), records_of())
-def test_shifted_labels_are_the_next_token_of_the_same_segment(fitter: Fitter, records: list[RowOf]):
+def test_shifted_labels_are_the_next_token_of_the_same_segment(fitter: Packer, records: list[RowOf]):
     label_of = {token: label for record in records for token, label in zip(record.ids, record.labels, strict=True)}
     train, validation = tables_of(fitter(batch_of(records)))
     for row in train + validation:
@@ -439,10 +439,10 @@ def test_shifted_labels_are_the_next_token_of_the_same_segment(fitter: Fitter, r
 def test_packed_row_is_shifted_as_one_row_and_predicts_nothing_from_another_segment():
     records = [RowOf([1, 2, 3], [1, 2, 3], False, 7), RowOf([4, 5], [4, 5], False, 8)]
 
-    rows = Fitter(max_length=5, packing="bfd", shift_labels=True)(batch_of(records))
+    rows = Packer(max_length=5, packing="bfd", shift_labels=True)(batch_of(records))
 
     assert rows_of(rows.train) == [[Segment((1, 2, 3), (2, 3, -100), 7), Segment((4,), (5,), 8)]]
-    assert rows.fates == Fates(read=2, kept=2)
+    assert rows.outcomes == Outcomes(read=2, kept=2)
 
 
 def test_segment_of_one_token_at_the_end_of_a_row_is_gone_when_labels_are_shifted():
@@ -451,20 +451,20 @@ def test_segment_of_one_token_at_the_end_of_a_row_is_gone_when_labels_are_shifte
         RowOf([10, 11], [10, 11], False, 8),
     ]
 
-    rows = Fitter(max_length=4, packing="bfd_split", shift_labels=True)(batch_of(records))
+    rows = Packer(max_length=4, packing="bfd_split", shift_labels=True)(batch_of(records))
 
     assert rows_of(rows.train) == [
         [Segment((1, 2, 3), (2, 3, 4), 7)],
         [Segment((5, 6, 7), (6, 7, 8), 7)],
         [Segment((10, 11), (11, -100), 8)],
     ]
-    assert rows.fates == Fates(read=2, kept=2, trained_tokens_lost=2)  # 5 and 9: a piece begins with them
+    assert rows.outcomes == Outcomes(read=2, kept=2, trained_tokens_lost=2)  # 5 and 9: a piece begins with them
 
 
 def test_columns_come_along_unpacked_and_not_packed():
     records = [RowOf([1, 2], [-100, -100], False, 0), RowOf([3], [3], True, 10), RowOf([4], [4], False, 20)]
-    unpacked = Fitter()(batch_of(records, columns=True))
-    packed = Fitter(max_length=4, packing="bfd")(batch_of(records, columns=True))
+    unpacked = Packer()(batch_of(records, columns=True))
+    packed = Packer(max_length=4, packing="bfd")(batch_of(records, columns=True))
 
     assert unpacked.train.columns.to_pylist() == [{"id": "record-20"}]
     assert unpacked.validation.columns.to_pylist() == [{"id": "record-10"}]
@@ -478,7 +478,7 @@ def test_each_packing_fits_in_its_own_way():
     records = [RowOf(ids, ids, False, position) for position, ids in enumerate(tokens)]
 
     def records_of_rows(packing: str) -> list[list[int]]:
-        rows = Fitter(max_length=10, packing=packing)(batch_of(records)).train
+        rows = Packer(max_length=10, packing=packing)(batch_of(records)).train
         return [[segment.position for segment in row] for row in rows_of(rows)]
 
     assert records_of_rows("none") == [[0], [1], [2], [3]]
@@ -508,14 +508,14 @@ def test_rows_that_are_taken_of_a_table_keep_all_that_is_theirs():
 @pytest.mark.parametrize("packing", [packing for packing in PACKINGS if packing != "none"])
 def test_packing_without_a_max_length_is_refused(packing: str):
     with pytest.raises(ValueError, match=f"packing {packing} needs a max_length"):
-        Fitter(packing=packing)
+        Packer(packing=packing)
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_batch_without_rows_makes_tables_without_rows(packing: str):
-    rows = Fitter(max_length=8, packing=packing, shift_labels=True)(batch_of([]))
+    rows = Packer(max_length=8, packing=packing, shift_labels=True)(batch_of([]))
     assert (len(rows.train), len(rows.validation)) == (0, 0)
-    assert rows.fates == Fates()
+    assert rows.outcomes == Outcomes()
 
 
 # Packing alone. Free spaces are kept in words of 64, so capacities lie on both sides of 64 and of 64 * 64.

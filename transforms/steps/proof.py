@@ -7,7 +7,7 @@ import random
 
 from transforms.errors import InputError
 from transforms.model.batches import Batch
-from transforms.model.fates import Fates
+from transforms.model.outcomes import Outcomes
 
 # Of each batch the first texts, and one of each so many, go through the reference as well.
 _FIRST, _ONE_OF = 4, 512
@@ -19,8 +19,8 @@ def sample(batch: Batch, count: int) -> list[int]:
     return sorted({*range(min(_FIRST, count)), *chosen})
 
 
-def done_again(batch: Batch, engine: str, step: str, position: int, how: str) -> Fates:
-    """The fates of a batch that the reference does again, since the engines differ over the record at a position.
+def fall_back(batch: Batch, engine: str, step: str, position: int, how: str) -> Outcomes:
+    """The outcomes of a batch that the reference does again, since the engines differ over the record at a position.
 
     Raises InputError with --engine fast, which is not to be done again.
     """
@@ -28,4 +28,4 @@ def done_again(batch: Batch, engine: str, step: str, position: int, how: str) ->
     if engine == "fast":
         raise InputError(f"{where}: {step} by the fast engine differs from the reference: {how}. Use --engine auto.")
     logging.getLogger(__name__).warning("%s: %s is done again by the reference: %s", where, step, how)
-    return batch.fates.note(f"{step}_done_again", 1, (position, how))
+    return batch.outcomes.note(f"{step}_fell_back_to_reference", 1, (position, how))
