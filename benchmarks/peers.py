@@ -55,6 +55,7 @@ def trl(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
     """SFTTrainer's preparation, packed by bfd. It refuses masks for a template that it does not know: then without."""
     import datasets
     from transformers import Qwen2Config, Qwen2ForCausalLM
+
     from trl import SFTConfig, SFTTrainer
 
     loaded = load(tokenizer)

@@ -16,10 +16,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import trl
 from datasets import Dataset
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
+
+import trl
 
 HERE = Path(__file__).resolve().parent
 TRL_VERSION = "1.16.0"

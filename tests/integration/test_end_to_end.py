@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from conftest import TOKENIZER, manifest_of, rejects_of, rows_of, write_jsonl
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+
+from support.datasets import manifest_of, rejects_of, rows_of, write_jsonl
+from support.places import TOKENIZER
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
 

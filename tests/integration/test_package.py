@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zipfile
 
-from conftest import ROOT, build_wheel
+from support.places import ROOT
+from support.programs import build_wheel
 
 
 def test_every_module_is_in_the_distribution(tmp_path):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT
 
+from support.places import ROOT
 from transforms.model.batches import Records, Rows, Split
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes

@@ -17,7 +17,9 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests, manifest_of
+
+from support.datasets import build_apart, digests, manifest_of
+from support.places import CHATS, ROOT, TOKENIZER
 
 DEPLOY = ROOT / "deploy" / "flink"
 # How often the examples are taken: with TEST_SLOW they are 200 MB.

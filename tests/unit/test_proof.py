@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SHARED, TOKENIZER, digests, manifest_of, write_jsonl
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_render import CHATML, SPLIT, assistant, user
-from test_tokenize import batch_of, saved, text_of
 
+from support.chats import assistant, batch_of, examples_of, text_of, user
+from support.datasets import digests, manifest_of, write_jsonl
+from support.places import SHARED, TOKENIZER
+from support.templates import CHATML
+from support.tokenizers import saved
 from transforms.chat.compiled import Shape
 from transforms.errors import InputError, UserError
-from transforms.model.batches import Examples, Texts, Tokens
-from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion
-from transforms.model.outcomes import Outcomes
+from transforms.model.batches import Texts, Tokens
+from transforms.model.examples import PlainText, PromptCompletion
 from transforms.steps import render, tokenize
 from transforms.steps.label import build_labels
 from transforms.steps.parity import ParityChecker
@@ -40,14 +41,6 @@ PLAIN = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
 def always_fast(monkeypatch):
     """Small batches are not left to the reference."""
     monkeypatch.setattr(tokenize, "_WORTH_LOADING", 0)
-
-
-def examples_of(*contents: Any) -> Examples:
-    examples = [
-        Example(number, content if not isinstance(content, list) else Conversation(content), {}, False, b"{}")
-        for number, content in enumerate(contents)
-    ]
-    return Examples(SPLIT, 0, True, Outcomes(read=len(examples)), examples)
 
 
 def rows_of(tokens: Tokens) -> tuple[list[list[int]], list[list[int]]]:
@@ -179,8 +172,8 @@ def test_batch_that_is_rendered_otherwise_is_rendered_again(monkeypatch, caplog)
     assert texts.texts == expected.texts
     assert dict(texts.outcomes.notes) == {"rendering_fell_back_to_reference": 1}
     assert texts.outcomes.first_examples == {"rendering_fell_back_to_reference": (3, "another text")}
-    assert "support.jsonl, 3: rendering is done again by the reference" in caplog.text
-    with pytest.raises(InputError, match=r"support\.jsonl, 3: rendering by the fast engine differs"):
+    assert "chats.jsonl, 3: rendering is done again by the reference" in caplog.text
+    with pytest.raises(InputError, match=r"chats\.jsonl, 3: rendering by the fast engine differs"):
         Renderer(str(TOKENIZER), CHATML, engine="fast")(batch)
 
 

@@ -385,7 +385,6 @@ def test_a_kept_column_of_any_depth_is_kept_or_rejected():
 # Formatters
 
 FORMATTERS = """
-from __future__ import annotations
 from dataclasses import dataclass
 
 calls = 0

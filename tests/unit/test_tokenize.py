@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, SHARED, TOKENIZER
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models, processors
 from transformers import AutoTokenizer, ByT5Tokenizer
 
-from transforms.model.batches import Split, Texts, Tokens
+from support.chats import batch_of, text_of
+from support.places import ROOT, SHARED, TOKENIZER
+from support.tokenizers import saved
+from transforms.model.batches import Tokens
 from transforms.model.examples import Example, PlainText, Span, Text
-from transforms.model.outcomes import Outcomes
 from transforms.steps.label import IGNORED, build_labels, is_trained
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.reference import ReferenceEncoder
@@ -28,23 +29,13 @@ from transforms.tokens.tokenizer import load_tokenizer
 EXAMPLES = str(TOKENIZER)
 TRL = ROOT / "tests" / "trl"
 TRL_TOKENIZER = str(TRL / "tokenizer")
-SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)
 
 # (id, start, stop), in characters of its own text.
 Token = tuple[int, int, int]
 
 
-def text_of(text: str, spans: Iterable[Span] = ((0, 1),), position: int = 0, **fields: Any) -> Text:
-    raw = f"record {position}".encode()
-    return Text(Example(position, PlainText(text), {}, False, raw), text, list(spans), **fields)
-
-
 def row_of(ids: list[int], spans: Iterable[Span] = ((0, 1),), position: int = 0) -> Text:
     return text_of("", spans, position, token_ids=np.array(ids, np.int32))
-
-
-def batch_of(texts: list[Text]) -> Texts:
-    return Texts(split=SPLIT, part=0, last=True, outcomes=Outcomes(read=len(texts)), texts=texts)
 
 
 def tokens_of(encoder: Encoder, texts: list[Text]) -> list[list[Token]]:
@@ -90,31 +81,6 @@ def their_tokens(folder: str, text: str, special_tokens: bool = False) -> list[T
 @functools.cache
 def encoder_of(folder: str, strip_bos: bool = False, engine: str = "reference") -> Encoder:
     return Encoder(folder, strip_bos, engine)
-
-
-WORDS = ["The wheel turns", "when the rain comes", "<s>", "</s>", "<|im_end|>", "水車は回る。"]
-
-
-def saved(folder: Path, post_processor: Any = None, special_tokens: dict[str, str] | None = None) -> str:
-    """A byte-level BPE with a post-processor, as transformers loads it. Returns its folder."""
-    special_tokens = {"bos_token": "<s>", "eos_token": "</s>"} if special_tokens is None else special_tokens
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320,
-        special_tokens=["<s>", "</s>"],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    bpe.train_from_iterator(WORDS * 3, trainer)
-    if post_processor is not None:
-        bpe.post_processor = post_processor
-    folder.mkdir(exist_ok=True)
-    bpe.save(str(folder / "tokenizer.json"))
-    config = {"tokenizer_class": "TokenizersBackend", "backend": "tokenizers", **special_tokens}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return str(folder)
 
 
 def with_specials(single: str) -> Any:

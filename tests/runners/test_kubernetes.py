@@ -19,13 +19,14 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests
 
 from pipeline.options import Options, parse_options
+from support.datasets import build_apart, digests
+from support.places import CHATS, ROOT, TOKENIZER
 
 MANIFESTS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "deploy" / "kubernetes").glob("*.yaml")}
 # Of the jar org.apache.flink:flink-kubernetes-operator-api:1.10.0, META-INF/fabric8 (Apache License 2.0).
-FLINK_SCHEMA = ROOT / "tests" / "kubernetes" / "flinkdeployments.flink.apache.org-v1.yml.xz"
+FLINK_SCHEMA = ROOT / "tests" / "support" / "kubernetes" / "flinkdeployments.flink.apache.org-v1.yml.xz"
 # podFailurePolicy and backoffLimitPerIndex are stable from here on.
 OLDEST_KUBERNETES = "1.33"
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest import CHATS, PRISM, TOKENIZER, build_apart, digests, go_program, no_program
+
+from support.datasets import build_apart, digests
+from support.places import CHATS, TOKENIZER
+from support.programs import PRISM, go_program, no_program
 
 JOB = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=60000"]
 

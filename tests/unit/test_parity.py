@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import SHARED, TOKENIZER, manifest_of, rows_of, write_jsonl
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_render import CHATML, MARKED, OPENS_REASONING, SPLIT, assistant, user
 
+from support.chats import SPLIT, assistant, user
+from support.datasets import manifest_of, rows_of, write_jsonl
+from support.places import SHARED, TOKENIZER
+from support.templates import CHATML, MARKED, OPENS_REASONING
 from transforms.chat.template import load_template
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example

@@ -9,12 +9,13 @@ import apache_beam as beam
 import msgspec
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from conftest import CHATS, TOKENIZER, manifest_of
 
 from pipeline.graph import build_graph
 from pipeline.job import Folder, Job
 from pipeline.options import parse_options
 from pipeline.prepare import prepare
+from support.datasets import manifest_of
+from support.places import CHATS, TOKENIZER
 from transforms.model.receipts import Receipt
 
 STEPS = {"read", "parse", "render", "parity", "tokenize", "label", "pack", "write"}

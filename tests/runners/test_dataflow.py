@@ -18,15 +18,17 @@ import apache_beam as beam
 import fsspec
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
-from conftest import CHATS, ROOT, TOKENIZER, build_apart, build_wheel, free_port, serving
 from google.cloud.dataflow_v1beta3.types import TemplateMetadata
-from test_stores import gs
 
 from pipeline.cli import build as build_here
 from pipeline.graph import build_graph
 from pipeline.job import Folder
 from pipeline.options import parse_options
 from pipeline.prepare import prepare
+from support.datasets import build_apart
+from support.places import CHATS, ROOT, TOKENIZER
+from support.programs import build_wheel, free_port, serving
+from support.stores import gs
 from transforms.errors import UserError
 
 DEPLOY = ROOT / "deploy" / "dataflow"

@@ -10,7 +10,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from aiohttp import web
-from conftest import CHATS, TOKENIZER, digests, manifest_of
+
+from support.datasets import digests, manifest_of
+from support.places import CHATS, TOKENIZER
 
 OPTIONS = (f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=60000")
 

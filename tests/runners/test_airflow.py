@@ -15,9 +15,10 @@ from typing import Any
 import gcsfs
 import kubernetes_validate
 import pytest
-from conftest import CACHE, FAKE_GCS_SERVER, ROOT, free_port, go_program, no_program, serving
 
 from pipeline.options import Options, parse_options
+from support.places import ROOT
+from support.programs import CACHE, FAKE_GCS_SERVER, free_port, go_program, no_program, serving
 
 DAGS = ROOT / "deploy" / "airflow"
 # Triggered by hand at these moments; the day before the first of them is finished already.
@@ -74,7 +75,7 @@ def found(tmp_path_factory) -> dict[str, Any]:
         environment = os.environ | {name: str(value) for name, value in settings.items()} | store
         for arguments in (
             ["-m", "airflow", "db", "migrate"],
-            [ROOT / "tests" / "airflow_probe.py", DAGS, home / "found.json", DONE, TO_DO],
+            [ROOT / "tests" / "support" / "airflow_probe.py", DAGS, home / "found.json", DONE, TO_DO],
         ):
             done = subprocess.run(
                 [python, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=300

@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from conftest import CHATS, ROOT, TOKENIZER, write_jsonl
 
 from pipeline.cli import run_command
 from pipeline.masks import show_masks
+from support.datasets import write_jsonl
+from support.places import CHATS, ROOT, TOKENIZER
 
 
 @pytest.fixture

@@ -20,22 +20,14 @@ from dataclasses import dataclass
 
 import fsspec
 import pytest
-from conftest import (
-    CHATS,
-    FAKE_GCS_SERVER,
-    ROOT,
-    TOKENIZER,
-    build_apart,
-    digests,
-    free_port,
-    go_program,
-    no_program,
-    serving,
-)
-from faulty_proxy import FAULTS, FaultyProxy, seeded
 from fsspec import AbstractFileSystem
 
 from pipeline.plan import list_inputs, splits_of
+from support.datasets import build_apart, digests
+from support.faulty_proxy import FAULTS, FaultyProxy, seeded
+from support.places import CHATS, ROOT, TOKENIZER
+from support.programs import free_port, serving
+from support.stores import gs, s3
 from transforms.storage.files import read_bytes, write_whole
 
 OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", "--max_length=512")
@@ -60,24 +52,6 @@ class Store:
     def digests_of_shards(self, output: str) -> dict[str, str]:
         names = [name for name in self.names(output) if "/data/" in name]
         return {name.removeprefix(f"{output}/"): hashlib.sha256(self.files.cat(name)).hexdigest() for name in names}
-
-
-def s3(port: int, proxy: int) -> tuple[list[str], dict[str, str]]:
-    """The command of moto's server on a port, and the environment in which s3fs finds it behind the proxy's."""
-    command = [sys.executable, "-c", "import sys; from moto.server import main; sys.exit(main())", f"-p{port}"]
-    secrets = {"AWS_ACCESS_KEY_ID": "key-of-the-tests", "AWS_SECRET_ACCESS_KEY": "secret-of-the-tests"}
-    return command, {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy}", "AWS_DEFAULT_REGION": "us-east-1", **secrets}
-
-
-def gs(port: int, proxy: int) -> tuple[list[str], dict[str, str]]:
-    """The command of fake-gcs-server on a port, and the environment in which gcsfs finds it behind the proxy's."""
-    server = go_program(FAKE_GCS_SERVER)
-    if server is None:
-        pytest.skip(no_program(FAKE_GCS_SERVER))
-    where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{proxy}"]
-    where += ["-external-url", f"http://127.0.0.1:{proxy}"]
-    nobody = {"FSSPEC_GS_TOKEN": "anon", "FSSPEC_GCS_TOKEN": "anon"}
-    return [server, *where, "-backend", "memory"], {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{proxy}", **nobody}
 
 
 @pytest.fixture(scope="module", params=[s3, gs], ids=["s3", "gs"])

@@ -9,11 +9,11 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.model.batches import RowSource, Split, Tokens
+from support.chats import SPLIT
+from transforms.model.batches import RowSource, Tokens
 from transforms.model.outcomes import Outcomes
 from transforms.steps.label import IGNORED, build_labels, is_trained
 
-SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)
 CHARACTERS = 24
 LAW = settings(deadline=None)  # a machine that is busy is no fault of the code
 

@@ -8,8 +8,8 @@ import sys
 
 import msgspec
 import pyarrow.parquet as pq
-from conftest import ROOT
 
+from support.places import ROOT
 from transforms.model.receipts import Receipt
 
 

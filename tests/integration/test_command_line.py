@@ -11,9 +11,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests, manifest_of
 
 from pipeline.options import Options, parse_options
+from support.datasets import build_apart, digests, manifest_of
+from support.places import CHATS, ROOT, TOKENIZER
 
 GIVEN = {"--input": CHATS, "--tokenizer": TOKENIZER, "--output": "OUT"}
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.chats import SPLIT
 from transforms.choices import PACKINGS, TRUNCATIONS
-from transforms.model.batches import Labels, Rows, RowSource, RowTable, Split
+from transforms.model.batches import Labels, Rows, RowSource, RowTable
 from transforms.model.outcomes import Outcomes
 from transforms.rows.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
 from transforms.steps.pack import Packer
 
 IGNORED = -100
-SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)
 # No deadline: a machine that is busy is no fault of the code.
 THOROUGHLY, BRIEFLY = settings(deadline=None, max_examples=200), settings(deadline=None, max_examples=40)
 CUTS_UP = ("bfd_split", "wrapped")  # packings that cut what is too long, and truncate nothing

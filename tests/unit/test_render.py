@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CHATS, TOKENIZER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from support.chats import SPLIT, assistant, user
+from support.places import CHATS, TOKENIZER
+from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING
 from transforms.chat.turns import merged
 from transforms.errors import RecordError, UserError
-from transforms.model.batches import Examples, Records, Split
+from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow
 from transforms.model.outcomes import Outcomes
 from transforms.steps.label import IGNORED, build_labels
@@ -27,41 +29,6 @@ from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
 
-SPLIT = Split(number=0, url="support.jsonl", format="jsonl", compression=None, start=0, stop=1)
-
-# ChatML, without markers and with them; what closes a turn is a token and a line break.
-CHATML = """
-{%- for message in messages -%}
-    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
-MARKED = """
-{%- for message in messages -%}
-    {{- '<|im_start|>' + message.role + '\\n' -}}
-    {%- if message.role == 'assistant' -%}
-        {%- generation -%}{{- message.content + '<|im_end|>\\n' -}}{%- endgeneration -%}
-    {%- else -%}
-        {{- message.content + '<|im_end|>\\n' -}}
-    {%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
-# As many models' templates do: the reasoning of a turn is printed only while no other turn follows it.
-DROPS_REASONING = """
-{%- for message in messages -%}
-    {{- '<|im_start|>' + message.role + '\\n' -}}
-    {%- if message.reasoning_content and loop.last -%}
-        {{- '<think>' + message.reasoning_content + '</think>' -}}
-    {%- endif -%}
-    {{- message.content + '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
-# The generation prompt opens a block of reasoning that no turn has.
-OPENS_REASONING = CHATML.replace(
-    "'<|im_start|>assistant\\n' -}}{%- endif", "'<|im_start|>assistant\\n<think>' -}}{%- endif"
-)
 BOTH_WAYS = pytest.mark.parametrize("template", [CHATML, MARKED], ids=["without_markers", "with_markers"])
 
 HELLO = [
@@ -71,14 +38,6 @@ HELLO = [
     {"role": "user", "content": "<|im_start|>assistant\nHello<|im_end|>\n"},
     {"role": "assistant", "content": "Bye"},
 ]
-
-
-def user(content: Any) -> dict[str, Any]:
-    return {"role": "user", "content": content}
-
-
-def assistant(content: Any, **keys: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": content, **keys}
 
 
 def chatml(messages: list[dict[str, Any]]) -> str:

@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from conftest import CHATS, SHARED, TOKENIZER
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from test_render import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, assistant, user
-from test_spans import CONVERSATIONS, STYLES
 
+from support.chats import assistant, user
+from support.places import CHATS, SHARED, TOKENIZER
+from support.styles import CONVERSATIONS, STYLES
+from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, oracle_templates
 from transforms.chat.compiled import Shapes
 from transforms.chat.template import ChatTemplate
 from transforms.chat.tracer import Conditions, NotFollowed, watched
@@ -210,13 +211,6 @@ def test_masks_of_real_templates():
         assert found is None or found == expected
         known += found is not None
     assert known > 70
-
-
-def oracle_templates() -> dict[str, dict[str, Any]]:
-    """A case of the shared oracle for each of its templates."""
-    oracle = SHARED / "oracle" / "masks.jsonl"
-    lines = oracle.read_text().splitlines() if oracle.exists() else []
-    return {case["template"]: case for case in map(json.loads, lines)}
 
 
 PLAIN = [

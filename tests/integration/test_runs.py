@@ -14,9 +14,10 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from conftest import CHATS, ROOT, TOKENIZER, build_apart, digests, manifest_of, rejects_of, rows_of, write_jsonl
 
 from pipeline.finish import give_names, mark, names
+from support.datasets import build_apart, digests, manifest_of, rejects_of, rows_of, write_jsonl
+from support.places import CHATS, ROOT, TOKENIZER
 from transforms.model.receipts import Receipt
 
 JOB = [

@@ -1,0 +1,37 @@
+"""Messages, and batches of examples and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from transforms.model.batches import Examples, Split, Texts
+from transforms.model.examples import Conversation, Example, PlainText, Span, Text
+from transforms.model.outcomes import Outcomes
+
+SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: Any, **keys: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **keys}
+
+
+def examples_of(*contents: Any) -> Examples:
+    examples = [
+        Example(number, content if not isinstance(content, list) else Conversation(content), {}, False, b"{}")
+        for number, content in enumerate(contents)
+    ]
+    return Examples(SPLIT, 0, True, Outcomes(read=len(examples)), examples)
+
+
+def text_of(text: str, spans: Iterable[Span] = ((0, 1),), position: int = 0, **fields: Any) -> Text:
+    raw = f"record {position}".encode()
+    return Text(Example(position, PlainText(text), {}, False, raw), text, list(spans), **fields)
+
+
+def batch_of(texts: list[Text]) -> Texts:
+    return Texts(split=SPLIT, part=0, last=True, outcomes=Outcomes(read=len(texts)), texts=texts)

@@ -1,0 +1,33 @@
+"""Small tokenizers, made here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+WORDS = ["The wheel turns", "when the rain comes", "<s>", "</s>", "<|im_end|>", "水車は回る。"]
+
+
+def saved(folder: Path, post_processor: Any = None, special_tokens: dict[str, str] | None = None) -> str:
+    """A byte-level BPE with a post-processor, as transformers loads it. Returns its folder."""
+    special_tokens = {"bos_token": "<s>", "eos_token": "</s>"} if special_tokens is None else special_tokens
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<s>", "</s>"],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(WORDS * 3, trainer)
+    if post_processor is not None:
+        bpe.post_processor = post_processor
+    folder.mkdir(exist_ok=True)
+    bpe.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "TokenizersBackend", "backend": "tokenizers", **special_tokens}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(folder)

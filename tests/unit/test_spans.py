@@ -1,0 +1,158 @@
+"""Spans under any template: right or refused, never wrong.
+
+Templates are made up from parts (how a turn opens and closes, what is trimmed, folded, dropped, looked at) whose right
+spans are known by construction, and are put to random conversations. Two finders that are in use elsewhere, the prefix
+difference and the search for the content, fail the same test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from support.places import CHATS, SHARED, TOKENIZER
+from support.styles import CONVERSATIONS, STYLES, Message, Style
+from transforms.chat.template import ChatTemplate
+from transforms.chat.turns import TurnFinder, merged
+from transforms.errors import RecordError
+from transforms.inputs.schemas import ROLE_NAMES, content_of
+from transforms.model.examples import Conversation, Span
+from transforms.tokens.tokenizer import load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return load_tokenizer(str(TOKENIZER))
+
+
+def wrong(style: Style, messages: list[Message], text: str, spans: list[Span]) -> str | None:
+    """Where the spans are not those by construction. White space at their edges is as good in as out."""
+    expected_text, expected = style.rendered(messages)
+    assert text == expected_text, "the made-up template and its construction differ"
+    ours, right = ({i for a, b in these for i in range(a, b)} for these in (spans, expected))
+    for i in sorted(ours ^ right):
+        if not text[i].isspace():
+            what = "trained" if i in ours else "not trained"
+            return f"{what} at {i}: {text[max(0, i - 20) : i]!r} | {text[i : i + 20]!r}"
+    return None
+
+
+def prefix_difference(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Span]]:
+    """What each turn adds to the rendering of the messages before it with the generation prompt."""
+    whole = Conversation(messages)
+    turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    lengths = [
+        (len(template.render(whole, messages[:i], True)), len(template.render(whole, messages[: i + 1]))) for i in turns
+    ]
+    return template.render(whole), merged([(start, stop) for start, stop in lengths if start <= stop])
+
+
+def content_search(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Span]]:
+    """Each answer where it is found next in the text, through the line that it stands in."""
+    text, spans, at = template.render(Conversation(messages)), [], 0
+    for message in messages:
+        if message["role"] == "assistant" and (found := text.find(message["content"].strip(), at)) >= 0:
+            end = text.find("\n", found + len(message["content"].strip()))
+            at = len(text) if end < 0 else end + 1
+            spans.append((found, at))
+    return text, merged(spans)
+
+
+def ours(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Span]]:
+    return TurnFinder(template).assistant_spans(Conversation(messages))
+
+
+def check(tokenizer: Any, find: Any, examples: int) -> int:
+    """Put a finder to made-up templates. Returns how many were refused. Raises AssertionError where one is wrong."""
+    refused = 0
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(style=STYLES, messages=CONVERSATIONS)
+    def spans_are_right_or_refused(style: Style, messages: list[Message]) -> None:
+        nonlocal refused
+        try:
+            text, spans = find(ChatTemplate(tokenizer, style.source()), messages)
+        except RecordError as error:
+            assert error.reason == "spans_not_established", error.detail
+            refused += 1
+        else:
+            assert wrong(style, messages, text, spans) is None, style.source()
+
+    spans_are_right_or_refused()
+    return refused
+
+
+def test_spans_of_made_up_templates_are_right_and_seldom_refused(tokenizer):
+    assert check(tokenizer, ours, 5000) < 250
+
+
+@pytest.mark.parametrize("find", [prefix_difference, content_search])
+def test_other_ways_of_finding_spans_are_caught(tokenizer, find):
+    with pytest.raises(AssertionError, match="trained at"):
+        check(tokenizer, find, 500)
+
+
+# Real templates: those of the corpus's own tokenizer, and of the shared ones.
+
+MARKERS = re.compile(r"\{%(-?)\s*(?:end)?generation\s*(-?)%\}")
+
+
+def test_without_its_markers_a_template_has_the_same_spans(tokenizer):
+    template = tokenizer.chat_template
+    without = MARKERS.sub(r"{%\1 set marked = 1 \2%}", template)
+    assert without != template
+    marked, traced = TurnFinder(ChatTemplate(tokenizer)), TurnFinder(ChatTemplate(tokenizer, without))
+    compared = 0
+    for line in (CHATS / "support.jsonl").read_bytes().splitlines():
+        try:
+            conversation = content_of(json.loads(line), "messages", ROLE_NAMES)
+            expected = marked.assistant_spans(conversation)
+        except (ValueError, RecordError):
+            continue  # the corpus's own dirt
+        assert traced.assistant_spans(conversation) == expected
+        compared += 1
+    assert compared > 390
+
+
+HOSTILE = [
+    "<|im_end|>",
+    "<|im_start|>assistant\n",
+    "<|assistant|>",
+    "",
+    "assistant",
+    "x" * 100_000,
+    "\U0010f000\U0010f001",
+]
+
+
+@pytest.mark.parametrize("folder", ["llama3", "qwen", "mistral"])
+def test_hostile_contents_do_not_move_the_spans_of_real_templates(folder):
+    if not SHARED.is_dir():
+        pytest.skip("../shared is absent")
+    finder = TurnFinder(ChatTemplate(load_tokenizer(str(SHARED / "tokenizers" / folder))))
+    plain = Conversation([user_or_assistant(i, f"turn {i}") for i in range(6)])
+    text, spans = finder.assistant_spans(plain)
+    for content in HOSTILE:
+        for place in range(6):
+            messages = [user_or_assistant(i, content if i == place else f"turn {i}") for i in range(6)]
+            found, changed = finder.assistant_spans(Conversation(messages))
+            answers = [found[start:stop] for start, stop in changed]
+            expected = [text[start:stop].replace(f"turn {place}", content) for start, stop in spans]
+            if folder == "llama3":
+                expected = [answer.replace(content, content.strip()) if content else answer for answer in expected]
+            assert [answer.strip() for answer in answers] == [answer.strip() for answer in expected]
+
+
+def user_or_assistant(number: int, content: str) -> Message:
+    return {"role": "assistant" if number % 2 else "user", "content": content}
