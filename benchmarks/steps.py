@@ -16,6 +16,7 @@ from pathlib import Path
 from by_hand import by_hand
 from measure import publish
 
+from transforms.chat.config import RenderConfig
 from transforms.model.batches import Split
 from transforms.steps.label import build_labels
 from transforms.steps.pack import Packer
@@ -68,10 +69,11 @@ def rounds(
 ) -> tuple[dict[str, float], dict[str, float], int, int]:
     """The least seconds of each step and of the loop by hand for it, the records, and the tokens."""
     tokenizer = str(arguments.tokenizer)
+    config = RenderConfig(tokenizer=tokenizer, engine=engine)
     steps = {
         "parse": Parser(),
-        "render": Renderer(tokenizer, engine=engine),
-        "parity": ParityChecker(tokenizer, engine=engine),
+        "render": Renderer(config),
+        "parity": ParityChecker(config),
         "tokenize": Encoder(tokenizer, engine=engine),
         "label": build_labels,
         "pack": Packer(4096, packing="bfd"),

@@ -7,6 +7,7 @@ import apache_beam as beam
 from pipeline.finish import FinishDataset, SkipFinished
 from pipeline.job import Folder, Job
 from pipeline.plan import ReadPlan
+from transforms.chat.config import RenderConfig
 from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
 from transforms.steps.parity import CheckParity
@@ -21,14 +22,14 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
     o = job.options
     formatter = f"{folder.formatter}:{o['formatter'].rpartition(':')[2]}" if job.formatter else o["formatter"]
     splits = pipeline | "plan" >> ReadPlan(folder.plan, job.split_bytes) | "skip" >> SkipFinished(folder.receipts)
-    rendering = {
-        "tokenizer": folder.tokenizer,
-        "chat_template": job.chat_template,
-        "chat_template_kwargs": o["chat_template_kwargs"],
-        "now": job.now,
-        "loss_on": o["loss_on"],
-        "engine": engine,
-    }
+    config = RenderConfig(
+        tokenizer=folder.tokenizer,
+        chat_template=job.chat_template,
+        chat_template_kwargs=o["chat_template_kwargs"],
+        now=job.now,
+        loss_on=o["loss_on"],
+        engine=engine,
+    )
     receipts = (
         splits.unfinished
         | "read" >> ReadSplits(part_bytes=job.split_bytes)
@@ -42,9 +43,9 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
             validation_fraction=o["validation_fraction"],
             seed=o["seed"],
         )
-        | "render" >> ApplyChatTemplate(**rendering)
-        | "parity" >> CheckParity(**rendering, parity=o["parity"])
-        | "tokenize" >> Tokenize(tokenizer=folder.tokenizer, strip_bos=o["strip_bos"], engine=engine)
+        | "render" >> ApplyChatTemplate(config)
+        | "parity" >> CheckParity(config, parity=o["parity"])
+        | "tokenize" >> Tokenize(folder.tokenizer, strip_bos=o["strip_bos"], engine=engine)
         | "label" >> BuildLabels()
         | "pack"
         >> TruncateOrPack(
@@ -55,7 +56,7 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
         )
         | "write"
         >> WriteShards(
-            folder=folder.work,
+            folder.work,
             formats=tuple(o["output_format"]),
             columns=o["write_columns"],
             provenance=o["provenance"],

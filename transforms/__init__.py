@@ -9,6 +9,7 @@ _HOMES = {
     "ParseConversations": "steps.parse",
     "ApplyChatTemplate": "steps.render",
     "CheckParity": "steps.parity",
+    "RenderConfig": "chat.config",
     "Tokenize": "steps.tokenize",
     "BuildLabels": "steps.label",
     "TruncateOrPack": "steps.pack",
@@ -21,6 +22,7 @@ _HOMES = {
     "PlainText": "model.examples",
     "TokenRow": "model.examples",
     "InputError": "errors",
+    "ParameterError": "errors",
     "RecordError": "errors",
     "UserError": "errors",
 }

@@ -1,8 +1,31 @@
 """The errors that are meant for the person who runs the job: one line, no traceback."""
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class UserError(Exception):
-    """A mistake in what the user asked for: what was wrong, where, what was expected, what to do. Exit code 2."""
+    """A user error: what was wrong, where, what was expected, what to do. Exit code 2."""
+
+
+class ParameterError(UserError, ValueError):
+    """A value that a parameter does not take.
+
+    Args:
+        parameter: its name, as the library has it. The command line shows it as its option.
+        value: the value that was given.
+        problem: what was expected, and what to do, as a sentence or several.
+    """
+
+    def __init__(self, parameter: str, value: Any, problem: str):
+        super().__init__(f"{parameter}={value!r}: {problem}")
+        self.parameter = parameter
+        self.value = value
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ParameterError, (self.parameter, self.value, self.problem)
 
 
 class InputError(Exception):

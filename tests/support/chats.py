@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from support.places import TOKENIZER
+from transforms.chat.config import RenderConfig
 from transforms.model.batches import Examples, Split, Texts
 from transforms.model.examples import Conversation, Example, PlainText, Span, Text
 from transforms.model.outcomes import Outcomes
@@ -35,3 +37,7 @@ def text_of(text: str, spans: Iterable[Span] = ((0, 1),), position: int = 0, **f
 
 def batch_of(texts: list[Text]) -> Texts:
     return Texts(split=SPLIT, part=0, last=True, outcomes=Outcomes(read=len(texts)), texts=texts)
+
+
+def render_config(chat_template: str | None = None, folder: object = TOKENIZER, **options: Any) -> RenderConfig:
+    return RenderConfig(tokenizer=str(folder), chat_template=chat_template, **options)

@@ -507,7 +507,7 @@ def test_rows_that_are_taken_of_a_table_keep_all_that_is_theirs():
 
 @pytest.mark.parametrize("packing", [packing for packing in PACKINGS if packing != "none"])
 def test_packing_without_a_max_length_is_refused(packing: str):
-    with pytest.raises(ValueError, match=f"packing {packing} needs a max_length"):
+    with pytest.raises(ValueError, match=f"packing='{packing}': it needs a max_length"):
         Packer(packing=packing)
 
 

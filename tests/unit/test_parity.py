@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.chats import SPLIT, assistant, user
+from support.chats import SPLIT, assistant, render_config, user
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.places import SHARED, TOKENIZER
 from support.templates import CHATML, MARKED, OPENS_REASONING
@@ -70,12 +70,12 @@ PLAIN = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6"), user("4+4?"
 def rendered(template: str, *conversations: Conversation, loss_on: str = "auto") -> Texts:
     examples = [Example(number, content, {}, False, b"{}") for number, content in enumerate(conversations)]
     batch = Examples(SPLIT, 0, True, Outcomes(read=len(examples)), examples)
-    return Renderer(str(TOKENIZER), template, loss_on=loss_on)(batch)
+    return Renderer(render_config(template, loss_on=loss_on))(batch)
 
 
 def checked(template: str, *conversations: Any, parity: str = "report", loss_on: str = "auto") -> Texts:
     conversations = tuple(c if isinstance(c, Conversation) else Conversation(c) for c in conversations)
-    checker = ParityChecker(str(TOKENIZER), template, loss_on=loss_on, parity=parity)
+    checker = ParityChecker(render_config(template, loss_on=loss_on), parity=parity)
     return checker(rendered(template, *conversations, loss_on=loss_on))
 
 
@@ -229,7 +229,7 @@ def test_where_one_of_the_sample_differs_all_are_looked_at():
 def test_expanded_turns_are_each_trained_on_once_in_the_context_of_their_inference(data):
     template = data.draw(st.sampled_from([DROPS_EARLIER, MARKED_DROPS_EARLIER, CHATML]))
     conversation = Conversation(data.draw(_dialogues()))
-    chat_template = load_template(str(TOKENIZER), template)
+    chat_template = load_template(render_config(template))
     batch = checked(template, conversation, parity="expand")
     contexts = {
         chat_template.render(conversation, conversation.messages[:number], add_generation_prompt=True): message
@@ -314,11 +314,11 @@ def test_real_templates_in_the_contexts_of_inference():
     for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
         template, own = case["chat_template"], case["special_tokens"]
         conversation = Conversation(case["messages"], case["tools"])
-        arguments = (str(TOKENIZER), template, own)
+        config = render_config(template, chat_template_kwargs=own)
         batch = Examples(SPLIT, 0, True, Outcomes(read=1), [Example(0, conversation, {}, False, b"{}")])
-        batch = ParityChecker(*arguments, parity="expand")(Renderer(*arguments)(batch))
+        batch = ParityChecker(config, parity="expand")(Renderer(config)(batch))
         refused, kept = refused + len(batch.outcomes.rejects), kept + bool(batch.texts)
-        chat_template = load_template(*arguments)
+        chat_template = load_template(config)
         turns = [number for number, message in enumerate(case["messages"]) if message["role"] == "assistant"]
         contexts = {
             chat_template.render(conversation, conversation.messages[:turn], add_generation_prompt=True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.chats import assistant, batch_of, examples_of, text_of, user
+from support.chats import assistant, batch_of, examples_of, render_config, text_of, user
 from support.datasets import digests, manifest_of, write_jsonl
 from support.places import SHARED, TOKENIZER
 from support.templates import CHATML
@@ -150,8 +150,8 @@ def check_all(folder: Any, content: Any) -> None:
     """Both engines make the same rows of a conversation, from its rendering on."""
     results = []
     for engine in ("fast", "reference"):
-        texts = Renderer(str(folder), CHATML, engine=engine)(examples_of(content, PLAIN))
-        texts = ParityChecker(str(folder), CHATML, engine=engine)(texts)
+        texts = Renderer(render_config(folder=folder, chat_template=CHATML, engine=engine))(examples_of(content, PLAIN))
+        texts = ParityChecker(render_config(folder=folder, chat_template=CHATML, engine=engine))(texts)
         tokens = Encoder(str(folder), engine=engine)(texts)
         results.append(([(text.text, text.spans) for text in texts.texts], rows_of(tokens), tokens.outcomes))
     assert results[0] == results[1]
@@ -166,21 +166,21 @@ def test_batch_that_is_rendered_otherwise_is_rendered_again(monkeypatch, caplog)
 
     monkeypatch.setattr(Shape, "render", renders_otherwise)
     batch = examples_of(*[PLAIN[:2]] * 3, PLAIN, PLAIN[:2])
-    expected = Renderer(str(TOKENIZER), CHATML, engine="reference")(batch)
+    expected = Renderer(render_config(CHATML, engine="reference"))(batch)
     with caplog.at_level(logging.WARNING):
-        texts = Renderer(str(TOKENIZER), CHATML)(batch)
+        texts = Renderer(render_config(CHATML))(batch)
     assert texts.texts == expected.texts
     assert dict(texts.outcomes.notes) == {"rendering_fell_back_to_reference": 1}
     assert texts.outcomes.first_examples == {"rendering_fell_back_to_reference": (3, "another text")}
     assert "chats.jsonl, 3: rendering is done again by the reference" in caplog.text
     with pytest.raises(InputError, match=r"chats\.jsonl, 3: rendering by the fast engine differs"):
-        Renderer(str(TOKENIZER), CHATML, engine="fast")(batch)
+        Renderer(render_config(CHATML, engine="fast"))(batch)
 
 
 def test_mask_that_differs_is_found(monkeypatch):
     by_shape = Shape.render
     monkeypatch.setattr(Shape, "render", lambda self, *texts: ((by_shape(self, *texts) or ("", []))[0], [(0, 1)]))
-    texts = Renderer(str(TOKENIZER), CHATML)(examples_of(PLAIN))
+    texts = Renderer(render_config(CHATML))(examples_of(PLAIN))
     assert texts.outcomes.first_examples == {"rendering_fell_back_to_reference": (0, "another mask")}
     assert texts.texts[0].spans != [(0, 1)]
 

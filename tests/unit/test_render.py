@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from support.chats import SPLIT, assistant, user
+from support.chats import SPLIT, assistant, render_config, user
 from support.places import CHATS, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING
 from transforms.chat.turns import merged
@@ -47,7 +47,9 @@ def chatml(messages: list[dict[str, Any]]) -> str:
 def render(content: Any, template: str | None = CHATML, folder: Path | str = TOKENIZER, **arguments: Any) -> Text:
     """The text of one example. Raises RecordError. A list of messages is a conversation."""
     content = Conversation(content) if isinstance(content, list) else content
-    return Renderer(str(folder), template, **arguments).render(Example(0, content, {}, False, b"{}"))
+    return Renderer(render_config(folder=folder, chat_template=template, **arguments)).render(
+        Example(0, content, {}, False, b"{}")
+    )
 
 
 def refusal(*arguments: Any, **options: Any) -> str:
@@ -125,7 +127,7 @@ def test_real_conversations_have_the_ids_and_the_masks_of_transformers():
     assert len(expected) > 390
     assert sum(weighted(by_position[position]) for position in expected) > 10
 
-    labels = build_labels(Encoder(str(TOKENIZER))(Renderer(str(TOKENIZER))(batch)))
+    labels = build_labels(Encoder(str(TOKENIZER))(Renderer(render_config())(batch)))
 
     rows = [slice(start, stop) for start, stop in pairwise(labels.offsets.tolist())]
     ours = {
@@ -145,7 +147,7 @@ def test_markers_and_their_absence_give_the_same_spans_for_real_conversations():
     assert "generation -%}" not in unmarked
     some = Examples(split=SPLIT, part=0, last=True, outcomes=Outcomes(), examples=parsed().examples[:150])
 
-    with_markers, without = (Renderer(str(TOKENIZER), source)(some) for source in (template, unmarked))
+    with_markers, without = (Renderer(render_config(source))(some) for source in (template, unmarked))
 
     assert without.outcomes.rejects == ()
     assert [(text.text, text.spans) for text in without.texts] == [
@@ -322,7 +324,7 @@ def test_spans_of_one_record_that_are_refused_reject_that_record_only():
     examples = [Example(10 * i, content, {}, False, b"raw %d" % i) for i, content in enumerate(contents)]
     batch = Examples(split=SPLIT, part=0, last=True, outcomes=Outcomes(read=3), examples=examples)
 
-    texts = Renderer(str(TOKENIZER), REPEATS)(batch)
+    texts = Renderer(render_config(REPEATS))(batch)
 
     assert [text.example.position for text in texts.texts] == [0, 20]
     assert [(r.position, r.reason, r.record) for r in texts.outcomes.rejects] == [
@@ -458,7 +460,7 @@ def test_template_reads_the_special_tokens_before_them_the_jobs_arguments_and_be
 
 
 def test_arguments_of_a_row_are_not_those_of_the_next():
-    renderer = Renderer(str(TOKENIZER), "{{ style }}", {"style": "job"}, loss_on="all")
+    renderer = Renderer(render_config("{{ style }}", chat_template_kwargs={"style": "job"}, loss_on="all"))
     conversations = [Conversation(HELLO, template_kwargs=kwargs) for kwargs in ({"style": "row"}, {})]
     texts = [renderer.render(Example(0, conversation, {}, False, b"")).text for conversation in conversations]
     assert texts == ["row", "job"]
@@ -521,7 +523,7 @@ CLOCK = "{{ strftime_now('%d %B %Y, %H:%M') }}"
 
 def test_template_that_prints_the_date_prints_that_of_the_job():
     renderers = [
-        Renderer(str(TOKENIZER), CLOCK, now=now, loss_on="all") for now in ("2024-07-26T09:30:00", "1999-12-31")
+        Renderer(render_config(CLOCK, now=now, loss_on="all")) for now in ("2024-07-26T09:30:00", "1999-12-31")
     ]
     example = Example(0, Conversation(HELLO), {}, False, b"{}")
     printed = [renderer.render(example).text for renderer in (*renderers, renderers[0])]
@@ -530,7 +532,7 @@ def test_template_that_prints_the_date_prints_that_of_the_job():
 
 def test_date_that_is_not_given_is_that_of_the_start_for_all_rows():
     before = datetime.now()
-    renderer = Renderer(str(TOKENIZER), "{{ strftime_now('%Y-%m-%dT%H:%M:%S.%f') }}", loss_on="all")
+    renderer = Renderer(render_config("{{ strftime_now('%Y-%m-%dT%H:%M:%S.%f') }}", loss_on="all"))
     example = Example(0, Conversation(HELLO), {}, False, b"{}")
     first, second = (renderer.render(example).text for _ in range(2))
     assert first == second

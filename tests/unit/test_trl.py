@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from support.places import ROOT
+from transforms.chat.config import RenderConfig
 from transforms.model.batches import Records, Rows, Split
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
@@ -50,7 +51,7 @@ def fitted(records: list[dict], loss: str, fit: str, keep_columns: tuple[str, ..
     split = Split(number=0, url="records.jsonl", format="jsonl", compression=None, start=0, stop=1)
     batch = Records(split=split, part=0, last=True, outcomes=Outcomes(read=len(raws)), records=raws)
     examples = Parser(keep_columns=keep_columns)(batch)
-    tokens = Encoder(TOKENIZER)(Renderer(TOKENIZER, loss_on=loss)(examples))
+    tokens = Encoder(TOKENIZER)(Renderer(RenderConfig(tokenizer=TOKENIZER, loss_on=loss))(examples))
     return Packer(max_length=MAX_LENGTH, **FITS[fit])(build_labels(tokens))
 
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from transforms.chat.config import RenderConfig
 from transforms.chat.message_map import Trace, instrumented, read_trace, unused_marks
 from transforms.errors import RecordError, UserError
 from transforms.model.examples import Conversation, Span
@@ -177,15 +178,10 @@ class ChatTemplate:
             return None
 
 
-def load_template(
-    tokenizer: str,
-    template: str | None = None,
-    arguments: Mapping[str, Any] | None = None,
-    now: str | None = None,
-) -> ChatTemplate:
-    """The chat template of the tokenizer in a folder, at any url. now: ISO 8601. The rest is as for ChatTemplate."""
-    moment = datetime.fromisoformat(now) if now else None
-    return ChatTemplate(load_tokenizer(tokenizer), template, arguments, moment)
+def load_template(config: RenderConfig) -> ChatTemplate:
+    """The chat template that a configuration names, with its tokenizer loaded."""
+    moment = datetime.fromisoformat(config.now) if config.now else None
+    return ChatTemplate(load_tokenizer(config.tokenizer), config.chat_template, config.chat_template_kwargs, moment)
 
 
 def _rendered(render: Any) -> Any:

@@ -9,25 +9,37 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import apache_beam as beam
+from apache_beam.transforms.display import DisplayDataItem
 
 from transforms.steps.metrics import timed
 
 
 class Step(beam.PTransform):
-    """A PTransform that maps each batch. Takes, by name, the arguments of what its `make` makes.
+    """A PTransform that maps each batch.
 
-    make: makes the function when a worker starts; it may load a tokenizer. output: the type of the batches it returns.
+    input, output: the types of the batches that it takes and returns. Beam compares them while the pipeline is built,
+    so that steps in a wrong order fail there.
+
+    Args:
+        make: makes the function when a worker starts; it may load a tokenizer.
+        options: the arguments of make, by name. They are shown as display data.
     """
 
-    make: ClassVar[Callable[..., Callable[[Any], Any]]]
+    input: ClassVar[type]
     output: ClassVar[type]
 
-    def __init__(self, **arguments: Any):
+    def __init__(self, make: Callable[..., Callable[[Any], Any]], **options: Any):
         super().__init__()
-        self._make = functools.partial(type(self).make, **arguments)
+        self.options = options
+        self._make = functools.partial(make, **options)
+        self.with_input_types(self.input)
+        self.with_output_types(self.output)
 
-    def expand(self, batches):
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
         return batches | beam.ParDo(_MapBatches(self._make)).with_output_types(self.output)
+
+    def display_data(self) -> dict[str, Any]:
+        return {name: DisplayDataItem(str(value)) for name, value in self.options.items() if value is not None}
 
 
 class _MapBatches(beam.DoFn):
@@ -46,8 +58,9 @@ class _MapBatches(beam.DoFn):
 def garbage_uncollected() -> Iterator[None]:
     """Inside, Python does not look for garbage in cycles.
 
-    The many small objects of a split are none, and to look through them again and again takes a third of the time. What
-    a step yields is worked on by the next ones before it goes on, so a split is done with from reading to writing.
+    The many small objects of a split are not garbage, and to look through them again and again takes a third of the
+    time. What a step yields is processed by the next steps before it goes on, so a split is completed, from reading to
+    writing, in here.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -59,7 +59,12 @@ def _labeller() -> Callable[[Tokens], Labels]:
 
 
 class BuildLabels(Step):
-    """PCollection[Tokens] -> PCollection[Labels]."""
+    """Label each token with its id if it is trained on, and with -100 otherwise.
 
-    make = _labeller
-    output = Labels
+    PCollection[Tokens] -> PCollection[Labels].
+    """
+
+    input, output = Tokens, Labels
+
+    def __init__(self) -> None:
+        super().__init__(_labeller)

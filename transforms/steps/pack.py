@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from transforms.checks import check_choice, check_count, check_flag
+from transforms.choices import PACKINGS, TRUNCATIONS
+from transforms.errors import ParameterError
 from transforms.model.batches import Labels, Rows, RowTable
 from transforms.model.outcomes import Outcomes
 from transforms.rows.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
@@ -42,8 +46,12 @@ class Packer:
     shift_labels: bool = False
 
     def __post_init__(self) -> None:
+        check_count("max_length", self.max_length, optional=True)
+        check_choice("truncation", self.truncation, TRUNCATIONS)
+        check_choice("packing", self.packing, PACKINGS)
+        check_flag("shift_labels", self.shift_labels)
         if self.packing != "none" and self.max_length is None:
-            raise ValueError(f"packing {self.packing} needs a max_length")
+            raise ParameterError("packing", self.packing, "it needs a max_length, such as 4096.")
 
     def __call__(self, batch: Labels) -> Rows:
         labels = batch.labels
@@ -170,7 +178,38 @@ def _ignored_at(labels: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 class TruncateOrPack(Step):
-    """PCollection[Labels] -> PCollection[Rows]. Takes the arguments of Packer."""
+    """Truncate or pack rows, so that none is longer than max_length.
 
-    make = Packer
-    output = Rows
+    PCollection[Labels] -> PCollection[Rows].
+
+    Args:
+        max_length: tokens in a row at most; None for any number.
+        truncation: what happens to a longer row, if packing does not cut it into pieces: `keep_start`, `keep_end` or
+            `drop`.
+        packing: how rows are filled with several examples: `none`, `bfd` (best fit decreasing; longer rows are
+            truncated), `bfd_split` (longer rows are cut into pieces), `ffd` (first fit decreasing) or `wrapped` (one
+            stream, cut). All but `none` need a max_length.
+        shift_labels: whether to write input_ids[:-1] and labels[1:], for trainers that do not shift.
+
+    Raises:
+        ParameterError: if a value is not one of those.
+    """
+
+    input, output = Labels, Rows
+
+    def __init__(
+        self,
+        *,
+        max_length: int | None = None,
+        truncation: str = "keep_start",
+        packing: str = "none",
+        shift_labels: bool = False,
+    ):
+        options: dict[str, Any] = {
+            "max_length": max_length,
+            "truncation": truncation,
+            "packing": packing,
+            "shift_labels": shift_labels,
+        }
+        Packer(**options)  # checks them here, not on a worker
+        super().__init__(Packer, **options)

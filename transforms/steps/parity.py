@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from transforms.chat.compiled import Shapes
+from transforms.chat.config import RenderConfig
 from transforms.chat.contexts import Contexts
 from transforms.chat.template import load_template
 from transforms.chat.turns import TurnFinder, assistant_turns, trained_turns
+from transforms.checks import check_choice, check_type
+from transforms.choices import PARITIES
 from transforms.errors import RecordError
 from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
@@ -33,28 +35,25 @@ _TURNS = 64
 class ParityChecker:
     """Looks at the contexts of the turns in a batch of texts.
 
-    parity: one of choices.PARITIES; the other arguments are those of Renderer.
-    report counts the turns that are trained on in another context than that of their inference; reject rejects their
-    records; expand makes of such a record as many texts as it has contexts, each turn trained on in one of them.
+    Args:
+        config: how the texts were rendered.
+        parity: one of PARITIES. `report` counts the turns that are trained on in another context than that of their
+            inference; `reject` rejects their records; `expand` makes of such a record as many texts as it has contexts,
+            each turn trained on in one of them; `off` does not look.
+
+    Raises:
+        ParameterError: if parity is not one of those.
     """
 
-    def __init__(
-        self,
-        tokenizer: str,
-        chat_template: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        now: str | None = None,
-        loss_on: str = "auto",
-        engine: str = "auto",
-        parity: str = "report",
-    ):
-        template = load_template(tokenizer, chat_template, chat_template_kwargs, now)
+    def __init__(self, config: RenderConfig, parity: str = "report"):
+        check_choice("parity", parity, PARITIES)
+        template = load_template(config)
         finder = TurnFinder(template)
         self._reference = Contexts(template, finder, template.render)
         self._contexts = (
-            self._reference if engine == "reference" else Contexts(template, finder, Shapes(template).render)
+            self._reference if config.engine == "reference" else Contexts(template, finder, Shapes(template).render)
         )
-        self._loss_on = loss_on
+        self._loss_on = config.loss_on
         self._parity = parity
 
     def __call__(self, batch: Texts) -> Texts:
@@ -135,7 +134,22 @@ def _conversation(text: Text) -> Conversation:
 
 
 class CheckParity(Step):
-    """PCollection[Texts] -> PCollection[Texts]. Takes the arguments of ParityChecker."""
+    """Compare the context of each turn with what a server would have rendered before the model wrote it.
 
-    make = ParityChecker
-    output = Texts
+    PCollection[Texts] -> PCollection[Texts].
+
+    Args:
+        config: how the texts were rendered.
+        parity: what happens to a record of which a turn differs: `report` counts it, `expand` makes a row of each
+            context, `reject` rejects it; `off` does not look.
+
+    Raises:
+        ParameterError: if parity is not one of those.
+    """
+
+    input, output = Texts, Texts
+
+    def __init__(self, config: RenderConfig, *, parity: str = "report"):
+        check_type("config", config, RenderConfig)
+        check_choice("parity", parity, PARITIES)
+        super().__init__(ParityChecker, config=config, parity=parity)

@@ -9,12 +9,14 @@ import json
 import sys
 import types
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from transforms.errors import RecordError, UserError
+from transforms.checks import check_choice, check_fraction
+from transforms.choices import INPUT_COLUMNS, ROLES, SCHEMAS
+from transforms.errors import ParameterError, RecordError, UserError
 from transforms.inputs.schemas import ROLE_NAMES, Content, content_of, kind_of, plain_decoder
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
@@ -183,7 +185,54 @@ def load_formatter(name: str) -> Formatter:
 
 
 class ParseConversations(Step):
-    """PCollection[Records] -> PCollection[Examples]. Takes the arguments of Parser."""
+    """Make an example of each record: a conversation, a prompt and completion, a plain text, or a tokenized row.
 
-    make = Parser
-    output = Examples
+    PCollection[Records] -> PCollection[Examples]. A record that cannot be understood is rejected, with the reason.
+
+    Args:
+        schema: what the records are; `auto` looks at the columns of each.
+        columns: the name that the records have for a column, by the schema's name for it.
+        roles: the role (system, developer, user, assistant, tool) that each further name stands for.
+        formatter: `module:function` or `url.py:function`; the function takes each record as a dict and returns a record
+            of a known schema, or a text.
+        keep_columns: columns of the records to carry along, as strings.
+        validation_fraction: how much of the examples goes to the validation split, by a hash of their content.
+        seed: another seed chooses other examples for validation.
+
+    Raises:
+        ParameterError: if a value is not one of those.
+    """
+
+    input, output = Records, Examples
+
+    def __init__(
+        self,
+        *,
+        schema: str = "auto",
+        columns: Mapping[str, str] | None = None,
+        roles: Mapping[str, str] | None = None,
+        formatter: str | None = None,
+        keep_columns: Sequence[str] = (),
+        validation_fraction: float = 0.0,
+        seed: int = 0,
+    ):
+        check_choice("schema", schema, SCHEMAS)
+        for name in columns or {}:
+            check_choice("columns", name, INPUT_COLUMNS)
+        for role in (roles or {}).values():
+            check_choice("roles", role, ROLES)
+        if formatter is not None and not all(formatter.rpartition(":")):
+            raise ParameterError("formatter", formatter, "expected module:function or file.py:function.")
+        if isinstance(keep_columns, str):
+            raise ParameterError("keep_columns", keep_columns, "expected a list of names.")
+        check_fraction("validation_fraction", validation_fraction)
+        super().__init__(
+            Parser,
+            schema=schema,
+            columns=columns,
+            roles=roles,
+            formatter=formatter,
+            keep_columns=tuple(keep_columns),
+            validation_fraction=validation_fraction,
+            seed=seed,
+        )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from transforms.chat.compiled import Shapes
+from transforms.chat.config import RenderConfig
 from transforms.chat.template import load_template
 from transforms.chat.turns import TurnFinder
+from transforms.checks import check_type
 from transforms.errors import RecordError
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
@@ -21,27 +21,22 @@ from transforms.steps.proof import fall_back, sample
 class Renderer:
     """Makes a text of each example, and finds what of it is trained on.
 
-    tokenizer: the folder of the tokenizer, at any url. chat_template: the text of a template, or None for its own.
-    chat_template_kwargs: what the template reads besides messages and tools. now: ISO 8601, what strftime_now tells.
-    engine: one of choices.ENGINES. Where it is not reference, conversations are rendered by their shapes, and a sample
-    of each batch one by one as well; auto has the whole batch rendered so where the two differ.
-    loss_on: one of choices.LOSSES. auto is completion for prompt and completion, assistant for messages, all for text.
+    Unless the engine is the reference, conversations are rendered by compiled templates, and a sample of each batch
+    by the reference too; if the two differ, the engine auto renders the whole batch by the reference.
+
+    Args:
+        config: how conversations are rendered.
+
+    Raises:
+        UserError: if a template prints the date and the configuration does not give it.
     """
 
-    def __init__(
-        self,
-        tokenizer: str,
-        chat_template: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        now: str | None = None,
-        loss_on: str = "auto",
-        engine: str = "auto",
-    ):
-        self._template = load_template(tokenizer, chat_template, chat_template_kwargs, now)
+    def __init__(self, config: RenderConfig):
+        self._template = load_template(config)
         self._turns = TurnFinder(self._template)
-        self._loss_on = loss_on
-        self._engine = engine
-        self._shapes = None if engine == "reference" else Shapes(self._template)
+        self._loss_on = config.loss_on
+        self._engine = config.engine
+        self._shapes = None if config.engine == "reference" else Shapes(self._template)
 
     def __call__(self, batch: Examples) -> Texts:
         if self._shapes is None:
@@ -145,7 +140,16 @@ def _runs(trained: np.ndarray) -> list[Span]:
 
 
 class ApplyChatTemplate(Step):
-    """PCollection[Examples] -> PCollection[Texts]. Takes the arguments of Renderer."""
+    """Render each example with the chat template, and find what of its text is trained on.
 
-    make = Renderer
-    output = Texts
+    PCollection[Examples] -> PCollection[Texts].
+
+    Args:
+        config: how conversations are rendered, and what is trained on.
+    """
+
+    input, output = Examples, Texts
+
+    def __init__(self, config: RenderConfig):
+        check_type("config", config, RenderConfig)
+        super().__init__(Renderer, config=config)

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from transforms.checks import check_choice, check_flag, check_text
+from transforms.choices import ENGINES
 from transforms.errors import RecordError
 from transforms.model.batches import RowSource, Texts, Tokens
 from transforms.model.examples import Text
@@ -37,6 +39,7 @@ class Encoder:
     """
 
     def __init__(self, tokenizer: str, strip_bos: bool = False, engine: str = "auto"):
+        check_choice("engine", engine, ENGINES)
         self._tokenizer = load_tokenizer(tokenizer)
         self._strip_bos = strip_bos
         self._engine = engine
@@ -240,7 +243,24 @@ def _kept_columns(columns: list[dict[str, str | None]]) -> pa.Table | None:
 
 
 class Tokenize(Step):
-    """PCollection[Texts] -> PCollection[Tokens]. Takes the arguments of Encoder."""
+    """Encode each text to token ids, with the offsets of each token.
 
-    make = Encoder
-    output = Tokens
+    PCollection[Texts] -> PCollection[Tokens].
+
+    Args:
+        tokenizer: folder of the tokenizer, at any url that fsspec opens.
+        strip_bos: whether to remove a BOS that a row begins with.
+        engine: `reference` encodes with transformers alone; `auto` encodes faster and falls back to the reference if a
+            sample differs; `fast` fails then. The output is the same.
+
+    Raises:
+        ParameterError: if a value is not one of those.
+    """
+
+    input, output = Texts, Tokens
+
+    def __init__(self, tokenizer: str, *, strip_bos: bool = False, engine: str = "auto"):
+        check_text("tokenizer", tokenizer)
+        check_flag("strip_bos", strip_bos)
+        check_choice("engine", engine, ENGINES)
+        super().__init__(Encoder, tokenizer=tokenizer, strip_bos=strip_bos, engine=engine)

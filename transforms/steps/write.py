@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from transforms.checks import check_choices, check_flag, check_text
+from transforms.choices import OUTPUT_COLUMNS, OUTPUT_FORMATS
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.outcomes import Outcomes
 from transforms.model.receipts import FirstExample, Receipt, Shard, write_receipt
@@ -35,10 +38,18 @@ class ShardWriter:
     """
 
     folder: str
-    formats: tuple[str, ...] = ("parquet",)
-    columns: tuple[str, ...] | None = None
+    formats: Sequence[str] = ("parquet",)
+    columns: Sequence[str] | None = None
     provenance: bool = False
     compress_tfrecord: bool = False
+
+    def __post_init__(self) -> None:
+        check_text("folder", self.folder)
+        check_choices("formats", self.formats, OUTPUT_FORMATS)
+        if self.columns is not None:
+            check_choices("columns", self.columns, OUTPUT_COLUMNS)
+        check_flag("provenance", self.provenance)
+        check_flag("compress_tfrecord", self.compress_tfrecord)
 
     def __call__(self, batch: Rows) -> Receipt:
         outcomes = batch.outcomes
@@ -144,10 +155,41 @@ _COLUMNS: dict[str, Any] = {
 
 
 class WriteShards(Step):
-    """PCollection[Rows] -> PCollection[Receipt]. Takes the arguments of ShardWriter."""
+    """Write rows as shards, rejects and receipts, which FinishDataset makes a dataset of.
 
-    make = ShardWriter
-    output = Receipt
+    PCollection[Rows] -> PCollection[Receipt].
 
-    def expand(self, rows):
+    Args:
+        folder: where shards, rejects and receipts go, at any url that fsspec opens.
+        formats: of OUTPUT_FORMATS.
+        columns: of OUTPUT_COLUMNS; by default input_ids and labels, and seq_lengths if rows are packed.
+        provenance: whether each row says the url and the position of its record; a packed one, of each example.
+        compress_tfrecord: whether TFRecord shards are gzipped.
+
+    Raises:
+        ParameterError: if a value is not one of those.
+    """
+
+    input, output = Rows, Receipt
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        formats: Sequence[str] = ("parquet",),
+        columns: Sequence[str] | None = None,
+        provenance: bool = False,
+        compress_tfrecord: bool = False,
+    ):
+        options: dict[str, Any] = {
+            "folder": folder,
+            "formats": formats,
+            "columns": columns,
+            "provenance": provenance,
+            "compress_tfrecord": compress_tfrecord,
+        }
+        ShardWriter(**options)  # checks them here, not on a worker
+        super().__init__(ShardWriter, **options)
+
+    def expand(self, rows: beam.PCollection) -> beam.PCollection:
         return super().expand(rows) | "count" >> beam.ParDo(CountReceipts()).with_output_types(Receipt)

@@ -1,0 +1,106 @@
+"""The steps refuse mistakes when a pipeline is built, before any worker starts."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+import pytest
+from apache_beam.transforms.display import DisplayData
+from apache_beam.typehints.decorators import TypeCheckError
+
+from support.places import TOKENIZER
+from transforms import (
+    ApplyChatTemplate,
+    BuildLabels,
+    CheckParity,
+    ParseConversations,
+    RenderConfig,
+    Split,
+    Tokenize,
+    TruncateOrPack,
+    WriteShards,
+)
+from transforms.errors import ParameterError, UserError
+from transforms.model.batches import Examples, Labels, Records, Rows, Texts, Tokens
+from transforms.steps.pack import Packer
+from transforms.steps.parity import ParityChecker
+from transforms.steps.render import Renderer
+from transforms.steps.tokenize import Encoder
+from transforms.steps.write import ShardWriter
+
+CONFIG = RenderConfig(tokenizer=str(TOKENIZER))
+MISTAKES = {
+    "a misspelt loss": (lambda: RenderConfig(tokenizer="t", loss_on="last_asistant"), "Did you mean last_assistant"),
+    "a misspelt engine": (lambda: RenderConfig(tokenizer="t", engine="quick"), "engine='quick': expected auto"),
+    "no tokenizer": (lambda: RenderConfig(tokenizer=""), "tokenizer='': expected a string"),
+    "a template variable of the job": (
+        lambda: RenderConfig(tokenizer="t", chat_template_kwargs={"messages": []}),
+        "messages cannot be given",
+    ),
+    "no moment": (lambda: RenderConfig(tokenizer="t", now="yesterday"), "now='yesterday': expected a moment"),
+    "a misspelt packing": (lambda: TruncateOrPack(max_length=8, packing="bdf"), "Did you mean bfd"),
+    "a misspelt packing of the pure step": (lambda: Packer(8, packing="bdf"), "packing='bdf'"),
+    "packing without a length": (lambda: TruncateOrPack(packing="bfd"), "needs a max_length"),
+    "an unknown truncation": (lambda: TruncateOrPack(max_length=8, truncation="x"), "expected keep_start, keep_end"),
+    "a length of 0": (lambda: TruncateOrPack(max_length=0), "max_length=0: expected a whole number above 0"),
+    "a flag that is a string": (lambda: TruncateOrPack(shift_labels="false"), "expected True or False"),  # type: ignore[arg-type]
+    "a misspelt format": (lambda: WriteShards("out", formats=("parqet",)), "Did you mean parquet"),
+    "a misspelt format of the pure step": (lambda: ShardWriter("out", formats=("parqet",)), "formats='parqet'"),
+    "a format that is no list": (lambda: WriteShards("out", formats="parquet"), "expected a list"),
+    "a misspelt column": (lambda: WriteShards("out", columns=["input_id"]), "Did you mean input_ids"),
+    "a misspelt schema": (lambda: ParseConversations(schema="message"), "Did you mean messages"),
+    "a column that no schema reads": (lambda: ParseConversations(columns={"mesages": "dialog"}), "Did you mean"),
+    "a role that there is not": (lambda: ParseConversations(roles={"bot": "asistant"}), "Did you mean assistant"),
+    "a formatter without a function": (lambda: ParseConversations(formatter="file.py"), "expected module:function"),
+    "a fraction above 1": (lambda: ParseConversations(validation_fraction=2), "expected a number from 0 to 1"),
+    "a misspelt parity": (lambda: CheckParity(CONFIG, parity="rejct"), "Did you mean reject"),
+    "a misspelt parity of the pure step": (lambda: ParityChecker(CONFIG, "rejct"), "parity='rejct'"),
+    "a misspelt engine of the encoder": (lambda: Encoder(str(TOKENIZER), engine="quick"), "engine='quick'"),
+    "a folder in place of a configuration": (lambda: ApplyChatTemplate("folder"), "expected a RenderConfig"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_wrong_value_is_refused_with_its_parameter_and_what_was_expected(mistake):
+    build, message = MISTAKES[mistake]
+    with pytest.raises(ParameterError) as error:
+        build()
+    assert message in str(error.value)
+    assert isinstance(error.value, ValueError) and isinstance(error.value, UserError)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda: Tokenize(tokeniser="t"), lambda: RenderConfig("t"), lambda: Renderer(), lambda: TruncateOrPack(512)],  # type: ignore[call-arg,misc]
+    ids=["a misspelt parameter", "a configuration by position", "nothing", "a length by position"],
+)
+def test_parameter_that_there_is_not_is_refused(build):
+    with pytest.raises(TypeError):
+        build()
+
+
+STEPS = {
+    "parse": (Records, ParseConversations()),
+    "render": (Examples, ApplyChatTemplate(CONFIG)),
+    "parity": (Texts, CheckParity(CONFIG)),
+    "tokenize": (Texts, Tokenize(str(TOKENIZER))),
+    "label": (Tokens, BuildLabels()),
+    "pack": (Labels, TruncateOrPack()),
+    "write": (Rows, WriteShards("out")),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_step_takes_its_own_kind_of_batch_alone(name):
+    kind, step = STEPS[name]
+    for given in (Split, Records, Examples, Texts, Tokens, Labels, Rows):
+        batches = beam.Pipeline("FnApiRunner") | beam.Create([]).with_output_types(given)
+        if given is kind:
+            batches | step
+        else:
+            with pytest.raises(TypeCheckError, match=kind.__name__):
+                batches | step
+
+
+def test_steps_show_their_options_as_display_data():
+    shown = {item.key: item.value for item in DisplayData.create_from(STEPS["pack"][1]).items}
+    assert shown["truncation"] == "keep_start"

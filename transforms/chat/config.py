@@ -1,0 +1,54 @@
+"""How conversations are rendered: one value that the steps share which render them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from transforms.checks import check_choice, check_text
+from transforms.choices import ENGINES, LOSSES, RESERVED_TEMPLATE_KWARGS
+from transforms.errors import ParameterError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderConfig:
+    """How conversations are rendered, and what of them is trained on.
+
+    Args:
+        tokenizer: folder of the tokenizer, at any url that fsspec opens. A name on the hub is resolved to such a folder
+            by the command line, so that no worker asks the hub.
+        chat_template: the text of a Jinja template; None is the tokenizer's own.
+        chat_template_kwargs: what the template reads besides messages and tools. Those of a record take precedence.
+        now: the moment that the template's `strftime_now` prints, in ISO 8601. A template that prints the date needs
+            it.
+        loss_on: what is trained on: `assistant`, `last_assistant`, `completion` or `all`. `auto` is `completion` for
+            prompt and completion, `assistant` for conversations, and `all` for plain text.
+        engine: `reference` renders with transformers alone; `auto` renders faster and falls back to the reference if a
+            sample differs; `fast` fails then. The output is the same.
+
+    Raises:
+        ParameterError: if a value is not one of those.
+    """
+
+    tokenizer: str
+    chat_template: str | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
+    now: str | None = None
+    loss_on: str = "auto"
+    engine: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_text("tokenizer", self.tokenizer)
+        check_text("chat_template", self.chat_template, optional=True)
+        check_choice("loss_on", self.loss_on, LOSSES)
+        check_choice("engine", self.engine, ENGINES)
+        if taken := sorted(RESERVED_TEMPLATE_KWARGS & (self.chat_template_kwargs or {}).keys()):
+            problem = f"{', '.join(taken)} cannot be given: the job sets it."
+            raise ParameterError("chat_template_kwargs", self.chat_template_kwargs, problem)
+        try:
+            datetime.fromisoformat(self.now or "2026-01-01")
+        except (TypeError, ValueError):
+            problem = "expected a moment in ISO 8601, such as 2026-11-20T12:00:00."
+            raise ParameterError("now", self.now, problem) from None

@@ -1,0 +1,87 @@
+"""Checks of parameters: a wrong value fails where it is given, with the parameter's name and what was expected."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from transforms.errors import ParameterError
+
+
+def check_choice(parameter: str, value: Any, choices: Sequence[str]) -> None:
+    """Check that a value is one of some names.
+
+    Raises:
+        ParameterError: if it is not.
+    """
+    if value not in choices:
+        raise ParameterError(parameter, value, f"expected {', '.join(choices)}.{did_you_mean(value, choices)}")
+
+
+def check_choices(parameter: str, values: Iterable[Any], choices: Sequence[str]) -> None:
+    """Check that each of several values is one of some names.
+
+    Raises:
+        ParameterError: if one is not, if there is none, or if they are a string, whose letters would be taken for them.
+    """
+    if isinstance(values, str) or not (values := list(values)):
+        raise ParameterError(parameter, values, f"expected a list of {', '.join(choices)}.")
+    for value in values:
+        check_choice(parameter, value, choices)
+
+
+def check_flag(parameter: str, value: Any) -> None:
+    """Check that a value is True or False.
+
+    Raises:
+        ParameterError: if it is not.
+    """
+    if not isinstance(value, bool):
+        raise ParameterError(parameter, value, "expected True or False.")
+
+
+def check_count(parameter: str, value: Any, optional: bool = False) -> None:
+    """Check that a value is a whole number above 0, or None if it is optional.
+
+    Raises:
+        ParameterError: if it is not.
+    """
+    if not ((isinstance(value, int) and not isinstance(value, bool) and value > 0) or (optional and value is None)):
+        raise ParameterError(parameter, value, f"expected a whole number above 0{', or None' if optional else ''}.")
+
+
+def check_fraction(parameter: str, value: Any) -> None:
+    """Check that a value is a number from 0 to 1.
+
+    Raises:
+        ParameterError: if it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ParameterError(parameter, value, "expected a number from 0 to 1.")
+
+
+def check_text(parameter: str, value: Any, optional: bool = False) -> None:
+    """Check that a value is a string that is not empty, or None if it is optional.
+
+    Raises:
+        ParameterError: if it is not.
+    """
+    if not ((isinstance(value, str) and value) or (optional and value is None)):
+        raise ParameterError(parameter, value, f"expected a string{', or None' if optional else ''}.")
+
+
+def check_type(parameter: str, value: Any, kind: type) -> None:
+    """Check that a value is of a type.
+
+    Raises:
+        ParameterError: if it is not.
+    """
+    if not isinstance(value, kind):
+        raise ParameterError(parameter, value, f"expected a {kind.__name__}.")
+
+
+def did_you_mean(name: Any, names: Sequence[str]) -> str:
+    """A question after the name that is closest to a mistyped one; empty if none is close."""
+    close = difflib.get_close_matches(str(name), names, n=1)
+    return f" Did you mean {close[0]}?" if close else ""
