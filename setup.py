@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 _HERE = Path(__file__).parent
-_VERSION = re.search(r'^__version__ = "(.+)"$', (_HERE / "pipeline" / "__init__.py").read_text(), re.MULTILINE)
+_VERSION = re.search(r'^__version__ = "(.+)"$', (_HERE / "transforms" / "__init__.py").read_text(), re.MULTILINE)
 assert _VERSION
 
 _BEAM = ">=2.77,<2.78"

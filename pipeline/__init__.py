@@ -1,3 +1,5 @@
-"""The job: options, plan, graph, launch, finish; the command line."""
+"""The job: options, plan, graph, launch; the command line."""
 
-__version__ = "0.1.0"
+from transforms import __version__
+
+__all__ = ["__version__"]

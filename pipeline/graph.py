@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import apache_beam as beam
 
-from pipeline.finish import FinishDataset, SkipFinished
-from pipeline.job import Folder, Job
+from pipeline.job import Job
 from pipeline.plan import ReadPlan
 from transforms.chat.config import RenderConfig
+from transforms.dataset.commit import CommitDataset, SkipFinished
+from transforms.dataset.layout import Folder
 from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
 from transforms.steps.parity import CheckParity
@@ -66,5 +67,5 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
     (
         (receipts, splits.finished)
         | "all" >> beam.Flatten()
-        | "finish" >> FinishDataset(folder.output, max_reject_fraction)
+        | "commit" >> CommitDataset(folder.output, max_reject_fraction)
     )

@@ -6,15 +6,12 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Iterator
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
-from transforms.storage.files import exists, full_url, join, read_bytes, write_whole
-
-# Each of these shapes text, tokens or the bytes of a shard.
-_LIBRARIES = ("transformers", "tokenizers", "jinja2", "pyarrow", "zstandard", "msgspec")
+from transforms.dataset.layout import Folder
+from transforms.storage.files import exists, full_url, read_bytes, write_whole
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -43,29 +40,6 @@ def job_name(output: str) -> str:
     url = full_url(output).rstrip("/")
     folder = re.sub("[^a-z0-9]+", "-", posixpath.basename(url).lower())[:40].strip("-")
     return "-".join(filter(None, ("chatmill", folder, hashlib.sha256(url.encode()).hexdigest()[:8])))
-
-
-def library_versions() -> dict[str, str]:
-    from pipeline import __version__
-
-    return {"chatmill": __version__} | {library: version(library) for library in _LIBRARIES}
-
-
-class Folder:
-    """Where the parts of a dataset lie, from its own folder's url."""
-
-    def __init__(self, output: str):
-        self.output = output
-        self.work = join(output, "_chatmill")
-        self.job = join(self.work, "job.json")
-        self.plan = join(self.work, "plan.jsonl")
-        self.tokenizer = join(self.work, "tokenizer")
-        self.formatter = join(self.work, "formatter.py")
-        self.receipts = join(self.work, "receipts")
-        self.shards = join(self.work, "shards")
-        self.manifest = join(output, "manifest.json")
-        self.card = join(output, "README.md")
-        self.success = join(output, "_SUCCESS")
 
 
 def write_job(folder: Folder, job: Job) -> None:

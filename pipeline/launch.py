@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pipeline.job import Folder, Job, differences_of_options, read_job
+from pipeline.job import Job, differences_of_options, read_job
 from pipeline.options import Options
 from pipeline.prepare import prepare
 from pipeline.run import beam_options, run_job
 from pipeline.summary import check_summary, print_summary, sums, write_summary
 from pipeline.tokenizer_files import fingerprint, read_tokenizer_files
+from transforms.dataset.layout import Folder
 from transforms.errors import InputError, StoreError, Unavailable, UserError
 from transforms.storage.files import check_reachable, exists, full_url, read_bytes
 from transforms.tokens.tokenizer import WITHOUT_TORCH

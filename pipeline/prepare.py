@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from pipeline.job import Folder, Job, differences, library_versions, read_job, write_job
+from pipeline.job import Job, differences, read_job, write_job
 from pipeline.options import Options
 from pipeline.plan import InputFile, decode_plan, default_split_bytes, encode_plan, list_inputs, splits_of
 from pipeline.tokenizer_files import check_tokenizer, fingerprint, read_tokenizer_files, resolve_template
 from transforms.chat.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.turns import TurnFinder
+from transforms.dataset.description import library_versions
+from transforms.dataset.layout import Folder
 from transforms.errors import RecordError, StoreError, UserError
 from transforms.model.batches import Split
 from transforms.model.examples import Conversation, Record

@@ -12,7 +12,8 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pipeline.job import Folder, Job
+from pipeline.job import Job
+from transforms.dataset.layout import Folder
 from transforms.model.receipts import Receipt
 from transforms.storage.files import join, names_below, read_bytes
 

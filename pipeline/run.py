@@ -28,12 +28,13 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.runner import create_runner
 
 from pipeline.graph import build_graph
-from pipeline.job import Folder, Job
+from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.progress import ReportProgress
 from pipeline.runners.dataflow import check_dataflow
 from pipeline.runners.flink import FlinkJob, flink_defaults
 from pipeline.runners.local import killer_of_a_worker, local_runner
+from transforms.dataset.layout import Folder
 from transforms.errors import InputError, Unavailable, UserError
 
 # An error of ours as it stands in a worker's traceback: up to where Beam names the step, or Python the next exception.

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.card import loading_line
-from pipeline.job import Folder
+from transforms.dataset.card import loading_line
+from transforms.dataset.layout import Folder
 from transforms.errors import StoreError, UserError
 from transforms.steps.label import IGNORED
 from transforms.storage.files import (

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import Any
 
+__version__ = "0.1.0"
+
 # Where each public name lives. They are imported when they are asked for: a command line must not wait for Beam.
 _HOMES = {
     "ReadSplits": "steps.read",

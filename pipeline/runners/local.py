@@ -28,8 +28,9 @@ from apache_beam.transforms.environments import Environment, python_sdk_capabili
 from google.protobuf import json_format, text_format
 
 from pipeline.cli import quiet_libraries
-from pipeline.job import Folder, Job
+from pipeline.job import Job
 from pipeline.options import Options
+from transforms.dataset.layout import Folder
 from transforms.tokens.fast import load_fast_encoder
 
 # Bytes of input from which on several workers are worth what it takes to start them.

@@ -11,11 +11,12 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from pipeline.graph import build_graph
-from pipeline.job import Folder, Job
+from pipeline.job import Job
 from pipeline.options import parse_options
 from pipeline.prepare import prepare
 from support.datasets import manifest_of
 from support.places import CHATS, TOKENIZER
+from transforms.dataset.layout import Folder
 from transforms.model.receipts import Receipt
 
 STEPS = {"read", "parse", "render", "parity", "tokenize", "label", "pack", "write"}

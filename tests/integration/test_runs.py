@@ -15,9 +15,9 @@ import msgspec
 import psutil
 import pytest
 
-from pipeline.finish import give_names, mark, names
 from support.datasets import build_apart, digests, manifest_of, rejects_of, rows_of, write_jsonl
 from support.places import CHATS, ROOT, TOKENIZER
+from transforms.dataset.commit import commit, final_names, publish_files
 from transforms.model.receipts import Receipt
 
 JOB = [
@@ -152,7 +152,7 @@ def test_a_worker_that_dies_fails_the_run_which_can_be_resumed(in_memory, tmp_pa
     assert digests(output) == in_memory
 
 
-def test_finish_that_was_cut_short_is_done_again(in_memory, tmp_path):
+def test_commit_that_was_interrupted_can_be_repeated(in_memory, tmp_path):
     output = tmp_path / "out"
     done = build_apart(*JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
@@ -171,8 +171,8 @@ def test_finish_that_was_cut_short_is_done_again(in_memory, tmp_path):
     # And as if its runner had not heard that it was done, and did it again.
     again = [msgspec.json.decode(json.dumps(receipt), type=Receipt) for receipt in receipts]
     again.sort(key=lambda receipt: (receipt.split, receipt.part))
-    give_names(str(output), names(again, 0.01))
-    mark(str(output), again, 0.01)
+    publish_files(str(output), final_names(again, 0.01))
+    commit(str(output), again, 0.01)
     assert digests(output) == in_memory
 
 
@@ -191,7 +191,7 @@ def test_too_many_rejects_fail_the_run_which_goes_on_when_more_are_allowed(build
     output = tmp_path / "out"
     ended = build(*options_for(corpus, output))
     assert ended.code == 1
-    assert "10 of 100 records were rejected, more than --max_reject_fraction 0.01" in ended.err
+    assert "10 of 100 records were rejected, more than max_reject_fraction 0.01" in ended.err
     assert f"bad_message (10): {corpus}, byte 0: messages is a string" in ended.err
     assert "Traceback" not in ended.err
     assert len(rejects_of(output)) == 10

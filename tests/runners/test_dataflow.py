@@ -22,13 +22,13 @@ from google.cloud.dataflow_v1beta3.types import TemplateMetadata
 
 from pipeline.cli import build as build_here
 from pipeline.graph import build_graph
-from pipeline.job import Folder
 from pipeline.options import parse_options
 from pipeline.prepare import prepare
 from support.datasets import build_apart
 from support.places import CHATS, ROOT, TOKENIZER
 from support.programs import build_wheel, free_port, serving
 from support.stores import gs
+from transforms.dataset.layout import Folder
 from transforms.errors import UserError
 
 DEPLOY = ROOT / "deploy" / "dataflow"

@@ -1,0 +1,1 @@
+"""A dataset: its folder, its manifest, its card, and how it is committed."""

@@ -1,0 +1,44 @@
+"""What job.json says that the commit of a dataset needs, whoever wrote it: the command line, or WriteDataset."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from transforms import __version__
+from transforms.storage.files import read_bytes
+
+# Each of these shapes text, tokens or the bytes of a shard.
+_LIBRARIES = ("transformers", "tokenizers", "jinja2", "pyarrow", "zstandard", "msgspec")
+
+
+class Description(msgspec.Struct, frozen=True):
+    """A job, as far as its commit needs it.
+
+    Args:
+        options: the options that shape rows, by name, as JSON.
+        splits: how many splits were planned.
+        tokenizer_name: the tokenizer, as the user named it.
+        versions: of the libraries that shape the output.
+        job: all of job.json, which goes into the manifest.
+    """
+
+    options: dict[str, Any]
+    splits: int
+    tokenizer_name: str
+    versions: dict[str, str]
+    job: dict[str, Any] = {}
+
+
+def read_description(url: str) -> Description:
+    """Read the description of a job from its job.json."""
+    content = read_bytes(url)
+    described = msgspec.json.decode(content, type=Description)
+    return msgspec.structs.replace(described, job=msgspec.json.decode(content, type=dict))
+
+
+def library_versions() -> dict[str, str]:
+    """The versions of Chatmill and of the libraries that shape its output."""
+    return {"chatmill": __version__} | {library: version(library) for library in _LIBRARIES}

@@ -1,0 +1,140 @@
+"""The manifest of a dataset: what is in it, and the outcome of every record, summed from the receipts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from transforms.dataset.description import Description
+from transforms.model.receipts import FirstExample, Receipt, Shard
+
+# The version of the manifest's keys. They are public: a change of their meaning is another version.
+FORMAT = 1
+_FOLDERS = {"parquet": "data", "tfrecord": "tfrecord"}
+_SHARD_FACTS = ("split", "format", "rows", "tokens", "trained_tokens", "bytes", "sha256")
+
+Name = tuple[str, str]  # of a file as its attempt wrote it, and its final path below the output
+
+
+def check_complete(splits: int, receipts: Sequence[Receipt]) -> None:
+    """Check that each split has each of its parts once, and each record one outcome.
+
+    Args:
+        splits: how many were planned.
+        receipts: of all splits, in order.
+
+    Raises:
+        ValueError: if something is missing or doubled, which is an error of Chatmill's or of a step in the pipeline.
+    """
+    of_splits = [list(parts) for _, parts in groupby(receipts, key=lambda receipt: receipt.split)]
+    for number, parts in enumerate(of_splits):
+        found = [(part.split, part.part) for part in parts]
+        expected = [(number, i) for i in range(len(parts))]
+        if found != expected or [part.last for part in parts].index(True) != len(parts) - 1:
+            raise ValueError(f"split {number} has the receipts {found}; expected each of its parts once")
+    if len(of_splits) != splits:
+        raise ValueError(f"{len(of_splits)} splits have receipts, of {splits} that were planned")
+    for receipt in receipts:
+        outcomes = receipt.kept + receipt.truncated + sum(receipt.dropped.values()) + sum(receipt.rejected.values())
+        if receipt.read != outcomes:
+            raise ValueError(f"split {receipt.split}: {receipt.read} records were read, and {outcomes} have an outcome")
+
+
+def too_many_rejects(receipts: Sequence[Receipt], max_reject_fraction: float) -> bool:
+    """Whether a larger fraction of the records was rejected than is allowed."""
+    rejected = sum(sum(receipt.rejected.values()) for receipt in receipts)
+    return rejected > max_reject_fraction * sum(receipt.read for receipt in receipts)
+
+
+def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dict[str, Any]:
+    """Build the manifest of a dataset.
+
+    Args:
+        description: its job.
+        receipts: of all splits, in order; at least one names a shard.
+
+    Returns:
+        The manifest, as JSON.
+
+    Raises:
+        ValueError: if the rows do not add up.
+    """
+    records = sum_records(receipts)
+    once = [shard for receipt in receipts for shard in receipt.shards_once()]
+    rows = sum(shard.rows for shard in once)
+    notes = _sum_counts(receipt.notes for receipt in receipts)
+    survivors = records["kept"] + records["truncated"] + notes.get("parity_rows_added", 0)
+    if description.options.get("packing", "none") == "none" and rows != survivors:
+        raise ValueError(f"{rows} rows were written, of records that should have {survivors}")
+    return {
+        "format": FORMAT,
+        "records": records,
+        "rows": rows,
+        "tokens": sum(shard.tokens for shard in once),
+        "trained_tokens": sum(shard.trained_tokens for shard in once),
+        "trained_tokens_lost": sum(receipt.trained_tokens_lost for receipt in receipts),
+        "notes": notes,
+        "first_examples": msgspec.to_builtins(
+            dict(sorted(first_of(receipt.first_examples for receipt in receipts).items()))
+        ),
+        "shards": sorted(
+            (
+                {"path": path} | {key: getattr(shard, key) for key in _SHARD_FACTS}
+                for shard, path in named_shards(receipts)
+            ),
+            key=lambda shard: shard["path"],
+        ),
+        "rejects": [path for _, path in named_rejects(receipts)],
+        "job": description.job,
+    }
+
+
+def sum_records(receipts: Sequence[Receipt]) -> dict[str, Any]:
+    """How many records were read, and how many had which outcome."""
+    return {
+        "read": sum(receipt.read for receipt in receipts),
+        "kept": sum(receipt.kept for receipt in receipts),
+        "truncated": sum(receipt.truncated for receipt in receipts),
+        "dropped": _sum_counts(receipt.dropped for receipt in receipts),
+        "rejected": _sum_counts(receipt.rejected for receipt in receipts),
+    }
+
+
+def first_of(examples: Iterable[Mapping[str, FirstExample]]) -> dict[str, FirstExample]:
+    """For each name the first of its examples."""
+    first: dict[str, FirstExample] = {}
+    for of_receipt in examples:
+        first = {**of_receipt, **first}
+    return first
+
+
+def named_rejects(receipts: Sequence[Receipt]) -> list[Name]:
+    """Each file of rejects with its final path."""
+    files = [receipt.rejects_file for receipt in receipts if receipt.rejects_file]
+    return [(file, f"rejects/rejects-{i:05d}-of-{len(files):05d}.parquet") for i, file in enumerate(files)]
+
+
+def named_shards(receipts: Sequence[Receipt]) -> list[tuple[Shard, str]]:
+    """Each shard with its final path."""
+    shards = [shard for receipt in receipts for shard in receipt.shards]
+    totals = Counter((shard.format, shard.split) for shard in shards)
+    so_far: Counter[tuple[str, str]] = Counter()
+    named = []
+    for shard in shards:
+        kind = (shard.format, shard.split)
+        suffix = shard.file.partition(".")[2]
+        path = f"{_FOLDERS[shard.format]}/{shard.split}-{so_far[kind]:05d}-of-{totals[kind]:05d}.{suffix}"
+        named.append((shard, path))
+        so_far[kind] += 1
+    return named
+
+
+def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))
