@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 
 from transforms import choices
 from transforms.errors import UserError
+from transforms.outputs import OUTPUT_FORMATS
+from transforms.rows.columns import OUTPUT_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -251,16 +253,16 @@ class Options:
     )
     output_format: tuple[str, ...] = _option(
         "Output",
-        "either or both",
-        _list_of(_one_of(choices.OUTPUT_FORMATS)),
+        "one or several",
+        _list_of(_one_of(OUTPUT_FORMATS)),
         ("parquet",),
-        ",".join(choices.OUTPUT_FORMATS),
+        ",".join(OUTPUT_FORMATS),
     )
     tfrecord_compression: str = _option("Output", "of TFRecord shards", _one_of(("none", "gzip")), "none", "none|gzip")
     write_columns: tuple[str, ...] | None = _option(
         "Output",
-        f"of {', '.join(choices.OUTPUT_COLUMNS)}; by default input_ids and labels, and seq_lengths when packed",
-        _list_of(_one_of(choices.OUTPUT_COLUMNS)),
+        f"of {', '.join(OUTPUT_COLUMNS)}; by default input_ids and labels, and seq_lengths when packed",
+        _list_of(_one_of(OUTPUT_COLUMNS)),
         None,
         "NAME,..",
     )

@@ -19,12 +19,13 @@ from transforms.dataset.layout import Folder
 from transforms.errors import RecordError, StoreError, UserError
 from transforms.model.batches import Split
 from transforms.model.examples import Conversation, Record
+from transforms.outputs import output_folders
 from transforms.steps.parse import Parser, load_formatter
 from transforms.steps.read import read_split
 from transforms.storage.files import exists, holds_anything, join, kind_of, lies_in, read_bytes, remove, write_whole
 
 # What a dataset consists of, and so what --overwrite removes.
-_PARTS = ("_SUCCESS", "manifest.json", "README.md", "data", "tfrecord", "rejects", "_chatmill")
+_PARTS = ("_SUCCESS", "manifest.json", "README.md", *output_folders(), "rejects", "_chatmill")
 _PEEKED_BYTES = 1 << 16
 _ON_TURNS = ("auto", "assistant", "last_assistant")
 

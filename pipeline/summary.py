@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from transforms.dataset.card import loading_line
 from transforms.dataset.layout import Folder
 from transforms.errors import StoreError, UserError
-from transforms.steps.label import IGNORED
+from transforms.outputs import loading_code
+from transforms.rows import IGNORED
 from transforms.storage.files import (
     check_reachable,
     full_url,
@@ -64,7 +64,7 @@ def print_summary(folder: Folder, manifest: dict[str, Any]) -> None:
         console.print(f"The rejected records are in {join(output, 'rejects')}, each with its reason and place.")
     _print_row(console, folder, manifest)
     console.print(f"\nThe dataset is in {output}. Load it with:")
-    console.print(f"  {loading_line(output, manifest)}", markup=False)
+    console.print(f"  {loading_code(output, manifest['shards'])}", markup=False)
 
 
 def sums(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,6 @@ LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
 PARITIES = ("report", "expand", "reject", "off")
 TRUNCATIONS = ("keep_start", "keep_end", "drop")
 PACKINGS = ("none", "bfd", "bfd_split", "ffd", "wrapped")
-OUTPUT_FORMATS = ("parquet", "tfrecord")
-OUTPUT_COLUMNS = ("input_ids", "labels", "attention_mask", "position_ids", "seq_lengths", "loss_mask")
 
 # What a chat template is given by the job itself, so that no chat_template_kwargs may hold it.
 RESERVED_TEMPLATE_KWARGS = {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from support.chats import SPLIT
 from transforms.model.batches import RowSource, Tokens
 from transforms.model.outcomes import Outcomes
-from transforms.steps.label import IGNORED, build_labels, is_trained
+from transforms.rows import IGNORED
+from transforms.steps.label import build_labels, is_trained
 
 CHARACTERS = 24
 LAW = settings(deadline=None)  # a machine that is busy is no fault of the code

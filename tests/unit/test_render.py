@@ -24,7 +24,8 @@ from transforms.errors import RecordError, UserError
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow
 from transforms.model.outcomes import Outcomes
-from transforms.steps.label import IGNORED, build_labels
+from transforms.rows import IGNORED
+from transforms.steps.label import build_labels
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder

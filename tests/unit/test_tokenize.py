@@ -21,7 +21,8 @@ from support.places import ROOT, SHARED, TOKENIZER
 from support.tokenizers import saved
 from transforms.model.batches import Tokens
 from transforms.model.examples import Example, PlainText, Span, Text
-from transforms.steps.label import IGNORED, build_labels, is_trained
+from transforms.rows import IGNORED
+from transforms.steps.label import build_labels, is_trained
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer

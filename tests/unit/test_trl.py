@@ -20,7 +20,8 @@ from transforms.chat.config import RenderConfig
 from transforms.model.batches import Records, Rows, Split
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
-from transforms.steps.label import IGNORED, build_labels
+from transforms.rows import IGNORED
+from transforms.steps.label import build_labels
 from transforms.steps.pack import Packer
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer

@@ -17,13 +17,13 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.choices import OUTPUT_COLUMNS
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.receipts import FirstExample, Receipt, Shard, read_receipts, write_receipt
 from transforms.outputs import parquet
 from transforms.outputs.parquet import encode_parquet
 from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
+from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.steps.write import ShardWriter
 from transforms.storage.files import exists, names_below, read_bytes
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from transforms.outputs import datasets_files, loading_code
+
 
 def dataset_card(manifest: dict[str, Any]) -> str:
     """The text of the card."""
     records, job = manifest["records"], manifest["job"]
-    splits = sorted({shard["split"] for shard in manifest["shards"] if shard["format"] == "parquet"})
+    files = datasets_files(manifest["shards"])
     head = ["configs:", "- config_name: default", "  data_files:"]
-    for split in splits:
-        head += [f"  - split: {split}", f"    path: data/{split}-*.parquet"]
+    for split, pattern in files.items():
+        head += [f"  - split: {split}", f"    path: {pattern}"]
     dropped, rejected = (
         ", ".join(f"{count:,} {reason}" for reason, count in records[outcome].items()) or "none"
         for outcome in ("dropped", "rejected")
@@ -19,7 +21,7 @@ def dataset_card(manifest: dict[str, Any]) -> str:
     options = {name: value for name, value in job["options"].items() if value not in (None, [], {}, False)}
     lines = [
         "---",
-        *(head if splits else ["pretty_name: token shards"]),
+        *(head if files else ["pretty_name: token shards"]),
         "---",
         "",
         "# Token shards",
@@ -28,7 +30,7 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         f"made by Chatmill {job['versions']['chatmill']} with the tokenizer `{job['tokenizer_name']}`.",
         "",
         "```python",
-        loading_line("PATH OF THIS FOLDER", manifest),
+        loading_code("PATH OF THIS FOLDER", manifest["shards"]),
         "```",
         "",
         "`input_ids` are token ids; `labels` are the same where a token is trained on and -100 elsewhere.",
@@ -54,13 +56,3 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def loading_line(folder: str, manifest: dict[str, Any]) -> str:
-    """The line of Python that loads the dataset in a folder."""
-    shards = manifest["shards"]
-    if any(shard["format"] == "parquet" for shard in shards):
-        return f'import datasets; dataset = datasets.load_dataset("{folder}")'
-    compression = ', compression_type="GZIP"' if shards[0]["path"].endswith(".gz") else ""
-    files = f'tf.io.gfile.glob("{folder}/tfrecord/train-*")'
-    return f"import tensorflow as tf; rows = tf.data.TFRecordDataset({files}{compression})"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from transforms.errors import ParameterError
+from transforms.outputs import output_folders
 from transforms.storage.files import exists, holds_anything, join, kind_of
 
 # What a dataset consists of, and so what is removed to replace it.
-PARTS = ("_SUCCESS", "manifest.json", "README.md", "data", "tfrecord", "rejects", "_chatmill")
+PARTS = ("_SUCCESS", "manifest.json", "README.md", *output_folders(), "rejects", "_chatmill")
 
 
 class Folder:

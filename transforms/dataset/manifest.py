@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -11,10 +11,10 @@ import msgspec
 
 from transforms.dataset.description import Description
 from transforms.model.receipts import FirstExample, Receipt, Shard
+from transforms.outputs import output_format
 
 # The version of the manifest's keys. They are public: a change of their meaning is another version.
 FORMAT = 1
-_FOLDERS = {"parquet": "data", "tfrecord": "tfrecord"}
 _SHARD_FACTS = ("split", "format", "rows", "tokens", "trained_tokens", "bytes", "sha256")
 
 Name = tuple[str, str]  # of a file as its attempt wrote it, and its final path below the output
@@ -119,17 +119,17 @@ def named_rejects(receipts: Sequence[Receipt]) -> list[Name]:
 
 
 def named_shards(receipts: Sequence[Receipt]) -> list[tuple[Shard, str]]:
-    """Each shard with its final path."""
+    """Each file of a shard with its final path, numbered for each format and split; the files of a shard share one."""
     shards = [shard for receipt in receipts for shard in receipt.shards]
-    totals = Counter((shard.format, shard.split) for shard in shards)
-    so_far: Counter[tuple[str, str]] = Counter()
+    numbers: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for shard in shards:
+        of_kind = numbers[shard.format, shard.split]
+        of_kind.setdefault(shard.stem, len(of_kind))
     named = []
     for shard in shards:
-        kind = (shard.format, shard.split)
-        suffix = shard.file.partition(".")[2]
-        path = f"{_FOLDERS[shard.format]}/{shard.split}-{so_far[kind]:05d}-of-{totals[kind]:05d}.{suffix}"
-        named.append((shard, path))
-        so_far[kind] += 1
+        of_kind = numbers[shard.format, shard.split]
+        name = f"{shard.split}-{of_kind[shard.stem]:05d}-of-{len(of_kind):05d}{shard.suffix}"
+        named.append((shard, f"{output_format(shard.format).folder}/{name}"))
     return named
 
 

@@ -13,7 +13,11 @@ from transforms.storage.files import exists, join, read_bytes, write_whole
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """A file of rows. file: its name in the folder of shards, before finish. split: train or validation."""
+    """A file of a shard. Most formats have one file for each shard; of several, the first one counts the rows.
+
+    file: its name in the folder of shards, until the dataset is committed. split: train or validation.
+    rows, tokens, trained_tokens: of the shard; 0 for its further files.
+    """
 
     file: str
     format: str
@@ -23,6 +27,16 @@ class Shard(msgspec.Struct, frozen=True):
     trained_tokens: int
     bytes: int
     sha256: str
+
+    @property
+    def stem(self) -> str:
+        """The part of the name that all files of one shard share."""
+        return self.file.partition(".")[0]
+
+    @property
+    def suffix(self) -> str:
+        """The rest of the name, from its first dot."""
+        return self.file[len(self.stem) :]
 
 
 class FirstExample(msgspec.Struct, frozen=True):
@@ -52,7 +66,7 @@ class Receipt(msgspec.Struct, frozen=True):
     first_examples: Mapping[str, FirstExample]
 
     def shards_once(self) -> list[Shard]:
-        """The shards of one of the formats, so that each row is in one of them."""
+        """The shards of one of the formats, so that each row is counted once."""
         return [shard for shard in self.shards if shard.format == self.shards[0].format]
 
 

@@ -1,1 +1,96 @@
-"""Outputs: a module for each format of shards."""
+"""Output formats: one module each, whose name is the name of the format.
+
+A format is a module of this package with a `FORMAT`, an OutputFormat. No other file lists the formats. Their names are
+found without importing the modules, so that a command line can show them at once. A module is imported when its format
+is used, and when a dataset is replaced; a library that few people have is therefore imported inside of its functions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OUTPUT_FORMATS: tuple[str, ...] = tuple(module.name for module in pkgutil.iter_modules(__path__))
+
+# An entry of the manifest's `shards`: path, split, format, rows, tokens, trained_tokens, bytes, sha256.
+ShardEntry: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """The options of all formats; each reads its own.
+
+    Args:
+        compress_tfrecord: whether TFRecord files are gzipped.
+    """
+
+    compress_tfrecord: bool = False
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """What the project knows of an output format.
+
+    Args:
+        folder: the folder of its shards, below that of the dataset.
+        encode: makes the files of one shard. Takes a table of the shard's rows, with columns of the types list<int8>,
+            list<int32>, list<int64>, int64 and string (docs/output.md). Returns the content of each file by its suffix,
+            which begins with a dot; most formats have one file. The same table and options must give the same bytes.
+        loading_code: makes the Python code that loads a dataset. Takes the folder of the dataset, and the manifest's
+            entries of its shards in this format.
+        datasets_files: matches the files of a shard that `datasets.load_dataset` reads, such as `*.parquet`. The card
+            lists them for each split. None if `datasets` does not read the format.
+    """
+
+    folder: str
+    encode: Callable[[pa.Table, OutputOptions], Mapping[str, bytes]]
+    loading_code: Callable[[str, Sequence[ShardEntry]], str]
+    datasets_files: str | None = None
+
+
+def output_format(name: str) -> OutputFormat:
+    """Import the format of a name, one of OUTPUT_FORMATS."""
+    return importlib.import_module(f"{__name__}.{name}").FORMAT
+
+
+def output_folders() -> tuple[str, ...]:
+    """Return the folders in which a dataset may have shards, relative to that of the dataset."""
+    return tuple(output_format(name).folder for name in OUTPUT_FORMATS)
+
+
+def loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
+    """Return the Python code that loads a dataset: in a format that `datasets` reads, if it has one.
+
+    Args:
+        folder: the folder of the dataset.
+        shards: the manifest's entries of all its shards.
+    """
+    name = _most_readable(shards)
+    return output_format(name).loading_code(folder, [shard for shard in shards if shard["format"] == name])
+
+
+def datasets_files(shards: Sequence[ShardEntry]) -> dict[str, str]:
+    """Return the glob of the files that `datasets` reads, relative to the dataset's folder, for each split.
+
+    Args:
+        shards: the manifest's entries of all shards of the dataset.
+
+    Returns:
+        The glob of each split, by its name; none if no format of the dataset can be read by `datasets`.
+    """
+    name = _most_readable(shards)
+    format = output_format(name)
+    if format.datasets_files is None:
+        return {}
+    splits = sorted({shard["split"] for shard in shards if shard["format"] == name})
+    return {split: f"{format.folder}/{split}-{format.datasets_files}" for split in splits}
+
+
+def _most_readable(shards: Iterable[ShardEntry]) -> str:
+    return min({shard["format"] for shard in shards}, key=lambda name: (not output_format(name).datasets_files, name))

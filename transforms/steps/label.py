@@ -7,10 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from transforms.model.batches import Labels, Tokens
+from transforms.rows import IGNORED
 from transforms.rows.ragged import offsets_of, slices_of, sums_of
 from transforms.steps.base import Step
-
-IGNORED = -100  # torch.nn.CrossEntropyLoss(ignore_index=-100), and so transformers
 
 
 def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.ndarray:

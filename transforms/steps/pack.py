@@ -13,10 +13,10 @@ from transforms.choices import PACKINGS, TRUNCATIONS
 from transforms.errors import ParameterError
 from transforms.model.batches import Labels, Rows, RowTable
 from transforms.model.outcomes import Outcomes
+from transforms.rows import IGNORED
 from transforms.rows.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
 from transforms.rows.ragged import offsets_of, slices_of, sums_of
 from transforms.steps.base import Step
-from transforms.steps.label import IGNORED
 
 
 @dataclass(frozen=True)

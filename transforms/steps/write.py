@@ -14,15 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.checks import check_choices, check_flag, check_text
-from transforms.choices import OUTPUT_COLUMNS, OUTPUT_FORMATS
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.outcomes import Outcomes
 from transforms.model.receipts import FirstExample, Receipt, Shard, write_receipt
-from transforms.outputs.parquet import encode_parquet, list_array
-from transforms.outputs.tfrecord import encode_tfrecord
-from transforms.rows.ragged import indices_of
+from transforms.outputs import OUTPUT_FORMATS, OutputOptions, output_format
+from transforms.outputs.parquet import encode_parquet
+from transforms.rows import IGNORED
+from transforms.rows.columns import OUTPUT_COLUMNS, column_of, default_columns
 from transforms.steps.base import Step
-from transforms.steps.label import IGNORED
 from transforms.steps.metrics import CountReceipts
 from transforms.storage.files import join, write_whole
 
@@ -31,10 +30,12 @@ from transforms.storage.files import join, write_whole
 class ShardWriter:
     """Writes the rows of a batch and returns the receipt.
 
-    folder: where shards, rejects and receipts go, at any url. formats: of choices.OUTPUT_FORMATS.
-    columns: of choices.OUTPUT_COLUMNS; by default input_ids and labels, and seq_lengths where rows are packed.
-    provenance: whether each row tells the url and the place of its record; a packed one, of each segment.
-    compress_tfrecord: whether TFRecord shards are gzipped.
+    Args:
+        folder: where shards, rejects and receipts are written, at any url.
+        formats: of OUTPUT_FORMATS.
+        columns: of OUTPUT_COLUMNS; None for input_ids and labels, and seq_lengths if rows are packed.
+        provenance: whether each row has the url and the position of its record; a packed row, those of each segment.
+        compress_tfrecord: whether TFRecord shards are gzipped.
     """
 
     folder: str
@@ -52,22 +53,28 @@ class ShardWriter:
         check_flag("compress_tfrecord", self.compress_tfrecord)
 
     def __call__(self, batch: Rows) -> Receipt:
+        """Write the shards of a batch, its rejects, and after them the receipt that names them.
+
+        Raises:
+            ValueError: if a record of the batch does not have exactly one outcome.
+        """
         outcomes = batch.outcomes
         if outcomes.unaccounted():
             raise ValueError(
                 f"{batch.split.url}, part {batch.part} from byte {batch.split.start:,}: of {outcomes.read} records "
                 f"read, {outcomes.unaccounted()} have no outcome. A step that drops records must use Examples.drop."
             )
-        # Names of this attempt's own: a worker that is thought dead and is not must not write over another's shard.
+        # Each attempt has its own names: a worker that is taken for dead but is alive must not overwrite others'.
         attempt = f"{batch.split.number:07d}-{batch.part:05d}-{uuid.uuid4().hex}"
-        shards = []
-        for name, table in (("train", batch.train), ("validation", batch.validation)):
+        shards: list[Shard] = []
+        for split, table in (("train", batch.train), ("validation", batch.validation)):
             if len(table):
                 columns = self._columns(batch, table)
-                shards += [self._write(f"{name}-{attempt}", name, table, columns, format) for format in self.formats]
+                for format in self.formats:
+                    shards += self._write(format, f"{split}-{attempt}-{format}", split, table, columns)
         unit = "row" if batch.split.format in ("parquet", "arrow") else "byte"
 
-        def found(position: int, detail: str) -> FirstExample:
+        def first(position: int, detail: str) -> FirstExample:
             return FirstExample(batch.split.url, f"{unit} {position:,}", detail)
 
         receipt = Receipt(
@@ -84,44 +91,46 @@ class ShardWriter:
             shards=shards,
             rejects_file=self._write_rejects(attempt, batch.split, outcomes),
             first_rejects={
-                reject.reason: found(reject.position, reject.detail)
+                reject.reason: first(reject.position, reject.detail)
                 for reject in sorted(outcomes.rejects, key=lambda reject: -reject.position)
             },
-            first_examples={what: found(*record) for what, record in sorted(outcomes.first_examples.items())},
+            first_examples={what: first(*record) for what, record in sorted(outcomes.first_examples.items())},
         )
         write_receipt(join(self.folder, "receipts"), receipt)
         return receipt
 
-    def _write(self, name: str, split: str, table: RowTable, columns: pa.Table, format: str) -> Shard:
-        content = encode_parquet(columns) if format == "parquet" else encode_tfrecord(columns, self.compress_tfrecord)
-        suffix = ".gz" if format == "tfrecord" and self.compress_tfrecord else ""
-        file = f"{name}.{format}{suffix}"
-        write_whole(join(self.folder, "shards", file), content)
-        return Shard(
-            file=file,
-            format=format,
-            split=split,
-            rows=len(table),
-            tokens=len(table.ids),
-            trained_tokens=int(np.count_nonzero(table.labels != IGNORED)),
-            bytes=len(content),
-            sha256=hashlib.sha256(content).hexdigest(),
-        )
+    def _write(self, format: str, stem: str, split: str, table: RowTable, columns: pa.Table) -> list[Shard]:
+        """Write the files of one shard in one format; the first of them counts the rows."""
+        shards: list[Shard] = []
+        for suffix, content in output_format(format).encode(columns, OutputOptions(self.compress_tfrecord)).items():
+            counts = not shards
+            write_whole(join(self.folder, "shards", stem + suffix), content)
+            shards.append(
+                Shard(
+                    file=stem + suffix,
+                    format=format,
+                    split=split,
+                    rows=len(table) if counts else 0,
+                    tokens=len(table.ids) if counts else 0,
+                    trained_tokens=int(np.count_nonzero(table.labels != IGNORED)) if counts else 0,
+                    bytes=len(content),
+                    sha256=hashlib.sha256(content).hexdigest(),
+                )
+            )
+        return shards
 
     def _columns(self, batch: Rows, table: RowTable) -> pa.Table:
-        wanted = self.columns or (("input_ids", "labels", "seq_lengths") if batch.packed else ("input_ids", "labels"))
-        columns = {name: _COLUMNS[name](table) for name in wanted}
+        columns = {name: _list_array(*column_of(table, name)) for name in self.columns or default_columns(batch.packed)}
         if self.provenance:
             columns["source"] = pa.array([batch.split.url] * len(table), pa.string())
-            if batch.packed:
-                columns["source_position"] = list_array(table.positions, table.segment_offsets, pa.int64())
-            else:
-                columns["source_position"] = pa.array(table.positions, pa.int64())
+            positions = pa.array(table.positions, pa.int64())
+            columns["source_position"] = _list_array(positions, table.segment_offsets) if batch.packed else positions
         if table.columns is not None:
             columns |= {name: table.columns[name] for name in table.columns.column_names}
         return pa.table(columns)
 
     def _write_rejects(self, attempt: str, split: Split, outcomes: Outcomes) -> str | None:
+        """Write the rejected records. Returns the name of the file, None if there are none."""
         if not outcomes.rejects:
             return None
         rejects = sorted(outcomes.rejects, key=lambda reject: reject.position)
@@ -139,19 +148,9 @@ class ShardWriter:
         return file
 
 
-def _position_ids(table: RowTable) -> np.ndarray:
-    """int64 (tokens,), from 0 in each segment."""
-    return indices_of(np.zeros(len(table.segment_lengths), np.int64), table.segment_lengths)
-
-
-_COLUMNS: dict[str, Any] = {
-    "input_ids": lambda table: list_array(table.ids, table.offsets, pa.int32()),
-    "labels": lambda table: list_array(table.labels, table.offsets, pa.int32()),
-    "attention_mask": lambda table: list_array(np.ones(len(table.ids), np.int8), table.offsets, pa.int8()),
-    "position_ids": lambda table: list_array(_position_ids(table).astype(np.int32), table.offsets, pa.int32()),
-    "loss_mask": lambda table: list_array((table.labels != IGNORED).astype(np.int8), table.offsets, pa.int8()),
-    "seq_lengths": lambda table: list_array(table.segment_lengths.astype(np.int32), table.segment_offsets, pa.int32()),
-}
+def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray) -> pa.ListArray:
+    """Make a list of each row, without a copy of the values. offsets: int64, shape (rows + 1,)."""
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
 
 
 class WriteShards(Step):

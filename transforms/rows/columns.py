@@ -1,0 +1,58 @@
+"""The columns that rows are written as: each a function of a table of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from transforms.rows import IGNORED
+from transforms.rows.ragged import indices_of
+
+if TYPE_CHECKING:
+    from transforms.model.batches import RowTable
+
+# The values of all rows, shape (values,), in the type in which they are written; and the offsets of the rows in them,
+# int64, shape (rows + 1,).
+Column: TypeAlias = tuple[np.ndarray, np.ndarray]
+
+
+def _position_ids(table: RowTable) -> np.ndarray:
+    """Count the tokens of each segment from 0: int64, shape (tokens,)."""
+    return indices_of(np.zeros(len(table.segment_lengths), np.int64), table.segment_lengths)
+
+
+_COLUMNS: dict[str, Callable[[RowTable], Column]] = {
+    "input_ids": lambda table: (table.ids.astype(np.int32, copy=False), table.offsets),
+    "labels": lambda table: (table.labels.astype(np.int32, copy=False), table.offsets),
+    "attention_mask": lambda table: (np.ones(len(table.ids), np.int8), table.offsets),
+    "position_ids": lambda table: (_position_ids(table).astype(np.int32), table.offsets),
+    "seq_lengths": lambda table: (table.segment_lengths.astype(np.int32), table.segment_offsets),
+    "loss_mask": lambda table: ((table.labels != IGNORED).astype(np.int8), table.offsets),
+}
+
+OUTPUT_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)
+
+
+def default_columns(packed: bool) -> tuple[str, ...]:
+    """Return the columns that are written unless others are chosen.
+
+    Args:
+        packed: whether a row may hold several examples.
+    """
+    return ("input_ids", "labels", "seq_lengths") if packed else ("input_ids", "labels")
+
+
+def column_of(table: RowTable, name: str) -> Column:
+    """Return a column of a table of rows.
+
+    Args:
+        table: the rows.
+        name: one of OUTPUT_COLUMNS.
+
+    Returns:
+        The values of all rows, shape (values,), in the type in which they are written; and the offsets of the rows in
+        them, int64, shape (rows + 1,).
+    """
+    return _COLUMNS[name](table)
