@@ -15,7 +15,9 @@ from pathlib import Path
 
 from measure import publish
 
-from pipeline.plan import encode_plan, list_inputs, splits_of
+from pipeline.plan import encode_plan
+from transforms.inputs.listing import list_inputs
+from transforms.inputs.splits import splits_of
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from pipeline.options import parse_options, summary_asked_for
-from transforms.errors import InputError, StoreError, Unavailable, UserError
+from transforms.errors import InputError, ParameterError, StoreError, Unavailable, UserError
 
 _USAGE = """usage: chatmill build OPTIONS   builds a dataset (chatmill build --help lists the options)
        chatmill masks OPTIONS   shows what of conversations is trained on under a chat template"""
@@ -46,6 +46,9 @@ def run_command(command: Callable[[], int]) -> int:
     gc.disable()  # what is imported and loaded stays; to look through it for garbage takes most of a second
     try:
         return command()
+    except ParameterError as error:
+        print(f"chatmill: --{error.parameter} {error.value}: {error.problem}", file=sys.stderr)
+        return 2
     except UserError as error:
         print(f"chatmill: {error}", file=sys.stderr)
         return 2

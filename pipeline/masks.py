@@ -137,13 +137,14 @@ def _built_in() -> Iterator[tuple[str, Any]]:
 
 def _given(inputs: str) -> Iterator[tuple[str, Any]]:
     """The first conversations of a user's files, each with its place; what is no conversation is told and left out."""
-    from pipeline.plan import list_inputs, splits_of
+    from transforms.inputs.listing import list_inputs
+    from transforms.inputs.splits import splits_of
     from transforms.model.examples import Conversation
     from transforms.steps.parse import Parser
     from transforms.steps.read import read_split
 
     parser, shown = Parser(), 0
-    for split in splits_of(list_inputs(inputs.split(","), "auto"), 1 << 20):
+    for split in splits_of(list_inputs(inputs.split(","), parameter="input"), 1 << 20):
         for record in next(read_split(split, 1 << 20)).records:
             place = f"{Path(split.url).name}, {record.position:,}"
             try:

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from transforms import choices
 from transforms.errors import UserError
+from transforms.inputs.formats import INPUT_FORMATS
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import OUTPUT_COLUMNS
 
@@ -132,9 +133,9 @@ class Options:
     input_format: str = _option(
         "Input",
         "auto goes by the file's name, and by its first bytes where that is .json or tells nothing",
-        _one_of(choices.INPUT_FORMATS),
+        _one_of(INPUT_FORMATS),
         "auto",
-        "|".join(choices.INPUT_FORMATS),
+        "|".join(INPUT_FORMATS),
     )
     schema: str = _option(
         "Input",

@@ -10,13 +10,15 @@ from typing import Any
 
 from pipeline.job import Job, differences, read_job, write_job
 from pipeline.options import Options
-from pipeline.plan import InputFile, decode_plan, default_split_bytes, encode_plan, list_inputs, splits_of
+from pipeline.plan import decode_plan, encode_plan
 from pipeline.tokenizer_files import check_tokenizer, fingerprint, read_tokenizer_files, resolve_template
 from transforms.chat.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.turns import TurnFinder
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import Folder
 from transforms.errors import RecordError, StoreError, UserError
+from transforms.inputs.listing import InputFile, list_inputs
+from transforms.inputs.splits import default_split_bytes, splits_of
 from transforms.model.batches import Split
 from transforms.model.examples import Conversation, Record
 from transforms.outputs import output_folders
@@ -35,7 +37,7 @@ def prepare(options: Options, folder: Folder) -> Job:
 
     Raises UserError where the options cannot be met, or where what lies there is another job's.
     """
-    files = list_inputs(options.input, options.input_format)
+    files = list_inputs(options.input, options.input_format, parameter="input")
     for file in files:
         if lies_in(file.url, folder.output) and any(lies_in(file.url, join(folder.output, part)) for part in _PARTS):
             raise UserError(f"--input {file.url}: it is part of the dataset in --output. Give another --output.")

@@ -1,6 +1,5 @@
 """The names that a user chooses from. Kept apart, since the command line must not wait for what the steps import."""
 
-INPUT_FORMATS = ("auto", "jsonl", "json", "parquet", "arrow")
 SCHEMAS = ("auto", "messages", "prompt_completion", "sharegpt", "alpaca", "text", "tokenized")
 INPUT_COLUMNS = (
     "messages", "tools", "chat_template_kwargs", "prompt", "completion", "conversations", "system", "instruction",

@@ -61,10 +61,10 @@ def test_a_mistake_in_the_options_is_one_line(options, said, build):
     ("changed", "said"),
     [
         ({"input": "missing.jsonl"}, "--input missing.jsonl: there is no such file or folder"),
-        ({"input": "{tmp}/*.nothing"}, "it holds no file of records"),
+        ({"input": "{tmp}/*.nothing"}, "it has no file of records"),
         ({"input": "{tmp}/empty.jsonl"}, "all files are empty"),
-        ({"input": "{tmp}/linked"}, "/linked/gone.jsonl: it is no file (a link to nothing"),
-        ({"input": "{tmp}/linked/*"}, "/linked/gone.jsonl: it is no file (a link to nothing"),
+        ({"input": "{tmp}/linked"}, "/linked/gone.jsonl: it is not a regular file (a broken link"),
+        ({"input": "{tmp}/linked/*"}, "/linked/gone.jsonl: it is not a regular file (a broken link"),
         ({"input": "what://x/y"}, "Protocol not known: what"),
         ({"tokenizer": CHATS}, "there is no tokenizer there; expected a folder with tokenizer.json"),
         ({"tokenizer": "./nowhere"}, "there is no tokenizer there"),

@@ -22,12 +22,13 @@ import fsspec
 import pytest
 from fsspec import AbstractFileSystem
 
-from pipeline.plan import list_inputs, splits_of
 from support.datasets import build_apart, digests
 from support.faulty_proxy import FAULTS, FaultyProxy, seeded
 from support.places import CHATS, ROOT, TOKENIZER
 from support.programs import free_port, serving
 from support.stores import gs, s3
+from transforms.inputs.listing import list_inputs
+from transforms.inputs.splits import splits_of
 from transforms.storage.files import read_bytes, write_whole
 
 OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", "--max_length=512")
@@ -237,7 +238,7 @@ def many(store) -> list[str]:
 
 @pytest.mark.parametrize("name", ["corpus/many", "corpus/many/*.jsonl"], ids=["folder", "glob"])
 def test_ten_thousand_objects_are_listed_in_order_by_a_few_pages(store, many, proxy, name):
-    found = list_inputs([store.url(name)], "auto")
+    found = list_inputs([store.url(name)])
     assert [file.url for file in found] == many
     assert [split.url for split in splits_of(found, 1 << 20)] == many
     assert sum(proxy.requests.values()) < 30

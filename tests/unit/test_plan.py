@@ -1,4 +1,4 @@
-"""The plan: which files are read, and the order in which workers get the splits."""
+"""Which files are read, how they are cut into splits, and the order in which workers get them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import random
 
 import pytest
 
-from pipeline.plan import InputFile, largest_first, list_inputs, splits_of
+from transforms.errors import ParameterError
+from transforms.inputs.listing import InputFile, list_inputs
+from transforms.inputs.splits import largest_first, splits_of
 
 KILO, MEGA = 1 << 10, 1 << 20
 CORPORA = {
-    "a big file among small ones": [2 * KILO] * 20 + [90 * MEGA] + [3 * KILO] * 20,
-    "big and small ones by turns": [4 * MEGA, KILO] * 12,
-    "a last file that is the largest": [*range(50 * KILO, 150 * KILO, KILO), 4 * MEGA],
+    "a large file among small ones": [2 * KILO] * 20 + [90 * MEGA] + [3 * KILO] * 20,
+    "large and small files in turn": [4 * MEGA, KILO] * 12,
+    "the last file is the largest": [*range(50 * KILO, 150 * KILO, KILO), 4 * MEGA],
     "one file": [33 * MEGA],
 }
 
@@ -24,7 +26,7 @@ def test_no_worker_is_idle_for_longer_than_the_largest_split_takes(sizes, worker
     files = [InputFile(f"/{i}.jsonl", "jsonl", None, size, "") for i, size in enumerate(sizes)]
     splits = largest_first(splits_of(files, 4 * MEGA))
     largest = max(split.stop - split.start for split in splits)
-    # Dealt out in turn, as by Beam's local runner.
+    # Dealt in turn, as by Beam's local runner.
     dealt = [sum(split.stop - split.start for split in splits[worker::workers]) for worker in range(workers)]
     assert max(dealt) - min(dealt) <= largest
     # Taken by whoever is free.
@@ -44,18 +46,63 @@ def test_splits_keep_their_numbers_in_another_order():
     assert sorted(ordered, key=lambda split: split.number) == planned
 
 
-def test_compressed_file_comes_before_larger_ones_that_are_cut():
+def test_compressed_file_comes_before_a_larger_one_that_is_cut():
     files = [InputFile("/a.jsonl", "jsonl", None, 4 * MEGA, ""), InputFile("/b.jsonl.gz", "jsonl", "gzip", MEGA, "")]
     assert [split.url for split in largest_first(splits_of(files, 4 * MEGA))] == ["/b.jsonl.gz", "/a.jsonl"]
 
 
-def test_what_a_folder_holds_besides_records_is_left_out_and_told(tmp_path, capsys):
+def test_other_files_of_a_folder_are_not_read_and_logged(tmp_path, caplog):
     (tmp_path / "below").mkdir()
     records = ["a.jsonl", "below/b.json.gz"]
     for name in [*records, ".hidden.csv", "_part.csv", "dataset_infos.json", "c.csv", "below/d", "e.zip"]:
         (tmp_path / name).write_bytes(gzip.compress(b"[]") if name.endswith(".gz") else b"{}")
-    found = list_inputs([str(tmp_path)], "auto")
+    found = list_inputs([str(tmp_path)])
     assert [file.url for file in found] == [str(tmp_path / name) for name in records]
-    assert "by its name (3): below/d, c.csv, e.zip. To" in capsys.readouterr().err
-    list_inputs([str(tmp_path / "a.jsonl")], "auto")
-    assert capsys.readouterr().err == ""
+    assert "are not read (3): below/d, c.csv, e.zip. To" in caplog.text
+    caplog.clear()
+    list_inputs([str(tmp_path / "a.jsonl")])
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "format"),
+    [
+        ("a.jsonl", b"[]", "jsonl"),
+        ("a.json", b'\xef\xbb\xbf\n [{"text": "a"}]', "json"),
+        ("a.json", b'{"text": "a"}', "jsonl"),
+        ("a.JSON.gz", gzip.compress(b"[]"), "json"),
+        ("a", b"PAR1", "parquet"),
+        ("a.txt", b"ARROW1", "arrow"),
+        ("a.bin", b"\xff\xff\xff\xff\x10", "arrow"),
+        ("a.parquet", b"[]", "parquet"),
+    ],
+)
+def test_format_follows_from_the_suffix_or_else_from_the_first_bytes(tmp_path, name, content, format):
+    (tmp_path / name).write_bytes(content)
+    [file] = list_inputs(str(tmp_path / name))
+    assert file.format == format
+
+
+def test_format_that_is_chosen_goes_before_the_suffix(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"{}")
+    [file] = list_inputs(str(tmp_path / "a.parquet"), "jsonl")
+    assert file.format == "jsonl"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("{folder}/none.jsonl", "there is no such file or folder"),
+        ("{folder}/*.none", "it has no file of records (.arrow, .json, .jsonl, .ndjson, .parquet, compressed or not)"),
+        ("{folder}/empty.jsonl", "all files are empty"),
+        ("{folder}/a.parquet.gz", "a parquet file that is compressed as a whole cannot be read"),
+    ],
+)
+def test_pattern_that_names_no_input_is_an_error_with_its_parameter(tmp_path, pattern, problem):
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
+    pattern = pattern.format(folder=tmp_path)
+    with pytest.raises(ParameterError) as raised:
+        list_inputs([pattern], parameter="input")
+    assert (raised.value.parameter, raised.value.value) == ("input", pattern)
+    assert problem in raised.value.problem

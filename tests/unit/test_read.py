@@ -22,7 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transforms.errors import InputError, StoreError
-from transforms.inputs.formats import json_array
+from transforms.inputs.formats import json as json_format
 from transforms.model.batches import Records, Split
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
@@ -253,8 +253,8 @@ layouts = st.fixed_dictionaries(
 
 def read_array(content: bytes, chunk: int = 1 << 20, part_bytes: int = 1 << 20) -> list[list[Record]]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_array, "_CHUNK", chunk)
-        return list(json_array.read_stream(io.BytesIO(content), part_bytes))
+        patch.setattr(json_format, "_CHUNK", chunk)
+        return [part.records for part in json_format.read(io.BytesIO(content), 0, None, part_bytes)]
 
 
 def pairs_of(parts: list[list[Record]]) -> list[tuple[int, bytes]]:

@@ -1,63 +1,58 @@
-"""Read: from a split to the records that begin in it, each with its place."""
+"""Read: from a split to the records that begin in it, each with its position."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import apache_beam as beam
-import pyarrow as pa
 
 from transforms.errors import InputError, StoreError
-from transforms.inputs.formats import columnar, json_array, jsonl
+from transforms.inputs.formats import Part, input_format
 from transforms.model.batches import Records, Split
-from transforms.model.examples import Record
-from transforms.model.outcomes import Outcomes, Reject
+from transforms.model.outcomes import Outcomes
 from transforms.steps.base import garbage_uncollected
 from transforms.steps.metrics import record_split_bytes, timed
 from transforms.storage.files import open_input
 
 
 def read_split(split: Split, part_bytes: int) -> Iterator[Records]:
-    """The records of a split, in parts of about part_bytes; one that holds no record has one empty part.
+    """Read the records of a split.
 
-    Raises InputError where the file cannot be read on.
+    Args:
+        split: the split.
+        part_bytes: about how much input is in one batch.
+
+    Yields:
+        The records in parts; one empty part if the split has no record.
+
+    Raises:
+        InputError: if the file cannot be read to its end.
     """
+    format = input_format(split.format)
+    start, stop = (split.start, split.stop) if format.can_be_cut and split.compression is None else (0, None)
     with open_input(split.url, split.compression) as file:
         part = 0
-        pending: tuple[list[Record], list[Reject]] = ([], [])
+        pending = Part([], [])
         try:
-            for number, found in enumerate(_parts(split, file, part_bytes)):
+            for number, found in enumerate(format.read(file, start, stop, part_bytes)):
                 if number:
                     yield _records(split, part, pending, last=False)
                     part += 1
                 pending = found
-        except (pa.ArrowException, OSError) as error:
+        except format.errors as error:
             if isinstance(error, (FileNotFoundError, StoreError)):
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(
-                f"{split.url}: cannot be read as {split.format} ({reason}). "
-                "Restore the file, or leave it out of --input."
+                f"{split.url}: it cannot be read as {split.format} ({reason}). "
+                "Restore the file, or leave it out of the input."
             ) from error
         yield _records(split, part, pending, last=True)
 
 
-def _parts(split: Split, file, part_bytes: int) -> Iterator[tuple[list[Record], list[Reject]]]:
-    if split.format == "parquet":
-        return columnar.read_parquet_range(file, split.start, split.stop, part_bytes)
-    if split.format == "arrow":
-        return columnar.read_arrow(file, part_bytes)
-    if split.format == "json":
-        return ((records, []) for records in json_array.read_stream(file, part_bytes))
-    if split.compression:
-        return ((records, []) for records in jsonl.read_stream(file, part_bytes))
-    return iter([(jsonl.read_range(file, split.start, split.stop), [])])
-
-
-def _records(split: Split, part: int, found: tuple[list[Record], list[Reject]], last: bool) -> Records:
-    records, rejects = found
-    outcomes = Outcomes(read=len(records) + len(rejects), rejects=tuple(rejects))
-    return Records(split=split, part=part, last=last, outcomes=outcomes, records=records)
+def _records(split: Split, part: int, found: Part, last: bool) -> Records:
+    outcomes = Outcomes(read=len(found.records) + len(found.rejects), rejects=tuple(found.rejects))
+    return Records(split=split, part=part, last=last, outcomes=outcomes, records=found.records)
 
 
 class _ReadSplit(beam.DoFn):

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.checks import check_choices, check_flag, check_text
+from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.outcomes import Outcomes
 from transforms.model.receipts import FirstExample, Receipt, Shard, write_receipt
@@ -72,7 +73,7 @@ class ShardWriter:
                 columns = self._columns(batch, table)
                 for format in self.formats:
                     shards += self._write(format, f"{split}-{attempt}-{format}", split, table, columns)
-        unit = "row" if batch.split.format in ("parquet", "arrow") else "byte"
+        unit = input_format(batch.split.format).position_unit
 
         def first(position: int, detail: str) -> FirstExample:
             return FirstExample(batch.split.url, f"{unit} {position:,}", detail)

@@ -1,1 +1,78 @@
-"""The formats of input files: how the records of a slice of a file are found. One module for each."""
+"""Input formats: one module each, whose name is the name of the format.
+
+A format is a module of this package with a `FORMAT`, an InputFormat. No other file lists formats or suffixes. Their
+names are found without importing the modules, so that a command line can show them at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Literal, NamedTuple
+
+from transforms.model.examples import Record
+from transforms.model.outcomes import Reject
+
+_NAMES: tuple[str, ...] = tuple(module.name for module in pkgutil.iter_modules(__path__))
+
+# `auto` goes by the file's name, or by its first bytes.
+INPUT_FORMATS: tuple[str, ...] = ("auto", *_NAMES)
+
+# The format of a file that no format recognizes: a file of lines has no mark.
+_DEFAULT = "jsonl"
+
+SNIFFED_BYTES = 64
+
+
+class Part(NamedTuple):
+    """Some records of a file, in order, and rejects for those that cannot be represented in Python."""
+
+    records: list[Record]
+    rejects: list[Reject]
+
+
+@dataclass(frozen=True)
+class InputFormat:
+    """What the project knows of an input format.
+
+    Args:
+        suffixes: of the names of such files, in lower case, without that of a compression.
+        read: yields the records that belong to the bytes start <= position < stop of a file, in parts of about
+            part_bytes of input. Takes the file, start, stop and part_bytes. The format decides which record belongs to
+            which byte, so that any cut of a file yields each record once. If files cannot be cut, or this one is
+            compressed, stop is None: all records are yielded, from a stream that may not be able to seek.
+        recognizes: whether the first bytes of a file (SNIFFED_BYTES) show that it has this format; None if none do.
+        can_be_cut: whether byte ranges of a file can be read independently. Otherwise a file is one split.
+        may_be_compressed: whether a file that is compressed as a whole can be read, as a stream.
+        suffix_is_certain: whether a file with one of the suffixes, or for which this format is chosen, has this format.
+            Otherwise the first bytes decide.
+        position_unit: what the position of a record counts: bytes or rows from the start of the file.
+        errors: what read raises if the file is corrupt.
+    """
+
+    suffixes: tuple[str, ...]
+    read: Callable[[BinaryIO, int, int | None, int], Iterator[Part]]
+    recognizes: Callable[[bytes], bool] | None = None
+    can_be_cut: bool = False
+    may_be_compressed: bool = True
+    suffix_is_certain: bool = True
+    position_unit: Literal["byte", "row"] = "byte"
+    errors: tuple[type[Exception], ...] = (OSError,)
+
+
+def input_format(name: str) -> InputFormat:
+    """Import the format of a name, one of INPUT_FORMATS but `auto`."""
+    return importlib.import_module(f"{__name__}.{name}").FORMAT
+
+
+def format_of_suffix() -> dict[str, str]:
+    """Return the name of the format that each suffix belongs to."""
+    return {suffix: name for name in _NAMES for suffix in input_format(name).suffixes}
+
+
+def recognized_format(start: bytes) -> str:
+    """Return the name of the format that the first bytes of a file show."""
+    formats = ((name, input_format(name).recognizes) for name in _NAMES)
+    return next((name for name, recognizes in formats if recognizes and recognizes(start)), _DEFAULT)

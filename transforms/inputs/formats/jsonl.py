@@ -1,7 +1,7 @@
-"""JSON lines: one record on each line, found by byte ranges or in a stream.
+"""JSON lines: one record on each line, found in byte ranges or in a stream.
 
-A line belongs to the range in which its first byte lies, so any cut of a file into ranges yields each line once.
-Only a newline ends a line, a carriage return before it is white space, and lines of white space are no records.
+A line belongs to the range in which its first byte is, so any cut of a file into ranges yields each line once. Only a
+newline ends a line; a carriage return before it is white space; lines of white space are not records.
 """
 
 from __future__ import annotations
@@ -10,11 +10,24 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from transforms.inputs.formats import InputFormat, Part
 from transforms.model.examples import Record
 
 
-def read_range(file: BinaryIO, start: int, stop: int) -> list[Record]:
-    """The lines that begin at bytes start <= position < stop."""
+def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
+    """Yield the lines that begin at bytes start <= position < stop, as one part; without a stop, in several parts."""
+    if stop is not None:
+        yield Part(_lines_of_range(file, start, stop), [])
+        return
+    position = 0
+    while content := file.read(part_bytes):
+        if not content.endswith(b"\n"):
+            content += file.readline()
+        yield Part(_lines(content, position), [])
+        position += len(content)
+
+
+def _lines_of_range(file: BinaryIO, start: int, stop: int) -> list[Record]:
     if start == 0:
         position, content = 0, file.read(stop)
     else:
@@ -29,17 +42,8 @@ def read_range(file: BinaryIO, start: int, stop: int) -> list[Record]:
     return _lines(content, position)
 
 
-def read_stream(file: BinaryIO, part_bytes: int) -> Iterator[list[Record]]:
-    """All lines, in parts of about part_bytes; no line is cut."""
-    position = 0
-    while content := file.read(part_bytes):
-        if not content.endswith(b"\n"):
-            content += file.readline()
-        yield _lines(content, position)
-        position += len(content)
-
-
 def _lines(content: bytes, position: int) -> list[Record]:
+    """position: of the content's first byte in the file."""
     records = []
     for line in content.split(b"\n"):
         record = (line if position else line.removeprefix(BOM_UTF8)).strip()
@@ -47,3 +51,6 @@ def _lines(content: bytes, position: int) -> list[Record]:
             records.append(Record(position, record))
         position += len(line) + 1
     return records
+
+
+FORMAT = InputFormat(suffixes=(".jsonl", ".ndjson"), read=read, can_be_cut=True)

@@ -1,0 +1,99 @@
+"""Rows of Arrow tables as records: plain Python values, without the nulls that Arrow adds to structs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from transforms.inputs.formats import Part
+from transforms.model.examples import Record
+from transforms.model.outcomes import Reject
+
+# Rows of a batch: few enough that a part ends close to part_bytes.
+ROWS_AT_ONCE = 128
+
+
+def parts_of_batches(
+    batches: Iterable[pa.RecordBatch], part_bytes: int, first_row: int = 0, rows: int | None = None
+) -> Iterator[Part]:
+    """Yield the rows of batches as records, in parts.
+
+    Args:
+        batches: consecutive rows of a table, ROWS_AT_ONCE at most in each batch.
+        part_bytes: the size, in Arrow's memory, from which on a part ends.
+        first_row: the number in its file of the first row.
+        rows: how many rows there must be, if that is known.
+
+    Raises:
+        pa.ArrowInvalid: if there are not as many rows.
+    """
+    records: list[Record] = []
+    rejects: list[Reject] = []
+    size, position = 0, first_row
+    for batch in batches:
+        features = _features(batch.schema)
+        for row in range(len(batch)):
+            single = batch.slice(row, 1)
+            try:
+                records.append(Record(position + row, _plain(single.to_pylist()[0], features)))
+            except Exception as error:  # for a value that Python cannot represent, each type raises its own
+                reason = "invalid_unicode" if isinstance(error, UnicodeDecodeError) else "bad_value"
+                rejects.append(Reject(position + row, reason, str(error), _as_arrow_stream(single)))
+        position += len(batch)
+        size += batch.nbytes
+        if size >= part_bytes:
+            yield Part(records, rejects)
+            records, rejects, size = [], [], 0
+    if rows is not None and position != first_row + rows:
+        raise pa.ArrowInvalid(f"a row group has {position - first_row} rows, and the footer says {rows}")
+    if records or rejects:
+        yield Part(records, rejects)
+
+
+def _plain(value: Any, feature: Any) -> Any:
+    """Remove the keys that are null, since in a column of structs each struct has the keys of all; decode JSON columns.
+
+    feature: see _features.
+    """
+    if isinstance(value, str) and isinstance(feature, dict) and feature.get("_type") == "Json":
+        return msgspec.json.decode(value)
+    if isinstance(value, dict):
+        features = feature if isinstance(feature, dict) else {}
+        return {key: _plain(inner, features.get(key)) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        inner_feature = feature.get("feature") if isinstance(feature, dict) else feature[0] if feature else None
+        return [_plain(inner, inner_feature) for inner in value]
+    return value
+
+
+def _features(schema: pa.Schema) -> dict[str, Any]:
+    """Find which columns, and which of their fields, hold JSON: values whose types differ from row to row.
+
+    Arrow has a type for them; `datasets` lists them in metadata, in the form that is returned here.
+    """
+    by_type = {field.name: _feature(field.type) for field in schema}
+    try:
+        return by_type | msgspec.json.decode((schema.metadata or {})[b"huggingface"])["info"]["features"]
+    except (KeyError, TypeError, msgspec.MsgspecError):
+        return by_type
+
+
+def _feature(type: pa.DataType) -> Any:
+    if isinstance(type, pa.BaseExtensionType):
+        return {"_type": "Json"} if type.extension_name == "arrow.json" else None
+    if pa.types.is_struct(type):
+        return {field.name: _feature(field.type) for field in type}
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        return {"feature": _feature(type.value_type)}
+    return None
+
+
+def _as_arrow_stream(row: pa.RecordBatch) -> bytes:
+    """Encode a row that cannot be written as JSON."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as writer:
+        writer.write_batch(row)
+    return sink.getvalue().to_pybytes()
