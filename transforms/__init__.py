@@ -7,8 +7,11 @@ __version__ = "0.1.0"
 
 # Where each public name lives. They are imported when they are asked for: a command line must not wait for Beam.
 _HOMES = {
+    "ReadConversations": "dataset.own_pipeline",
     "ReadSplits": "steps.read",
     "ParseConversations": "steps.parse",
+    "FilterExamples": "steps.custom",
+    "MapExamples": "steps.custom",
     "ApplyChatTemplate": "steps.render",
     "CheckParity": "steps.parity",
     "RenderConfig": "chat.config",
@@ -16,6 +19,7 @@ _HOMES = {
     "BuildLabels": "steps.label",
     "TruncateOrPack": "steps.pack",
     "WriteShards": "steps.write",
+    "WriteDataset": "dataset.own_pipeline",
     "Split": "model.batches",
     "Examples": "model.batches",
     "Example": "model.examples",

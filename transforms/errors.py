@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -64,3 +65,17 @@ class RecordError(Exception):
         self.reason = reason
         # In one line, and what is no Unicode as its escape: it is written down.
         self.detail = " ".join(detail.encode(errors="backslashreplace").decode().splitlines())
+
+
+def call_user_function(function: Callable[[Any], Any], value: Any, reason: str) -> Any:
+    """Call a function that a user gave.
+
+    Raises:
+        RecordError: if it raises anything, with the reason; or the RecordError that it raises.
+    """
+    try:
+        return function(value)
+    except RecordError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a user's function raises costs its record alone
+        raise RecordError(reason, f"{type(error).__name__}: {error}") from error

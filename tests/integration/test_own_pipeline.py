@@ -1,33 +1,173 @@
-"""The README's pipeline of one's own, run as it stands there."""
+"""Pipelines of one's own: the README's, run as it stands there, twice; resumed; refused."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from pathlib import Path
 
-import msgspec
-import pyarrow.parquet as pq
+import apache_beam as beam
+import pytest
 
-from support.places import ROOT
-from transforms.model.receipts import Receipt
+from support.datasets import digests, manifest_of, rows_of
+from support.places import CHATS, ROOT, TOKENIZER
+from transforms import (
+    ApplyChatTemplate,
+    BuildLabels,
+    FilterExamples,
+    MapExamples,
+    ParseConversations,
+    ReadConversations,
+    RenderConfig,
+    Tokenize,
+    TruncateOrPack,
+    WriteDataset,
+)
+from transforms.errors import ParameterError, UserError
 
 
-def test_a_step_between_two_of_ours_keeps_the_sums_right(tmp_path):
-    readme = (ROOT / "README.md").read_text()
-    program = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "DropShort" in block)
-    (tmp_path / "own.py").write_text(program)
+def readme_program() -> str:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    return next(block for block in blocks if "WriteDataset" in block)
+
+
+def test_the_readmes_example_is_short():
+    program = readme_program().partition("with beam.Pipeline")
+    assert len((program[1] + program[2]).strip().splitlines()) <= 12
+
+
+def test_the_readmes_example_run_twice_has_the_same_rows_once(tmp_path):
+    (tmp_path / "own.py").write_text(readme_program())
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    done = subprocess.run([sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    receipts = [
-        msgspec.json.decode(path.read_bytes(), type=Receipt) for path in (tmp_path / "out/own/receipts").iterdir()
-    ]
-    assert sum(receipt.read for receipt in receipts) == 400
-    assert sum(receipt.dropped["short"] for receipt in receipts) > 0
-    for receipt in receipts:
-        assert receipt.read == (
-            receipt.kept + receipt.truncated + sum(receipt.dropped.values()) + sum(receipt.rejected.values())
+    seen = []
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        seen.append(digests(tmp_path / "out" / "own"))
+    assert "is complete: no record is read again" in done.stderr
+    assert seen[0] == seen[1]
+    manifest = manifest_of(tmp_path / "out" / "own")
+    records = manifest["records"]
+    assert records["read"] == 400
+    assert records["dropped"]["short"] > 0
+    assert sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"] == len(rows_of(tmp_path / "out/own"))
+
+
+def run(output: Path, *, least: int = 3, packing: str = "none", text: str = "", source: Path = CHATS) -> None:
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        examples = (
+            pipeline
+            | ReadConversations(str(source / "support.jsonl"), split_bytes=100_000)
+            | ParseConversations(schema="messages")
+            | FilterExamples(lambda example: len(example.content.messages) >= least, reason="short")
         )
-        for shard in receipt.shards:
-            assert pq.read_metadata(tmp_path / "out/own/shards" / shard.file).num_rows == shard.rows > 0
+        if text:
+            examples |= MapExamples(lambda example: example)
+        (
+            examples
+            | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
+            | Tokenize(str(TOKENIZER))
+            | BuildLabels()
+            | TruncateOrPack(max_length=512, packing=packing)
+            | WriteDataset(str(output), max_reject_fraction=0.05)
+        )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("own") / "out"
+    run(output)
+    return output
+
+
+def test_interrupted_pipeline_resumes_without_doubling_rows(finished, tmp_path):
+    """As if it had been killed after some splits: their receipts and shards are there, and the rest is not."""
+    output = tmp_path / "out"
+    run(output)
+    assert digests(output) == digests(finished)
+    receipts = sorted((output / "_chatmill" / "receipts").iterdir())
+    assert len(receipts) > 3
+    before = {receipt.name: receipt.stat().st_mtime_ns for receipt in receipts[2:]}
+    for receipt in receipts[:2]:
+        receipt.unlink()
+    for name in ("manifest.json", "README.md", "_SUCCESS"):
+        (output / name).unlink()
+    run(output)
+    assert digests(output) == digests(finished)
+    assert {name: (output / "_chatmill" / "receipts" / name).stat().st_mtime_ns for name in before} == before
+
+
+@pytest.mark.parametrize(
+    "change", [{"least": 4}, {"packing": "bfd"}, {"text": "x"}], ids=["filter", "options", "steps"]
+)
+def test_another_pipeline_on_the_same_output_is_refused_while_it_is_built(finished, change):
+    before = digests(finished)
+    with pytest.raises(ParameterError, match=r"it holds the dataset of another pipeline: .*steps"):
+        run(finished, **change)
+    assert digests(finished) == before
+
+
+def test_changed_inputs_are_refused(tmp_path):
+    chats = tmp_path / "chats"
+    chats.mkdir()
+    lines = (CHATS / "support.jsonl").read_bytes().splitlines(keepends=True)
+    (chats / "support.jsonl").write_bytes(b"".join(lines[:50]))
+    run(tmp_path / "out", source=chats)
+    (chats / "support.jsonl").write_bytes(b"".join(lines[:60]))
+    with pytest.raises(ParameterError, match=r"another pipeline: .*inputs"):
+        run(tmp_path / "out", source=chats)
+
+
+def test_folder_that_holds_something_else_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ParameterError, match="the folder holds other files"):
+        run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_dataset_of_the_command_line_is_refused(build, tmp_path):
+    chats = CHATS / "arithmetic.jsonl"
+    options = ("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / "out", "--max_reject_fraction=0.5")
+    assert build(*options).code == 0
+    with pytest.raises(ParameterError, match="a dataset of the command line"):
+        run(tmp_path / "out")
+
+
+def test_pattern_that_names_no_file_is_refused_while_the_pipeline_is_built(tmp_path):
+    with pytest.raises(ParameterError, match=r"nowhere\.jsonl"):
+        beam.Pipeline("FnApiRunner") | ReadConversations(str(tmp_path / "nowhere.jsonl"))
+
+
+def test_rows_of_two_sources_are_refused(tmp_path):
+    pipeline = beam.Pipeline("FnApiRunner")
+    read = [
+        pipeline | f"read {name}" >> ReadConversations(str(CHATS / name))
+        for name in ("support.jsonl", "arithmetic.jsonl")
+    ]
+    rows = (
+        read
+        | beam.Flatten()
+        | ParseConversations()
+        | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
+        | Tokenize(str(TOKENIZER))
+        | BuildLabels()
+        | TruncateOrPack()
+    )
+    with pytest.raises(UserError, match="from 2 ReadConversations; expected one, which takes several patterns"):
+        rows | WriteDataset(str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_tokenizer_for_ids_than_for_the_template_is_refused(tmp_path):
+    rows = (
+        beam.Pipeline("FnApiRunner")
+        | ReadConversations(str(CHATS / "support.jsonl"))
+        | ParseConversations()
+        | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
+        | Tokenize(str(ROOT / "tests" / "trl" / "tokenizer"))
+        | BuildLabels()
+        | TruncateOrPack()
+    )
+    with pytest.raises(UserError, match="expected one and the same"):
+        rows | WriteDataset(str(tmp_path / "out"))

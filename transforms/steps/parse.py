@@ -16,7 +16,7 @@ import msgspec
 
 from transforms.checks import check_choice, check_fraction
 from transforms.choices import INPUT_COLUMNS, ROLES, SCHEMAS
-from transforms.errors import ParameterError, RecordError, UserError
+from transforms.errors import ParameterError, RecordError, UserError, call_user_function
 from transforms.inputs.schemas import ROLE_NAMES, Content, content_of, kind_of, plain_decoder
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
@@ -94,10 +94,7 @@ class Parser:
 
     def _formatted(self, fields: dict[str, Any]) -> dict[str, Any]:
         assert self._format
-        try:
-            formatted = self._format(fields)
-        except (Exception, SystemExit) as error:  # whatever a user's function raises costs its record
-            raise RecordError("formatter", f"{type(error).__name__}: {error}") from error
+        formatted = call_user_function(self._format, fields, "formatter")
         if isinstance(formatted, str):
             return {"text": formatted}
         if not isinstance(formatted, dict):

@@ -1,0 +1,291 @@
+"""Pipelines of one's own: ReadConversations at their start, and at their end WriteDataset, which commits a dataset.
+
+An own pipeline has no command that plans it, so its job is found from the pipeline itself, while that is built: the
+inputs from ReadConversations, the options from the steps between the two. It is written to job.json, as the command
+line does, and a run on the same output must have the same one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
+
+import apache_beam as beam
+import msgspec
+
+from transforms.chat.config import RenderConfig
+from transforms.checks import check_count, check_fraction, check_text
+from transforms.dataset.commit import CommitDataset, SkipFinished
+from transforms.dataset.description import library_versions
+from transforms.dataset.digest import digest_of
+from transforms.dataset.layout import Folder, check_free
+from transforms.errors import ParameterError, UserError
+from transforms.inputs.listing import InputFile, list_inputs
+from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
+from transforms.model.batches import Records, Rows, Split
+from transforms.steps.base import Step
+from transforms.steps.read import ReadSplits
+from transforms.steps.write import ShardWriter, WriteShards
+from transforms.storage.files import exists, full_url, read_bytes, write_whole
+from transforms.tokens.files import fingerprint, read_tokenizer_files
+
+# The output is the same with any engine, so that a run can be resumed with another one.
+_NOT_COMPARED = {"engine", "tokenizer"}
+# What the command line calls the options of WriteDataset, since job.json has one name for each.
+_OUTPUT_OPTIONS = {
+    "formats": "output_format",
+    "columns": "write_columns",
+    "provenance": "provenance",
+    "compress_tfrecord": "compress_tfrecord",
+}
+# What a step has that is not an option of the job.
+_OF_A_STEP = {"step", "function", "keep", "reason"}
+
+
+class ReadConversations(beam.PTransform):
+    """Read the records of files of conversations.
+
+    PBegin -> PCollection[Records]. The files are listed while the pipeline is built, and the list is a part of the
+    pipeline's graph. From some ten thousand files on, the command line is better, which keeps it beside the output.
+
+    Args:
+        patterns: files, folders, globs and urls; one, or several.
+        input_format: the format of all files; `auto` goes by name and content.
+        split_bytes: bytes of input in each split, which becomes a shard; by default from the size of the input.
+
+    Raises:
+        ParameterError: if a value is not one of those.
+        UserError: if a pattern names no file, when the pipeline is built.
+    """
+
+    def __init__(self, patterns: str | Sequence[str], *, input_format: str = "auto", split_bytes: int | None = None):
+        super().__init__()
+        self.patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+        for pattern in self.patterns:
+            check_text("patterns", pattern)
+        check_count("split_bytes", split_bytes, optional=True)
+        self.input_format = input_format
+        self.split_bytes = split_bytes or 0
+        self.files: list[InputFile] = []
+        self._skip_finished = SkipFinished()
+        self.with_output_types(Records)
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
+        self.files = list_inputs(self.patterns, self.input_format, "patterns")
+        self.split_bytes = self.split_bytes or default_split_bytes(sum(file.bytes for file in self.files))
+        splits = (
+            begin
+            | "plan" >> beam.Create([None])
+            | "split" >> beam.FlatMap(_splits, self.files, self.split_bytes).with_output_types(Split)
+            | beam.Reshuffle()
+            | "skip" >> self._skip_finished
+        )
+        self.finished = splits.finished
+        return splits.unfinished | "read" >> ReadSplits(part_bytes=self.split_bytes)
+
+    def skip_finished(self, receipts: str) -> beam.PCollection:
+        """Let splits be skipped that have receipts in a folder.
+
+        Returns:
+            PCollection[Receipt], their receipts.
+        """
+        self._skip_finished.look_in(receipts)
+        return self.finished
+
+    def splits(self) -> int:
+        """How many splits the files have."""
+        return sum(1 for _ in splits_of(self.files, self.split_bytes))
+
+
+def _splits(_: None, files: Sequence[InputFile], split_bytes: int) -> list[Split]:
+    return largest_first(splits_of(files, split_bytes))
+
+
+class PipelineJob(msgspec.Struct, frozen=True):
+    """What job.json holds of an own pipeline. The keys that the command line's Job has too mean the same.
+
+    Args:
+        options: the options of all steps, merged.
+        steps: the name and the options of each step, in order; a function is named with a digest of its code.
+        split_bytes: bytes of input in each split.
+        tokenizer: sha256 of the tokenizer's files.
+        tokenizer_name: the tokenizer's folder.
+        inputs: sha256 of the list of input files, their sizes and versions.
+        input_bytes: the size of all input files.
+        splits: how many splits there are.
+        versions: of the libraries that shape the output.
+    """
+
+    options: dict[str, Any]
+    steps: list[dict[str, Any]]
+    split_bytes: int
+    tokenizer: str
+    tokenizer_name: str
+    inputs: str
+    input_bytes: int
+    splits: int
+    versions: dict[str, str]
+
+
+class WriteDataset(beam.PTransform):
+    """Write rows as a dataset, and commit it once all are written: manifest, card, _SUCCESS.
+
+    PCollection[Rows] -> PCollection[str], the url of the manifest. The records must come from one ReadConversations.
+    Running the same pipeline again resumes an unfinished dataset, and finds a finished one as it is. Its job is written
+    to the output while the pipeline is built.
+
+    Args:
+        output: the folder of the dataset, at any url that fsspec opens: new, empty, or of the same pipeline.
+        formats: of OUTPUT_FORMATS.
+        columns: of OUTPUT_COLUMNS; by default input_ids and labels, and seq_lengths if rows are packed.
+        provenance: whether each row says the url and the position of its record; a packed one, of each example.
+        compress_tfrecord: whether TFRecord shards are gzipped.
+        max_reject_fraction: the run fails if a larger fraction of the records is rejected.
+
+    Raises:
+        ParameterError: if a value is not one of those; and, when the pipeline is built, if the output holds something
+            else.
+        UserError: if the rows do not come from one ReadConversations, when the pipeline is built.
+    """
+
+    def __init__(
+        self,
+        output: str,
+        *,
+        formats: Sequence[str] = ("parquet",),
+        columns: Sequence[str] | None = None,
+        provenance: bool = False,
+        compress_tfrecord: bool = False,
+        max_reject_fraction: float = 0.01,
+    ):
+        super().__init__()
+        check_text("output", output)
+        check_fraction("max_reject_fraction", max_reject_fraction)
+        self._writing: dict[str, Any] = {
+            "formats": formats,
+            "columns": columns,
+            "provenance": provenance,
+            "compress_tfrecord": compress_tfrecord,
+        }
+        ShardWriter(output, **self._writing)  # checks them
+        self._output = output
+        self._max_reject_fraction = max_reject_fraction
+        self.with_input_types(Rows)
+
+    def expand(self, rows: beam.PCollection) -> beam.PCollection:
+        folder = Folder(full_url(self._output))
+        source, steps = _upstream(rows)
+        _claim(folder, _job(source, steps, self._writing))
+        finished = source.skip_finished(folder.receipts)
+        written = rows | "write" >> WriteShards(folder.work, **self._writing)
+        return (
+            (written, finished)
+            | "all" >> beam.Flatten()
+            | "commit" >> CommitDataset(folder.output, self._max_reject_fraction)
+        )
+
+
+# The name of a step, and its options.
+_Step = tuple[str, Mapping[str, Any]]
+
+
+def _upstream(rows: beam.PCollection) -> tuple[ReadConversations, list[_Step]]:
+    """The ReadConversations that rows come from, and the steps after it, in order.
+
+    Raises:
+        UserError: if there is none, or more than one.
+    """
+    sources: dict[int, ReadConversations] = {}
+    steps: dict[int, _Step] = {}
+    waiting = [rows.producer]
+    while waiting:
+        node = _whole_step(waiting.pop())
+        transform = node.transform
+        if id(node) in steps:
+            continue
+        if isinstance(transform, ReadConversations):
+            sources[id(node)] = transform
+            continue
+        if isinstance(transform, Step):
+            steps[id(node)] = type(transform).__name__, transform.options
+        else:
+            steps[id(node)] = node.full_label, {"function": getattr(transform, "fn", None)}
+        waiting += [collection.producer for collection in node.inputs if collection.producer]
+    if len(sources) != 1:
+        raise UserError(
+            f"WriteDataset: its rows come from {len(sources)} ReadConversations; expected one, which takes several "
+            "patterns."
+        )
+    return next(iter(sources.values())), [*steps.values()][::-1]
+
+
+def _whole_step(node: Any) -> Any:
+    """The application of our own step that an application is a part of, or itself."""
+    within = node
+    while within and not isinstance(within.transform, (Step, ReadConversations)):
+        within = within.parent
+    return within or node
+
+
+def _job(source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str, Any]) -> PipelineJob:
+    described = [{"step": name, **_plain(options)} for name, options in steps]
+    options = {name: value for step in described for name, value in step.items() if name not in _OF_A_STEP}
+    tokenizers = {option.tokenizer for _, options in steps for option in options.values() if _is_config(option)}
+    tokenizers |= {options["tokenizer"] for _, options in steps if "tokenizer" in options}
+    if len(tokenizers) != 1:
+        names = ", ".join(sorted(tokenizers)) or "none"
+        raise UserError(f"WriteDataset: the steps before it have the tokenizers {names}; expected one and the same.")
+    (tokenizer,) = tokenizers
+    return PipelineJob(
+        options=options | {_OUTPUT_OPTIONS[name]: value for name, value in _plain(writing).items()},
+        steps=described,
+        split_bytes=source.split_bytes,
+        tokenizer=fingerprint(read_tokenizer_files(tokenizer)),
+        tokenizer_name=tokenizer,
+        inputs=hashlib.sha256(msgspec.json.encode(source.files)).hexdigest(),
+        input_bytes=sum(file.bytes for file in source.files),
+        splits=source.splits(),
+        versions=library_versions(),
+    )
+
+
+def _is_config(option: Any) -> TypeGuard[RenderConfig]:
+    return isinstance(option, RenderConfig)
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as JSON: those of a configuration one by one, functions as a digest."""
+    plain: dict[str, Any] = {}
+    for name, value in options.items():
+        if _is_config(value):
+            plain |= _plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+        elif name not in _NOT_COMPARED:
+            is_function = callable(value) or isinstance(value, beam.DoFn)
+            plain[name] = digest_of(value) if is_function else msgspec.json.decode(msgspec.json.encode(value))
+    return plain
+
+
+def _claim(folder: Folder, job: PipelineJob) -> None:
+    """Write a job to its folder, or find it there.
+
+    Raises:
+        ParameterError: if the folder holds something else, or the dataset of another pipeline.
+    """
+    check_free(folder)
+    if not exists(folder.job):
+        write_whole(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
+        return
+    try:
+        before = msgspec.json.decode(read_bytes(folder.job), type=PipelineJob)
+    except msgspec.MsgspecError:
+        problem = "it holds a dataset of the command line. Give another."
+        raise ParameterError("output", folder.output, problem) from None
+    differing = [name for name in job.__struct_fields__ if getattr(before, name) != getattr(job, name)]
+    if differing:
+        problem = f"it holds the dataset of another pipeline: {', '.join(differing)} differ. Give another folder."
+        raise ParameterError("output", folder.output, problem)
+    if exists(folder.success):
+        logging.getLogger(__name__).warning("%s is complete: no record is read again.", folder.output)

@@ -1,0 +1,89 @@
+"""Steps for functions of one's own, between ParseConversations and ApplyChatTemplate, which keep the sums right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from transforms.errors import ParameterError, RecordError, call_user_function
+from transforms.model.batches import Examples
+from transforms.model.examples import Example, attempt
+from transforms.steps.base import Step
+
+
+class _Filter:
+    def __init__(self, keep: Callable[[Example], bool], reason: str):
+        self._keep = keep
+        self._reason = reason
+
+    def __call__(self, batch: Examples) -> Examples:
+        judged, rejects = attempt(batch.examples, lambda example: (example, self._judge(example)))
+        kept = [example for example, is_kept in judged if is_kept]
+        outcomes = batch.outcomes.reject(rejects).drop(self._reason, len(judged) - len(kept))
+        return batch.succeeded_by(Examples, outcomes, examples=kept)
+
+    def _judge(self, example: Example) -> bool:
+        return bool(call_user_function(self._keep, example, "filter"))
+
+
+class _Map:
+    def __init__(self, function: Callable[[Example], Example]):
+        self._function = function
+
+    def __call__(self, batch: Examples) -> Examples:
+        return batch.attempt(Examples, "examples", self._replaced)
+
+    def _replaced(self, example: Example) -> Example:
+        replaced = call_user_function(self._function, example, "map")
+        if not isinstance(replaced, Example):
+            raise RecordError("map", f"it returned {type(replaced).__name__}; expected an Example")
+        if replaced.position != example.position:
+            raise RecordError("map", "it returned an example with the position of another record")
+        return replaced
+
+
+class FilterExamples(Step):
+    """Keep the examples for which a function returns true; count the others as dropped.
+
+    PCollection[Examples] -> PCollection[Examples]. What the function raises rejects that record.
+
+    Args:
+        keep: takes an Example. It is shipped to workers as Beam ships functions.
+        reason: why the others are dropped, in snake_case, as it is counted in the manifest.
+
+    Raises:
+        ParameterError: if keep cannot be called, or the reason is not in snake_case.
+    """
+
+    input, output = Examples, Examples
+
+    def __init__(self, keep: Callable[[Example], bool], *, reason: str):
+        _check_callable("keep", keep)
+        if not isinstance(reason, str) or not re.fullmatch("[a-z][a-z0-9_]*", reason):
+            raise ParameterError("reason", reason, "expected a name in snake_case, such as too_short.")
+        super().__init__(_Filter, keep=keep, reason=reason)
+
+
+class MapExamples(Step):
+    """Replace each example by what a function returns for it.
+
+    PCollection[Examples] -> PCollection[Examples]. What the function raises rejects that record.
+
+    Args:
+        function: takes an Example and returns one, such as `msgspec.structs.replace(example, content=...)`. It is
+            shipped to workers as Beam ships functions.
+
+    Raises:
+        ParameterError: if the function cannot be called.
+    """
+
+    input, output = Examples, Examples
+
+    def __init__(self, function: Callable[[Example], Example]):
+        _check_callable("function", function)
+        super().__init__(_Map, function=function)
+
+
+def _check_callable(parameter: str, value: object) -> None:
+    if not callable(value):
+        raise ParameterError(parameter, value, "expected a function of an Example.")
