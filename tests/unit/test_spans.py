@@ -66,6 +66,7 @@ def ours(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Spa
     return TurnFinder(template).assistant_spans(Conversation(messages))
 
 
+@pytest.mark.slow
 def check(tokenizer: Any, find: Any, examples: int) -> int:
     """Put a finder to made-up templates. Returns how many were refused. Raises AssertionError where one is wrong."""
     refused = 0
