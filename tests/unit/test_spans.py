@@ -66,7 +66,6 @@ def ours(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Spa
     return TurnFinder(template).assistant_spans(Conversation(messages))
 
 
-@pytest.mark.slow
 def check(tokenizer: Any, find: Any, examples: int) -> int:
     """Put a finder to made-up templates. Returns how many were refused. Raises AssertionError where one is wrong."""
     refused = 0
@@ -94,6 +93,7 @@ def check(tokenizer: Any, find: Any, examples: int) -> int:
     return refused
 
 
+@pytest.mark.slow
 def test_spans_of_made_up_templates_are_right_and_seldom_refused(tokenizer):
     assert check(tokenizer, ours, 5000) < 250
 
