@@ -1,6 +1,6 @@
 # Sourced by run_local.sh and tests/run.sh. Sets up .venv, the environment in which both run.
 
-# ensure_venv ROOT [EXTRA]: install the dependencies of setup.py, with the extra of that name if one is given, into ROOT/.venv.
+# ensure_venv ROOT [EXTRA]: install the dependencies of setup.py, and those of an extra, into ROOT/.venv.
 # A stamp file records the folder, the extra and the setup.py that were installed. If nothing has changed, nothing is done.
 ensure_venv() {
     local root=$1 extra=${2:-} venv=$1/.venv stamp python
@@ -29,6 +29,6 @@ find_python() {
             return
         fi
     done
-    echo "Chatmill needs Python 3.10 to 3.13 with its venv module, and none was found. Install one, or set PYTHON to its path." >&2
+    echo "Chatmill needs Python 3.10 to 3.13 with its venv module, and found none. Install one, or set PYTHON to it." >&2
     return 2
 }

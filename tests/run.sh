@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run lint, types and tests. Sets up .venv with the test dependencies first, if it does not exist or setup.py has changed.
 #   tests/run.sh [PYTEST ARGUMENT ..]            everything
-#   tests/run.sh --fast [PYTEST ARGUMENT ..]     what takes less than two minutes: unit tests and the quickest of integration
+#   tests/run.sh --fast [PYTEST ARGUMENT ..]     unit tests and the quickest integration tests, in less than two minutes
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"

@@ -8,7 +8,7 @@ flink=$("$here/install.sh")
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 if [ -d "$folder/pids" ]; then
-    echo "a cluster is already running in $folder; stop.sh $folder stops it." >&2
+    echo "a cluster was started in $folder and not stopped; stop.sh $folder stops it." >&2
     exit 2
 fi
 export FLINK_LOG_DIR=$folder/logs FLINK_PID_DIR=$folder/pids

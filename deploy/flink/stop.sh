@@ -4,7 +4,7 @@
 set -euo pipefail
 pids=${1:?usage: stop.sh FOLDER}/pids
 if [ ! -d "$pids" ]; then
-    echo "no cluster is running in $1." >&2
+    echo "no cluster was started in $1." >&2
     exit 2
 fi
 mapfile -t processes < <(cat "$pids"/*.pid)
