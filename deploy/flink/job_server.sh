@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds Beam's job server for Flink 1.19 from Maven Central, for networks from which Beam cannot fetch the one that it
-# publishes. It is built once for each pom.xml, to where the launcher finds it. Prints where.
+# Build Beam's job server for Flink 1.19 from Maven Central, for networks in which Beam cannot download the one that it
+# publishes. It is built once for each pom.xml, at the path where the launcher looks for it. Prints the path.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 jar=${XDG_CACHE_HOME:-$HOME/.cache}/chatmill/flink-job-server-1.19.jar
 if [ ! -f "$jar" ] || ! cmp -s "$here/pom.xml" "$jar.pom.xml"; then
     command -v mvn > /dev/null || { echo "Maven is not installed (Debian: apt-get install maven)." >&2; exit 2; }
-    echo "building $jar (160 MB): a few minutes ..." >&2
+    echo "building $jar (160 MB); this takes a few minutes ..." >&2
     mkdir -p "$(dirname "$jar")"
     attempt=$(mktemp -d "$jar.XXXXXX")
     trap 'rm -rf "$attempt"' EXIT

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Starts a Flink cluster on this machine, on free ports, and prints host:port, which is what --flink_master takes:
-#   start.sh FOLDER [TASKMANAGERS]      FOLDER is for its logs and what stop.sh needs; there are 2 TaskManagers by default
+# Start a Flink cluster on this machine, on free ports, and print its host:port for --flink_master:
+#   start.sh FOLDER [TASKMANAGERS]      FOLDER is for logs and for what stop.sh needs; 2 TaskManagers by default
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:?usage: start.sh FOLDER [TASKMANAGERS]} taskmanagers=${2:-2}
@@ -8,7 +8,7 @@ flink=$("$here/install.sh")
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 if [ -d "$folder/pids" ]; then
-    echo "a cluster was started in $folder before; stop.sh $folder ends it." >&2
+    echo "a cluster was started in $folder and not stopped; stop.sh $folder stops it." >&2
     exit 2
 fi
 export FLINK_LOG_DIR=$folder/logs FLINK_PID_DIR=$folder/pids
@@ -20,8 +20,8 @@ import socket
 held = [socket.create_server(("localhost", 0)) for _ in range(2)]
 print(*(server.getsockname()[1] for server in held))')
 
-# Small JVMs: the work is done by Python workers beside them. A job that has lost a TaskManager begins anew, and goes on
-# from its receipts; for longer than it takes to know that the TaskManager is gone, since until then it is still offered.
+# The JVMs are small, because Python workers do the work. A job that has lost a TaskManager restarts, and continues from its
+# receipts. Restarts are allowed for longer than the heartbeat timeout: until then Flink still offers the lost TaskManager.
 settings=(
     -D "jobmanager.rpc.port=$rpc"
     -D "rest.port=$rest"
@@ -48,6 +48,6 @@ for _ in $(seq 120); do
     fi
     sleep 0.5
 done
-echo "the cluster did not come up within a minute; its logs are in $FLINK_LOG_DIR." >&2
+echo "the cluster did not start within a minute; its logs are in $FLINK_LOG_DIR." >&2
 "$here/stop.sh" "$folder"
 exit 1

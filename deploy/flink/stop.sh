@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stops the cluster that start.sh started with the same FOLDER:
+# Stop the cluster that start.sh started with the same FOLDER:
 #   stop.sh FOLDER
 set -euo pipefail
 pids=${1:?usage: stop.sh FOLDER}/pids
@@ -8,7 +8,7 @@ if [ ! -d "$pids" ]; then
     exit 2
 fi
 mapfile -t processes < <(cat "$pids"/*.pid)
-signal() { kill "-$1" "${processes[@]}" 2> /dev/null; } # true while one of them is there
+signal() { kill "-$1" "${processes[@]}" 2> /dev/null; } # true while one of them exists
 signal TERM || true
 for _ in $(seq 100); do
     signal 0 || break

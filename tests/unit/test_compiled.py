@@ -168,6 +168,7 @@ def test_masks_are_those_found_one_by_one(template, loss_on):
     law()
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(STYLES, st.lists(CONVERSATIONS, min_size=2, max_size=2))
 def test_masks_under_made_up_templates(style, drawn):

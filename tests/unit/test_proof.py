@@ -131,6 +131,7 @@ def test_hostile_input(folder, content):
     check_all(folder, content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [

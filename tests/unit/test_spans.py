@@ -93,6 +93,7 @@ def check(tokenizer: Any, find: Any, examples: int) -> int:
     return refused
 
 
+@pytest.mark.slow
 def test_spans_of_made_up_templates_are_right_and_seldom_refused(tokenizer):
     assert check(tokenizer, ours, 5000) < 250
 

@@ -1,0 +1,72 @@
+"""The documentation site: it builds without a warning and without a network, and documents all that is public."""
+
+from __future__ import annotations
+
+import html
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import transforms
+from support.places import ROOT
+
+# Sphinx in a process that cannot open a connection.
+OFFLINE = """
+import socket, sys
+def refuse(*_): raise OSError("the documentation is built without a network")
+socket.socket.connect = socket.getaddrinfo = refuse
+from sphinx.cmd.build import main
+sys.exit(main(sys.argv[1:]))
+"""
+# What a page would load when it is shown, from another server than its own.
+LOADED = re.compile(
+    r"""<(?:script|img|iframe)\b[^>]*\bsrc="(?:https?:)?//|<link\b[^>]*\bhref="(?:https?:)?//|@import"""
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("docs")
+    command = [sys.executable, "-c", OFFLINE, "-W", "--keep-going", "-q", "-c", "docs", "-d", folder / "work"]
+    built = subprocess.run(
+        [*command, ".", folder / "site"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert built.returncode == 0, built.stderr
+    return folder / "site"
+
+
+def section_of(name: str, page: str) -> str | None:
+    """The text of the section of a public name, None if there is none."""
+    start = page.find(f'id="transforms.{name}"')
+    if start < 0:
+        return None
+    content = page[page.index("<dd>", start) : page.index("</section>", start)]
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", content)).split())
+
+
+@pytest.mark.parametrize("name", transforms.__all__)
+def test_each_public_name_has_a_section_with_its_docstring(site, name):
+    first_words = inspect.getdoc(getattr(transforms, name)).split()[:2]
+    section = section_of(name, (site / "docs/api.html").read_text())
+    assert section is not None
+    assert re.findall(r"\w+", " ".join(first_words)) == re.findall(r"\w+", section)[: len(first_words)]
+
+
+def test_each_guide_is_a_page_and_in_the_navigation(site):
+    guides = [*ROOT.glob("docs/*.md"), *ROOT.glob("deploy/*/README.md"), *ROOT.glob("*.md")]
+    entry = (site / "index.html").read_text()
+    assert len(guides) > 10
+    for guide in guides:
+        page = guide.relative_to(ROOT).with_suffix(".html")
+        assert (site / page).is_file()
+        assert page == Path("README.html") or f'href="{page}"' in entry
+
+
+def test_no_page_loads_anything_from_another_server(site):
+    pages = [*site.rglob("*.html"), *site.rglob("*.css")]
+    assert len(pages) > 15
+    assert not [page for page in pages if LOADED.search(page.read_text())]
