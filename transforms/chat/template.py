@@ -8,7 +8,6 @@ on the version that is installed.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -16,15 +15,17 @@ from typing import Any
 
 from transforms.chat.config import RenderConfig
 from transforms.chat.message_map import Trace, instrumented, read_trace, unused_marks
+from transforms.chat.transformers_jinja import (
+    compile_template,
+    new_environment,
+    render,
+    render_with_generation_blocks,
+)
 from transforms.errors import RecordError, UserError
 from transforms.model.examples import Conversation, Span
-from transforms.once import once
 from transforms.tokens.tokenizer import load_tokenizer
 
 _CLOCK = "strftime_now"
-# transformers' environment notes generation blocks in itself, and is one for all who render a template. Runners that
-# run several bundles in threads of one process would note those of one conversation for another.
-_RENDERING = threading.Lock()
 
 NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one: give it with --chat_template."
 
@@ -37,22 +38,14 @@ def reads_clock(template: str | Mapping[str, str] | None) -> bool:
 @functools.cache
 def _has_generation_block(source: str) -> bool:
     """Whether the template has {% generation %}, in whatever white space, but not in a comment or a string."""
-    tokens = compiled(source).environment.lex(source)
+    tokens = compile_template(source).environment.lex(source)
     words = [(kind, value) for _, kind, value in tokens if kind != "whitespace"]
     return any(a[0] == "block_begin" and b == ("name", "generation") for a, b in pairwise(words))
 
 
-@once
-def compiled(source: str) -> Any:
-    """The template as transformers compiles it."""
-    from transformers.utils.chat_template_utils import _compile_jinja_template
-
-    return _compile_jinja_template(source)
-
-
 @functools.cache
 def _traced(source: str) -> Any:
-    return instrumented(source, compiled(source).environment)
+    return instrumented(source, new_environment(source))
 
 
 class ChatTemplate:
@@ -93,7 +86,7 @@ class ChatTemplate:
         add_generation_prompt: bool = False,
     ) -> str:
         """The text of the conversation, or of other messages in its place. Raises RecordError."""
-        return self.render_with(compiled, conversation, messages, add_generation_prompt)
+        return self.render_with(compile_template, conversation, messages, add_generation_prompt)
 
     def render_with(
         self,
@@ -107,22 +100,14 @@ class ChatTemplate:
         template = compile(source)
         plain = self.plain(conversation.messages if messages is None else messages, source)
         values = self._values(conversation, plain, add_generation_prompt)
-        return _rendered(lambda: template.render(values))
+        return _rendered(render, template, values)
 
     def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
         """The text of the conversation, and a span for each generation block, in the order in which they close."""
         source = self.source(conversation)
-        template = compiled(source)
+        template = compile_template(source)
         values = self._values(conversation, self.plain(conversation.messages, source), False)
-        blocks: list[str] = []
-        spans: list[Span] = []
-
-        def render() -> str:
-            with template.environment.activate_tracker(blocks, spans):
-                blocks.extend(template.generate(values))
-            return "".join(blocks)
-
-        return _rendered(render), spans
+        return _rendered(render_with_generation_blocks, template, values)
 
     def trace(
         self,
@@ -143,7 +128,7 @@ class ChatTemplate:
         if mark_contents:
             plain = [marks.in_content(message, number) for number, message in enumerate(plain)]
         values = self._values(conversation, plain, add_generation_prompt) | marks.functions(plain)
-        return read_trace(_rendered(lambda: _traced(source).render(values)), marks)
+        return read_trace(_rendered(render, _traced(source), values), marks)
 
     def plain(self, messages: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
         """The messages as apply_chat_template hands them on, without nulls; parts as text where a template needs it."""
@@ -173,7 +158,7 @@ class ChatTemplate:
 
     def _probe(self, source: str, messages: list[dict[str, Any]]) -> str | None:
         try:
-            return _rendered(lambda: compiled(source).render(self._values(Conversation(messages), messages, False)))
+            return _rendered(render, compile_template(source), self._values(Conversation(messages), messages, False))
         except RecordError:  # a template that refuses the probe does not read parts
             return None
 
@@ -184,9 +169,8 @@ def load_template(config: RenderConfig) -> ChatTemplate:
     return ChatTemplate(load_tokenizer(config.tokenizer), config.chat_template, config.chat_template_kwargs, moment)
 
 
-def _rendered(render: Any) -> Any:
+def _rendered(render: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        with _RENDERING:
-            return render()
-    except Exception as error:  # a template raises what it likes, and may stumble over anything in a record
+        return render(*arguments)
+    except Exception as error:  # a template may raise any error, and a record may hold anything
         raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None

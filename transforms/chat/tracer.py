@@ -15,7 +15,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
-from transforms.chat.template import compiled
+from transforms.chat.transformers_jinja import new_environment
 
 # The characters that a sentinel stands between. No template holds them; a text may, since it is put in afterwards.
 OPEN, CLOSE = "\U0010f8f0", "\U0010f8f1"
@@ -170,13 +170,13 @@ def watching(source: str) -> jinja2.Template:
     """The template, compiled so that what is made of a watched text is a watched text. Raises NotFollowed."""
     if OPEN in source:
         raise NotFollowed("a template that holds a sentinel")
-    environment = compiled(source).environment.overlay()
+    environment: Any = new_environment(source)
     environment.filters = {name: _watching_filter(name, made) for name, made in environment.filters.items()}
     of_texts = {name: functools.partial(_test_of_text, environment.tests[name]) for name in ("sequence", "iterable")}
     environment.tests = {**environment.tests, **of_texts, "in": _is_in}
     environment.globals = {**environment.globals, _JOIN: lambda *parts: _concat(map(str, parts)), _IS_IN: _is_in}
-    environment.call = functools.partial(_call, environment.call)  # type: ignore[method-assign]
-    environment.concat = _concat  # type: ignore[method-assign]
+    environment.call = functools.partial(_call, environment.call)
+    environment.concat = _concat
     tree = _JoinWatched().visit(environment.parse(source))
     code: Any = environment.compile(tree)
     return jinja2.Template.from_code(environment, code, environment.make_globals(None))
