@@ -6,6 +6,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -86,7 +87,7 @@ def show_masks(arguments: Sequence[str]) -> int:
         for name, content in read_tokenizer_files(given.tokenizer).items():
             write_whole(join(folder, name), content)
         tokenizer = check_tokenizer(folder, given.tokenizer)
-    template = ChatTemplate(tokenizer, resolve_template(given.chat_template, tokenizer))
+    template = ChatTemplate(tokenizer, resolve_template(given.chat_template, tokenizer), now=datetime.now())
     finder = TurnFinder(template)
     conversations = list(_given(given.input) if given.input else _built_in())
     if not conversations:

@@ -314,7 +314,7 @@ def test_real_templates_in_the_contexts_of_inference():
     for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
         template, own = case["chat_template"], case["special_tokens"]
         conversation = Conversation(case["messages"], case["tools"])
-        config = render_config(template, chat_template_kwargs=own)
+        config = render_config(template, chat_template_kwargs=own, now=case.get("now"))
         batch = Examples(SPLIT, 0, True, Outcomes(read=1), [Example(0, conversation, {}, False, b"{}")])
         batch = ParityChecker(config, parity="expand")(Renderer(config)(batch))
         refused, kept = refused + len(batch.outcomes.rejects), kept + bool(batch.texts)

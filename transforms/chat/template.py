@@ -21,13 +21,14 @@ from transforms.chat.transformers_jinja import (
     render,
     render_with_generation_blocks,
 )
-from transforms.errors import RecordError, UserError
+from transforms.errors import ParameterError, RecordError, UserError
 from transforms.model.examples import Conversation, Span
 from transforms.tokens.tokenizer import load_tokenizer
 
 _CLOCK = "strftime_now"
 
 NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one: give it with --chat_template."
+_NO_MOMENT = "the chat template prints the date (strftime_now); give the moment, such as 2026-11-20T12:00:00."
 
 
 def reads_clock(template: str | Mapping[str, str] | None) -> bool:
@@ -53,7 +54,7 @@ class ChatTemplate:
 
     template: the text of a Jinja template; None is the tokenizer's own, which may be one for tools and one without.
     arguments: what the template reads besides messages and tools; a conversation's own go before them.
-    now: what strftime_now tells, whatever the clock says.
+    now: the moment that strftime_now prints. A template that calls it needs one: the clock is never read.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class ChatTemplate:
     ):
         self._tokenizer = tokenizer
         self._template = template
-        moment = now or datetime.now()
-        self._arguments = {**tokenizer.special_tokens_map, _CLOCK: moment.strftime, **(arguments or {})}
+        if now is None and reads_clock(tokenizer.chat_template if template is None else template):
+            raise ParameterError("now", None, _NO_MOMENT)
+        clock = {} if now is None else {_CLOCK: now.strftime}
+        self._arguments = {**tokenizer.special_tokens_map, **clock, **(arguments or {})}
         self._takes_parts: dict[str, bool] = {}
 
     def source(self, conversation: Conversation) -> str:
