@@ -94,7 +94,7 @@ def test_turns_of_another_context_are_counted_and_the_first_is_shown(template):
     }
     position, how = batch.outcomes.first_examples["parity_records_differing"]
     assert position == 1
-    assert how == "messages[1]: the training text leaves out the reasoning in front of the answer"
+    assert how == "messages[1]: the training text leaves out the reasoning before the answer"
     assert batch.texts == rendered(template, Conversation(PLAIN), Conversation(WITH_A_TOOL)).texts
     assert not batch.outcomes.rejects
 

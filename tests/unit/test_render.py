@@ -513,7 +513,7 @@ def test_given_template_goes_before_those_of_the_tokenizer(tmp_path: Path):
 @pytest.mark.parametrize("named", [{}, {"tool_use": CHATML}], ids=["none", "only_for_tools"])
 def test_conversation_without_a_template_ends_the_run_and_says_what_to_do(tmp_path: Path, named: dict[str, str]):
     folder = saved(tmp_path, None, named)
-    with pytest.raises(UserError, match=r"no chat template.*give it with --chat_template"):
+    with pytest.raises(UserError, match=r"no chat template.*give chat_template"):
         render(HELLO, None, folder)
     assert render(PlainText("a"), None, folder).text == "a"
 
