@@ -6,6 +6,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -86,7 +87,7 @@ def show_masks(arguments: Sequence[str]) -> int:
         for name, content in read_tokenizer_files(given.tokenizer).items():
             write_whole(join(folder, name), content)
         tokenizer = check_tokenizer(folder, given.tokenizer)
-    template = ChatTemplate(tokenizer, resolve_template(given.chat_template, tokenizer))
+    template = ChatTemplate(tokenizer, resolve_template(given.chat_template, tokenizer), now=datetime.now())
     finder = TurnFinder(template)
     conversations = list(_given(given.input) if given.input else _built_in())
     if not conversations:
@@ -94,7 +95,7 @@ def show_masks(arguments: Sequence[str]) -> int:
     refused = 0
     for number, (title, conversation) in enumerate(conversations):
         if number == 0:
-            _print_habits(console, template, finder, conversation)
+            _print_conventions(console, template, finder, conversation)
         console.print(f"\n[bold]{title}[/]")
         try:
             text, spans = finder.assistant_spans(conversation)
@@ -115,15 +116,15 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"masks: {message.rstrip('.')}. chatmill masks --help lists the options.")
 
 
-def _print_habits(console: Any, template: Any, finder: Any, conversation: Any) -> None:
+def _print_conventions(console: Any, template: Any, finder: Any, conversation: Any) -> None:
     markers = template.has_generation_markers(conversation)
     console.print(f"generation markers: {'yes, they decide' if markers else 'none, the template itself is traced'}")
-    habits = finder.habits(conversation)
+    conventions = finder.conventions(conversation)
     for what, shown in (
-        ("generation prompt", habits.prompt_after("user")),
-        ("generation prompt after a tool's answer", habits.prompt_after("tool")),
-        ("header that history shows of it", habits.header),
-        ("closing that the next turn prints", habits.separator or None),
+        ("generation prompt", conventions.prompt_after("user")),
+        ("generation prompt after a tool's answer", conventions.prompt_after("tool")),
+        ("header that history shows of it", conventions.header),
+        ("closing that the next turn prints", conventions.separator or None),
     ):
         console.print(f"{what}: {'none' if shown is None else repr(shown)}", markup=False)
 

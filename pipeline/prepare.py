@@ -132,8 +132,9 @@ def _check_first_conversation(
         if not isinstance(content, Conversation):
             return
         if template is None and tokenizer.chat_template is None:
-            raise UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}")
-        finder = TurnFinder(ChatTemplate(tokenizer, template, options.chat_template_kwargs))
+            raise UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}: give it with --chat_template.")
+        moment = datetime.fromisoformat(options.now) if options.now else datetime.now()
+        finder = TurnFinder(ChatTemplate(tokenizer, template, options.chat_template_kwargs, moment))
         try:
             if options.loss_on in _ON_TURNS and content.completion_start is None:
                 finder.assistant_spans(content)

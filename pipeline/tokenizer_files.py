@@ -95,10 +95,11 @@ def _read_template(url: str, held: list[str]) -> str:
 
 def _check_syntax(template: str, name: str) -> None:
     from jinja2 import TemplateSyntaxError
-    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    from transforms.chat.transformers_jinja import compile_template
 
     try:
-        _compile_jinja_template(template)
+        compile_template(template)
     except TemplateSyntaxError as error:
         raise UserError(f"--chat_template {name}: line {error.lineno}: {error.message}.") from None
 

@@ -1,4 +1,4 @@
-"""Made-up chat templates whose right spans are known by construction, and random conversations."""
+"""Generated chat templates whose right spans are known by construction, and random conversations."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Style:
-    """A made-up template, as a Jinja source and as a function that knows which characters the model would write.
+    """A generated template, as a Jinja source and as a function that knows which characters the model would write.
 
-    header, closing: what stands in front of a turn, with the role's name for "@", and behind it.
-    prompt: what add_generation_prompt prints beyond the assistant's header. shown: what history shows in its place.
-    end: what the whole ends with where no generation prompt is asked for. last_closing: of the last turn, if another.
-    trims: whether contents are stripped. folds: whether the system message stands in the first user's turn.
-    default_system: printed in front of a first turn that is not the system's, in that turn's iteration.
-    drops_reasoning: whether "<think>...</think>" is dropped from turns that are not the last.
-    separates: whether what closes a turn is printed by the turn behind it. by_number: whether it loops over numbers.
-    looks_back, looks_ahead: loops over all messages inside of each turn, which print nothing.
+    Attributes:
+        header: printed before a turn, with the name of the role for "@".
+        closing: printed after a turn.
+        prompt: what add_generation_prompt prints after the assistant's header.
+        shown: what history prints instead of prompt.
+        end: printed at the end of the text without a generation prompt.
+        last_closing: printed after the last turn instead of closing.
+        trims: whether contents are stripped.
+        folds: whether the system message is printed in the first user's turn.
+        default_system: printed before a first turn that is not the system's, in the iteration of that turn.
+        drops_reasoning: whether "<think>...</think>" is dropped from all turns but the last.
+        separates: whether the closing of a turn is printed by the next turn.
+        by_number: whether the loop is over numbers.
+        looks_back: whether each turn loops over all messages, without printing anything.
+        looks_ahead: whether each turn reads the next message, without printing anything.
     """
 
     header: str
@@ -121,7 +128,7 @@ class Style:
 
 
 def _common(prompt: str, answer: str) -> str:
-    """What of the generation prompt behind the header the answer begins with: all of it, or its whole first markers."""
+    """The part of the generation prompt after the header that an answer begins with: all of it, or its first marker."""
     if answer.startswith(prompt):
         return prompt
     marker = prompt.partition(">")[0] + ">"
@@ -132,8 +139,8 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
 
 
-# Each of the known traps is one of these: headers and closings that share characters, closings that differ at the end,
-# generation prompts that go further than history, turns that are closed by the next one.
+# They contain each known difficulty: headers and closings that share characters, closings that differ at the end,
+# generation prompts that are longer than the header in history, turns that are closed by the next one.
 STYLES = st.builds(
     Style,
     header=st.sampled_from(
@@ -160,7 +167,7 @@ STYLES = st.builds(
 def with_prompt(style: Style, prompt: str, shown: str) -> Style:
     values = {**vars(style), "prompt": prompt, "shown": shown}
     if style.by_number:
-        # A loop over numbers has no message of its own for loop.first to be asked of in a made-up way.
+        # Templates with a loop over numbers are tested without a read of the next message.
         values |= {"looks_ahead": False}
     if style.separates:
         values |= {"last_closing": None}

@@ -7,7 +7,7 @@ from typing import Any
 
 from support.places import SHARED
 
-# ChatML, without markers and with them; what closes a turn is a token and a line break.
+# ChatML without markers, and with them. A token and a line break close a turn.
 CHATML = """
 {%- for message in messages -%}
     {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
@@ -29,7 +29,7 @@ MARKED = """
 """
 
 
-# As many models' templates do: the reasoning of a turn is printed only while no other turn follows it.
+# As in the templates of many models, the reasoning of a turn is printed only if no other turn follows.
 DROPS_REASONING = """
 {%- for message in messages -%}
     {{- '<|im_start|>' + message.role + '\\n' -}}
@@ -42,14 +42,14 @@ DROPS_REASONING = """
 """
 
 
-# The generation prompt opens a block of reasoning that no turn has.
+# The generation prompt opens a block of reasoning that no turn in history has.
 OPENS_REASONING = CHATML.replace(
     "'<|im_start|>assistant\\n' -}}{%- endif", "'<|im_start|>assistant\\n<think>' -}}{%- endif"
 )
 
 
 def oracle_templates() -> dict[str, dict[str, Any]]:
-    """A case of the shared oracle for each of its templates."""
+    """One case of the shared oracle for each of its templates, by the name of the template."""
     oracle = SHARED / "oracle" / "masks.jsonl"
     lines = oracle.read_text().splitlines() if oracle.exists() else []
     return {case["template"]: case for case in map(json.loads, lines)}

@@ -1,8 +1,9 @@
-"""Rendering by shapes: the same text and mask as one by one, or none."""
+"""Compiled templates: the same text and mask as the reference, or the reason why there is none."""
 
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from support.chats import assistant, user
 from support.places import CHATS, SHARED, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, oracle_templates
-from transforms.chat.compiled import Shapes
+from transforms.chat.compiled import SlowPath
 from transforms.chat.template import ChatTemplate
-from transforms.chat.tracer import Conditions, NotFollowed, watched
+from transforms.chat.trace_cache import TraceCache
+from transforms.chat.tracer import Guards, NotTraceable, traced_text
 from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
 from transforms.inputs.schemas import ROLE_NAMES, content_of
@@ -26,7 +28,7 @@ GENERATION_PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\
 
 
 def template_of(source: str, arguments: dict[str, Any] | None = None) -> ChatTemplate:
-    return ChatTemplate(load_tokenizer(str(TOKENIZER)), source, arguments)
+    return ChatTemplate(load_tokenizer(str(TOKENIZER)), source, arguments, datetime(2024, 7, 26))
 
 
 def looping(body: str) -> str:
@@ -34,19 +36,14 @@ def looping(body: str) -> str:
     return "{%- for message in messages -%}" + body + "{%- endfor -%}" + GENERATION_PROMPT
 
 
-def by_shape_and_one_by_one(template: ChatTemplate, conversation: Conversation, loss_on: str = "assistant") -> Any:
-    """What both ways give; refused where the reference refuses."""
-    try:
-        expected = TurnFinder(template).assistant_spans(conversation, last_only=loss_on == "last_assistant")
-    except RecordError:
-        expected = None
-    return Shapes(template).masked(conversation, loss_on), expected
+def is_compiled(found: Any) -> bool:
+    return not isinstance(found, SlowPath)
 
 
 OPENS_AND_TRIMS = OPENS_REASONING.replace("message.content +", "message.content | trim +")
 
-# What a template does to a text, and whether conversations are rendered by their shape all the same.
-HARMLESS = [
+# What a template does to a text: whether the tracer follows it or not.
+TRACEABLE = [
     "{{- message.role + ': ' + message.content -}}",
     "{{- message['role'] ~ ': ' ~ message['content'] | trim ~ '\\n' -}}",
     "{%- set text = message.role + ': ' + message.content + '\\n' -%}{{- text -}}",
@@ -65,7 +62,7 @@ HARMLESS = [
     "{%- if message.role in ['user', 'x'] and message.content not in ['x', 'y'] -%}!{%- endif -%}"
     "{{- message.content -}}",
 ]
-LOOKED_INTO = [
+NOT_TRACEABLE = [
     "{{- message.role + ': ' + message.content | upper -}}",
     "{{- message.role + ': ' + message.content | tojson -}}",
     "{{- message | tojson -}}",
@@ -124,10 +121,10 @@ def dialogues() -> st.SearchStrategy[Conversation]:
     return st.builds(made, st.lists(st.sampled_from(TEXTS), min_size=1, max_size=6), st.sampled_from([1, -1]))
 
 
-@pytest.mark.parametrize("body", HARMLESS + LOOKED_INTO)
-def test_what_is_rendered_by_its_shape_is_rendered_as_one_by_one(body):
+@pytest.mark.parametrize("body", TRACEABLE + NOT_TRACEABLE)
+def test_trace_cache_renders_what_the_reference_renders(body):
     template = template_of(looping(body))
-    shapes = Shapes(template)
+    cache = TraceCache(template)
 
     @settings(max_examples=60, deadline=None)
     @given(dialogues(), st.booleans())
@@ -137,23 +134,26 @@ def test_what_is_rendered_by_its_shape_is_rendered_as_one_by_one(body):
             expected = template.render(conversation, messages, add_generation_prompt)
         except RecordError:
             return
-        assert shapes.render(conversation, messages, add_generation_prompt) == expected
+        assert cache.render(conversation, messages, add_generation_prompt) == expected
 
     law()
 
 
-@pytest.mark.parametrize(("body", "is_followed"), [(b, True) for b in HARMLESS] + [(b, False) for b in LOOKED_INTO])
-def test_what_is_done_to_a_text_is_followed_or_not(body, is_followed):
+@pytest.mark.parametrize(("body", "is_traceable"), [(b, True) for b in TRACEABLE] + [(b, False) for b in NOT_TRACEABLE])
+def test_template_is_compiled_if_it_can_be_traced(body, is_traceable):
     conversation = Conversation([user("plain"), assistant("also")])
-    found = Shapes(template_of(looping(body)))._rendered(conversation, "text")
-    assert (found is not None) == is_followed
+    found = TraceCache(template_of(looping(body))).render_with_spans(conversation, "all")
+    assert is_compiled(found) == is_traceable
+    if isinstance(found, SlowPath):
+        assert found.reason == "template_not_traceable"
+        assert found.detail.startswith("the template ")
 
 
 @pytest.mark.parametrize("template", [CHATML, MARKED, DROPS_REASONING, OPENS_REASONING, OPENS_AND_TRIMS])
 @pytest.mark.parametrize("loss_on", ["assistant", "last_assistant"])
-def test_masks_are_those_found_one_by_one(template, loss_on):
+def test_masks_are_those_of_the_reference(template, loss_on):
     known = template_of(template)
-    shapes, turns = Shapes(known), TurnFinder(known)
+    cache, turns = TraceCache(known), TurnFinder(known)
 
     @settings(max_examples=80, deadline=None)
     @given(dialogues(), st.data())
@@ -161,8 +161,8 @@ def test_masks_are_those_found_one_by_one(template, loss_on):
         for message in conversation.messages:
             if message["role"] == "assistant":
                 message |= data.draw(st.sampled_from([{}, {"weight": 0}, {"reasoning_content": "So."}, {"weight": 1}]))
-        found = shapes.masked(conversation, loss_on)
-        if found is not None:
+        found = cache.render_with_spans(conversation, loss_on)
+        if is_compiled(found):
             assert found == turns.assistant_spans(conversation, last_only=loss_on == "last_assistant")
 
     law()
@@ -171,46 +171,47 @@ def test_masks_are_those_found_one_by_one(template, loss_on):
 @pytest.mark.slow
 @settings(max_examples=600, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(STYLES, st.lists(CONVERSATIONS, min_size=2, max_size=2))
-def test_masks_under_made_up_templates(style, drawn):
+def test_masks_under_generated_templates_are_those_of_the_reference(style, drawn):
     template = template_of(style.source())
-    shapes, turns = Shapes(template), TurnFinder(template)
+    cache, turns = TraceCache(template), TurnFinder(template)
     for messages in drawn:
         conversation = Conversation(messages)
-        found = shapes.masked(conversation, "assistant")
-        if found is not None:
+        found = cache.render_with_spans(conversation, "assistant")
+        if is_compiled(found):
             assert found == turns.assistant_spans(conversation)
 
 
-def test_completion_begins_where_it_does_one_by_one():
+def test_completion_begins_where_the_reference_has_it():
     template = template_of(CHATML)
     conversation = Conversation([user("2+2?"), assistant("4"), user("3+3?"), assistant("6")], completion_start=3)
     text, spans, prompt = TurnFinder(template).completion_span(conversation)
-    assert Shapes(template).masked(conversation, "completion") == (text, spans)
+    assert TraceCache(template).render_with_spans(conversation, "completion") == (text, spans)
     assert text[: spans[0][0]] == prompt
 
 
-def test_the_corpus_of_the_examples_is_rendered_by_shapes():
+def test_example_corpus_has_the_masks_of_the_reference():
     template = template_of((TOKENIZER / "chat_template.jinja").read_text())
-    shapes, turns = Shapes(template), TurnFinder(template)
+    cache, turns = TraceCache(template), TurnFinder(template)
     known = 0
     for line in (CHATS / "support.jsonl").read_bytes().splitlines()[:50]:
         content = content_of(json.loads(line), "messages", ROLE_NAMES)
         assert isinstance(content, Conversation)
-        found = shapes.masked(content, "assistant")
-        known += found is not None
-        assert found is None or found == turns.assistant_spans(content)
+        found = cache.render_with_spans(content, "assistant")
+        known += is_compiled(found)
+        assert not is_compiled(found) or found == turns.assistant_spans(content)
     assert known > 10
 
 
 @pytest.mark.skipif(not (SHARED / "oracle").exists(), reason="the shared oracle is absent")
-def test_masks_of_real_templates():
+def test_masks_under_real_templates_are_those_of_the_reference():
     known = 0
     for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
         template = template_of(case["chat_template"], case["special_tokens"])
         conversation = Conversation(case["messages"], case["tools"])
-        found, expected = by_shape_and_one_by_one(template, conversation)
-        assert found is None or found == expected
-        known += found is not None
+        found = TraceCache(template).render_with_spans(conversation, "assistant")
+        if is_compiled(found):
+            assert found == TurnFinder(template).assistant_spans(conversation)
+            known += 1
     assert known > 70
 
 
@@ -220,37 +221,41 @@ PLAIN = [
     [{"role": "system", "content": "Be brief."}, user("Grüße"), assistant("水車"), user("x\n\ny"), assistant("{z}")],
 ]
 OWN = {"chatml": CHATML, "marked": MARKED, "drops reasoning": DROPS_REASONING, "opens reasoning": OPENS_REASONING}
-# Templates that are not followed on plain conversations, and why.
-NOT_FOLLOWED = {"nemotron_3_nano": "it puts '<think></think>' in front of a content and then looks into both together"}
+# Templates that do not render plain conversations on the fast path, and why.
+SLOW_TEMPLATES = {
+    "nemotron_3_nano": "it puts '<think></think>' before a content and then searches both together",
+}
 
 
 @pytest.mark.parametrize("name", [*OWN, *oracle_templates()])
-def test_plain_conversations_are_all_rendered_by_shapes(name):
+def test_plain_conversations_are_all_rendered_by_compiled_templates(name):
     if name in OWN:
         template = template_of(OWN[name])
     else:
         case = oracle_templates()[name]
         template = template_of(case["chat_template"], case["special_tokens"])
-    shapes = Shapes(template)
-    known = [shapes.masked(Conversation(messages), "assistant") is not None for messages in PLAIN]
-    assert all(known) == (name not in NOT_FOLLOWED), known
+    cache = TraceCache(template)
+    found = [cache.render_with_spans(Conversation(messages), "assistant") for messages in PLAIN]
+    assert all(map(is_compiled, found)) == (name not in SLOW_TEMPLATES), found
 
 
 @pytest.mark.parametrize("name", sorted({name for name in dir(str) if not name.startswith("__")}))
-def test_no_method_of_a_text_goes_unnoticed(name):
-    """Each either is not followed, leaves the text as it is under conditions, or answers as for any such text."""
-    text = watched("\U0010f8f00r\U0010f8f1", Conditions(set()), True)
+def test_each_method_of_a_text_is_traced_or_refused(name):
+    """It raises NotTraceable, or records a guard under which it gives the same result for any other text."""
+    text = traced_text("\U0010f8f00r\U0010f8f1", Guards(set()), True)
     arguments = {"replace": ("q", "r"), "maketrans": ({},)}.get(name, ("q",))
     try:
         getattr(text, name)(*arguments)
-    except (NotFollowed, TypeError):
+    except (NotTraceable, TypeError):
         return
-    assert text.conditions.absent == {"q"} or text.conditions.trimmed
+    assert text.guards.absent == {"q"} or text.guards.trimmed
 
 
-def test_text_that_goes_on_as_the_generation_prompt_does_once_it_is_trimmed():
+def test_answer_that_begins_like_the_generation_prompt_is_left_to_the_reference():
     template = template_of(OPENS_AND_TRIMS)
-    shapes = Shapes(template)
-    for content, is_known in (("plain", True), (" <think>", False), ("<think>", False), ("\n<think>x", False)):
-        found = shapes.masked(Conversation([user("2+2?"), assistant(content)]), "assistant")
-        assert (found is not None) == is_known
+    cache = TraceCache(template)
+    for content, expected in (("plain", True), (" <think>", False), ("<think>", False), ("\n<think>x", False)):
+        found = cache.render_with_spans(Conversation([user("2+2?"), assistant(content)]), "assistant")
+        assert is_compiled(found) == expected
+        if isinstance(found, SlowPath):
+            assert found == SlowPath("guard_failed", "an answer begins like the rest of a generation prompt")

@@ -94,7 +94,7 @@ def test_turns_of_another_context_are_counted_and_the_first_is_shown(template):
     }
     position, how = batch.outcomes.first_examples["parity_records_differing"]
     assert position == 1
-    assert how == "messages[1]: the training text leaves out the reasoning in front of the answer"
+    assert how == "messages[1]: the training text leaves out the reasoning before the answer"
     assert batch.texts == rendered(template, Conversation(PLAIN), Conversation(WITH_A_TOOL)).texts
     assert not batch.outcomes.rejects
 
@@ -314,7 +314,7 @@ def test_real_templates_in_the_contexts_of_inference():
     for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
         template, own = case["chat_template"], case["special_tokens"]
         conversation = Conversation(case["messages"], case["tools"])
-        config = render_config(template, chat_template_kwargs=own)
+        config = render_config(template, chat_template_kwargs=own, now=case.get("now"))
         batch = Examples(SPLIT, 0, True, Outcomes(read=1), [Example(0, conversation, {}, False, b"{}")])
         batch = ParityChecker(config, parity="expand")(Renderer(config)(batch))
         refused, kept = refused + len(batch.outcomes.rejects), kept + bool(batch.texts)

@@ -17,7 +17,7 @@ from support.datasets import digests, manifest_of, write_jsonl
 from support.places import SHARED, TOKENIZER
 from support.templates import CHATML
 from support.tokenizers import saved
-from transforms.chat.compiled import Shape
+from transforms.chat.compiled import CompiledTemplate
 from transforms.errors import InputError, UserError
 from transforms.model.batches import Texts, Tokens
 from transforms.model.examples import PlainText, PromptCompletion
@@ -159,13 +159,13 @@ def check_all(folder: Any, content: Any) -> None:
 
 
 def test_batch_that_is_rendered_otherwise_is_rendered_again(monkeypatch, caplog):
-    by_shape = Shape.render
+    render_compiled = CompiledTemplate.render
 
-    def renders_otherwise(self: Shape, *texts: Any) -> Any:
-        text, spans = by_shape(self, *texts) or ("", [])
+    def renders_differently(self: CompiledTemplate, *texts: Any) -> Any:
+        text, spans = render_compiled(self, *texts)
         return text.replace("6", "7"), spans
 
-    monkeypatch.setattr(Shape, "render", renders_otherwise)
+    monkeypatch.setattr(CompiledTemplate, "render", renders_differently)
     batch = examples_of(*[PLAIN[:2]] * 3, PLAIN, PLAIN[:2])
     expected = Renderer(render_config(CHATML, engine="reference"))(batch)
     with caplog.at_level(logging.WARNING):
@@ -179,8 +179,8 @@ def test_batch_that_is_rendered_otherwise_is_rendered_again(monkeypatch, caplog)
 
 
 def test_mask_that_differs_is_found(monkeypatch):
-    by_shape = Shape.render
-    monkeypatch.setattr(Shape, "render", lambda self, *texts: ((by_shape(self, *texts) or ("", []))[0], [(0, 1)]))
+    render_compiled = CompiledTemplate.render
+    monkeypatch.setattr(CompiledTemplate, "render", lambda self, *texts: (render_compiled(self, *texts)[0], [(0, 1)]))
     texts = Renderer(render_config(CHATML))(examples_of(PLAIN))
     assert texts.outcomes.first_examples == {"rendering_fell_back_to_reference": (0, "another mask")}
     assert texts.texts[0].spans != [(0, 1)]
@@ -242,7 +242,7 @@ def test_engines_write_the_same_bytes(build, tmp_path):
 
 
 def test_engine_that_differs_ends_a_build_in_one_line(build, tmp_path, monkeypatch):
-    monkeypatch.setattr(Shape, "render", lambda self, *texts: ("?", [(0, 1)]))
+    monkeypatch.setattr(CompiledTemplate, "render", lambda self, *texts: ("?", [(0, 1)]))
     chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": PLAIN}])
     options = ("--input", chats, "--tokenizer", TOKENIZER, "--output")
     ended = build(*options, tmp_path / "fast", "--engine", "fast")

@@ -5,7 +5,6 @@ import json
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,13 @@ from support.chats import SPLIT, assistant, render_config, user
 from support.places import CHATS, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING
 from transforms.chat.turns import merged
-from transforms.errors import RecordError, UserError
+from transforms.errors import ParameterError, RecordError, UserError
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
 from transforms.steps.label import build_labels
+from transforms.steps.parity import ParityChecker
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
@@ -514,7 +514,7 @@ def test_given_template_goes_before_those_of_the_tokenizer(tmp_path: Path):
 @pytest.mark.parametrize("named", [{}, {"tool_use": CHATML}], ids=["none", "only_for_tools"])
 def test_conversation_without_a_template_ends_the_run_and_says_what_to_do(tmp_path: Path, named: dict[str, str]):
     folder = saved(tmp_path, None, named)
-    with pytest.raises(UserError, match=r"no chat template.*give it with --chat_template"):
+    with pytest.raises(UserError, match=r"no chat template.*give chat_template"):
         render(HELLO, None, folder)
     assert render(PlainText("a"), None, folder).text == "a"
 
@@ -531,13 +531,14 @@ def test_template_that_prints_the_date_prints_that_of_the_job():
     assert printed == ["26 July 2024, 09:30", "31 December 1999, 00:00", "26 July 2024, 09:30"]
 
 
-def test_date_that_is_not_given_is_that_of_the_start_for_all_rows():
-    before = datetime.now()
-    renderer = Renderer(render_config("{{ strftime_now('%Y-%m-%dT%H:%M:%S.%f') }}", loss_on="all"))
-    example = Example(0, Conversation(HELLO), {}, False, b"{}")
-    first, second = (renderer.render(example).text for _ in range(2))
-    assert first == second
-    assert before <= datetime.fromisoformat(first) <= datetime.now()
+@pytest.mark.parametrize("template", [CLOCK, None], ids=["given", "of_the_tokenizer"])
+def test_template_that_prints_the_date_is_refused_without_a_moment(template: str | None, tmp_path: Path):
+    """Or each worker would print the time of its own clock."""
+    folder = saved(tmp_path, CHATML, {"tool_use": CLOCK})
+    with pytest.raises(ParameterError, match=r"now=None: the chat template prints the date"):
+        Renderer(render_config(template, folder))
+    with pytest.raises(ParameterError, match="now=None"):
+        ParityChecker(render_config(template, folder))
 
 
 PARTS = [

@@ -1,7 +1,7 @@
 """Spans under any template: right or refused, never wrong.
 
-Templates are made up from parts (how a turn opens and closes, what is trimmed, folded, dropped, looked at) whose right
-spans are known by construction, and are put to random conversations. Two finders that are in use elsewhere, the prefix
+Templates are generated from parts (how a turn opens and closes, what is stripped, folded or dropped), so that their
+right spans are known by construction, and render random conversations. Two methods that other tools use, the prefix
 difference and the search for the content, fail the same test.
 """
 
@@ -30,9 +30,9 @@ def tokenizer() -> Any:
 
 
 def wrong(style: Style, messages: list[Message], text: str, spans: list[Span]) -> str | None:
-    """Where the spans are not those by construction. White space at their edges is as good in as out."""
+    """Show the first character at which the spans are wrong, None if there is none. White space may be in or out."""
     expected_text, expected = style.rendered(messages)
-    assert text == expected_text, "the made-up template and its construction differ"
+    assert text == expected_text, "the generated template and its construction differ"
     ours, right = ({i for a, b in these for i in range(a, b)} for these in (spans, expected))
     for i in sorted(ours ^ right):
         if not text[i].isspace():
@@ -52,7 +52,7 @@ def prefix_difference(template: ChatTemplate, messages: list[Message]) -> tuple[
 
 
 def content_search(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Span]]:
-    """Each answer where it is found next in the text, through the line that it stands in."""
+    """The next occurrence of each answer in the text, to the end of its line."""
     text, spans, at = template.render(Conversation(messages)), [], 0
     for message in messages:
         if message["role"] == "assistant" and (found := text.find(message["content"].strip(), at)) >= 0:
@@ -67,7 +67,7 @@ def ours(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Spa
 
 
 def check(tokenizer: Any, find: Any, examples: int) -> int:
-    """Put a finder to made-up templates. Returns how many were refused. Raises AssertionError where one is wrong."""
+    """Run a finder on generated templates. Returns how many were refused. Raises AssertionError if a span is wrong."""
     refused = 0
 
     @settings(
@@ -94,34 +94,34 @@ def check(tokenizer: Any, find: Any, examples: int) -> int:
 
 
 @pytest.mark.slow
-def test_spans_of_made_up_templates_are_right_and_seldom_refused(tokenizer):
+def test_spans_under_generated_templates_are_right_and_rarely_refused(tokenizer):
     assert check(tokenizer, ours, 5000) < 250
 
 
 @pytest.mark.parametrize("find", [prefix_difference, content_search])
-def test_other_ways_of_finding_spans_are_caught(tokenizer, find):
+def test_methods_of_other_tools_fail(tokenizer, find):
     with pytest.raises(AssertionError, match="trained at"):
         check(tokenizer, find, 500)
 
 
-# Real templates: those of the corpus's own tokenizer, and of the shared ones.
+# Real templates: that of the example tokenizer, and those of the shared tokenizers.
 
 MARKERS = re.compile(r"\{%(-?)\s*(?:end)?generation\s*(-?)%\}")
 
 
-def test_without_its_markers_a_template_has_the_same_spans(tokenizer):
+def test_template_without_its_markers_has_the_same_spans(tokenizer):
     template = tokenizer.chat_template
     without = MARKERS.sub(r"{%\1 set marked = 1 \2%}", template)
     assert without != template
-    marked, traced = TurnFinder(ChatTemplate(tokenizer)), TurnFinder(ChatTemplate(tokenizer, without))
+    marked, unmarked = TurnFinder(ChatTemplate(tokenizer)), TurnFinder(ChatTemplate(tokenizer, without))
     compared = 0
     for line in (CHATS / "support.jsonl").read_bytes().splitlines():
         try:
             conversation = content_of(json.loads(line), "messages", ROLE_NAMES)
             expected = marked.assistant_spans(conversation)
         except (ValueError, RecordError):
-            continue  # the corpus's own dirt
-        assert traced.assistant_spans(conversation) == expected
+            continue  # malformed records of the corpus
+        assert unmarked.assistant_spans(conversation) == expected
         compared += 1
     assert compared > 390
 
@@ -145,11 +145,11 @@ def test_hostile_contents_do_not_move_the_spans_of_real_templates(folder):
     plain = Conversation([user_or_assistant(i, f"turn {i}") for i in range(6)])
     text, spans = finder.assistant_spans(plain)
     for content in HOSTILE:
-        for place in range(6):
-            messages = [user_or_assistant(i, content if i == place else f"turn {i}") for i in range(6)]
+        for position in range(6):
+            messages = [user_or_assistant(i, content if i == position else f"turn {i}") for i in range(6)]
             found, changed = finder.assistant_spans(Conversation(messages))
             answers = [found[start:stop] for start, stop in changed]
-            expected = [text[start:stop].replace(f"turn {place}", content) for start, stop in spans]
+            expected = [text[start:stop].replace(f"turn {position}", content) for start, stop in spans]
             if folder == "llama3":
                 expected = [answer.replace(content, content.strip()) if content else answer for answer in expected]
             assert [answer.strip() for answer in answers] == [answer.strip() for answer in expected]

@@ -492,12 +492,12 @@ def test_kept_columns_and_validation_stay_with_their_row():
 LOADING = """
 import sys, threading, time
 from transforms.tokens.fast import load_fast_encoder
-from transforms.chat.template import compiled
+from transforms.chat.transformers_jinja import compile_template
 from transforms.tokens.tokenizer import load_tokenizer
 
 loads = [
     lambda: load_tokenizer(sys.argv[1]),
-    lambda: compiled("{{ bos_token }}"),
+    lambda: compile_template("{{ bos_token }}"),
     lambda: load_fast_encoder(sys.argv[1], "auto"),
 ]
 loaded = [[], [], []]

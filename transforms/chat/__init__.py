@@ -1,8 +1,7 @@
-"""Spans: the characters of a rendered conversation that the model itself would produce.
+"""Chat templates: what they print for a conversation, and which characters of it the model itself would write.
 
-{% generation %} markers decide where a template has them. Where it has none, the template itself tells: it is compiled
-with a mark at the beginning of each turn of each loop, so that its text shows what was printed for which message
-(`trace`). What is printed for an assistant's message is its header, its answer and what closes the turn; the header is
-what the template prints as generation prompt (`turns`). What is found is checked, and a record is refused where it does
-not hold. docs/masks.md shows it on three templates.
+`template` renders as transformers does. `turns` finds the spans: `{% generation %}` markers decide if a template has
+them; if it has none, `message_map` shows what was printed for each message, and what follows the generation prompt in
+an assistant's message is the answer. `contexts` compares the text before an answer with what a server would render.
+`tracer`, `compiled` and `trace_cache` do the same faster. docs/masks.md shows the spans under three templates.
 """

@@ -1,13 +1,12 @@
-"""Shapes: a chat template, evaluated once for all conversations of a shape.
+"""Compile a chat template for one signature: evaluate it once for all conversations that differ in their texts only.
 
-A shape is what a conversation is without what is said in it: the roles in their order, and the keys of each message.
-What most templates do with a text is to print it, perhaps trimmed, perhaps after a look for a word such as </think>.
-Such a template prints all conversations of a shape alike, with other texts in the same places. So each shape is
-rendered once, by transformers' own Jinja environment, with texts that notice what is done to them (`watched`). What
-they noticed are the conditions under which another conversation of the shape is rendered as this one was; where one
-does not hold, or the template did something to a text that is not followed (measured it, took a part of it), the
-conversation is rendered by itself. This is partial evaluation with guards, as in a tracing compiler. The spans of a
-shape are found once as well.
+The signature of a conversation is what it is without its texts: the roles in order, and the keys of each message. Most
+templates only print a text, perhaps stripped, perhaps after a search for a word such as </think>. Such a template
+renders all conversations of one signature alike, except for the texts. So it is rendered once per signature, in
+transformers' own Jinja environment, with traced texts (`tracer`). What they record are the guards under which another
+conversation of the signature is rendered in the same way. The spans are found once per signature too.
+
+This is partial evaluation with guards, as in a tracing compiler.
 """
 
 from __future__ import annotations
@@ -17,21 +16,195 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from transforms.chat.message_map import Trace
+from transforms.chat.message_map import MessageMap
 from transforms.chat.template import ChatTemplate
-from transforms.chat.tracer import CLOSE, OPEN, SENTINEL, Conditions, NotFollowed, unwatched, watched, watching
+from transforms.chat.tracer import (
+    CLOSE,
+    OPEN,
+    SENTINEL,
+    Guards,
+    NotTraceable,
+    plain_text,
+    traceable_template,
+    traced_text,
+)
 from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 
-# Shapes that are kept, and messages that one may have; beyond, conversations are rendered by themselves.
-_KEPT, _MESSAGES = 4096, 512
+# What is rendered: all messages, messages with the generation prompt, or all messages with the spans of a kind of loss.
+Target: TypeAlias = Literal["text", "prompt", "assistant", "last_assistant", "completion"]
+Reason: TypeAlias = Literal[
+    "tools",
+    "chat_template_kwargs",
+    "tool_calls",
+    "content_parts",
+    "field_not_text",
+    "too_many_messages",
+    "too_many_signatures",
+    "template_not_traceable",
+    "trace_failed",
+    "guard_failed",
+]
 
 
-class Evaluator:
-    """Renders conversations of watched texts under one chat template, as the template itself would."""
+@dataclass(frozen=True, slots=True)
+class SlowPath:
+    """Why a conversation is not rendered by a compiled template, but by the reference.
+
+    Attributes:
+        reason: the first of these that holds.
+            `tools`: the conversation has tool definitions.
+            `chat_template_kwargs`: it has arguments of its own for the template.
+            `tool_calls`: a message calls tools.
+            `content_parts`: the content of a message is a list of parts.
+            `field_not_text`: another field of a message is not text; the detail names it.
+            `too_many_messages`: it has more messages than are traced.
+            `too_many_signatures`: the batch has more signatures than are compiled.
+            `template_not_traceable`: the detail is what the template does to a text.
+            `trace_failed`: the template refuses the traced messages, or the spans are not established for them; the
+                detail is the error. The reference mostly refuses such a conversation too.
+            `guard_failed`: the template may treat this text differently; the detail is the guard.
+        detail: one line; empty if the reason says all.
+    """
+
+    reason: Reason
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class CompiledTemplate:
+    """How conversations of one signature are rendered, and what of them is trained on.
+
+    Attributes:
+        text_count: number of texts in a conversation.
+        guards: what must hold for the texts.
+        literals: what the template prints before, between and after texts.
+        slots: for each literal but the last, the number of the text after it, and whether that is stripped.
+        edges: for each span (texts, characters, texts, characters): how many slots are printed before its start, and
+            how many characters of literals; the same for its stop.
+        ambiguous_starts: characters with which no text in `answers` may begin.
+        answers: the numbers of the texts that are trained on.
+    """
+
+    text_count: int
+    guards: Guards
+    literals: list[str]
+    slots: list[tuple[int, bool]]
+    edges: list[tuple[int, int, int, int]]
+    ambiguous_starts: frozenset[str]
+    answers: list[int]
+
+    @functools.cached_property
+    def _strips_all(self) -> bool | None:
+        """Whether all texts are stripped, or none is, if each is printed once and in order; None otherwise."""
+        kinds = {strips for _, strips in self.slots}
+        in_order = [number for number, _ in self.slots] == list(range(self.text_count))
+        return kinds.pop() if in_order and len(kinds) == 1 else None
+
+    def render(self, texts: list[str], trimmed: list[str]) -> tuple[str, list[Span]] | SlowPath:
+        """Render a conversation of this signature.
+
+        Args:
+            texts: its texts.
+            trimmed: the same texts without the white space around them.
+
+        Returns:
+            The text and its spans, or the guard that does not hold.
+        """
+        if not self.guards.hold(texts, trimmed):
+            return SlowPath("guard_failed", self.guards.failure(texts))
+        if self.ambiguous_starts and not self.ambiguous_starts.isdisjoint(
+            text[number][0] for text in (texts, trimmed) for number in self.answers
+        ):
+            return SlowPath("guard_failed", "an answer begins like the rest of a generation prompt")
+        if self._strips_all is None:
+            printed = [trimmed[number] if strips else texts[number] for number, strips in self.slots]
+        else:
+            printed = trimmed if self._strips_all else texts
+        parts = self.literals * 2
+        parts[::2], parts[1::2] = self.literals, [*printed, ""]
+        if not self.edges:
+            return "".join(parts), []
+        lengths = [0, *accumulate(map(len, printed))]
+        return "".join(parts), [(lengths[a] + i, lengths[b] + j) for a, i, b, j in self.edges]
+
+
+class TemplateCompiler:
+    """Compiles one chat template for signatures.
+
+    Args:
+        template: the chat template.
+    """
+
+    def __init__(self, template: ChatTemplate):
+        self._tracing = _TracingTemplate(template)
+        self._turns = TurnFinder(self._tracing)
+
+    def compile(self, conversation: Conversation, target: Target) -> CompiledTemplate | SlowPath:
+        """Compile the template for the signature of a conversation.
+
+        Args:
+            conversation: any conversation of the signature.
+            target: what is rendered of it.
+
+        Returns:
+            The compiled template, or why there is none. It is the same for all conversations of the signature.
+        """
+        try:
+            return self._compile(conversation, target)
+        except NotTraceable as error:
+            return SlowPath("template_not_traceable", str(error))
+        except RecordError as error:
+            return SlowPath("trace_failed", f"{error.reason}: {error.detail}")
+
+    def _compile(self, conversation: Conversation, target: Target) -> CompiledTemplate:
+        guards = Guards(set())
+        messages, owners = _traced_messages(conversation.messages, guards)
+        traced = conversation.with_messages(messages)
+        spans = self._spans(traced, target)
+        text = self._tracing.trace(traced, add_generation_prompt=target == "prompt")
+        reordered = traced.with_messages([dict(reversed(message.items())) for message in messages])
+        if self._tracing.trace(reordered, add_generation_prompt=target == "prompt") != text:
+            raise NotTraceable("the template depends on the order of a message's keys")
+        pieces = SENTINEL.split(text)
+        literals = pieces[::3]
+        if OPEN in "".join(literals):
+            raise NotTraceable("the template changes a text in a way that the tracer does not see")
+        slots = [(int(number), kind == "s") for number, kind in zip(pieces[1::3], pieces[2::3], strict=True)]
+        edges = _edges(text, spans)
+        roles = [conversation.messages[owner]["role"] for owner in owners]
+        answers = [number for number, role in enumerate(roles) if role == "assistant" or target == "completion"]
+        before_answers = [literal for literal, (number, _) in zip(literals, slots, strict=False) if number in answers]
+        ambiguous = self._ambiguous_starts(traced, before_answers) if spans else set()
+        return CompiledTemplate(len(owners), guards, literals, slots, edges, frozenset(ambiguous), answers)
+
+    def _spans(self, traced: Conversation, target: Target) -> list[Span]:
+        if target in ("text", "prompt"):
+            return []
+        if target == "completion":
+            return self._turns.completion_span(traced)[1]
+        return self._turns.assistant_spans(traced, last_only=target == "last_assistant")[1]
+
+    def _ambiguous_starts(self, traced: Conversation, literals: list[str]) -> set[str]:
+        """The characters with which a text after one of the literals could continue a generation prompt."""
+        conventions = self._turns.conventions(traced)
+        roles = {"user", *(message["role"] for message in traced.messages)}
+        prompts = {conventions.prompt_after(role) for role in roles}
+        return {
+            prompt[length]
+            for literal in literals
+            for prompt in prompts
+            if prompt and not literal.endswith(prompt)
+            for length in range(len(prompt))
+            if literal.endswith(prompt[:length])
+        }
+
+
+class _TracingTemplate:
+    """Renders conversations of traced texts as the chat template itself does; a `turns.Template`."""
 
     def __init__(self, template: ChatTemplate):
         self._template = template
@@ -48,239 +221,73 @@ class Evaluator:
         messages: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
     ) -> str:
-        """The text, as of plain texts."""
-        return self.watch(conversation, messages, add_generation_prompt).replace(f"s{CLOSE}", f"r{CLOSE}")
+        """The text, with the same sentinels as the texts have. Raises RecordError, NotTraceable."""
+        return self.trace(conversation, messages, add_generation_prompt).replace(f"s{CLOSE}", f"r{CLOSE}")
 
-    def watch(
+    def trace(
         self,
         conversation: Conversation,
         messages: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
     ) -> str:
-        """The text, in which the sentinels of texts that the template trims say so. Raises RecordError, NotFollowed."""
-        return unwatched(self._template.render_with(watching, conversation, messages, add_generation_prompt))
+        """The text, with other sentinels for stripped texts. Raises RecordError, NotTraceable."""
+        traced = self._template.render_with(traceable_template, conversation, messages, add_generation_prompt)
+        return plain_text(traced)
 
     def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
         self.render(conversation)
-        return self._template.render_with_markers(_unwatched_conversation(conversation))
+        return self._template.render_with_markers(_plain_conversation(conversation))
 
-    def trace(
+    def map_messages(
         self,
         conversation: Conversation,
         text: str,
         messages: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
         mark_contents: bool = False,
-    ) -> Trace:
-        messages = None if messages is None else _unwatched_messages(messages)
-        conversation = _unwatched_conversation(conversation)
-        return self._template.trace(conversation, text, messages, add_generation_prompt, mark_contents)
+    ) -> MessageMap:
+        messages = None if messages is None else _plain_messages(messages)
+        conversation = _plain_conversation(conversation)
+        return self._template.map_messages(conversation, text, messages, add_generation_prompt, mark_contents)
 
 
-def _unwatched_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
-        {key: unwatched(value) if isinstance(value, str) else value for key, value in message.items()}
+        {key: plain_text(value) if isinstance(value, str) else value for key, value in message.items()}
         for message in messages
     ]
 
 
-def _unwatched_conversation(conversation: Conversation) -> Conversation:
-    return conversation.with_messages(_unwatched_messages(conversation.messages))
+def _plain_conversation(conversation: Conversation) -> Conversation:
+    return conversation.with_messages(_plain_messages(conversation.messages))
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How the conversations of a shape are rendered, and what of them is trained on.
-
-    count: of the texts. gaps: what is printed between texts. texts: for each gap but the last, the number of the text
-    behind it, and whether that is trimmed. spans: of each start and stop, how many texts are printed before it, and how
-    many characters of gaps.
-    starts: characters with none of which a text of the assistant begins. answers: the numbers of those texts.
-    """
-
-    count: int
-    conditions: Conditions
-    gaps: list[str]
-    texts: list[tuple[int, bool]]
-    spans: list[tuple[int, int, int, int]]
-    starts: frozenset[str]
-    answers: list[int]
-
-    @functools.cached_property
-    def _kind(self) -> bool | None:
-        """Whether all texts are trimmed, or none is, where they stand in their order, each once; None where not."""
-        kinds = {trims for _, trims in self.texts}
-        in_order = [number for number, _ in self.texts] == list(range(self.count))
-        return kinds.pop() if in_order and len(kinds) == 1 else None
-
-    def render(self, texts: list[str], trimmed: list[str]) -> tuple[str, list[Span]] | None:
-        """The text and spans of a conversation of this shape, that says these texts; None where its conditions fail."""
-        if not self.conditions.hold(texts, trimmed):
-            return None
-        if self.starts and not self.starts.isdisjoint(
-            text[number][0] for text in (texts, trimmed) for number in self.answers
-        ):
-            return None
-        if self._kind is None:
-            printed = [trimmed[number] if trims else texts[number] for number, trims in self.texts]
-        else:
-            printed = trimmed if self._kind else texts
-        parts = self.gaps * 2
-        parts[::2], parts[1::2] = self.gaps, [*printed, ""]
-        if not self.spans:
-            return "".join(parts), []
-        said = [0, *accumulate(map(len, printed))]
-        return "".join(parts), [(said[a] + i, said[b] + j) for a, i, b, j in self.spans]
-
-
-class Shapes:
-    """Renders conversations by their shapes, under one chat template."""
-
-    def __init__(self, template: ChatTemplate):
-        self._template = template
-        self._evaluator = Evaluator(template)
-        self._turns = TurnFinder(self._evaluator)
-        self._shapes: dict[Any, Shape | None] = {}
-
-    def render(
-        self, conversation: Conversation, messages: Sequence[dict[str, Any]], add_generation_prompt: bool = False
-    ) -> str:
-        """The text of messages of a conversation. Raises RecordError."""
-        part = conversation.with_messages([*messages])
-        found = self._rendered(part, "prompt" if add_generation_prompt else "text")
-        if found is None:
-            return self._template.render(conversation, messages, add_generation_prompt)
-        return found[0]
-
-    def masked(self, conversation: Conversation, loss_on: str) -> tuple[str, list[Span]] | None:
-        """The text of a conversation and what of it is trained on; None where that is not known from its shape.
-
-        loss_on: assistant, last_assistant, completion or all.
-        """
-        if loss_on != "all":
-            return self._rendered(conversation, loss_on)
-        found = self._rendered(conversation, "text")
-        return found and (found[0], [(0, len(found[0]))])
-
-    def _rendered(self, conversation: Conversation, aim: str) -> tuple[str, list[Span]] | None:
-        if conversation.tools or conversation.template_kwargs:
-            return None
-        found = _likeness(conversation)
-        if found is None:
-            return None
-        likeness, texts, trimmed = found
-        key = aim, conversation.completion_start if aim == "completion" else None, likeness
-        if key not in self._shapes:
-            if len(self._shapes) >= _KEPT:
-                return None
-            self._shapes[key] = self._evaluated(conversation, aim)
-        shape = self._shapes[key]
-        return shape.render(texts, trimmed) if shape else None
-
-    def _evaluated(self, conversation: Conversation, aim: str) -> Shape | None:
-        """The shape of a conversation; None where the template does not let it be known."""
-        conditions = Conditions(set())
-        watched_messages, owners = _watched_messages(conversation.messages, conditions)
-        probe = conversation.with_messages(watched_messages)
-        try:
-            spans = self._spans(probe, aim)
-            text = self._evaluator.watch(probe, add_generation_prompt=aim == "prompt")
-            turned = probe.with_messages([dict(reversed(message.items())) for message in watched_messages])
-            if self._evaluator.watch(turned, add_generation_prompt=aim == "prompt") != text:
-                return None  # it goes through the keys of a message, whose order a shape does not tell
-        except (RecordError, NotFollowed):
-            return None
-        pieces = SENTINEL.split(text)
-        gaps, texts = pieces[::3], [(int(n), kind == "s") for n, kind in zip(pieces[1::3], pieces[2::3], strict=True)]
-        edges = _edges(text, spans)
-        if edges is None or OPEN in "".join(gaps):
-            return None
-        roles = [conversation.messages[owner]["role"] for owner in owners]
-        answers = [number for number, role in enumerate(roles) if role == "assistant" or aim == "completion"]
-        in_front = [gap for gap, (number, _) in zip(gaps, texts, strict=False) if number in answers]
-        starts = self._ambiguous_starts(probe, in_front) if spans else set()
-        return Shape(len(owners), conditions, gaps, texts, edges, frozenset(starts), answers)
-
-    def _spans(self, probe: Conversation, aim: str) -> list[Span]:
-        if aim in ("text", "prompt"):
-            return []
-        if aim == "completion":
-            return self._turns.completion_span(probe)[1]
-        return self._turns.assistant_spans(probe, last_only=aim == "last_assistant")[1]
-
-    def _ambiguous_starts(self, probe: Conversation, gaps: list[str]) -> set[str]:
-        """The characters with which a text behind one of the gaps could be taken for a part of a generation prompt."""
-        habits = self._turns.habits(probe)
-        prompts = {habits.prompt_after(role) for role in {"user", *(message["role"] for message in probe.messages)}}
-        return {
-            prompt[k]
-            for gap in gaps
-            for prompt in prompts
-            if prompt and not gap.endswith(prompt)
-            for k in range(len(prompt))
-            if gap.endswith(prompt[:k])
-        }
-
-
-def _likeness(conversation: Conversation) -> tuple[tuple[Any, ...], list[str], list[str]] | None:
-    """What tells the shape of a conversation, its texts, and these trimmed; None where it holds something else.
-
-    A text of white space alone belongs to the shape, since templates treat it otherwise.
-    """
-    if plain := conversation.plain:
-        roles, texts = plain
-        trimmed = [*map(str.strip, texts)]
-        if "" not in trimmed:
-            return (roles, texts, trimmed) if len(roles) <= _MESSAGES else None
-    if len(conversation.messages) > _MESSAGES:
-        return None
-    likeness: list[Any] = []
-    texts = []
-    for message in conversation.messages:
-        for key, value in message.items():
-            if value is None:
-                continue
-            if key == "role" or key == "weight":
-                likeness.append((key, value))
-            elif type(value) is not str:
-                return None
-            elif value and not value.isspace():
-                likeness.append((key,))
-                texts.append(value)
-            else:
-                likeness.append((key, value))
-        likeness.append(None)
-    return tuple(likeness), texts, [*map(str.strip, texts)]
-
-
-def _watched_messages(
-    messages: Sequence[Mapping[str, Any]], conditions: Conditions
-) -> tuple[list[dict[str, Any]], list[int]]:
+def _traced_messages(messages: Sequence[Mapping[str, Any]], guards: Guards) -> tuple[list[dict[str, Any]], list[int]]:
     """The messages with sentinels for their texts, and for each text the number of its message."""
-    made: list[dict[str, Any]] = []
+    traced: list[dict[str, Any]] = []
     owners: list[int] = []
     for number, message in enumerate(messages):
         fields = {}
         for key, value in message.items():
             if key != "role" and type(value) is str and value and not value.isspace():
-                fields[key] = watched(f"{OPEN}{len(owners)}r{CLOSE}", conditions, True)
+                fields[key] = traced_text(f"{OPEN}{len(owners)}r{CLOSE}", guards, True)
                 owners.append(number)
             else:
                 fields[key] = value
-        made.append(fields)
-    return made, owners
+        traced.append(fields)
+    return traced, owners
 
 
-def _edges(text: str, spans: Sequence[Span]) -> list[tuple[int, int, int, int]] | None:
-    """The spans as a Shape has them; None where one begins or ends inside a text."""
+def _edges(text: str, spans: Sequence[Span]) -> list[tuple[int, int, int, int]]:
+    """The spans of a traced text as CompiledTemplate.edges. Raises NotTraceable."""
     sentinels = [found.span() for found in SENTINEL.finditer(text)]
     stops = [stop for _, stop in sentinels]
     lengths = [0, *accumulate(stop - start for start, stop in sentinels)]
 
-    def edge(place: int) -> tuple[int, int] | None:
-        before = bisect.bisect_right(stops, place)
-        inside = before < len(sentinels) and sentinels[before][0] < place
-        return None if inside else (before, place - lengths[before])
+    def edge(offset: int) -> tuple[int, int]:
+        before = bisect.bisect_right(stops, offset)
+        if before < len(sentinels) and sentinels[before][0] < offset:
+            raise NotTraceable("the template begins or ends what is trained on inside a text")
+        return before, offset - lengths[before]
 
-    edges = [(edge(start), edge(stop)) for start, stop in spans]
-    return [(*start, *stop) for start, stop in edges if start and stop] if all(map(all, edges)) else None
+    return [(*edge(start), *edge(stop)) for start, stop in spans]

@@ -1,8 +1,8 @@
-"""Trace: which characters of a template's text were printed for which message.
+"""Message maps: which characters of a rendered text were printed for which message.
 
-A chat template loops over messages. It is parsed, and its syntax tree given marks: at the beginning of each loop's body
-one that names the loop's variable, at the end of the loop one that closes it. Rendering prints them as characters that
-the text does not hold; taken out again, they leave the text and tell, for each piece of it, the message it is for.
+A chat template loops over messages. Its syntax tree is given marks: at the beginning of each loop's body a mark that
+names the loop's variable, after the loop one that closes it. Rendering prints the marks between characters that the
+text does not hold. Without the marks, the text is what it was; their offsets show which message each piece belongs to.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from jinja2.visitor import NodeTransformer
 
 from transforms.errors import RecordError
 
-# What a loop's variable is, where it is no message of the conversation: one that the template made, or a number.
-_STRANGER, _NUMBER = -1, -2
-# Names that no template uses, for what its marks call.
+# The variable of a loop if it is not a message of the conversation: a message that the template made, or a number.
+_OTHER_MESSAGE, _NUMBER = -1, -2
+# The functions that marks call. No template uses these names.
 _BEGIN, _SET, _END = "chatmill_begin", "chatmill_set", "chatmill_end"
 
 
 @dataclass(frozen=True)
-class Trace:
-    """text: without the marks. pieces: (start, stop, message) in the order of the text, without gaps.
+class MessageMap:
+    """Which characters of a text were printed for which message.
 
-    message is the number of the message that a piece was printed for, None for what was printed for none. contents: for
-    each content that was marked, the places of its beginning and its end, None where the template left it out.
+    Attributes:
+        text: the text without the marks.
+        pieces: (start, stop, message), adjacent and in the order of the text. message is the number of the message that
+            the piece was printed for, None if it was printed for none.
+        contents: for each message whose content was marked, the offsets where the content begins and ends; None if the
+            template left that out.
     """
 
     text: str
@@ -37,33 +41,42 @@ class Trace:
     contents: dict[int, tuple[int | None, int | None]]
 
     def pieces_of_messages(self) -> dict[int, list[tuple[int, int]]]:
-        """The (start, stop) of what was printed for each message."""
-        places: dict[int, list[tuple[int, int]]] = {}
+        """Return the (start, stop) of the pieces of each message."""
+        pieces: dict[int, list[tuple[int, int]]] = {}
         for start, stop, message in self.pieces:
             if message is not None:
-                places.setdefault(message, []).append((start, stop))
-        return places
+                pieces.setdefault(message, []).append((start, stop))
+        return pieces
 
     def end_of_messages(self) -> int:
-        """Where the last piece ends that was printed for a message."""
+        """Return the offset where the last piece of a message ends."""
         return max((stop for _, stop, message in self.pieces if message is not None), default=0)
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The two characters between which marks stand: a kind and numbers, which no template changes."""
+    """How marks are written: between two characters, a kind and two numbers, which no template changes.
+
+    Attributes:
+        open: the character before.
+        close: the character after.
+    """
 
     open: str
     close: str
 
     def functions(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """What the marks in an instrumented template call. Messages are known by their identity."""
+        """Make the functions that the marks in a template call.
+
+        Args:
+            messages: the messages that the template is given; they are recognised by their identity.
+        """
         numbers = {id(message): number for number, message in enumerate(messages)}
-        opened: set[int] = set()  # a loop over something else prints nothing: it may stand in a macro that is compared
+        opened: set[int] = set()  # a loop over anything else prints no mark: a macro's text may be compared
 
         def begin(loop: int, value: Any) -> str:
             if isinstance(value, Mapping) and "role" in value:
-                number = numbers.get(id(value), _STRANGER)
+                number = numbers.get(id(value), _OTHER_MESSAGE)
             elif isinstance(value, int):
                 number = _NUMBER
             else:
@@ -83,7 +96,12 @@ class Marks:
         return {_BEGIN: begin, _SET: assigned, _END: end}
 
     def in_content(self, message: dict[str, Any], number: int) -> dict[str, Any]:
-        """The message with marks around its content, or its parts; one without any text stays as it is."""
+        """Copy a message with marks around its content or its parts.
+
+        Args:
+            message: the message. One without any text is returned as it is.
+            number: its number in the conversation.
+        """
         content = message.get("content")
         if isinstance(content, str) and content.strip():
             return {**message, "content": self._around(content, number)}
@@ -96,7 +114,7 @@ class Marks:
         return message
 
     def _around(self, content: str, number: int) -> str:
-        """A text with marks inside its outer white space, which templates trim."""
+        """A text with marks inside its outer white space, since templates strip that."""
         core = content.strip()
         before, _, after = content.partition(core)
         return f"{before}{self._mark('3', number, 0)}{core}{self._mark('4', number, 0)}{after}"
@@ -106,17 +124,26 @@ class Marks:
 
 
 def unused_marks(text: str) -> Marks:
-    """Marks of characters that a text does not hold, from the planes for private use. Raises RecordError."""
+    """Choose two characters of the planes for private use that a text does not hold.
+
+    Raises:
+        RecordError: if it holds all of them.
+    """
     free = (chr(code) for code in range(0xF0000, 0x10FFFE) if chr(code) not in text)
     try:
         return Marks(next(free), next(free))
     except StopIteration:
-        reason = "the text holds all characters for private use, of which two are needed to trace it"
+        reason = "the text holds all characters for private use, and two are needed to mark its messages"
         raise RecordError("spans_not_established", reason) from None
 
 
-def instrumented(source: str, environment: jinja2.Environment) -> jinja2.Template:
-    """The template with marks in its loops, compiled as the environment compiles it."""
+def template_with_marks(source: str, environment: jinja2.Environment) -> jinja2.Template:
+    """Compile a template with marks in its loops.
+
+    Args:
+        source: the text of the template.
+        environment: compiles it.
+    """
     tree = _MarkLoops().visit(environment.parse(source))
     tree.set_environment(environment)
     code: Any = environment.compile(tree)
@@ -144,7 +171,7 @@ class _MarkLoops(NodeTransformer):
         return node
 
     def visit_AssignBlock(self, node: nodes.AssignBlock) -> nodes.Node:
-        return node  # what a block sets is compared and trimmed, and marks would be text to that
+        return node  # templates compare and strip the text of such a block, and marks would be a part of it
 
     def visit_Assign(self, node: nodes.Assign) -> nodes.Node | list[nodes.Node]:
         if self._inside and isinstance(node.target, nodes.Name) and isinstance(node.node, nodes.Getitem):
@@ -163,8 +190,13 @@ def _output(function: str, loop: int, variable: str | None = None) -> nodes.Outp
     return nodes.Output([nodes.Call(nodes.Name(function, "load"), arguments, [], None, None)])
 
 
-def read_trace(marked: str, marks: Marks) -> Trace:
-    """The trace that the text of an instrumented template holds."""
+def read_message_map(marked: str, marks: Marks) -> MessageMap:
+    """Take the marks out of a text.
+
+    Args:
+        marked: what a template with marks printed.
+        marks: how they are written.
+    """
     found = re.compile(f"{marks.open}([0-4])\\.([0-9]+)\\.(-?[0-9]+){marks.close}")
     parts = found.split(marked)
     texts = parts[::4]
@@ -180,7 +212,8 @@ def read_trace(marked: str, marks: Marks) -> Trace:
             begin, end = contents.get(number, (None, None))
             contents[number] = (length if kind == "3" and begin is None else begin, length if kind == "4" else end)
         elif kind == "1":
-            # `set message = messages[i]` in a loop over numbers; in a loop over messages, a look at another one.
+            # `set message = messages[i]` names the message of a loop over numbers. In a loop over messages it only
+            # reads another message.
             if loops and loops[-1] == (number, _NUMBER):
                 loops[-1] = (number, int(second))
         else:
@@ -188,18 +221,18 @@ def read_trace(marked: str, marks: Marks) -> Trace:
             if opened is not None:
                 del loops[opened:]
             if kind == "0":
-                loops.append((number, None if second == str(_STRANGER) else int(second)))
+                loops.append((number, None if second == str(_OTHER_MESSAGE) else int(second)))
         innermost = next((message for _, message in reversed(loops) if message != _NUMBER), None)
         if innermost != message:
             _append(pieces, start, length, message)
             start, message = length, innermost
         length += len(text)
     _append(pieces, start, length, message)
-    return Trace("".join(texts), pieces, contents)
+    return MessageMap("".join(texts), pieces, contents)
 
 
 def _append(pieces: list[tuple[int, int, int | None]], start: int, stop: int, message: int | None) -> None:
-    """Add a piece, to the one before it where that is for the same message."""
+    """Add a piece, joined with the previous one if both are of the same message."""
     if pieces and pieces[-1][2] == message:
         start = pieces.pop()[0]
     if stop > start:

@@ -1,66 +1,68 @@
-"""A chat template, rendered as transformers' apply_chat_template renders it.
+"""A chat template, rendered as `apply_chat_template` of transformers renders it.
 
-Its environment is transformers' own. What goes into it is the record as it is: newer versions of apply_chat_template
-also copy reasoning between the names that it goes by (reasoning_content, thinking), which would make the text depend
-on the version that is installed.
+A record is passed to the template unchanged. Newer versions of apply_chat_template also copy reasoning between the
+names it has in different corpora (reasoning_content, thinking), which would make the text depend on the version that is
+installed.
 """
 
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+import jinja2
+
 from transforms.chat.config import RenderConfig
-from transforms.chat.message_map import Trace, instrumented, read_trace, unused_marks
-from transforms.errors import RecordError, UserError
+from transforms.chat.message_map import MessageMap, read_message_map, template_with_marks, unused_marks
+from transforms.chat.transformers_jinja import (
+    compile_template,
+    new_environment,
+    render,
+    render_with_generation_blocks,
+)
+from transforms.errors import ParameterError, RecordError, UserError
 from transforms.model.examples import Conversation, Span
-from transforms.once import once
 from transforms.tokens.tokenizer import load_tokenizer
 
 _CLOCK = "strftime_now"
-# transformers' environment notes generation blocks in itself, and is one for all who render a template. Runners that
-# run several bundles in threads of one process would note those of one conversation for another.
-_RENDERING = threading.Lock()
 
-NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one: give it with --chat_template."
+NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one"
+_NO_MOMENT = "the chat template prints the date (strftime_now). Give the moment, such as 2026-11-20T12:00:00."
 
 
 def reads_clock(template: str | Mapping[str, str] | None) -> bool:
-    """Whether a chat template, or one of several, prints the date."""
+    """Return whether a chat template, or one of several named ones, prints the date."""
     return any(_CLOCK in text for text in ([template] if isinstance(template, str) else (template or {}).values()))
 
 
 @functools.cache
 def _has_generation_block(source: str) -> bool:
-    """Whether the template has {% generation %}, in whatever white space, but not in a comment or a string."""
-    tokens = compiled(source).environment.lex(source)
+    """Whether the template has {% generation %} outside of comments and strings, with any white space."""
+    tokens = compile_template(source).environment.lex(source)
     words = [(kind, value) for _, kind, value in tokens if kind != "whitespace"]
     return any(a[0] == "block_begin" and b == ("name", "generation") for a, b in pairwise(words))
 
 
-@once
-def compiled(source: str) -> Any:
-    """The template as transformers compiles it."""
-    from transformers.utils.chat_template_utils import _compile_jinja_template
-
-    return _compile_jinja_template(source)
-
-
 @functools.cache
-def _traced(source: str) -> Any:
-    return instrumented(source, compiled(source).environment)
+def _template_with_marks(source: str) -> jinja2.Template:
+    return template_with_marks(source, new_environment(source))
 
 
 class ChatTemplate:
-    """Renders conversations with one tokenizer's template, or with another that is given.
+    """Renders conversations with a tokenizer's chat template, or with another one.
 
-    template: the text of a Jinja template; None is the tokenizer's own, which may be one for tools and one without.
-    arguments: what the template reads besides messages and tools; a conversation's own go before them.
-    now: what strftime_now tells, whatever the clock says.
+    Args:
+        tokenizer: a transformers tokenizer.
+        template: the text of a Jinja template; None is the tokenizer's own, which may be one for conversations with
+            tools and one for those without.
+        arguments: what the template reads besides messages and tools. Those of a conversation take precedence.
+        now: the moment that strftime_now prints; needed if the template calls it, since the clock is never read.
+
+    Raises:
+        ParameterError: if the template prints the date and now is None.
     """
 
     def __init__(
@@ -70,20 +72,27 @@ class ChatTemplate:
         arguments: Mapping[str, Any] | None = None,
         now: datetime | None = None,
     ):
+        if now is None and reads_clock(tokenizer.chat_template if template is None else template):
+            raise ParameterError("now", None, _NO_MOMENT)
         self._tokenizer = tokenizer
         self._template = template
-        moment = now or datetime.now()
-        self._arguments = {**tokenizer.special_tokens_map, _CLOCK: moment.strftime, **(arguments or {})}
-        self._takes_parts: dict[str, bool] = {}
+        clock = {} if now is None else {_CLOCK: now.strftime}
+        self._arguments = {**tokenizer.special_tokens_map, **clock, **(arguments or {})}
+        self._parts_are_read: dict[str, bool] = {}
 
     def source(self, conversation: Conversation) -> str:
-        """The text of the template that renders this conversation. Raises UserError where there is none."""
+        """Return the text of the template that renders a conversation.
+
+        Raises:
+            UserError: if there is none.
+        """
         try:
             return self._tokenizer.get_chat_template(self._template, conversation.tools)
         except ValueError:
-            raise UserError(NO_TEMPLATE) from None
+            raise UserError(f"{NO_TEMPLATE}: give chat_template.") from None
 
     def has_generation_markers(self, conversation: Conversation) -> bool:
+        """Return whether the template that renders a conversation has {% generation %} blocks."""
         return _has_generation_block(self.source(conversation))
 
     def render(
@@ -92,61 +101,83 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
     ) -> str:
-        """The text of the conversation, or of other messages in its place. Raises RecordError."""
-        return self.render_with(compiled, conversation, messages, add_generation_prompt)
+        """Render a conversation.
+
+        Args:
+            conversation: the conversation.
+            messages: rendered instead of its own, with its tools and template arguments.
+            add_generation_prompt: as in `apply_chat_template`.
+
+        Raises:
+            RecordError: if the template refuses it.
+        """
+        return self.render_with(compile_template, conversation, messages, add_generation_prompt)
 
     def render_with(
         self,
-        compile: Callable[[str], Any],
+        compile: Callable[[str], jinja2.Template],
         conversation: Conversation,
         messages: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
     ) -> str:
-        """The text as the template renders it that is compiled from the source in another way. Raises RecordError."""
+        """Render a conversation with a template that is compiled in another way.
+
+        Args:
+            compile: compiles the text of the template.
+            conversation, messages, add_generation_prompt: as in `render`.
+
+        Raises:
+            RecordError: if the template refuses it.
+        """
         source = self.source(conversation)
         template = compile(source)
-        plain = self.plain(conversation.messages if messages is None else messages, source)
+        plain = self._plain(conversation.messages if messages is None else messages, source)
         values = self._values(conversation, plain, add_generation_prompt)
-        return _rendered(lambda: template.render(values))
+        return _rendered(render, template, values)
 
     def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
-        """The text of the conversation, and a span for each generation block, in the order in which they close."""
+        """Render a conversation with a template that has {% generation %} blocks.
+
+        Returns:
+            The text, and the (start, stop) characters of each block, in the order in which the blocks close.
+
+        Raises:
+            RecordError: if the template refuses it.
+        """
         source = self.source(conversation)
-        template = compiled(source)
-        values = self._values(conversation, self.plain(conversation.messages, source), False)
-        blocks: list[str] = []
-        spans: list[Span] = []
+        template = compile_template(source)
+        values = self._values(conversation, self._plain(conversation.messages, source), False)
+        return _rendered(render_with_generation_blocks, template, values)
 
-        def render() -> str:
-            with template.environment.activate_tracker(blocks, spans):
-                blocks.extend(template.generate(values))
-            return "".join(blocks)
-
-        return _rendered(render), spans
-
-    def trace(
+    def map_messages(
         self,
         conversation: Conversation,
         text: str,
         messages: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
         mark_contents: bool = False,
-    ) -> Trace:
-        """What of the text was printed for which message. text: that is rendered, to keep the marks apart from it.
+    ) -> MessageMap:
+        """Find which characters of a text were printed for which message.
 
-        mark_contents: whether to mark the contents as well; to a template that looks into them, they are other ones.
-        Raises RecordError.
+        Args:
+            conversation, messages, add_generation_prompt: what was rendered, as in `render`.
+            text: the rendered text; the marks are characters that it does not hold.
+            mark_contents: whether the contents are marked too. A template that reads contents may then print another
+                text, so compare `MessageMap.text` with the text.
+
+        Raises:
+            RecordError: if the template refuses the messages with marks, or no characters are left for marks.
         """
         source = self.source(conversation)
-        plain = self.plain(conversation.messages if messages is None else messages, source)
+        plain = self._plain(conversation.messages if messages is None else messages, source)
         marks = unused_marks(text)
         if mark_contents:
             plain = [marks.in_content(message, number) for number, message in enumerate(plain)]
         values = self._values(conversation, plain, add_generation_prompt) | marks.functions(plain)
-        return read_trace(_rendered(lambda: _traced(source).render(values)), marks)
+        return read_message_map(_rendered(render, _template_with_marks(source), values), marks)
 
-    def plain(self, messages: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
-        """The messages as apply_chat_template hands them on, without nulls; parts as text where a template needs it."""
+    def _plain(self, messages: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
+        """The messages as apply_chat_template passes them, without nulls; parts as text if the template needs that."""
         plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
         for message in plain:
             if isinstance(message.get("content"), list) and not self._reads_parts(source):
@@ -165,28 +196,32 @@ class ChatTemplate:
 
     def _reads_parts(self, source: str) -> bool:
         """Whether the template prints a list of one text part as it prints the text."""
-        if source not in self._takes_parts:
+        if source not in self._parts_are_read:
             text = [{"role": "user", "content": "parts or text?"}]
             parts = [{"role": "user", "content": [{"type": "text", "text": "parts or text?"}]}]
-            self._takes_parts[source] = self._probe(source, text) == self._probe(source, parts) is not None
-        return self._takes_parts[source]
+            self._parts_are_read[source] = self._probe(source, text) == self._probe(source, parts) is not None
+        return self._parts_are_read[source]
 
     def _probe(self, source: str, messages: list[dict[str, Any]]) -> str | None:
+        values = self._values(Conversation(messages), messages, False)
         try:
-            return _rendered(lambda: compiled(source).render(self._values(Conversation(messages), messages, False)))
+            return _rendered(render, compile_template(source), values)
         except RecordError:  # a template that refuses the probe does not read parts
             return None
 
 
 def load_template(config: RenderConfig) -> ChatTemplate:
-    """The chat template that a configuration names, with its tokenizer loaded."""
+    """Load the tokenizer and the chat template of a configuration.
+
+    Raises:
+        ParameterError: if the template prints the date and `config.now` is None.
+    """
     moment = datetime.fromisoformat(config.now) if config.now else None
     return ChatTemplate(load_tokenizer(config.tokenizer), config.chat_template, config.chat_template_kwargs, moment)
 
 
-def _rendered(render: Any) -> Any:
+def _rendered(render: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        with _RENDERING:
-            return render()
-    except Exception as error:  # a template raises what it likes, and may stumble over anything in a record
+        return render(*arguments)
+    except Exception as error:  # a template may raise any error, and a record may hold anything
         raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None

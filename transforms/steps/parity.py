@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from transforms.chat.compiled import Shapes
 from transforms.chat.config import RenderConfig
 from transforms.chat.contexts import Contexts
 from transforms.chat.template import load_template
+from transforms.chat.trace_cache import TraceCache
 from transforms.chat.turns import TurnFinder, assistant_turns, trained_turns
 from transforms.checks import check_choice, check_type
 from transforms.choices import PARITIES
@@ -50,8 +50,9 @@ class ParityChecker:
         template = load_template(config)
         finder = TurnFinder(template)
         self._reference = Contexts(template, finder, template.render)
+        self._trace_cache = TraceCache(template)
         self._contexts = (
-            self._reference if config.engine == "reference" else Contexts(template, finder, Shapes(template).render)
+            self._reference if config.engine == "reference" else Contexts(template, finder, self._trace_cache.render)
         )
         self._loss_on = config.loss_on
         self._parity = parity
@@ -59,7 +60,8 @@ class ParityChecker:
     def __call__(self, batch: Texts) -> Texts:
         if self._parity == "off":
             return batch
-        # Where the shapes gave another text in render, they may do so here.
+        self._trace_cache.begin_batch()
+        # If compiled templates gave another text in render, they may do so here.
         contexts = self._reference if "rendering_fell_back_to_reference" in batch.outcomes.notes else self._contexts
         looked_at = self._looked_at(contexts, batch.texts)
         differing = {number: (turns, how) for number, (turns, how) in looked_at.items() if how}

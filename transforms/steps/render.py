@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from transforms.chat.compiled import Shapes
+from transforms.chat.compiled import SlowPath
 from transforms.chat.config import RenderConfig
 from transforms.chat.template import load_template
+from transforms.chat.trace_cache import TraceCache
 from transforms.chat.turns import TurnFinder
 from transforms.checks import check_type
 from transforms.errors import RecordError
@@ -36,12 +37,13 @@ class Renderer:
         self._turns = TurnFinder(self._template)
         self._loss_on = config.loss_on
         self._engine = config.engine
-        self._shapes = None if config.engine == "reference" else Shapes(self._template)
+        self._trace_cache = None if config.engine == "reference" else TraceCache(self._template)
 
     def __call__(self, batch: Examples) -> Texts:
-        if self._shapes is None:
+        if self._trace_cache is None:
             return batch.attempt(Texts, "texts", self.render)
-        texts = batch.attempt(Texts, "texts", self._render_by_shape)
+        self._trace_cache.begin_batch()
+        texts = batch.attempt(Texts, "texts", self._render_compiled)
         difference = self._difference(batch, texts)
         if difference is None:
             return texts
@@ -60,16 +62,16 @@ class Renderer:
                 return text.example.position, "another text" if text.text != expected.text else "another mask"
         return None
 
-    def _render_by_shape(self, example: Example) -> Text:
-        """The text of one example, as `render` gives it, by its shape where that can be. Raises RecordError."""
+    def _render_compiled(self, example: Example) -> Text:
+        """The text of one example, as `render` gives it, by a compiled template if possible. Raises RecordError."""
         content = example.content
-        if self._shapes is None or not isinstance(content, Conversation):
+        if self._trace_cache is None or not isinstance(content, Conversation):
             return self.render(example)
         loss_on = loss_of(content, self._loss_on)
         if loss_on == "completion" and content.completion_start is None:
             return self.render(example)
-        found = self._shapes.masked(content, loss_on)
-        if found is None:
+        found = self._trace_cache.render_with_spans(content, loss_on)
+        if isinstance(found, SlowPath):
             return self.render(example)
         text, spans = found
         prompt = text[: spans[0][0]] if loss_on == "completion" else None

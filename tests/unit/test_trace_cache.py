@@ -1,0 +1,129 @@
+"""The trace cache: why a conversation takes the slow path, and that this depends on its batch alone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from support.chats import assistant, render_config, user
+from support.templates import CHATML
+from transforms.chat import trace_cache
+from transforms.chat.compiled import SlowPath, TemplateCompiler
+from transforms.chat.template import load_template
+from transforms.chat.trace_cache import TraceCache
+from transforms.model.examples import Conversation
+
+PLAIN = [user("2+2?"), assistant("4")]
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {}}}
+LOOKS_FOR_A_WORD = CHATML.replace("message.content +", "('!' if 'loud' in message.content else message.content) +")
+REFUSES = "{%- if messages[0].content != 'yes' -%}{{- raise_exception('say yes') -}}{%- endif -%}" + CHATML
+
+
+def cache_of(template: str = CHATML) -> TraceCache:
+    return TraceCache(load_template(render_config(template)))
+
+
+def conversation_of(length: int, **fields: Any) -> Conversation:
+    """A conversation of so many messages, which are its signature."""
+    return Conversation([(assistant if number % 2 else user)("a") for number in range(length)], **fields)
+
+
+@pytest.mark.parametrize(
+    ("conversation", "template", "expected"),
+    [
+        (Conversation(PLAIN, [TOOL]), CHATML, SlowPath("tools")),
+        (Conversation(PLAIN, template_kwargs={"style": "brief"}), CHATML, SlowPath("chat_template_kwargs")),
+        (Conversation(PLAIN, [TOOL], {"style": "brief"}), CHATML, SlowPath("tools")),
+        (
+            Conversation([user([{"type": "text", "text": "2+2?"}]), assistant("4")]),
+            CHATML,
+            SlowPath("content_parts"),
+        ),
+        (Conversation([user("2+2?"), assistant("", tool_calls=[{}])]), CHATML, SlowPath("tool_calls")),
+        (Conversation([user("2+2?"), assistant("4", scores=[1])]), CHATML, SlowPath("field_not_text", "scores")),
+        (conversation_of(513), CHATML, SlowPath("too_many_messages")),
+        (Conversation([*conversation_of(512).messages, user(" ")]), CHATML, SlowPath("too_many_messages")),
+        (
+            Conversation(PLAIN),
+            CHATML.replace("message.content", "message.content | upper"),
+            SlowPath("template_not_traceable", "the template applies the filter upper to a text"),
+        ),
+        (
+            Conversation(PLAIN),
+            CHATML.replace("message.content", "message.content[:9]"),
+            SlowPath("template_not_traceable", "the template calls __getitem__ of a text"),
+        ),
+        (Conversation([user("a loud a"), assistant("4")]), LOOKS_FOR_A_WORD, "a text contains 'loud'"),
+        (
+            Conversation([user("yes"), assistant("4")]),
+            REFUSES,
+            SlowPath("trace_failed", "template: the chat template refuses it: TemplateError: say yes"),
+        ),
+    ],
+)
+def test_slow_path_has_a_reason(conversation, template, expected):
+    expected = SlowPath("guard_failed", expected) if isinstance(expected, str) else expected
+    cache = cache_of(template)
+    for _ in range(2):  # compiled, and found in the cache
+        assert cache.render_with_spans(conversation, "assistant") == expected
+
+
+def test_conversation_on_the_slow_path_is_rendered_by_the_reference():
+    template = load_template(render_config(LOOKS_FOR_A_WORD))
+    for text in ("quiet", "loud"):
+        conversation = Conversation([user(text), assistant("4")])
+        expected = template.render(conversation, conversation.messages, True)
+        assert TraceCache(template).render(conversation, conversation.messages, True) == expected
+
+
+def paths(cache: TraceCache, lengths: list[int]) -> list[str]:
+    """For each conversation of a batch why it takes the slow path, or that it takes the fast one."""
+    cache.begin_batch()
+    found = [cache.render_with_spans(conversation_of(length), "assistant") for length in lengths]
+    return [one.reason if isinstance(one, SlowPath) else "fast" for one in found]
+
+
+def test_fast_path_does_not_depend_on_earlier_batches(monkeypatch):
+    """Which batches a worker has seen differs from run to run, and the counts of reasons must not."""
+    monkeypatch.setattr(trace_cache, "_SIGNATURES", 3)
+    batches = [[1, 2, 1], [4, 3, 2, 1, 4, 1], [5, 6], [1, 2, 3, 4, 5, 3], []]
+    expected = [paths(cache_of(), lengths) for lengths in batches]
+    slow = "too_many_signatures"
+    assert expected[1] == ["fast", "fast", "fast", slow, "fast", slow]
+    assert expected[3] == ["fast", "fast", "fast", slow, slow, "fast"]
+    for order in itertools.permutations(range(len(batches))):
+        cache = cache_of()
+        assert [paths(cache, batches[number]) for number in order] == [expected[number] for number in order]
+
+
+def test_signatures_are_compiled_once_until_the_cache_is_large(monkeypatch):
+    monkeypatch.setattr(trace_cache, "_SIGNATURES", 3)
+    compiled = []
+    compile_one = TemplateCompiler.compile
+
+    def compile_and_record(self: TemplateCompiler, conversation: Conversation, target: Any) -> Any:
+        compiled.append(len(conversation.messages))
+        return compile_one(self, conversation, target)
+
+    monkeypatch.setattr(TemplateCompiler, "compile", compile_and_record)
+    cache = cache_of()
+    for lengths, expected in (
+        ([1, 2, 1], [1, 2]),
+        ([2, 1, 3], [3]),
+        ([4, 3], [4]),  # the cache holds four signatures, of which the next batch keeps the two of this one
+        ([1, 3, 4], [1]),
+    ):
+        compiled.clear()
+        paths(cache, lengths)
+        assert compiled == expected
+
+
+def test_weights_that_print_differently_are_different_signatures():
+    template = CHATML.replace("message.content +", "message.content + message.weight | string +")
+    cache = cache_of(template)
+    for weight in (1, 1.0, True):
+        messages = [user("2+2?") | {"weight": weight}, assistant("4", weight=weight)]
+        expected = load_template(render_config(template)).render(Conversation(messages))
+        assert cache.render(Conversation(messages), messages) == expected
