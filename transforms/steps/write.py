@@ -89,6 +89,8 @@ class ShardWriter:
             rejected=dict(sorted(Counter(reject.reason for reject in outcomes.rejects).items())),
             notes=dict(sorted(outcomes.notes.items())),
             trained_tokens_lost=outcomes.trained_tokens_lost,
+            rendered_by_reference=dict(sorted(outcomes.rendered_by_reference.items())),
+            tokenized_by_reference=dict(sorted(outcomes.tokenized_by_reference.items())),
             shards=shards,
             rejects_file=self._write_rejects(attempt, batch.split, outcomes),
             first_rejects={
