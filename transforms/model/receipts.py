@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from transforms.storage.files import exists, join, read_bytes, write_whole
+from transforms.storage.files import exists, join, read_bytes, write_atomically
 
 
 class Shard(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ def receipt_url(folder: str, split: int, part: int) -> str:
 def write_receipt(folder: str, receipt: Receipt) -> None:
     """Write a receipt as JSON to the folder of receipts."""
     url = receipt_url(folder, receipt.split, receipt.part)
-    write_whole(url, msgspec.json.encode(receipt, order="deterministic"))
+    write_atomically(url, msgspec.json.encode(receipt, order="deterministic"))
 
 
 def read_receipts(folder: str, split: int) -> list[Receipt] | None:
