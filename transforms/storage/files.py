@@ -30,6 +30,9 @@ _SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(
 _SECONDS_TO_ANSWER = 30
 _READ_AHEAD = 4 << 20
 
+# What stores report of an object that changes when it is written again, under the names that fsspec gives it.
+_VERSION_FIELDS = ("etag", "ETag", "generation", "blob_id", "mtime", "created", "last_modified", "LastModified")
+
 
 def file_system(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of a url, and the path in it.
@@ -219,6 +222,35 @@ def names_below(folder: str) -> list[str]:
     """
     system, path = file_system(folder)
     return sorted(name.removeprefix(path).lstrip("/") for name in system.find(path))
+
+
+@with_retries("listed")
+def versions_below(folder: str) -> tuple[Any, ...]:
+    """Return a value that changes when a file below a folder is added, removed or written again, from one listing.
+
+    Returns:
+        For each file its name, its size and its version: the time and the inode of a disk's, the entity tag or the
+        generation of an object's. Some stores (http) report no version; there a file of another size is another one.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    system, path = file_system(folder)
+    if isinstance(system, LocalFileSystem):
+        return tuple((name, _local_version(name)) for name in sorted(system.find(path)))
+    found = sorted(system.find(path, detail=True).items())
+    return tuple(
+        (name, entry.get("size"), *(str(entry[field]) for field in _VERSION_FIELDS if field in entry))
+        for name, entry in found
+    )
+
+
+def _local_version(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:  # a link to nothing
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 @with_retries("written")

@@ -12,8 +12,9 @@ import numpy as np
 
 from transforms.errors import UserError
 from transforms.model.examples import Span
-from transforms.once import once
+from transforms.once import once_per_version
 from transforms.rows.ragged import indices_of, offsets_of
+from transforms.storage.files import versions_below
 from transforms.tokens import Encoded, in_one_space
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
@@ -21,7 +22,7 @@ from transforms.tokens.tokenizer import load_tokenizer
 _META = "\u2581"  # stands for a space in the tokens of SentencePiece
 
 
-@once
+@once_per_version(lambda folder, engine: versions_below(folder))
 def load_fast_encoder(folder: str, engine: str) -> FastEncoder | None:
     """The fast encoder of the tokenizer in a folder, at any url.
 
