@@ -25,7 +25,7 @@ def once(function: _Function) -> _Function:
     cached = functools.cache(function)
 
     @functools.wraps(function)
-    def loaded(*arguments):
+    def loaded(*arguments: Any) -> Any:
         with _LOADING:
             return cached(*arguments)
 
@@ -47,7 +47,7 @@ def once_per_version(version: Callable[..., Any]) -> Callable[[_Function], _Func
         results: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
         @functools.wraps(function)
-        def loaded(*arguments):
+        def loaded(*arguments: Any) -> Any:
             current = version(*arguments)
             with _LOADING:
                 if arguments not in results or results[arguments][0] != current:
