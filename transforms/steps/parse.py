@@ -61,7 +61,7 @@ class Parser:
     def __call__(self, batch: Records) -> Examples:
         examples, rejects = attempt(batch.records, self.parse)
         outcomes = batch.outcomes.reject(rejects)
-        lacking = Counter(name for example in examples for name in example.lacks)
+        lacking = Counter(name for example in examples for name in example.missing_columns)
         for name, count in lacking.items():  # a name may be mistyped
             outcomes = outcomes.note(f"records_without_{name}", count)
         return batch.succeeded_by(Examples, outcomes, examples=examples)
