@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from transforms.dataset.layout import Folder
-from transforms.storage.files import exists, full_url, read_bytes, write_whole
+from transforms.storage.files import exists, full_url, read_bytes, write_atomically
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ def job_name(output: str) -> str:
 
 
 def write_job(folder: Folder, job: Job) -> None:
-    write_whole(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
+    write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
 
 
 def read_job(folder: Folder) -> Job | None:

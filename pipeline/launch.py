@@ -69,7 +69,7 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
         try:
             job = prepare(options, folder)
         except StoreError as error:
-            raise error.before_work(str(error)) from None
+            raise error.as_user_error(str(error)) from None
         status, how = run_job(job, folder, runner_options, options)
         if status != "done":
             print(f"chatmill: {how}", file=sys.stderr)
@@ -96,4 +96,4 @@ def _check_reachable(options: Options) -> None:
         try:
             check_reachable(url)
         except StoreError as error:
-            raise error.before_work(f"--{option} {error}") from None
+            raise error.as_user_error(f"--{option} {error}") from None

@@ -80,12 +80,12 @@ def show_masks(arguments: Sequence[str]) -> int:
     from pipeline.tokenizer_files import check_tokenizer, read_tokenizer_files, resolve_template
     from transforms.chat.template import ChatTemplate
     from transforms.chat.turns import TurnFinder
-    from transforms.storage.files import join, write_whole
+    from transforms.storage.files import join, write_atomically
 
     console = Console(highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory() as folder:
         for name, content in read_tokenizer_files(given.tokenizer).items():
-            write_whole(join(folder, name), content)
+            write_atomically(join(folder, name), content)
         tokenizer = check_tokenizer(folder, given.tokenizer)
     template = ChatTemplate(tokenizer, resolve_template(given.chat_template, tokenizer), now=datetime.now())
     finder = TurnFinder(template)

@@ -24,7 +24,16 @@ from transforms.model.examples import Conversation, Record
 from transforms.outputs import output_folders
 from transforms.steps.parse import Parser, load_formatter
 from transforms.steps.read import read_split
-from transforms.storage.files import exists, holds_anything, join, kind_of, lies_in, read_bytes, remove, write_whole
+from transforms.storage.files import (
+    exists,
+    holds_anything,
+    is_inside,
+    join,
+    kind_of,
+    read_bytes,
+    remove,
+    write_atomically,
+)
 
 # What a dataset consists of, and so what --overwrite removes.
 _PARTS = ("_SUCCESS", "manifest.json", "README.md", *output_folders(), "rejects", "_chatmill")
@@ -39,7 +48,9 @@ def prepare(options: Options, folder: Folder) -> Job:
     """
     files = list_inputs(options.input, options.input_format, parameter="input")
     for file in files:
-        if lies_in(file.url, folder.output) and any(lies_in(file.url, join(folder.output, part)) for part in _PARTS):
+        if is_inside(file.url, folder.output) and any(
+            is_inside(file.url, join(folder.output, part)) for part in _PARTS
+        ):
             raise UserError(f"--input {file.url}: it is part of the dataset in --output. Give another --output.")
     tokenizer_files = read_tokenizer_files(options.tokenizer)
     formatter = _formatter_source(options.formatter)
@@ -51,7 +62,7 @@ def prepare(options: Options, folder: Folder) -> Job:
         if before is None:
             _remove(folder, ["_chatmill"])
             for name, content in tokenizer_files.items():
-                write_whole(join(folder.tokenizer, name), content)
+                write_atomically(join(folder.tokenizer, name), content)
         try:
             job = _resolve(options, folder, files, fingerprint(tokenizer_files), formatter, before)
         except UserError:
@@ -60,11 +71,11 @@ def prepare(options: Options, folder: Folder) -> Job:
             raise
         if before is None:
             if formatter is not None:
-                write_whole(folder.formatter, formatter)
-            write_whole(folder.plan, encode_plan(files))
+                write_atomically(folder.formatter, formatter)
+            write_atomically(folder.plan, encode_plan(files))
             write_job(folder, job)
     except StoreError as error:
-        raise error.before_work(f"--output {options.output}: it cannot be written ({error.reason}).") from None
+        raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
     except OSError as error:
         raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
     if before is not None and (changed := [*differences(before, job), *_changed_files(folder, files)]):
@@ -153,7 +164,7 @@ def _records_of(split: Split) -> Sequence[Record]:
     try:
         return next(read_split(split, _PEEKED_BYTES)).records
     except StoreError as error:
-        raise error.before_work(f"--input {error}") from None
+        raise error.as_user_error(f"--input {error}") from None
 
 
 def _check_free(folder: Folder, overwrite: bool) -> None:

@@ -38,7 +38,7 @@ from transforms.dataset.layout import Folder
 from transforms.errors import InputError, Unavailable, UserError
 
 # An error of ours as it stands in a worker's traceback: up to where Beam names the step, or Python the next exception.
-_OUR_ERROR = re.compile(r"\b(InputError|StoreError|UserError): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
+_OUR_ERROR = re.compile(r"\b(Input|Store|User|Parameter)Error: (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
 
 
 def beam_options(asked: Options, flags: Sequence[str]) -> PipelineOptions:
@@ -118,7 +118,7 @@ def run_job(job: Job, folder: Folder, options: PipelineOptions, asked: Options) 
             return "done", ""
         except Exception as error:
             if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
-                raise (UserError if found[1] == "UserError" else InputError)(found[2].strip()) from None
+                raise (UserError if found[1] in ("User", "Parameter") else InputError)(found[2].strip()) from None
             if killer := killer_of_a_worker():
                 why = ", as a system does that is short of memory: give fewer --direct_num_workers then"
                 raise Unavailable(

@@ -21,12 +21,12 @@ from transforms.rows import IGNORED
 from transforms.storage.files import (
     check_reachable,
     full_url,
+    is_inside,
     join,
     kind_of,
-    lies_in,
     open_input,
     read_bytes,
-    write_whole,
+    write_atomically,
 )
 from transforms.tokens.tokenizer import load_tokenizer
 
@@ -79,7 +79,7 @@ def check_summary(running: dict[str, Any], place: str, output: str | None) -> No
     """
     if place == "-":
         return
-    if output and lies_in(full_url(place), output):
+    if output and is_inside(full_url(place), output):
         raise UserError(
             f"--summary_json {place}: it lies in --output, which holds the dataset alone. Give another place."
         )
@@ -89,7 +89,7 @@ def check_summary(running: dict[str, Any], place: str, output: str | None) -> No
             raise UserError(f"--summary_json {place}: there is a file that is no summary. Give another name.")
         write_summary(running, place)
     except StoreError as error:
-        raise error.before_work(f"--summary_json {error}") from None
+        raise error.as_user_error(f"--summary_json {error}") from None
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"--summary_json {place}: it cannot be written ({error}).") from None
 
@@ -106,7 +106,7 @@ def write_summary(ended: dict[str, Any], place: str) -> None:
     if place == "-":
         print(msgspec.json.encode(ended).decode(), flush=True)
     else:
-        write_whole(full_url(place), msgspec.json.format(msgspec.json.encode(ended), indent=2) + b"\n")
+        write_atomically(full_url(place), msgspec.json.format(msgspec.json.encode(ended), indent=2) + b"\n")
 
 
 def _warn_of_engine(what: str, manifest: dict[str, Any]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from pipeline.options import is_template
 from transforms.errors import StoreError, Unavailable, UserError
-from transforms.storage.files import is_transient, join, kind_of, names_below, read_bytes
+from transforms.storage.files import join, kind_of, names_below, read_bytes
+from transforms.storage.retries import is_transient
 
 # What transformers reads of a model's folder to make a tokenizer; never weights, never code.
 _PATTERNS = (
@@ -32,7 +33,7 @@ def read_tokenizer_files(name: str) -> dict[str, bytes]:
         names = [file for file in names_below(folder) if any(fnmatch.fnmatch(file, pattern) for pattern in _PATTERNS)]
         files = {file: read_bytes(join(folder, file)) for file in names}
     except StoreError as error:
-        raise error.before_work(f"--tokenizer {error}") from None
+        raise error.as_user_error(f"--tokenizer {error}") from None
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"--tokenizer {name}: {error}.") from None
     if not files:
@@ -55,7 +56,7 @@ def check_tokenizer(folder: str, name: str) -> Any:
     try:
         return load_tokenizer(folder)
     except StoreError as error:
-        raise error.before_work(f"--tokenizer {error}") from None
+        raise error.as_user_error(f"--tokenizer {error}") from None
     except Exception as error:  # transformers raises what it likes over files that it does not understand
         raise UserError(f"--tokenizer {name}: it cannot be loaded ({_first_line(error)}).") from None
 
@@ -82,7 +83,7 @@ def _read_template(url: str, held: list[str]) -> str:
         if kind_of(url):
             return read_bytes(url).decode()
     except StoreError as error:
-        raise error.before_work(f"--chat_template {error}") from None
+        raise error.as_user_error(f"--chat_template {error}") from None
     except UnicodeDecodeError:
         raise UserError(f"--chat_template {url}: the file is not UTF-8 text.") from None
     except (OSError, ValueError, ImportError) as error:

@@ -30,40 +30,52 @@ class ParameterError(UserError, ValueError):
 
 
 class InputError(Exception):
-    """An input file that cannot be read on (corrupt, cut short, gone): which one, where, what to do. Exit code 1."""
+    """An input file that is corrupt, cut short or missing: which one, where, and what to do. Exit code 1."""
 
 
 class Unavailable(Exception):
-    """What cannot be had now, and may be later: a store or a cluster that gives no answer. Exit code 1."""
+    """A store, a hub or a cluster that does not answer now, so that the same command may succeed later. Exit code 1."""
 
 
 class StoreError(OSError):
-    """What a store refuses, or fails to do however often it is asked. Exit code 1.
+    """An operation that a store refuses, or in which it fails after all retries. Exit code 1.
 
-    reason: what the store said, in one line, without the url. is_transient: whether it may do later what it did not do.
+    Args:
+        url: of the file or folder.
+        action: what was to be done with it, as a past participle: "read".
+        reason: the store's message, in one line, without the url.
+        is_transient: whether the same operation may succeed later.
     """
 
-    def __init__(self, url: str, doing: str, reason: str, is_transient: bool):
-        super().__init__(f"{url}: it cannot be {doing} ({reason}).")
+    def __init__(self, url: str, action: str, reason: str, is_transient: bool):
+        super().__init__(f"{url}: it cannot be {action} ({reason}).")
         self.reason = reason
         self.is_transient = is_transient
 
-    def before_work(self, told: str) -> Exception:
-        """What is raised in its place before the work begins: a refusal is then the user's mistake, as told."""
-        return (Unavailable if self.is_transient else UserError)(told)
+    def as_user_error(self, message: str) -> Exception:
+        """Return the error to raise instead before the work begins, when the user is to correct what the store refuses.
+
+        Args:
+            message: of the error.
+
+        Returns:
+            UserError, or Unavailable if this error is transient.
+        """
+        return (Unavailable if self.is_transient else UserError)(message)
 
 
 class RecordError(Exception):
-    """What is wrong with one record. It costs that record and nothing else.
+    """What is wrong with one record. That record is rejected, and no other.
 
-    reason: the kind of fault, in snake_case, as it is counted in the manifest.
-    detail: what was found and what was expected, for the person who has to mend it.
+    Args:
+        reason: the kind of fault, in snake_case, as it is counted in the manifest.
+        detail: what was found and what was expected, for the person who corrects the record. Line breaks become
+            spaces, and characters that UTF-8 cannot encode their escapes.
     """
 
     def __init__(self, reason: str, detail: str):
         super().__init__(reason, detail)
         self.reason = reason
-        # In one line, and what is no Unicode as its escape: it is written down.
         self.detail = " ".join(detail.encode(errors="backslashreplace").decode().splitlines())
 
 

@@ -1,29 +1,59 @@
-"""What a process loads once, however many threads of it ask."""
+"""Caches of what a process loads: it is loaded once, however many threads need it at the same time.
+
+Runners run several bundles in threads of one process: Beam's embedded workers and Dataflow's do.
+"""
 
 from __future__ import annotations
 
 import functools
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable)
 
-# One for all, since what is loaded loads other things. It guards imports, too: transformers puts another module in its
-# own place as it is imported, and a thread that asked for it just before gets the one without names.
+# One lock for all, since what is loaded loads other things. It also guards imports: while transformers is imported, it
+# replaces its module by another, and a thread that imports it at that moment gets the first one, which has no names.
 _LOADING = threading.RLock()
 
 
 def once(function: _Function) -> _Function:
-    """functools.cache, but of threads that ask at the same time one calls the function, and the others wait.
+    """Decorate a function so that its results are kept, as by functools.cache.
 
-    Runners run several bundles in threads of one process: Beam's embedded workers and Dataflow's do.
+    Of threads that call it at the same time, one runs the function, and the others wait for its result.
     """
     cached = functools.cache(function)
 
     @functools.wraps(function)
-    def loaded(*arguments):
+    def loaded(*arguments: Any) -> Any:
         with _LOADING:
             return cached(*arguments)
 
     return loaded  # type: ignore[return-value]
+
+
+def once_per_version(version: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """Decorate a function as `once` does, but run it again when what it reads has changed.
+
+    Args:
+        version: a function of the same arguments. It is called each time, and returns another value when what the
+            decorated function reads has changed.
+
+    Returns:
+        The decorator. It keeps the last result for the same arguments.
+    """
+
+    def decorate(function: Any) -> Any:
+        results: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+        @functools.wraps(function)
+        def loaded(*arguments: Any) -> Any:
+            current = version(*arguments)
+            with _LOADING:
+                if arguments not in results or results[arguments][0] != current:
+                    results[arguments] = current, function(*arguments)
+                return results[arguments][1]
+
+        return loaded
+
+    return decorate

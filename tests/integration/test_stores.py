@@ -29,7 +29,7 @@ from support.programs import free_port, serving
 from support.stores import gs, s3
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
-from transforms.storage.files import read_bytes, write_whole
+from transforms.storage.files import read_bytes, write_atomically
 
 OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", "--max_length=512")
 
@@ -194,7 +194,7 @@ def test_large_files_cost_no_byte_either(store, proxy, output):
     for number, fault in enumerate([None, *FAULTS]):
         url = store.url(f"{output}/{number}")
         proxy.faults = iter([fault])
-        write_whole(url, content)
+        write_atomically(url, content)
         proxy.faults = iter([fault])
         assert read_bytes(url) == content
     assert proxy.injected.keys() == set(FAULTS)

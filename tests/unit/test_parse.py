@@ -536,14 +536,23 @@ def test_a_formatter_file_that_cannot_be_used_is_the_users_error(tmp_path, name,
         (tmp_path / "a.py").write_text(source)
     with pytest.raises(UserError) as raised:
         load_formatter(f"{tmp_path}/{name}")
-    assert str(raised.value).startswith(f"--formatter {tmp_path}/{name}: ")
+    assert str(raised.value).startswith(f"formatter='{tmp_path}/{name}': ")
     assert fragment in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["no_such_module_anywhere:f", "json:no_such_function", "json:", ":loads", "json"])
 def test_a_formatter_module_that_cannot_be_used_is_the_users_error(name):
-    with pytest.raises(UserError, match=f"^--formatter {name}: "):
+    with pytest.raises(UserError, match=f"^formatter='{name}': "):
         load_formatter(name)
+
+
+def test_a_formatter_file_that_has_changed_is_loaded_again(tmp_path):
+    file = tmp_path / "formatter.py"
+    file.write_text("def f(record): return 'one'")
+    first = load_formatter(f"{file}:f")
+    assert load_formatter(f"{file}:f") is first
+    file.write_text("def f(record): return 'two'")
+    assert (first({}), load_formatter(f"{file}:f")({})) == ("one", "two")
 
 
 # Validation

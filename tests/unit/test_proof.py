@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from support.places import SHARED, TOKENIZER
 from support.templates import CHATML
 from support.tokenizers import saved
 from transforms.chat.compiled import CompiledTemplate
-from transforms.errors import InputError, UserError
+from transforms.errors import InputError, ParameterError
 from transforms.model.batches import Texts, Tokens
 from transforms.model.examples import PlainText, PromptCompletion
+from transforms.model.outcomes import Outcomes
 from transforms.steps import render, tokenize
 from transforms.steps.label import build_labels
 from transforms.steps.parity import ParityChecker
@@ -54,7 +56,14 @@ def check(folder: Any, batch: Texts, strip_bos: bool = False) -> None:
     """The engines give the same rows, the same rejects and the same notes."""
     fast, reference = (Encoder(str(folder), strip_bos, engine)(batch) for engine in ("fast", "reference"))
     assert rows_of(fast) == rows_of(reference)
-    assert fast.outcomes == reference.outcomes
+    assert of_any_engine(fast.outcomes) == of_any_engine(reference.outcomes)
+
+
+def of_any_engine(outcomes: Outcomes) -> Outcomes:
+    """The outcomes without what the reference did, which alone depends on the engine."""
+    by_reference = ("rendered_by_reference", "tokenized_by_reference")
+    examples = {name: example for name, example in outcomes.first_examples.items() if name not in by_reference}
+    return dataclasses.replace(outcomes, rendered_by_reference={}, tokenized_by_reference={}, first_examples=examples)
 
 
 # Other planes, parts of characters, what normalisers change, controls, special tokens.
@@ -154,7 +163,8 @@ def check_all(folder: Any, content: Any) -> None:
         texts = Renderer(render_config(folder=folder, chat_template=CHATML, engine=engine))(examples_of(content, PLAIN))
         texts = ParityChecker(render_config(folder=folder, chat_template=CHATML, engine=engine))(texts)
         tokens = Encoder(str(folder), engine=engine)(texts)
-        results.append(([(text.text, text.spans) for text in texts.texts], rows_of(tokens), tokens.outcomes))
+        rendered = [(text.text, text.spans) for text in texts.texts]
+        results.append((rendered, rows_of(tokens), of_any_engine(tokens.outcomes)))
     assert results[0] == results[1]
 
 
@@ -202,28 +212,73 @@ def test_batch_that_is_encoded_otherwise_is_encoded_again(monkeypatch, what):
     tokens = Encoder(str(TOKENIZER))(batch)
     assert rows_of(tokens) == rows_of(expected)
     assert dict(tokens.outcomes.notes) == {"tokenizing_fell_back_to_reference": 1}
+    assert tokens.outcomes.tokenized_by_reference == {"fell_back": 3}
+    first = tokens.outcomes.first_examples["tokenizing_fell_back_to_reference"]
+    assert tokens.outcomes.first_examples["tokenized_by_reference"] == (0, f"fell_back: {first[1]}")
     with pytest.raises(InputError, match="tokenizing by the fast engine differs"):
         Encoder(str(TOKENIZER), engine="fast")(batch)
 
 
-def test_tokenizer_whose_normalizer_hides_places_is_left_to_the_reference(tmp_path, caplog):
-    folder = saved(tmp_path)
-    state = json.loads((tmp_path / "tokenizer.json").read_text())
-    state["normalizer"] = {"type": "Lowercase"}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+def saved_with_normalizer(folder: Path, normalizer: str) -> str:
+    saved(folder)
+    state = json.loads((folder / "tokenizer.json").read_text())
+    state["normalizer"] = {"type": normalizer}
+    (folder / "tokenizer.json").write_text(json.dumps(state))
+    return str(folder)
+
+
+def test_tokenizer_whose_normalizer_is_not_supported_is_left_to_the_reference(tmp_path, caplog):
+    folder = saved_with_normalizer(tmp_path, "Lowercase")
     batch = batch_of([text_of("The Wheel Turns", [(4, 9)])])
     with caplog.at_level(logging.WARNING):
         tokens = Encoder(folder)(batch)
     assert "transformers tokenizes, since the fast engine cannot: Unsupported normalizer type: Lowercase" in caplog.text
     assert rows_of(tokens) == rows_of(Encoder(folder, engine="reference")(batch))
-    with pytest.raises(UserError, match=r"--engine fast cannot load the tokenizer: .*Lowercase"):
+    assert tokens.outcomes.tokenized_by_reference == {"tokenizer_not_supported": 1}
+    assert tokens.outcomes.first_examples == {
+        "tokenized_by_reference": (0, "tokenizer_not_supported: Unsupported normalizer type: Lowercase")
+    }
+    with pytest.raises(ParameterError, match=r"engine='fast': it cannot load the tokenizer: .*Lowercase"):
         Encoder(folder, engine="fast")(batch)
 
 
 def test_small_batches_are_encoded_without_loading_the_fast_encoder(monkeypatch):
     monkeypatch.setattr(tokenize, "_WORTH_LOADING", 100)
     monkeypatch.setattr(tokenize, "load_fast_encoder", lambda *_: pytest.fail("it was loaded"))
-    Encoder(str(TOKENIZER))(batch_of([text_of("a" * 99)]))
+    tokens = Encoder(str(TOKENIZER))(batch_of([text_of("a" * 99)]))
+    assert tokens.outcomes.tokenized_by_reference == {"small_batch": 1}
+    assert tokens.outcomes.first_examples == {}
+
+
+SEVERAL_TEXTS_OF_A_RECORD = [
+    text_of("a", position=0),
+    text_of("b", position=1),
+    text_of("c", position=1),
+    text_of("", [(0, 1)], position=2, token_ids=np.array([5], np.int32)),
+    text_of("d", position=3),
+]
+
+
+@pytest.mark.parametrize(("engine", "counts"), [("reference", {"engine": 3}), ("auto", {}), ("fast", {})])
+def test_each_record_that_the_reference_encodes_counts_once_and_those_of_token_ids_do_not(engine, counts):
+    tokens = Encoder(str(TOKENIZER), engine=engine)(batch_of(SEVERAL_TEXTS_OF_A_RECORD))
+    assert tokens.outcomes.tokenized_by_reference == counts
+    assert tokens.outcomes.first_examples == {}
+
+
+@pytest.mark.parametrize("special_tokens", [False, True])
+def test_records_that_the_tokenizer_normalises_are_counted_once(tmp_path, monkeypatch, special_tokens):
+    folder = saved_with_normalizer(tmp_path, "NFC")
+    monkeypatch.setattr(FastEncoder, "characters_at_once", 2)  # the texts of record 4 are encoded by two calls
+    texts = {1: ["plain"], 2: ["e\u0301"], 3: ["\u00e9"], 4: ["\u212b", "and", "e\u0301"], 5: ["水"]}
+    batch = batch_of(
+        [text_of(text, position=i, special_tokens=special_tokens) for i, some in texts.items() for text in some]
+    )
+    tokens = Encoder(folder, engine="fast")(batch)
+    assert tokens.outcomes.tokenized_by_reference == {"altered_by_normalizer": 2}
+    assert tokens.outcomes.first_examples == {
+        "tokenized_by_reference": (2, "altered_by_normalizer: the tokenizer changes the characters of its text")
+    }
 
 
 def test_engines_write_the_same_bytes(build, tmp_path):

@@ -27,7 +27,7 @@ from transforms.model.batches import Records, Split
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 from transforms.steps.read import read_split
-from transforms.storage import files
+from transforms.storage import retries
 
 # No deadline: a machine that is busy is no fault of the code.
 THOROUGHLY, BRIEFLY = settings(deadline=None, max_examples=120), settings(deadline=None, max_examples=40)
@@ -629,7 +629,7 @@ def test_a_split_in_which_no_record_begins_has_one_empty_part(folder, format, co
 
 
 def test_a_file_that_is_gone_is_an_error_that_names_it(folder):
-    with pytest.raises(InputError, match="gone since"):
+    with pytest.raises(InputError, match="no longer exists"):
         list(read_split(Split(0, str(folder / "gone.jsonl"), "jsonl", None, 0, 10), 100))
 
 
@@ -641,6 +641,6 @@ def test_a_store_that_fails_is_an_error_that_names_the_file(monkeypatch, error):
 
     MemoryFileSystem().pipe_file("/far/away.jsonl", b"{}\n")
     monkeypatch.setattr(MemoryFile, "read", fail)
-    monkeypatch.setattr(files._RETRYING, "sleep", lambda seconds: None)
+    monkeypatch.setattr(retries._RETRYING, "sleep", lambda seconds: None)
     with pytest.raises(StoreError, match=r"memory://far/away\.jsonl: it cannot be read \((the disk|TimeoutError)"):
         list(read_split(Split(0, "memory://far/away.jsonl", "jsonl", None, 0, 3), 100))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -9,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -17,6 +19,7 @@ from tokenizers import Tokenizer, models, processors
 from transformers import AutoTokenizer, ByT5Tokenizer
 
 from support.chats import batch_of, text_of
+from support.datasets import rows_of, write_jsonl
 from support.places import ROOT, SHARED, TOKENIZER
 from support.tokenizers import saved
 from transforms.model.batches import Tokens
@@ -24,6 +27,7 @@ from transforms.model.examples import Example, PlainText, Span, Text
 from transforms.rows import IGNORED
 from transforms.steps.label import build_labels, is_trained
 from transforms.steps.tokenize import Encoder
+from transforms.tokens.fast import FastEncoder, load_fast_encoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 
@@ -521,3 +525,58 @@ def test_threads_that_load_at_once_load_once():
         [sys.executable, "-c", LOADING, EXAMPLES], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[(30, 1), (30, 1), (30, 1)]\n", done.stderr
+
+
+# A folder whose files change.
+
+
+def write_tokenizer(folder: Path, words: Iterable[str]) -> str:
+    """Write a tokenizer whose ids are the positions of the words."""
+    Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="?")).save(
+        str(folder / "tokenizer.json")
+    )
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend", "backend": "tokenizers"}')
+    return str(folder)
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_a_tokenizer_that_is_replaced_in_its_folder_is_loaded_again(tmp_path: Path, engine: str):
+    folder = write_tokenizer(tmp_path, ["?", "a", "b"])
+    first = Encoder(folder, engine=engine)
+    assert load_tokenizer(folder) is load_tokenizer(folder)
+    write_tokenizer(tmp_path, ["?", "b", "a"])  # files of the same names and sizes
+    second = Encoder(folder, engine=engine)
+    assert [encoder(batch_of([text_of("b")])).ids.tolist() for encoder in (first, second)] == [[2], [1]]
+
+
+def test_a_fast_encoder_is_that_of_the_files_in_its_folder(tmp_path: Path):
+    folder = str(shutil.copytree(EXAMPLES, tmp_path / "tokenizer"))
+    first = load_fast_encoder(folder, "fast")
+    assert load_fast_encoder(folder, "fast") is first
+    shutil.copytree(TRL_TOKENIZER, folder, dirs_exist_ok=True)
+    second = load_fast_encoder(folder, "fast")
+    assert isinstance(first, FastEncoder) and isinstance(second, FastEncoder)
+    ids = [encoder.encode(["The wheel turns"], False).ids.tolist() for encoder in (first, second)]
+    assert ids == [reference(folder)("The wheel turns")["input_ids"] for folder in (EXAMPLES, TRL_TOKENIZER)]
+
+
+def test_a_tokenizer_that_is_replaced_in_a_store_is_loaded_again(tmp_path: Path):
+    store = fsspec.filesystem("memory")
+    ids = []
+    for words in (["?", "a", "b"], ["?", "b", "a"]):
+        store.put(write_tokenizer(tmp_path, words) + "/", "/replaced/", recursive=True)
+        ids.append(load_tokenizer("memory://replaced")("b")["input_ids"])
+    assert ids == [[2], [1]]
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_a_build_that_overwrites_with_another_tokenizer_uses_that_one(build, tmp_path: Path, engine: str):
+    text = "The wheel turns when the rain comes."
+    corpus, output = write_jsonl(tmp_path / "corpus.jsonl", [{"text": text}]), tmp_path / "out"
+    for folder in (EXAMPLES, TRL_TOKENIZER):
+        ended = build(
+            "--input", corpus, "--tokenizer", folder, "--output", output, "--overwrite", "--engine", engine
+        )  # fmt: skip
+        assert ended.code == 0, ended.err
+        [row] = rows_of(output)
+        assert row["input_ids"] == [*reference(folder)(text)["input_ids"], reference(folder).eos_token_id]

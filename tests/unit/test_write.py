@@ -409,6 +409,8 @@ def test_receipt_tells_what_was_written(tmp_path: Path):
         rejects=(Reject(4, "empty", "text is empty", b"{}"),),
         notes={"prompt_tokens_not_a_prefix": 1},
         trained_tokens_lost=17,
+        rendered_by_reference={"engine": 6},
+        tokenized_by_reference={"small_batch": 8, "altered_by_normalizer": 1},
     )
     batch = batch_of(table_of(PACKED), table_of(UNPACKED), packed=True, outcomes=outcomes, part=1, last=False)
 
@@ -419,6 +421,8 @@ def test_receipt_tells_what_was_written(tmp_path: Path):
     assert receipt.dropped == {"no_trained_tokens": 1, "too_long": 2}
     assert receipt.rejected == {"empty": 1}
     assert receipt.notes == {"prompt_tokens_not_a_prefix": 1}
+    assert receipt.rendered_by_reference == {"engine": 6}
+    assert receipt.tokenized_by_reference == {"altered_by_normalizer": 1, "small_batch": 8}
     assert [(shard.split, shard.format) for shard in receipt.shards] == [
         ("train", "parquet"),
         ("train", "tfrecord"),
@@ -445,7 +449,7 @@ def test_receipt_is_read_back_as_it_was_written(tmp_path: Path):
 
 
 def receipt_of(split: int, part: int, last: bool) -> Receipt:
-    return Receipt(split, part, last, 0, 0, 0, {}, {}, {}, 0, [], None, {}, {})
+    return Receipt(split, part, last, 0, 0, 0, {}, {}, {}, 0, {}, {}, [], None, {}, {})
 
 
 def test_receipts_of_a_split_are_read_when_all_its_parts_are_there(tmp_path: Path):

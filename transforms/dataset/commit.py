@@ -29,7 +29,7 @@ from transforms.dataset.manifest import (
 from transforms.errors import InputError
 from transforms.model.batches import Split
 from transforms.model.receipts import Receipt, read_receipts
-from transforms.storage.files import join, publish, remove, write_whole
+from transforms.storage.files import join, publish, remove, write_atomically
 
 _AT_ONCE = 16
 _IN_BATCH = 256
@@ -73,10 +73,10 @@ def commit(output: str, receipts: Sequence[Receipt], max_reject_fraction: float)
     if not any(receipt.shards for receipt in receipts):
         raise InputError(f"no row is left of {records['read']:,} records: {_reasons(records)}.")
     manifest = build_manifest(read_description(folder.job), receipts)
-    write_whole(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-    write_whole(folder.card, dataset_card(manifest).encode())
+    write_atomically(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+    write_atomically(folder.card, dataset_card(manifest).encode())
     remove(folder.shards)  # what was copied, and shards of attempts that no receipt names
-    write_whole(folder.success, b"")
+    write_atomically(folder.success, b"")
 
 
 def _rejects_message(

@@ -29,7 +29,7 @@ from transforms.model.batches import Records, Rows, Split
 from transforms.steps.base import Step
 from transforms.steps.read import ReadSplits
 from transforms.steps.write import ShardWriter, WriteShards
-from transforms.storage.files import exists, full_url, read_bytes, write_whole
+from transforms.storage.files import exists, full_url, read_bytes, write_atomically
 from transforms.tokens.files import fingerprint, read_tokenizer_files
 
 # The output is the same with any engine, so that a run can be resumed with another one.
@@ -276,7 +276,7 @@ def _claim(folder: Folder, job: PipelineJob) -> None:
     """
     check_free(folder)
     if not exists(folder.job):
-        write_whole(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
+        write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
         return
     try:
         before = msgspec.json.decode(read_bytes(folder.job), type=PipelineJob)

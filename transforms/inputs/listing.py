@@ -20,7 +20,8 @@ from transforms.inputs.formats import (
     recognized_format,
 )
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
-from transforms.storage.files import file_system, full_url, open_input, with_retries
+from transforms.storage.files import file_system, full_url, open_input
+from transforms.storage.retries import with_retries
 
 # Files that `datasets` writes next to files of records.
 _NOT_RECORDS = {"dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json"}

@@ -1,1 +1,1 @@
-"""What travels between the steps: records, examples, texts, tokens, rows, and the outcome of each record."""
+"""What travels between the steps: records, examples, texts, tokens and rows, and the outcomes of records."""

@@ -1,12 +1,10 @@
-"""What travels between the steps: one batch of records of one split, and the outcome of each record so far.
+"""What travels between the steps: a batch of records of one split, and the outcomes of its records so far.
 
 Each step maps one type of batch to the next:
 
     Split -> Records -> Examples -> Texts (-> Texts) -> Tokens -> Labels -> Rows -> Receipt
 
-A batch carries its split, its part (0 for the first; a split that is streamed, or that is larger than was planned, has
-several), whether it is the last part, and the outcomes so far. Rows lie in flat arrays with offsets, as in Arrow's list
-layout.
+Rows are in flat arrays with offsets, as in Arrow's list layout.
 """
 
 from __future__ import annotations
@@ -29,9 +27,14 @@ from transforms.rows.ragged import indices_of, offsets_of, slices_of
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A slice of one input file: the records that begin at bytes start <= position < stop.
+    """A slice of one input file: the records that begin at a byte from start to stop.
 
-    format: jsonl, json, parquet or arrow. compression: gzip, bz2, xz, zstd or None; what is compressed is one split.
+    Attributes:
+        number: of the split in the plan, from 0.
+        url: of the file.
+        format: of the file, one of INPUT_FORMATS.
+        compression: gzip, bz2, xz, zstd or None. A compressed file is one split.
+        start, stop: bytes of the file; stop is exclusive.
     """
 
     number: int
@@ -44,10 +47,12 @@ class Split:
 
 @dataclass(frozen=True)
 class RowSource:
-    """Where each row comes from, and what it carries along.
+    """Where each row comes from, and the columns that it carries along.
 
-    positions: int64 (rows,), of each row's record; rows of one record follow each other. validation: bool (rows,).
-    columns: one string array of (rows,) for each kept column.
+    Attributes:
+        positions: int64, shape (rows,): the position of each row's record. Rows of one record are consecutive.
+        validation: bool, shape (rows,): whether the row belongs to the validation split.
+        columns: strings, shape (rows,) for each column that is carried along; None if there are none.
     """
 
     positions: np.ndarray
@@ -55,21 +60,29 @@ class RowSource:
     columns: pa.Table | None
 
     def record_numbers(self) -> np.ndarray:
-        """For each row the number of its record among those of the batch: int64 (rows,), from 0."""
+        """Return for each row the number of its record in the batch, from 0: int64, shape (rows,)."""
         return np.cumsum(np.diff(self.positions, prepend=self.positions[:1]) != 0)
 
     def records(self) -> int:
-        """How many records the rows come from."""
+        """Return the number of records that the rows come from."""
         return int(self.record_numbers()[-1]) + 1 if len(self.positions) else 0
 
     def take(self, rows: np.ndarray) -> RowSource:
+        """Return the sources of some rows. rows: int64, shape (any,): their numbers."""
         columns = None if self.columns is None else self.columns.take(pa.array(rows))
         return RowSource(self.positions[rows], self.validation[rows], columns)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What every batch has."""
+    """What every batch has.
+
+    Attributes:
+        split: that its records come from.
+        part: its number in the split, from 0. A split that is streamed, or larger than planned, has several parts.
+        last: whether it is the last part of the split.
+        outcomes: of its records so far.
+    """
 
     split: Split
     part: int
@@ -77,53 +90,79 @@ class Batch:
     outcomes: Outcomes
 
     def succeeded_by(self, kind: Callable[..., Any], outcomes: Outcomes | None = None, **fields: Any) -> Any:
-        """The next step's batch of the same part of the same split."""
+        """Return the next step's batch of the same part of the same split.
+
+        Args:
+            kind: the class of the batch.
+            outcomes: of its records; None if they have not changed.
+            fields: the other fields of the class.
+        """
         return kind(split=self.split, part=self.part, last=self.last, outcomes=outcomes or self.outcomes, **fields)
 
 
 @dataclass(frozen=True)
 class Records(Batch):
-    """What `read` yields."""
+    """What `read` returns."""
 
     records: list[Record]
 
 
 @dataclass(frozen=True)
 class Examples(Batch):
-    """What `parse` yields."""
+    """What `parse` returns."""
 
     examples: list[Example]
 
     def drop(self, reason: str, unwanted: Callable[[Example], bool]) -> Self:
-        """This batch without the examples that are unwanted, each counted as dropped for the reason."""
+        """Return this batch without some of its examples, whose records are counted as dropped.
+
+        Args:
+            reason: in snake_case, as it is counted in the manifest.
+            unwanted: whether an example is dropped.
+        """
         wanted = [example for example in self.examples if not unwanted(example)]
         outcomes = self.outcomes.drop(reason, len(self.examples) - len(wanted))
         return dataclasses.replace(self, examples=wanted, outcomes=outcomes)
 
     def map(self, function: Callable[[Example], Example]) -> Self:
-        """This batch with each example replaced. A RecordError that the function raises rejects its record."""
+        """Return this batch with each example replaced by what the function returns for it.
+
+        If the function raises RecordError, the example's record is rejected.
+        """
         return self.attempt(Examples, "examples", function)
 
     def attempt(self, kind: Callable[..., Any], name: str, function: Callable[[Example], Any]) -> Any:
-        """The next batch, of what the function makes of each example; where it raises RecordError, rejects."""
-        made, rejects = attempt(self.examples, function)
-        return self.succeeded_by(kind, self.outcomes.reject(rejects), **{name: made})
+        """Return the next step's batch, of what a function returns for each example.
+
+        Args:
+            kind: the class of the batch.
+            name: of the field that takes what the function returns.
+            function: takes an example. If it raises RecordError, the example's record is rejected.
+        """
+        results, rejects = attempt(self.examples, function)
+        return self.succeeded_by(kind, self.outcomes.reject(rejects), **{name: results})
 
 
 @dataclass(frozen=True)
 class Texts(Batch):
-    """What `render` yields, and `parity`, which may make several texts of one example; they follow each other."""
+    """What `render` returns, and `parity`, which may make several texts of one example. They are consecutive."""
 
     texts: list[Text]
 
 
 @dataclass(frozen=True)
 class Tokens(Batch):
-    """What `tokenize` yields.
+    """What `tokenize` returns.
 
-    ids: int32 (tokens,). offsets: int64 (rows + 1,), row i has the tokens offsets[i]:offsets[i + 1].
-    starts, stops: int64 (tokens,), where each token lies. spans: int64 (spans, 2), what is trained on. All three count
-    characters, or bytes, of the whole batch, so that no two rows share one.
+    Offsets count characters (or bytes, or tokens of records that were tokenized already) through the whole batch, so
+    that those of different rows do not overlap.
+
+    Attributes:
+        ids: int32, shape (tokens,).
+        offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
+        starts, stops: int64, shape (tokens,): the offsets of each token.
+        spans: int64, shape (spans, 2): the offsets of what is trained on.
+        source: of the rows.
     """
 
     ids: np.ndarray
@@ -136,7 +175,14 @@ class Tokens(Batch):
 
 @dataclass(frozen=True)
 class Labels(Batch):
-    """What `label` yields. ids, labels: int32 (tokens,). offsets: int64 (rows + 1,)."""
+    """What `label` returns.
+
+    Attributes:
+        ids: int32, shape (tokens,).
+        labels: int32, shape (tokens,): the id if the token is trained on, otherwise -100.
+        offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
+        source: of the rows.
+    """
 
     ids: np.ndarray
     labels: np.ndarray
@@ -146,11 +192,15 @@ class Labels(Batch):
 
 @dataclass(frozen=True)
 class RowTable:
-    """Rows that are ready to be written.
+    """Rows that are ready to be written. A row that is not packed is one segment.
 
-    ids, labels: int32 (tokens,). offsets: int64 (rows + 1,).
-    segment_lengths: int64 (segments,). segment_offsets: int64 (rows + 1,). A row that is not packed is one segment.
-    positions: int64 (segments,), the record that each segment comes from. columns: as in RowSource, None when packed.
+    Attributes:
+        ids, labels: int32, shape (tokens,).
+        offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
+        segment_lengths: int64, shape (segments,): the tokens of each segment.
+        segment_offsets: int64, shape (rows + 1,): row i has the segments segment_offsets[i]:segment_offsets[i + 1].
+        positions: int64, shape (segments,): the position of the record that each segment comes from.
+        columns: as in RowSource; None if rows are packed.
     """
 
     ids: np.ndarray
@@ -165,22 +215,28 @@ class RowTable:
         return len(self.offsets) - 1
 
     def take(self, rows: np.ndarray) -> RowTable:
-        lengths, segments = np.diff(self.offsets)[rows], np.diff(self.segment_offsets)[rows]
-        of_segments = indices_of(self.segment_offsets[rows], segments)
+        """Return some of the rows. rows: int64, shape (any,): their numbers."""
+        lengths, segment_counts = np.diff(self.offsets)[rows], np.diff(self.segment_offsets)[rows]
+        segments = indices_of(self.segment_offsets[rows], segment_counts)
         return RowTable(
             ids=slices_of(self.ids, self.offsets[rows], lengths),
             labels=slices_of(self.labels, self.offsets[rows], lengths),
             offsets=offsets_of(lengths),
-            segment_lengths=self.segment_lengths[of_segments],
-            segment_offsets=offsets_of(segments),
-            positions=self.positions[of_segments],
+            segment_lengths=self.segment_lengths[segments],
+            segment_offsets=offsets_of(segment_counts),
+            positions=self.positions[segments],
             columns=None if self.columns is None else self.columns.take(pa.array(rows)),
         )
 
 
 @dataclass(frozen=True)
 class Rows(Batch):
-    """What `fit` yields. packed: whether a row may hold several segments."""
+    """What `pack` returns.
+
+    Attributes:
+        train, validation: the rows of each split.
+        packed: whether a row may have several segments.
+    """
 
     train: RowTable
     validation: RowTable
@@ -188,9 +244,10 @@ class Rows(Batch):
 
 
 class BatchCoder(beam.coders.Coder):
-    """Beam samples the size of what passes between steps by encoding it, which for a batch costs more than a step.
+    """Pickles batches, and estimates their size without doing so.
 
-    Batches never leave a fused stage, so they are only ever encoded where a runner breaks fusion by itself.
+    Beam samples the sizes of elements between steps. Its default is to encode them, which for a batch takes longer than
+    a step. Batches are only encoded if a runner breaks the fusion of the steps.
     """
 
     def encode(self, value: Batch) -> bytes:

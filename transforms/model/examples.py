@@ -1,6 +1,6 @@
-"""One record on its way: as it was read, as an example, as a text.
+"""One record on its way through the steps: as it was read, as an example, as a text.
 
-These are msgspec's structs, which are made six times faster than frozen dataclasses: there are four of each record.
+These are msgspec structs, which take a sixth of the time of frozen dataclasses to make: each record makes four.
 """
 
 from __future__ import annotations
@@ -15,16 +15,23 @@ from transforms.errors import RecordError
 from transforms.model.outcomes import Reject
 
 Span: TypeAlias = tuple[int, int]
-Plain: TypeAlias = tuple[tuple[str, ...], list[str]]
+# The roles of messages, and their texts.
+PlainMessages: TypeAlias = tuple[tuple[str, ...], list[str]]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One record as it was read. raw: the bytes of its JSON, or the row of a Parquet or Arrow file as a dict."""
+    """One record as it was read.
+
+    Attributes:
+        position: in its file: the byte offset (JSON), or the row number (Parquet, Arrow).
+        raw: the bytes of its JSON, or the row of a table as a dict.
+    """
 
     position: int
     raw: bytes | dict[str, Any]
 
     def rejected(self, error: RecordError) -> Reject:
+        """Return the reject of this record for an error."""
         return _rejected(self, error)
 
 
@@ -38,40 +45,49 @@ _decode_messages = msgspec.json.Decoder(_Messages).decode
 class Conversation(msgspec.Struct, frozen=True, eq=False):
     """Messages as a chat template takes them.
 
-    said: them, or where they are plain, their roles and texts, and the JSON of the record that has them.
-    completion_start: the number of messages that are the prompt, where the record had prompt and completion.
+    Attributes:
+        lazy_messages: the messages; or, if they are plain and not decoded yet, their roles, their texts and the JSON of
+            the record that contains them. Use `messages` or `plain` to read them.
+        tools: tool definitions, as a chat template takes them; None if there are none.
+        template_kwargs: arguments of the template that the record gives.
+        completion_start: the number of messages that are the prompt, if the record has a prompt and a completion.
     """
 
-    said: list[dict[str, Any]] | tuple[tuple[str, ...], list[str], bytes]
+    lazy_messages: list[dict[str, Any]] | tuple[tuple[str, ...], list[str], bytes]
     tools: list[dict[str, Any]] | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     completion_start: int | None = None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Decoded when they are first asked for, which of most conversations nobody does, with their keys in order."""
-        if isinstance(self.said, tuple):
-            made = _decode_messages(self.said[2]).messages
-            msgspec.structs.force_setattr(self, "said", made)  # the one truth from now on, whoever changes it
-        return self.said  # type: ignore[return-value]
+        """The messages, with their keys in the order of the record.
+
+        They are decoded at the first use, and most conversations are never decoded.
+        """
+        if isinstance(self.lazy_messages, tuple):
+            decoded = _decode_messages(self.lazy_messages[2]).messages
+            # From now on they are the only representation, since a caller may change them.
+            msgspec.structs.force_setattr(self, "lazy_messages", decoded)
+        return self.lazy_messages  # type: ignore[return-value]
 
     @property
-    def plain(self) -> Plain | None:
-        """The role and the text of each message, where none has, or is, anything else; None else."""
-        return self.said[:2] if isinstance(self.said, tuple) else plain(self.said)
+    def plain(self) -> PlainMessages | None:
+        """The roles and the texts of the messages, if each has these two alone and both are strings; otherwise None."""
+        return self.lazy_messages[:2] if isinstance(self.lazy_messages, tuple) else plain(self.lazy_messages)
 
     def with_messages(self, messages: list[dict[str, Any]]) -> Conversation:
+        """Return this conversation with other messages."""
         return Conversation(messages, self.tools, self.template_kwargs, self.completion_start)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Conversation) and self._all() == other._all()
+        return isinstance(other, Conversation) and self._fields() == other._fields()
 
-    def _all(self) -> tuple[Any, ...]:
+    def _fields(self) -> tuple[Any, ...]:
         return self.messages, self.tools, self.template_kwargs, self.completion_start
 
 
 class PromptCompletion(msgspec.Struct, frozen=True):
-    """A prompt and its completion as plain text."""
+    """A prompt and its completion, as plain text."""
 
     prompt: str
     completion: str
@@ -84,18 +100,27 @@ class PlainText(msgspec.Struct, frozen=True):
 
 
 class TokenRow(msgspec.Struct, frozen=True):
-    """A row that came tokenized. trained: bool (tokens,)."""
+    """A row of token ids, from a record that is tokenized already.
+
+    Attributes:
+        input_ids: int32, shape (tokens,).
+        trained: bool, shape (tokens,).
+    """
 
     input_ids: np.ndarray
     trained: np.ndarray
 
 
 class Example(msgspec.Struct, frozen=True):
-    """One record, understood.
+    """One parsed record.
 
-    columns: the input columns that are carried along, as strings.
-    raw: the record as it was read, to be written down where it is rejected later.
-    lacks: the columns that options name and the record does not have.
+    Attributes:
+        position: of the record, as in Record.
+        content: what is trained on.
+        columns: columns of the record that are carried along, as strings.
+        validation: whether it belongs to the validation split.
+        raw: the record as it was read, which is stored if a later step rejects it.
+        missing_columns: columns that an option names and the record does not have.
     """
 
     position: int
@@ -103,20 +128,24 @@ class Example(msgspec.Struct, frozen=True):
     columns: dict[str, str | None]
     validation: bool
     raw: bytes | dict[str, Any]
-    lacks: tuple[str, ...] = ()
+    missing_columns: tuple[str, ...] = ()
 
     def rejected(self, error: RecordError) -> Reject:
+        """Return the reject of this example's record for an error."""
         return _rejected(self, error)
 
 
 class Text(msgspec.Struct, frozen=True):
-    """The text of one example, and the character spans of it that are trained on.
+    """The text of one example, and the spans of it that are trained on.
 
-    spans: ascending, disjoint (start, stop). Where special_tokens are added, -1 stands for those in front of the text
-        and len(text) for those behind it.
-    special_tokens: whether the tokenizer adds its own, and an EOS where it is missing.
-    prompt: what the model is given, where a completion is trained on.
-    token_ids: int32 (tokens,) where the record came tokenized; then spans count tokens, and text is empty.
+    Attributes:
+        example: the example.
+        text: what is tokenized; empty if the record is tokenized already.
+        spans: (start, stop) in characters, ascending and disjoint. With special_tokens, those before the text have the
+            offsets (-1, 0), and those after it (len(text), len(text) + 1). With token_ids, spans count tokens.
+        special_tokens: whether the tokenizer adds its own special tokens, and an EOS if there is none.
+        prompt: the text that the model is given, if a completion is trained on.
+        token_ids: int32, shape (tokens,), if the record is tokenized already.
     """
 
     example: Example
@@ -127,10 +156,10 @@ class Text(msgspec.Struct, frozen=True):
     token_ids: np.ndarray | None = None
 
 
-def plain(messages: Sequence[Any]) -> Plain | None:
-    """The role and the text of each message, where none has, or is, anything else, as is so of most; None else."""
+def plain(messages: Sequence[Any]) -> PlainMessages | None:
+    """Return the roles and the texts of messages, if each has these two alone and both are strings; otherwise None."""
     roles, texts = [], []
-    for message in messages:  # a loop, which is twice as fast here as sets of what is there
+    for message in messages:  # twice as fast as comparing sets of keys
         if type(message) is not dict or len(message) != 2:
             return None
         role, text = message.get("role"), message.get("content")
@@ -142,27 +171,35 @@ def plain(messages: Sequence[Any]) -> Plain | None:
 
 
 def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any], list[Reject]]:
-    """What the function makes of each record or example, and a reject for each that it raises RecordError for."""
-    made, rejects = [], []
+    """Call a function with each record or example.
+
+    Args:
+        sources: Records or Examples.
+        function: takes one of them.
+
+    Returns:
+        What it returns for each, and a reject for each of the others, for which it raises RecordError.
+    """
+    results, rejects = [], []
     for source in sources:
         try:
-            made.append(function(source))
+            results.append(function(source))
         except RecordError as error:
             rejects.append(source.rejected(error))
         except RecursionError as error:
             rejects.append(source.rejected(RecordError("nested_too_deeply", f"{error}")))
-    return made, rejects
+    return results, rejects
+
+
+def raw_bytes(raw: bytes | dict[str, Any]) -> bytes:
+    """Return a record as bytes: as it was read, or the row of a table as JSON."""
+    if isinstance(raw, bytes):
+        return raw
+    # msgspec is faster, but refuses what a Parquet file may contain (lone surrogates, NaN as a key).
+    import json
+
+    return json.dumps(raw, ensure_ascii=True, default=str).encode()
 
 
 def _rejected(source: Record | Example, error: RecordError) -> Reject:
     return Reject(source.position, error.reason, error.detail, raw_bytes(source.raw))
-
-
-def raw_bytes(raw: bytes | dict[str, Any]) -> bytes:
-    """The record as bytes: its own, or the JSON of a row that had none."""
-    if isinstance(raw, bytes):
-        return raw
-    # msgspec, which is faster, refuses what a Parquet file may hold (lone surrogates, NaN as a key).
-    import json
-
-    return json.dumps(raw, ensure_ascii=True, default=str).encode()

@@ -1,15 +1,23 @@
-"""The outcome of each record: kept, truncated, dropped or rejected, and in the end each has one."""
+"""The outcome of each record: kept, truncated, dropped or rejected. In the end each record has exactly one."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that could not be used. position: byte offset (JSON) or row number (Parquet, Arrow) in its file."""
+    """A record that could not be used.
+
+    Attributes:
+        position: of the record in its file: the byte offset (JSON), or the row number (Parquet, Arrow).
+        reason: the kind of fault, in snake_case.
+        detail: what was found and what was expected.
+        record: the record as bytes.
+    """
 
     position: int
     reason: str
@@ -19,11 +27,19 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What has become of the records of a batch. In the end read = kept + truncated + dropped + rejected.
+    """How many records of a batch had which outcome. In the end read = kept + truncated + dropped + rejected.
 
-    notes: counts of what is worth knowing and is no outcome (a completion that begins inside a token).
-    first_examples: for some notes the first record that they are about, and what of it.
-    trained_tokens_lost: tokens that would have been trained on and are in no row, because of max_length.
+    Attributes:
+        read: records read.
+        kept: records of which all tokens are in rows.
+        truncated: records of which some tokens are in no row, because of max_length.
+        dropped: records dropped, by reason.
+        rejects: the records rejected.
+        notes: counts of what is worth reporting and is no outcome (a prompt whose tokens do not begin the whole text).
+        first_examples: for some of the counts the first record that was counted: its position, and what was found.
+        trained_tokens_lost: tokens that would have been trained on and are in no row, because of max_length.
+        rendered_by_reference: records that the reference rendered, by reason.
+        tokenized_by_reference: records of which the reference encoded at least one text, by reason.
     """
 
     read: int = 0
@@ -34,25 +50,64 @@ class Outcomes:
     notes: Mapping[str, int] = field(default_factory=dict)
     first_examples: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     trained_tokens_lost: int = 0
+    rendered_by_reference: Mapping[str, int] = field(default_factory=dict)
+    tokenized_by_reference: Mapping[str, int] = field(default_factory=dict)
 
     def drop(self, reason: str, count: int = 1) -> Outcomes:
+        """Count records as dropped."""
         return dataclasses.replace(self, dropped=_added(self.dropped, reason, count))
 
-    def note(self, what: str, count: int = 1, record: tuple[int, str] | None = None) -> Outcomes:
-        """record: the position of the record that the note is about, and what is worth knowing of it."""
-        first_examples = (
-            self.first_examples
-            if record is None or what in self.first_examples
-            else {**self.first_examples, what: record}
-        )
-        return dataclasses.replace(self, notes=_added(self.notes, what, count), first_examples=first_examples)
-
     def reject(self, rejects: list[Reject]) -> Outcomes:
+        """Add rejects."""
         return dataclasses.replace(self, rejects=self.rejects + tuple(rejects))
 
+    def note(self, name: str, count: int = 1, record: tuple[int, str] | None = None) -> Outcomes:
+        """Count something that is worth reporting.
+
+        Args:
+            name: of the count, in snake_case.
+            count: how many to add.
+            record: the position of the first record counted, and what was found there; kept if it is the first.
+        """
+        examples = self._examples_with(name, count, record)
+        return dataclasses.replace(self, notes=_added(self.notes, name, count), first_examples=examples)
+
+    def count_rendered_by_reference(
+        self, reason: str, count: int = 1, record: tuple[int, str] | None = None
+    ) -> Outcomes:
+        """Count records that the reference rendered instead of the fast engine.
+
+        Args:
+            reason: in snake_case.
+            count: how many records to add.
+            record: the position of the first record counted, and what was found there. The first for any reason is
+                kept in first_examples, after the reason.
+        """
+        return self._count_by_reference("rendered_by_reference", reason, count, record)
+
+    def count_tokenized_by_reference(
+        self, reason: str, count: int = 1, record: tuple[int, str] | None = None
+    ) -> Outcomes:
+        """Count records that the reference tokenized instead of the fast engine.
+
+        Args:
+            reason, count, record: as for count_rendered_by_reference.
+        """
+        return self._count_by_reference("tokenized_by_reference", reason, count, record)
+
     def unaccounted(self) -> int:
-        """Records that have no outcome (or, negative, more than one)."""
+        """Return how many records have no outcome yet; a negative number if some have more than one."""
         return self.read - self.kept - self.truncated - sum(self.dropped.values()) - len(self.rejects)
+
+    def _count_by_reference(self, name: str, reason: str, count: int, record: tuple[int, str] | None) -> Outcomes:
+        example = record and (record[0], f"{reason}: {record[1]}")
+        counts: dict[str, Any] = {name: _added(getattr(self, name), reason, count)}
+        return dataclasses.replace(self, **counts, first_examples=self._examples_with(name, count, example))
+
+    def _examples_with(self, name: str, count: int, record: tuple[int, str] | None) -> Mapping[str, tuple[int, str]]:
+        if not count or record is None or name in self.first_examples:
+            return self.first_examples
+        return {**self.first_examples, name: record}
 
 
 def _added(counts: Mapping[str, int], key: str, count: int) -> Mapping[str, int]:

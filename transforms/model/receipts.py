@@ -1,6 +1,6 @@
-"""Receipts: what was made of one part of one split. They alone meet in one place, where the dataset is finished.
+"""Receipts: what was written for one part of one split. The dataset is committed from them alone.
 
-A receipt is written after all that it names, so a split whose receipts are there need not be milled again.
+A receipt is written after all files that it names, so a split that has all its receipts need not be processed again.
 """
 
 from __future__ import annotations
@@ -9,14 +9,19 @@ from collections.abc import Mapping
 
 import msgspec
 
-from transforms.storage.files import exists, join, read_bytes, write_whole
+from transforms.storage.files import exists, join, read_bytes, write_atomically
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """A file of a shard. Most formats have one file for each shard; of several, the first one counts the rows.
+    """A file of a shard. In most formats a shard is one file; if it is several, the first one counts the rows.
 
-    file: its name in the folder of shards, until the dataset is committed. split: train or validation.
-    rows, tokens, trained_tokens: of the shard; 0 for its further files.
+    Attributes:
+        file: its name in the folder of shards, until the dataset is committed.
+        format: one of OUTPUT_FORMATS.
+        split: train or validation.
+        rows, tokens, trained_tokens: of the shard; 0 for its further files.
+        bytes: the size of the file.
+        sha256: of its content, in hexadecimal.
     """
 
     file: str
@@ -40,7 +45,13 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 class FirstExample(msgspec.Struct, frozen=True):
-    """The first record rejected for a reason, or that a note is about. position: its byte or row in the source."""
+    """The first record that was rejected for a reason, or counted under a name.
+
+    Attributes:
+        source: the url of its file.
+        position: its byte or row there, in words.
+        detail: what was found.
+    """
 
     source: str
     position: str
@@ -48,7 +59,19 @@ class FirstExample(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The shards and the outcomes of one part of one split; last tells that the split has no further part."""
+    """The shards and the outcomes of one part of one split.
+
+    Attributes:
+        split, part: their numbers, from 0.
+        last: whether the split has no further part.
+        read, kept, truncated, dropped, notes, trained_tokens_lost, rendered_by_reference, tokenized_by_reference: as
+            in outcomes.Outcomes.
+        rejected: records rejected, by reason.
+        shards: the files of rows, of each format, first those of train; none if there is no row.
+        rejects_file: the name of the file of rejects in the folder of shards; None if there are none.
+        first_rejects: the first record rejected, by reason.
+        first_examples: the first record counted, by the name of the count.
+    """
 
     split: int
     part: int
@@ -60,26 +83,31 @@ class Receipt(msgspec.Struct, frozen=True):
     rejected: Mapping[str, int]
     notes: Mapping[str, int]
     trained_tokens_lost: int
+    rendered_by_reference: Mapping[str, int]
+    tokenized_by_reference: Mapping[str, int]
     shards: list[Shard]
     rejects_file: str | None
     first_rejects: Mapping[str, FirstExample]
     first_examples: Mapping[str, FirstExample]
 
     def shards_once(self) -> list[Shard]:
-        """The shards of one of the formats, so that each row is counted once."""
+        """Return the shards of one of the formats, so that each row is counted once."""
         return [shard for shard in self.shards if shard.format == self.shards[0].format]
 
 
 def receipt_url(folder: str, split: int, part: int) -> str:
+    """Return the url of the receipt of a part of a split."""
     return join(folder, f"{split:07d}-{part:05d}.json")
 
 
 def write_receipt(folder: str, receipt: Receipt) -> None:
-    write_whole(receipt_url(folder, receipt.split, receipt.part), msgspec.json.encode(receipt, order="deterministic"))
+    """Write a receipt as JSON to the folder of receipts."""
+    url = receipt_url(folder, receipt.split, receipt.part)
+    write_atomically(url, msgspec.json.encode(receipt, order="deterministic"))
 
 
 def read_receipts(folder: str, split: int) -> list[Receipt] | None:
-    """The receipts of all parts of a split; None where one is missing, so that the split is to be milled."""
+    """Return the receipts of all parts of a split; None if one is missing, so that the split has to be processed."""
     receipts: list[Receipt] = []
     while not receipts or not receipts[-1].last:
         url = receipt_url(folder, split, len(receipts))

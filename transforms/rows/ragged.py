@@ -8,31 +8,58 @@ import numpy as np
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """lengths: (rows,). Returns int64 (rows + 1,), where each row begins and the last one ends."""
+    """Return the offsets of rows.
+
+    Args:
+        lengths: of the rows, shape (rows,).
+
+    Returns:
+        int64, shape (rows + 1,): where each row begins, and where the last one ends.
+    """
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def indices_of(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The positions starts[i], starts[i] + 1, … of each slice, one slice after the other: int64 (sum of lengths,)."""
+    """Return the indices starts[i], starts[i] + 1, ... of each slice, one slice after the other.
+
+    Args:
+        starts, lengths: of the slices, int64, shape (slices,).
+
+    Returns:
+        int64, shape (sum of lengths,).
+    """
     offsets = offsets_of(lengths)
     return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
 
 
 def sums_of(flags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """How many flags are set in each row: int64 (rows,), also for rows of no length. flags: bool (offsets[-1],)."""
+    """Count the flags that are set in each row.
+
+    Args:
+        flags: bool, shape (offsets[-1],).
+        offsets: int64, shape (rows + 1,).
+
+    Returns:
+        int64, shape (rows,); 0 for a row of no length.
+    """
     sums = np.zeros(len(offsets) - 1, np.int64)
-    some = np.flatnonzero(np.diff(offsets))
-    if len(some):
-        sums[some] = np.add.reduceat(flags, offsets[some], dtype=np.int32)  # twice as fast as in 64 bits
+    not_empty = np.flatnonzero(np.diff(offsets))
+    if len(not_empty):
+        sums[not_empty] = np.add.reduceat(flags, offsets[not_empty], dtype=np.int32)  # twice as fast as int64
     return sums
 
 
 def slices_of(flat: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The slices flat[starts[i]:starts[i] + lengths[i]], one behind the other.
+    """Return the slices flat[starts[i]:starts[i] + lengths[i]], concatenated.
 
-    Copied slice by slice where they are long, which is several times faster than by the positions of all values.
+    Args:
+        flat: shape (values,).
+        starts, lengths: of the slices, int64, shape (slices,).
+
+    Returns:
+        Shape (sum of lengths,). Long slices are copied one by one, which is several times faster than by index.
     """
     if len(starts) * 32 >= lengths.sum():
         return flat[indices_of(starts, lengths)]
@@ -40,5 +67,5 @@ def slices_of(flat: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.n
 
 
 def joined(arrays: list[np.ndarray], dtype: Any) -> np.ndarray:
-    """The arrays, one behind the other; there may be none."""
+    """Return arrays concatenated, with a dtype; an empty array if there are none."""
     return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.empty(0, dtype)

@@ -16,7 +16,7 @@ import msgspec
 
 from transforms.checks import check_choice, check_fraction
 from transforms.choices import INPUT_COLUMNS, ROLES, SCHEMAS
-from transforms.errors import ParameterError, RecordError, UserError, call_user_function
+from transforms.errors import ParameterError, RecordError, call_user_function
 from transforms.inputs.schemas import ROLE_NAMES, Content, content_of, kind_of, plain_decoder
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
@@ -61,7 +61,7 @@ class Parser:
     def __call__(self, batch: Records) -> Examples:
         examples, rejects = attempt(batch.records, self.parse)
         outcomes = batch.outcomes.reject(rejects)
-        lacking = Counter(name for example in examples for name in example.lacks)
+        lacking = Counter(name for example in examples for name in example.missing_columns)
         for name, count in lacking.items():  # a name may be mistyped
             outcomes = outcomes.note(f"records_without_{name}", count)
         return batch.succeeded_by(Examples, outcomes, examples=examples)
@@ -160,25 +160,40 @@ def _calls(message: dict[str, Any]) -> list[Any] | None:
     ]
 
 
-@once
 def load_formatter(name: str) -> Formatter:
-    """The function that module:function or file.py:function names. Raises UserError where there is none."""
+    """Load a formatter, once for each process and content of its file.
+
+    Args:
+        name: `module:function` or `file.py:function`, the file at any url.
+
+    Returns:
+        The function.
+
+    Raises:
+        ParameterError: if it cannot be loaded.
+    """
     module, _, function = name.rpartition(":")
     try:
-        if module.endswith(".py"):
-            # A module of its own: what dataclasses and typing look up, they look up in sys.modules.
-            loaded = sys.modules["formatter"] = types.ModuleType("formatter")
-            loaded.__file__ = module
-            exec(compile(read_bytes(module), module, "exec"), names := vars(loaded))
-        else:
-            names = vars(importlib.import_module(module))
+        source = read_bytes(module) if module.endswith(".py") else None
+        names = vars(_load_module(module, source))
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is loaded
-        raise UserError(f"--formatter {name}: {module or 'it'} cannot be loaded: {error}") from error
+        raise ParameterError("formatter", name, f"{module or 'it'} cannot be loaded: {error}") from error
     if not callable(names.get(function)):
-        raise UserError(
-            f"--formatter {name}: {module} has no function {function}. Expected module:function or file.py:function."
-        )
+        problem = f"{module} has no function {function}. Expected module:function or file.py:function."
+        raise ParameterError("formatter", name, problem)
     return names[function]
+
+
+@once
+def _load_module(name: str, source: bytes | None) -> types.ModuleType:
+    """The module of a source, or the one that Python imports by the name."""
+    if source is None:
+        return importlib.import_module(name)
+    # dataclasses and typing look up the module of a class in sys.modules, so it has to be there while it is run.
+    module = sys.modules["formatter"] = types.ModuleType("formatter")
+    module.__file__ = name
+    exec(compile(source, name, "exec"), vars(module))
+    return module
 
 
 class ParseConversations(Step):

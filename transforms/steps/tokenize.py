@@ -1,4 +1,4 @@
-"""Tokenize: from texts to token ids, and where in the text each token lies."""
+"""Tokenize: from texts to token ids, with the offsets of each token in its text."""
 
 from __future__ import annotations
 
@@ -22,20 +22,25 @@ from transforms.steps.base import Step
 from transforms.steps.label import is_trained
 from transforms.steps.proof import fall_back, sample
 from transforms.tokens import Encoded, TextEncoder
-from transforms.tokens.fast import FastEncoder, load_fast_encoder
+from transforms.tokens.fast import FastEncoder, NotSupported, load_fast_encoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 
-# Characters of a batch that the reference encodes sooner than the fast encoder is loaded.
+# Below so many characters in a batch, the reference takes less time than loading the fast encoder.
 _WORTH_LOADING = 1 << 20
 
 
 class Encoder:
     """Encodes the texts of a batch.
 
-    tokenizer: the folder of the tokenizer, at any url. strip_bos: whether to take off a BOS that a row begins with.
-    engine: one of choices.ENGINES. Where it is not reference, a sample of each batch is encoded by that as well; auto
-    has it encode the whole batch where the two differ.
+    Args:
+        tokenizer: folder of the tokenizer, at any url.
+        strip_bos: whether to remove a BOS that a row begins with.
+        engine: one of choices.ENGINES. With auto and fast, a sample of each batch is also encoded by the reference. If
+            the two differ, auto has the reference encode the whole batch, and fast fails.
+
+    Raises:
+        ParameterError: if engine is not one of those.
     """
 
     def __init__(self, tokenizer: str, strip_bos: bool = False, engine: str = "auto"):
@@ -47,58 +52,85 @@ class Encoder:
         self._reference = ReferenceEncoder(self._tokenizer)
 
     @functools.cached_property
-    def _fast(self) -> FastEncoder | None:
+    def _fast(self) -> FastEncoder | NotSupported:
         return load_fast_encoder(self._folder, self._engine)
 
     def __call__(self, batch: Texts) -> Tokens:
-        small = self._engine == "auto" and sum(len(text.text) for text in batch.texts) < _WORTH_LOADING
-        if self._engine == "reference" or small or self._fast is None:
-            return self._tokens(batch, self._reference)
-        tokens = self._tokens(batch, self._fast)
+        """Encode a batch. The records that the reference encodes are counted in its outcomes, by reason.
+
+        Raises:
+            InputError: with the engine fast, if a sample differs from the reference.
+            ParameterError: with the engine fast, if it cannot load the tokenizer.
+        """
+        if self._engine == "reference":
+            return self._by_reference(batch, "engine")
+        if self._engine == "auto" and sum(len(text.text) for text in batch.texts) < _WORTH_LOADING:
+            return self._by_reference(batch, "small_batch")
+        if isinstance(self._fast, NotSupported):
+            return self._by_reference(batch, "tokenizer_not_supported", (None, self._fast.reason))
+        tokens = self._encode(batch, self._fast)
         difference = self._difference(batch, tokens)
         if difference is None:
             return tokens
         outcomes = fall_back(batch, self._engine, "tokenizing", *difference)
-        return self._tokens(dataclasses.replace(batch, outcomes=outcomes), self._reference)
+        return self._by_reference(dataclasses.replace(batch, outcomes=outcomes), "fell_back", difference)
+
+    def _by_reference(self, batch: Texts, reason: str, example: tuple[int | None, str] | None = None) -> Tokens:
+        """Encode a batch by the reference, and count its records for the reason. Rows of token ids are not encoded.
+
+        example: the position of a record, or None for the first one, and a detail.
+        """
+        positions = [text.example.position for text in batch.texts if text.token_ids is None]
+        record = None
+        if example and positions:
+            record = (positions[0] if example[0] is None else example[0], example[1])
+        outcomes = batch.outcomes.count_tokenized_by_reference(reason, len(set(positions)), record)
+        return self._encode(dataclasses.replace(batch, outcomes=outcomes), self._reference)
 
     def _difference(self, batch: Texts, tokens: Tokens) -> tuple[int, str] | None:
-        """The position of a record that the reference encodes otherwise, and how; None where none of a sample is."""
+        """The position of a record of the sample whose tokens the reference does not confirm, and the difference."""
         rejected = {reject.position for reject in tokens.outcomes.rejects}
         texts = [text for text in batch.texts if text.example.position not in rejected]
         rows = np.array([row for row in sample(batch, len(texts)) if texts[row].token_ids is None], np.int64)
         picked = dataclasses.replace(batch, texts=[texts[row] for row in rows])
-        expected = self._tokens(picked, self._reference)
+        expected = self._encode(picked, self._reference)
         for number, row in enumerate(rows):
             found, right = _row(tokens, int(row)), _row(expected, number)
-            for what, one, other in zip(("tokens", "tokens that are trained on"), found, right, strict=True):
+            for what, one, other in zip(("tokens", "trained tokens"), found, right, strict=True):
                 if not np.array_equal(one, other):
-                    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), "the end")
-                    return texts[row].example.position, f"other {what} from {at} on"
+                    pairs = enumerate(zip(one, other, strict=False))
+                    first = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+                    return texts[row].example.position, f"other {what} from number {first} on"
         return None
 
-    def _tokens(self, batch: Texts, encoder: TextEncoder) -> Tokens:
-        """The batch, encoded by one of the two."""
+    def _encode(self, batch: Texts, encoder: TextEncoder) -> Tokens:
+        """The batch, encoded by one of the two encoders."""
         kept: list[Text] = []
         parts: list[Encoded] = []
         rejects: dict[int, Reject] = {}
+        altered: dict[int, None] = {}  # positions of records, in order
         not_prefixes = 0
         for chunk in _chunks(batch.texts, encoder.characters_at_once):
-            encoded = self._encoded(chunk, encoder)
+            encoded = self._encode_chunk(chunk, encoder)
             errors = {} if self._cannot_fail(chunk) else self._errors(chunk, encoded)
             for row, error in errors.items():
                 rejects.setdefault(chunk[row].example.position, chunk[row].example.rejected(error))
+            altered |= dict.fromkeys(chunk[row].example.position for row in encoded.altered)
             not_prefixes += self._not_prefixes(chunk, encoded, encoder, errors)
             kept += chunk
             parts.append(self._without_bos(encoded) if self._strip_bos else encoded)
         encoded = _joined(parts)
-        if rejects:  # and with it all texts of that record
+        if rejects:  # all texts of a rejected record are removed
             left = np.array([i for i, text in enumerate(kept) if text.example.position not in rejects], np.int64)
             kept, encoded = [kept[i] for i in left], _taken(encoded, left)
         outcomes = batch.outcomes.reject([*rejects.values()]).note("prompt_tokens_not_a_prefix", not_prefixes)
+        if altered:
+            first = (next(iter(altered)), "the tokenizer changes the characters of its text")
+            outcomes = outcomes.count_tokenized_by_reference("altered_by_normalizer", len(altered), first)
         return batch.succeeded_by(Tokens, outcomes, **_flat(kept, encoded, encoder))
 
-    def _encoded(self, texts: list[Text], encoder: TextEncoder) -> Encoded:
-        """The tokens of texts that are all of one kind, see _chunks."""
+    def _encode_chunk(self, texts: list[Text], encoder: TextEncoder) -> Encoded:
+        """The tokens of texts of one kind, see _chunks."""
         if texts[0].token_ids is None:
             return encoder.encode([text.text for text in texts], texts[0].special_tokens)
         ids = [text.token_ids for text in texts if text.token_ids is not None]
@@ -109,13 +141,13 @@ class Encoder:
     def _not_prefixes(
         self, texts: list[Text], encoded: Encoded, encoder: TextEncoder, errors: dict[int, RecordError]
     ) -> int:
-        """Of how many texts the tokens do not begin with those of the prompt as the model is given it."""
+        """The number of texts whose tokens do not begin with the tokens of the prompt, as the model gets it."""
         rows = [row for row, text in enumerate(texts) if text.prompt and row not in errors]
         if not rows:
             return 0
         prompts = [texts[row].prompt or "" for row in rows]
         alone = encoder.encode(prompts, texts[0].special_tokens)
-        # What the tokenizer puts behind a text, it puts behind the completion.
+        # Special tokens that the tokenizer adds after a text come after the completion, not after the prompt.
         ends = alone.bases + [encoder.length(prompt) for prompt in prompts]
         counts = sums_of(alone.starts < np.repeat(ends, np.diff(alone.offsets)), alone.offsets)
         starts = encoded.offsets[:-1][rows]
@@ -136,14 +168,14 @@ class Encoder:
         return max(self._tokenizer.get_vocab().values())
 
     def _cannot_fail(self, texts: list[Text]) -> bool:
-        """Whether texts that are all of one kind can all be used. A fast tokenizer tells the places of all tokens."""
+        """Whether no text of a chunk can have an error: a tokenizer in Rust gives the offsets of all tokens."""
         return self._tokenizer.is_fast and texts[0].token_ids is None
 
     def _errors(self, texts: list[Text], encoded: Encoded) -> dict[int, RecordError]:
         return {row: error for row, text in enumerate(texts) if (error := self._error(text, encoded, row))}
 
     def _error(self, text: Text, encoded: Encoded, row: int) -> RecordError | None:
-        """Why a text cannot be used."""
+        """What is wrong with the tokens of a text."""
         if text.token_ids is not None:
             last = text.token_ids.max()
             if last <= self._last_id:
@@ -160,13 +192,13 @@ class Encoder:
             return None
         return RecordError(
             "offsets_not_established",
-            "the tokenizer tells no offsets and its tokens do not decode to the text, so it is not known which of "
+            "the tokenizer gives no offsets and its tokens do not decode to the text, so it is not known which of "
             "them are trained on. Use one with a tokenizer.json",
         )
 
 
 def _row(tokens: Tokens, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of a row, and those of them that are trained on."""
+    """The ids of a row, and the numbers of those that are trained on."""
     own = slice(tokens.offsets[row], tokens.offsets[row + 1])
     starts, stops = tokens.starts[own], tokens.stops[own]
     if not len(starts):
@@ -176,7 +208,7 @@ def _row(tokens: Tokens, row: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
-    """Texts of one kind that follow each other, of not many more characters than are encoded at once."""
+    """Consecutive texts of one kind, of about as many characters as are encoded at once."""
     for _, alike in groupby(texts, key=lambda text: (text.token_ids is None, text.special_tokens)):
         chunk: list[Text] = []
         characters = 0
@@ -193,15 +225,15 @@ def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
 def _joined(parts: list[Encoded]) -> Encoded:
     if len(parts) == 1:
         return parts[0]
-    # Each part lies behind the one before it, with room for special tokens.
+    # The offsets of each part begin after those of the part before it, with room for special tokens.
     ends = [int(max(part.stops.max(initial=0), part.bases.max(initial=0))) + 2 for part in parts]
-    moved = offsets_of(np.array(ends, np.int64)).tolist()
+    shifts = offsets_of(np.array(ends, np.int64)).tolist()
     return Encoded(
         ids=joined([part.ids for part in parts], np.int32),
         offsets=offsets_of(joined([np.diff(part.offsets) for part in parts], np.int64)),
-        starts=joined([part.starts + by for part, by in zip(parts, moved, strict=False)], np.int64),
-        stops=joined([part.stops + by for part, by in zip(parts, moved, strict=False)], np.int64),
-        bases=joined([part.bases + by for part, by in zip(parts, moved, strict=False)], np.int64),
+        starts=joined([part.starts + shift for part, shift in zip(parts, shifts, strict=False)], np.int64),
+        stops=joined([part.stops + shift for part, shift in zip(parts, shifts, strict=False)], np.int64),
+        bases=joined([part.bases + shift for part, shift in zip(parts, shifts, strict=False)], np.int64),
     )
 
 
@@ -211,14 +243,15 @@ def _taken(encoded: Encoded, rows: np.ndarray) -> Encoded:
 
 
 def _cut(encoded: Encoded, starts: np.ndarray, counts: np.ndarray) -> Encoded:
-    """The tokens starts[i]:starts[i] + counts[i] of each row."""
+    """The tokens starts[i]:starts[i] + counts[i] of each text."""
     own = indices_of(starts, counts)
     return Encoded(encoded.ids[own], offsets_of(counts), encoded.starts[own], encoded.stops[own], encoded.bases)
 
 
 def _flat(texts: list[Text], encoded: Encoded, encoder: TextEncoder) -> dict[str, Any]:
     """The fields of Tokens."""
-    spans = [text.spans if text.token_ids is not None else encoder.places(text.text, text.spans) for text in texts]
+    convert = encoder.spans_in_units
+    spans = [text.spans if text.token_ids is not None else convert(text.text, text.spans) for text in texts]
     edges = np.fromiter(chain.from_iterable(chain.from_iterable(spans)), np.int64).reshape(-1, 2)
     edges += np.repeat(encoded.bases, np.fromiter(map(len, spans), np.int64))[:, None]
     examples = [text.example for text in texts]

@@ -24,7 +24,7 @@ from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, column_of, default_columns
 from transforms.steps.base import Step
 from transforms.steps.metrics import CountReceipts
-from transforms.storage.files import join, write_whole
+from transforms.storage.files import join, write_atomically
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,8 @@ class ShardWriter:
             rejected=dict(sorted(Counter(reject.reason for reject in outcomes.rejects).items())),
             notes=dict(sorted(outcomes.notes.items())),
             trained_tokens_lost=outcomes.trained_tokens_lost,
+            rendered_by_reference=dict(sorted(outcomes.rendered_by_reference.items())),
+            tokenized_by_reference=dict(sorted(outcomes.tokenized_by_reference.items())),
             shards=shards,
             rejects_file=self._write_rejects(attempt, batch.split, outcomes),
             first_rejects={
@@ -105,7 +107,7 @@ class ShardWriter:
         shards: list[Shard] = []
         for suffix, content in output_format(format).encode(columns, OutputOptions(self.compress_tfrecord)).items():
             counts = not shards
-            write_whole(join(self.folder, "shards", stem + suffix), content)
+            write_atomically(join(self.folder, "shards", stem + suffix), content)
             shards.append(
                 Shard(
                     file=stem + suffix,
@@ -145,7 +147,7 @@ class ShardWriter:
             }
         )
         file = f"rejects-{attempt}.parquet"
-        write_whole(join(self.folder, "shards", file), encode_parquet(table))
+        write_atomically(join(self.folder, "shards", file), encode_parquet(table))
         return file
 
 

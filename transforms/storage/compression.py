@@ -1,4 +1,4 @@
-"""Compression: the bytes of a compressed file, all of them or an error."""
+"""Compression: the complete content of a compressed file, or an error."""
 
 from __future__ import annotations
 
@@ -16,13 +16,21 @@ COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zst
 
 
 def decompressed(raw: Any, compression: str | None) -> BinaryIO:
-    """The bytes of a compressed file; reading them raises EOFError where it is corrupt or ends early."""
+    """Return a file of the decompressed content of another.
+
+    Args:
+        raw: the compressed file, open for reading.
+        compression: gzip, bz2, xz, zstd or None, for which the file itself is returned.
+
+    Returns:
+        A file whose reads raise EOFError if the compressed one is corrupt, ends early or holds only zeros.
+    """
     if compression is None:
         return raw
-    return io.BufferedReader(_Frames(raw, _DECOMPRESSORS[compression]), buffer_size=1 << 20)
+    return io.BufferedReader(_FrameReader(raw, _DECOMPRESSORS[compression]), buffer_size=1 << 20)
 
 
-# What decompresses one frame (a gzip member, an xz stream), and tells its end and what follows it.
+# Decompressors of one frame (a gzip member, an xz stream), which report where it ends and what follows.
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     "gzip": functools.partial(zlib.decompressobj, wbits=31),
     "bz2": bz2.BZ2Decompressor,
@@ -31,10 +39,10 @@ _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 }
 
 
-class _Frames(io.RawIOBase):
-    """All frames of a compressed file, each of them whole.
+class _FrameReader(io.RawIOBase):
+    """Reads all frames of a compressed file, and checks that each is complete.
 
-    The readers that come with bz2, lzma and zstandard end silently at a frame that is damaged or cut short.
+    The readers of bz2, lzma and zstandard end without an error at a frame that is damaged or cut short.
     """
 
     def __init__(self, raw: BinaryIO, decompressor: Callable[[], Any]):
@@ -54,10 +62,10 @@ class _Frames(io.RawIOBase):
             self._input = self._input or self._raw.read(1 << 16)
             if not self._input:
                 if self._frame is not None or self._only_zeros:
-                    raise EOFError("it holds only zeros" if self._only_zeros else "it ends in the middle")
+                    raise EOFError("it holds only zeros" if self._only_zeros else "it ends inside a frame")
                 return 0
             if self._frame is None:
-                self._input = self._input.lstrip(b"\0")  # what xz and tapes pad with; no frame begins so
+                self._input = self._input.lstrip(b"\0")  # padding of xz files and tapes; no frame begins with it
                 if not self._input:
                     self._only_zeros = self._frames == 0
                     continue

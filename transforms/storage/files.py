@@ -1,184 +1,133 @@
-"""Files at any url that fsspec opens: reading them, also compressed, and writing them whole or not at all.
+"""Files at any url that fsspec opens: they are read completely, and written completely or not at all.
 
-All that the project does with files goes through here, so that it is done again where a store failed for a moment, and
-never returns less than was asked for. Each operation may be done twice without harm: its answer may have been lost.
+All file operations of the project go through this module, so that each is retried, and none returns less than was
+requested.
 """
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import posixpath
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import fsspec
-import tenacity
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.local import LocalFileSystem
 
 from transforms.errors import InputError, StoreError, UserError
 from transforms.storage.compression import decompressed
+from transforms.storage.retries import is_missing, is_transient, reason_of, with_retries
 
-# Parameters that let whoever has the url read the file.
+# Query parameters that let anyone who has the url read the file.
 _SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(access_)?token)=", re.IGNORECASE)
 
-# What the clients of stores raise for what may pass, by the names of its classes: to import aiohttp, botocore and
-# requests for their classes would take each start a second, whatever store is used.
-_TRANSIENT = {
-    "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "ResponseParserError", "RequestException",
-    "TransportError", "ConnectionError", "TimeoutError", "FlexibleChecksumError", "ChecksumError",
-}  # fmt: skip
-
 _SECONDS_TO_ANSWER = 30
+_READ_AHEAD = 4 << 20
+
+# What stores report of an object that changes when it is written again, under the names that fsspec gives it.
+_VERSION_FIELDS = ("etag", "ETag", "generation", "blob_id", "mtime", "created", "last_modified", "LastModified")
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a url, and the path in it.
+    """Return the fsspec file system of a url, and the path in it.
 
-    Raises UserError where there is none for such a url, or where the url holds a credential.
+    Raises:
+        UserError: if no file system opens such a url, or if the url contains a credential.
     """
     for parts in [urlsplit(link) for link in url.split("::") if "://" in link]:
         is_http = parts.scheme in ("http", "https")
         if parts.password or (is_http and (parts.username or _SIGNATURE.search(parts.query))):
             raise UserError(
-                f"{parts.scheme}://{parts.hostname}{parts.path}: the url holds a password or a signature, and would be "
-                "written down with the dataset. Give the url without it, and credentials by the environment."
+                f"{parts.scheme}://{parts.hostname}{parts.path}: the url holds a password or a signature, which would "
+                "be stored with the dataset. Give the url without it, and set credentials in the environment."
             )
     try:
-        # Other processes write what this one has listed: a listing that is kept would hide it.
+        # Other processes write to the folders that this one lists: a cached listing would hide their files.
         return fsspec.core.url_to_fs(url, use_listings_cache=False)
     except (ValueError, ImportError) as error:
         raise UserError(f"{url}: {error}.") from None
 
 
-_Operation = TypeVar("_Operation", bound=Callable[..., Any])
-
-
-def with_retries(doing: str) -> Callable[[_Operation], _Operation]:
-    """Let an operation on a url be done again, for some half a minute, while its store fails.
-
-    It then raises StoreError where the store is not this machine's disk; FileNotFoundError is an answer like any other.
-    doing: what cannot be done with the url then.
-    """
-
-    def decorate(operation: Any) -> Any:
-        @functools.wraps(operation)
-        def run(url: str, *arguments: Any) -> Any:
-            try:
-                return _RETRYING(operation, url, *arguments)
-            except (StoreError, UserError):
-                raise
-            except Exception as error:  # each store's client raises its own
-                if _is_missing(error) or isinstance(file_system(url)[0], LocalFileSystem):
-                    raise
-                raise StoreError(url, doing, _reason(error), is_transient(error)) from None
-
-        return run
-
-    return decorate
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether a store may do later what it did not do now. Its client has then tried several times already."""
-    status = _status(error)
-    if status is not None:
-        return status in (408, 429) or status >= 500
-    return not _TRANSIENT.isdisjoint(kind.__name__ for kind in type(error.__cause__ or error).__mro__)
-
-
-def _is_missing(error: BaseException) -> bool:
-    """Whether the store said that there is no such file; fsspec's http says so of all that fails."""
-    return isinstance(error, FileNotFoundError) and (error.__cause__ is None or _status(error) == 404)
-
-
-def _status(error: BaseException) -> int | None:
-    """The status of the HTTP answer that an error tells of, as each client has it; None where there was no answer."""
-    cause = error.__cause__ or error  # botocore's error is behind what s3fs makes of it
-    response = getattr(cause, "response", None)
-    if isinstance(response, dict):
-        return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    status = getattr(response, "status_code", None) or getattr(cause, "status", None) or getattr(cause, "code", None)
-    return int(status) if status and str(status).isdigit() else None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
-        error = error.__cause__  # fsspec's http tells the url alone
-    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-
-
-_RETRYING = tenacity.Retrying(
-    retry=tenacity.retry_if_exception(is_transient),
-    wait=tenacity.wait_exponential_jitter(initial=1, max=20),
-    stop=tenacity.stop_after_attempt(6),
-    reraise=True,
-)
-
-
 def check_reachable(url: str) -> None:
-    """Raise StoreError where a store does not answer within half a minute; some clients go on trying for many."""
+    """Check that a store answers within 30 seconds; some clients keep trying for minutes.
+
+    Raises:
+        StoreError: if it does not.
+    """
     system, path = file_system(url)
     if isinstance(system, AsyncFileSystem):
         try:
             sync(system.loop, system._exists, path, timeout=_SECONDS_TO_ANSWER)
-        except Exception as error:  # each store's client raises its own
-            raise StoreError(url, "reached", _reason(error), is_transient(error)) from None
+        except Exception as error:  # each store's client has its own classes
+            raise StoreError(url, "reached", reason_of(error), is_transient(error)) from None
 
 
 def join(folder: str, *names: str) -> str:
-    """The url of a file below a folder's url."""
+    """Return the url of a file in a folder, from the folder's url."""
     return posixpath.join(folder, *names)
 
 
-def lies_in(url: str, folder: str) -> bool:
-    """Whether a full url is that of a folder, or of what is below it, links followed on this machine."""
+def is_inside(url: str, folder: str) -> bool:
+    """Return whether a url is a folder's or that of something in it. Both are full urls; local links are resolved."""
     url, folder = (os.path.realpath(full) if "://" not in full else full.rstrip("/") for full in (url, folder))
     return url == folder or url.startswith(join(folder, ""))
 
 
 def full_url(url: str) -> str:
-    """The url by which any working directory and any process finds the same file."""
+    """Return the url that is the same file in any process and working directory."""
     system, path = file_system(url)
     return os.path.normpath(path) if isinstance(system, LocalFileSystem) else system.unstrip_protocol(path)
 
 
 @contextmanager
 def open_input(url: str, compression: str | None) -> Iterator[BinaryIO]:
-    """The file's bytes, decompressed. Raises InputError where it is missing, corrupt or ends early."""
+    """Open an input file for reading.
+
+    Args:
+        url: of the file.
+        compression: gzip, bz2, xz, zstd or None.
+
+    Yields:
+        The decompressed bytes.
+
+    Raises:
+        InputError: if the file does not exist; while it is read, if it is corrupt or ends early.
+        StoreError: if its store fails.
+    """
     try:
-        with _opened(url) as raw:
+        with _open(url) as raw:
             yield decompressed(raw, compression)
     except FileNotFoundError:
-        raise InputError(f"{url}: the file is gone since the job was planned. Put it back, or run anew.") from None
+        raise InputError(
+            f"{url}: the file no longer exists; it did when the job was planned. Restore it, or run again with other "
+            "inputs."
+        ) from None
     except EOFError as error:
         raise InputError(
-            f"{url}: the {compression} stream is corrupt or cut short ({error}), so what follows cannot be read. "
-            "Restore the file, or leave it out of --input."
+            f"{url}: the {compression} stream is corrupt or cut short ({error}), so the rest of it cannot be read. "
+            "Restore the file, or remove it from the inputs."
         ) from None
 
 
 @with_retries("read")
-def _opened(url: str) -> BinaryIO:
+def _open(url: str) -> BinaryIO:
     system, path = file_system(url)
     if isinstance(system, LocalFileSystem):
         return system.open(path, "rb")
-    # The buffer is ours: those of s3fs read 50 MiB ahead of each split.
-    return io.BufferedReader(_Ranges(url, system.open(path, "rb", cache_type="none")), buffer_size=_READ_AHEAD)
+    # Not fsspec's own buffer: that of s3fs reads 50 MiB ahead of each split.
+    return io.BufferedReader(_RangeReader(url, system.open(path, "rb", cache_type="none")), buffer_size=_READ_AHEAD)
 
 
-_READ_AHEAD = 4 << 20
+class _RangeReader(io.RawIOBase):
+    """Reads a store's file by byte ranges, and checks that each is complete.
 
-
-class _Ranges(io.RawIOBase):
-    """A store's file, read by ranges, each of which is whole.
-
-    s3fs and gcsfs see a connection that ends early, but pass on an answer that holds less than the range asked for.
+    s3fs and gcsfs notice a connection that ends early, but not an answer that holds less than the requested range.
     """
 
     def __init__(self, url: str, file: Any):
@@ -203,7 +152,7 @@ class _Ranges(io.RawIOBase):
         return len(content)
 
     def readall(self) -> bytes:
-        return self._read(self._file.size)  # by one request; RawIOBase's own makes one for each 8 KiB
+        return self._read(self._file.size)  # in one request; RawIOBase.readall makes one for each 8 KiB
 
     def _read(self, size: int) -> bytes:
         size = max(min(size, self._file.size - self._position), 0)
@@ -221,50 +170,102 @@ def _read_range(url: str, file: Any, start: int, size: int) -> bytes:
     file.seek(start)
     content = file.read(size)
     if len(content) != size:
-        raise ConnectionError(f"of {size} bytes from {start} on, the store gave {len(content)}")
+        raise ConnectionError(f"the store returned {len(content)} bytes of the {size} from byte {start}")
     return content
 
 
 def read_bytes(url: str) -> bytes:
-    with _opened(url) as file:
+    """Return the content of a file, without decompression.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        StoreError: if its store fails.
+    """
+    with _open(url) as file:
         return file.read()
 
 
 @with_retries("reached")
 def exists(url: str) -> bool:
+    """Return whether there is a file or folder. Raises StoreError if the store fails."""
     system, path = file_system(url)
     return system.exists(path)
 
 
 @with_retries("reached")
 def kind_of(url: str) -> str | None:
-    """file or directory; None where there is neither."""
+    """Return "file" or "directory"; None if there is neither. Raises StoreError if the store fails."""
     system, path = file_system(url)
     try:
         return system.info(path)["type"]
-    except NotADirectoryError:  # a file stands where a folder of it would
+    except NotADirectoryError:  # a parent folder is a file
         return None
     except FileNotFoundError as error:
-        if _is_missing(error):
+        if is_missing(error):
             return None
         raise
 
 
 @with_retries("listed")
 def holds_anything(folder: str) -> bool:
+    """Return whether a folder holds a file or a folder. Raises StoreError if the store fails."""
     system, path = file_system(folder)
     return bool(system.ls(path, detail=False))
 
 
+@with_retries("listed")
+def names_below(folder: str) -> list[str]:
+    """Return the names of all files below a folder, relative to it and sorted; none if it does not exist.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    system, path = file_system(folder)
+    return sorted(name.removeprefix(path).lstrip("/") for name in system.find(path))
+
+
+@with_retries("listed")
+def versions_below(folder: str) -> tuple[Any, ...]:
+    """Return a value that changes when a file below a folder is added, removed or written again, from one listing.
+
+    Returns:
+        For each file its name, its size and its version: the time and the inode of a disk's, the entity tag or the
+        generation of an object's. Some stores (http) report no version; there a file of another size is another one.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    system, path = file_system(folder)
+    if isinstance(system, LocalFileSystem):
+        return tuple((name, _local_version(name)) for name in sorted(system.find(path)))
+    found = sorted(system.find(path, detail=True).items())
+    return tuple(
+        (name, entry.get("size"), *(str(entry[field]) for field in _VERSION_FIELDS if field in entry))
+        for name, entry in found
+    )
+
+
+def _local_version(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:  # a link to nothing
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
 @with_retries("written")
-def write_whole(url: str, content: bytes) -> None:
-    """Write a file so that no reader ever sees a part of it: object stores do so by themselves, disks by a rename."""
+def write_atomically(url: str, content: bytes) -> None:
+    """Write a file so that no reader ever sees a part of it: object stores do so by themselves, disks by a rename.
+
+    Raises:
+        StoreError: if it cannot be written, for a disk as well.
+    """
     system, path = file_system(url)
     if not isinstance(system, LocalFileSystem):
         try:
             system.pipe_file(path, content)
-        except FileNotFoundError as error:  # its bucket
-            raise StoreError(url, "written", _reason(error), is_transient=False) from None
+        except FileNotFoundError as error:  # the bucket does not exist
+            raise StoreError(url, "written", reason_of(error), is_transient=False) from None
         return
     attempt = f"{path}.{uuid.uuid4().hex}"
     try:
@@ -275,14 +276,18 @@ def write_whole(url: str, content: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             os.remove(attempt)
-        raise StoreError(url, "written", error.strerror or _reason(error), is_transient=False) from None
+        raise StoreError(url, "written", error.strerror or reason_of(error), is_transient=False) from None
 
 
 @with_retries("copied")
 def publish(url: str, final: str) -> None:
-    """Let a file stand under its final name: renamed on a disk, copied by the server in a store, which cannot rename.
+    """Give a file its final name, unless an earlier attempt did.
 
-    Where that was done before, it stays as it is. Raises FileNotFoundError where there is no file of either name.
+    It is renamed on a disk. An object store cannot rename: the server copies the file, and the source stays.
+
+    Raises:
+        FileNotFoundError: if there is no file of either name.
+        StoreError: if the store fails.
     """
     system, source = file_system(url)
     _, target = file_system(final)
@@ -299,17 +304,10 @@ def publish(url: str, final: str) -> None:
 
 @with_retries("removed")
 def remove(url: str) -> None:
-    """Remove a file or all of a folder, where there is one."""
+    """Remove a file, or a folder with all that is in it, if it exists. Raises StoreError if the store fails."""
     system, path = file_system(url)
     if system.exists(path):
-        with suppress(FileNotFoundError):  # by an attempt before, whose answer was lost
+        with suppress(FileNotFoundError):  # an earlier attempt removed it, and its answer was lost
             system.rm(path, recursive=True)
-        if system.exists(path):  # s3fs says nothing of files that it could not remove
-            raise ConnectionError("some of it is still there")
-
-
-@with_retries("listed")
-def names_below(folder: str) -> list[str]:
-    """The names of the files below a folder, relative to it and sorted; none where the folder does not exist."""
-    system, path = file_system(folder)
-    return sorted(name.removeprefix(path).lstrip("/") for name in system.find(path))
+        if system.exists(path):  # s3fs does not report files that it could not remove
+            raise ConnectionError("some of it still exists")

@@ -1,13 +1,13 @@
-"""Encoders: from texts to token ids, and where each token lies.
+"""Encoders: from texts to token ids, with the offsets of each token.
 
-Two of them give the same result: `reference` is transformers, `fast` is gigatoken. The step around them does not know
-which one it talks to.
+There are two, which give the same tokens: `reference` is transformers, `fast` is gigatoken. The step around them does
+not know which one it uses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -18,12 +18,18 @@ from transforms.rows.ragged import joined, offsets_of
 
 @dataclass(frozen=True)
 class Encoded:
-    """The tokens of some texts.
+    """The tokens of some texts, in flat arrays.
 
-    ids: int32 (tokens,). offsets: int64 (texts + 1,), text i has the tokens offsets[i]:offsets[i + 1].
-    starts, stops: int64 (tokens,), the places of each token, in the encoder's units. bases: int64 (texts,), the place
-    where each text begins, behind those before it. Special tokens that are added lie one place in front of the text and
-    one behind it, which then belong to no other.
+    Offsets count the encoder's units (characters or bytes) through all the texts. Before each text and after it is one
+    unit more, which belongs to no other text: the special tokens that the tokenizer adds lie there.
+
+    Attributes:
+        ids: int32, shape (tokens,).
+        offsets: int64, shape (texts + 1,): text i has the tokens offsets[i]:offsets[i + 1].
+        starts, stops: int64, shape (tokens,): the offsets of each token.
+        bases: int64, shape (texts,): the offset at which each text begins.
+        altered: int64, shape (altered texts,): the numbers of the texts that the fast encoder left to the reference,
+            since the tokenizer normalises them. Only on what `TextEncoder.encode` returns.
     """
 
     ids: np.ndarray
@@ -31,34 +37,58 @@ class Encoded:
     starts: np.ndarray
     stops: np.ndarray
     bases: np.ndarray
-
-
-def in_one_space(
-    ids: list[np.ndarray], starts: list[np.ndarray], stops: list[np.ndarray], bases: np.ndarray
-) -> Encoded:
-    """The tokens of texts that are encoded one by one, with places in each text, moved to where each text begins."""
-    counts = np.array([len(row) for row in ids], np.int64)
-    moved = np.repeat(bases, counts)
-    starts_of_all, stops_of_all = (joined(rows, np.int64) + moved for rows in (starts, stops))
-    return Encoded(joined(ids, np.int32), offsets_of(counts), starts_of_all, stops_of_all, bases)
+    altered: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class TextEncoder(Protocol):
-    """What the step needs of an encoder."""
+    """What the step needs of an encoder.
+
+    Attributes:
+        characters_at_once: encode is called with texts of about so many characters, to bound its memory.
+    """
 
     characters_at_once: int
 
     def encode(self, texts: list[str], special_tokens: bool) -> Encoded:
-        """The tokens of each text.
+        """Encode texts.
 
-        special_tokens: whether to add the tokenizer's own, and an EOS where it is missing.
+        Args:
+            texts: any number of them, also none.
+            special_tokens: whether to add the tokenizer's own special tokens, and an EOS if the last token is not one.
+
+        Returns:
+            The tokens of each text. An added special token has the offsets (-1, 0) or (length, length + 1) in its text.
         """
         ...
 
     def length(self, text: str) -> int:
-        """The length of a text in the encoder's units."""
+        """Return the length of a text in the encoder's units."""
         ...
 
-    def places(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
-        """Spans of characters in the encoder's units."""
+    def spans_in_units(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
+        """Convert spans of a text from characters to the encoder's units.
+
+        Args:
+            text: the text.
+            spans: (start, stop) in characters, from -1 to len(text) + 1.
+
+        Returns:
+            The same spans in units, from -1 to length(text) + 1.
+        """
         ...
+
+
+def concatenated(
+    ids: list[np.ndarray], starts: list[np.ndarray], stops: list[np.ndarray], bases: np.ndarray
+) -> Encoded:
+    """Combine texts that were encoded one by one.
+
+    Args:
+        ids: for each text int32, shape (tokens,).
+        starts, stops: for each text int64, shape (tokens,): offsets in that text.
+        bases: int64, shape (texts,): the offset at which each text is to begin.
+    """
+    counts = np.array([len(row) for row in ids], np.int64)
+    shifts = np.repeat(bases, counts)
+    all_starts, all_stops = (joined(rows, np.int64) + shifts for rows in (starts, stops))
+    return Encoded(joined(ids, np.int32), offsets_of(counts), all_starts, all_stops, bases)

@@ -1,31 +1,53 @@
-"""The fast encoder: gigatoken, with places in bytes that come from the lengths of the tokens."""
+"""The fast encoder: gigatoken, with offsets in bytes that are computed from the lengths of the tokens."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from transforms.errors import UserError
+from transforms.errors import ParameterError
 from transforms.model.examples import Span
-from transforms.once import once
+from transforms.once import once_per_version
 from transforms.rows.ragged import indices_of, offsets_of
-from transforms.tokens import Encoded, in_one_space
+from transforms.storage.files import versions_below
+from transforms.tokens import Encoded, concatenated
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 
 _META = "\u2581"  # stands for a space in the tokens of SentencePiece
 
 
-@once
-def load_fast_encoder(folder: str, engine: str) -> FastEncoder | None:
-    """The fast encoder of the tokenizer in a folder, at any url.
+@dataclass(frozen=True)
+class NotSupported:
+    """A tokenizer that the fast encoder cannot load.
 
-    Where it cannot be loaded: raises UserError for the engine fast; for auto it is None, which is said once.
+    Attributes:
+        reason: in one line.
+    """
+
+    reason: str
+
+
+@once_per_version(lambda folder, engine: versions_below(folder))
+def load_fast_encoder(folder: str, engine: str) -> FastEncoder | NotSupported:
+    """Load the fast encoder of a tokenizer, once for each process and content of its folder.
+
+    Args:
+        folder: of the tokenizer, at any url.
+        engine: auto or fast.
+
+    Returns:
+        The encoder. With the engine auto, NotSupported if gigatoken cannot load the tokenizer; a warning is logged.
+
+    Raises:
+        ParameterError: with the engine fast, if gigatoken cannot load the tokenizer.
     """
     try:
         tokenizer = load_tokenizer(folder)
@@ -34,19 +56,27 @@ def load_fast_encoder(folder: str, engine: str) -> FastEncoder | None:
         import gigatoken
 
         return FastEncoder(gigatoken.Tokenizer.from_json(tokenizer.backend_tokenizer.to_str()), tokenizer)
-    except Exception as error:  # what it cannot load it says in many ways
+    except Exception as error:  # gigatoken raises many classes
         reason = str(error).partition("\n")[0] or type(error).__name__
         if engine == "fast":
-            raise UserError(f"--engine fast cannot load the tokenizer: {reason}. Use --engine auto.") from None
+            raise ParameterError("engine", engine, f"it cannot load the tokenizer: {reason}. Use auto.") from None
         logging.getLogger(__name__).warning("transformers tokenizes, since the fast engine cannot: %s", reason)
-        return None
+        return NotSupported(reason)
 
 
 class FastEncoder:
     """Encodes with gigatoken. Units are bytes of UTF-8.
 
-    A token lies behind those before it, as far as its own bytes reach. Where a text is not the bytes of its tokens,
-    since the tokenizer normalises it, the reference tells the places.
+    gigatoken returns ids alone. The offsets are computed from the bytes of the tokens: each begins where the one before
+    it ends. Texts that are not the bytes of their tokens, since the tokenizer normalises them, are encoded by the
+    reference.
+
+    Args:
+        encoder: the tokenizer as gigatoken loads it.
+        tokenizer: the same one, as transformers loads it.
+
+    Raises:
+        ValueError: if the normalizer may change texts in a way that leaves the offsets unknown.
     """
 
     characters_at_once = 1 << 26
@@ -55,100 +85,109 @@ class FastEncoder:
         self._encoder = encoder
         self._reference = ReferenceEncoder(tokenizer)
         self._eos = tokenizer.eos_token_id
-        normalizers = _parts(tokenizer.backend_tokenizer.normalizer, "normalizers")
+        normalizers = _components(tokenizer.backend_tokenizer.normalizer, "normalizers")
         self._spaces_are_meta = any(
-            _META in part.values() for part in _parts(tokenizer.backend_tokenizer.pre_tokenizer, "pretokenizers")
+            _META in component.values()
+            for component in _components(tokenizer.backend_tokenizer.pre_tokenizer, "pretokenizers")
         )
-        for part in normalizers:
-            self._spaces_are_meta |= _META in (part.get("prepend"), part.get("content"))
-            if part["type"] != "NFC" and _META not in (part.get("prepend"), part.get("content")):
-                raise ValueError(f"its normalizer {part['type']} hides where tokens lie")
-        self._composes = any(part["type"] == "NFC" for part in normalizers)
+        for component in normalizers:
+            replaces_spaces = _META in (component.get("prepend"), component.get("content"))
+            self._spaces_are_meta |= replaces_spaces
+            if component["type"] != "NFC" and not replaces_spaces:
+                raise ValueError(f"with its normalizer {component['type']} the offsets of tokens are not known")
+        self._composes = any(component["type"] == "NFC" for component in normalizers)
         self._lengths = np.zeros(encoder.vocab_size, np.int64)
         for number, token in encoder.vocab.items():
             self._lengths[number] = len(token.replace(_META.encode(), b" ") if self._spaces_are_meta else token)
-        self._front, self._back = _special_tokens(tokenizer)
+        self._prefix, self._suffix = _special_tokens(tokenizer)
 
     def encode(self, texts: list[str], special_tokens: bool) -> Encoded:
+        """Encode texts, see TextEncoder."""
         layout = self._encoder.backend.encode_batch(texts, parallel=False).layout
         ids = np.asarray(layout.content.data).view(np.int32)
         offsets = np.asarray(layout.offsets.data).astype(np.int64, copy=False)
         lengths = self._lengths.take(ids)  # twice as fast as by an index
         ends = offsets_of(lengths)
         sizes = np.array([self.length(text) for text in texts], np.int64)
-        # The tokenizer may put a space of its own in front of a text.
+        # The tokenizer may prepend a space to a text, which has no offset.
         longer = np.flatnonzero(ends[offsets[1:]] - ends[offsets[:-1]] == sizes + 1)
         if len(longer):
             lengths[offsets[longer]] -= 1
             ends = offsets_of(lengths)
         encoded = Encoded(ids, offsets, ends[:-1], ends[1:], ends[offsets[:-1]])
-        strange = ends[offsets[1:]] - ends[offsets[:-1]] != sizes
-        strange |= np.array([not text.isascii() and self._is_altered(text) for text in texts], bool)
-        if strange.any():
-            encoded = self._replaced(encoded, texts, sizes, np.flatnonzero(strange))
-        return self._with_special_tokens(encoded, sizes) if special_tokens else encoded
+        is_altered = ends[offsets[1:]] - ends[offsets[:-1]] != sizes
+        is_altered |= np.array([not text.isascii() and self._is_altered(text) for text in texts], bool)
+        altered = np.flatnonzero(is_altered)
+        if len(altered):
+            encoded = self._replaced(encoded, texts, sizes, altered)
+        if special_tokens:
+            encoded = self._with_special_tokens(encoded, sizes)
+        return dataclasses.replace(encoded, altered=altered)
 
     def length(self, text: str) -> int:
+        """Return the length of a text in bytes."""
         return len(text) if text.isascii() else len(text.encode())
 
-    def places(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
+    def spans_in_units(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
+        """Convert spans of a text from characters to bytes, see TextEncoder."""
         if text.isascii():
             return spans
-        at = {-1: -1, 0: 0}
+        bytes_at = {-1: -1, 0: 0}
         last = 0
         for edge in sorted({edge for span in spans for edge in span if edge > 0}):
-            # What lies behind the text counts one.
-            at[edge] = at[last] + len(text[last:edge].encode()) + max(edge - max(len(text), last), 0)
+            # Past the end of the text, a character counts as one byte.
+            bytes_at[edge] = bytes_at[last] + len(text[last:edge].encode()) + max(edge - max(len(text), last), 0)
             last = edge
-        return [(at[start], at[stop]) for start, stop in spans]
+        return [(bytes_at[start], bytes_at[stop]) for start, stop in spans]
 
     def _is_altered(self, text: str) -> bool:
-        """Whether the tokenizer may see other characters than those of a text."""
+        """Whether the tokenizer may normalise a text without a change of its length."""
         if self._spaces_are_meta and _META in text:
             return True
         return self._composes and not unicodedata.is_normalized("NFC", text)
 
     def _replaced(self, encoded: Encoded, texts: list[str], sizes: np.ndarray, rows: np.ndarray) -> Encoded:
-        """The same with some texts encoded by the reference."""
-        counts = np.diff(encoded.offsets)
-        own = np.repeat(encoded.bases, counts)
-        places = (encoded.ids, encoded.starts - own, encoded.stops - own)
-        ids, starts, stops = (np.split(array, encoded.offsets[1:-1]) for array in places)
+        """The same tokens, with some of the texts encoded by the reference."""
+        shifts = np.repeat(encoded.bases, np.diff(encoded.offsets))
+        arrays = (encoded.ids, encoded.starts - shifts, encoded.stops - shifts)
+        ids, starts, stops = (np.split(array, encoded.offsets[1:-1]) for array in arrays)
         for row in rows:
-            told = self._reference.encode([texts[row]], special_tokens=False)
-            bytes_before = _bytes_before(texts[row])
-            told_starts, told_stops = told.starts - told.bases[0], told.stops - told.bases[0]
-            ids[row], starts[row], stops[row] = told.ids, bytes_before[told_starts], bytes_before[told_stops]
-        return in_one_space(ids, starts, stops, offsets_of(sizes)[:-1])
+            expected = self._reference.encode([texts[row]], special_tokens=False)
+            bytes_at = _bytes_before(texts[row])
+            ids[row] = expected.ids
+            starts[row], stops[row] = (
+                bytes_at[edges - expected.bases[0]] for edges in (expected.starts, expected.stops)
+            )
+        return concatenated(ids, starts, stops, offsets_of(sizes)[:-1])
 
     def _with_special_tokens(self, encoded: Encoded, sizes: np.ndarray) -> Encoded:
-        """The same with the tokens that the tokenizer adds in front and behind, and an EOS where it is missing."""
+        """The same tokens, with those that the tokenizer adds before and after a text, and an EOS if it is missing."""
         counts = np.diff(encoded.offsets)
-        front, back = self._front, self._back
+        prefix, suffix = self._prefix, self._suffix
         needs_eos = np.zeros(len(counts), bool)
         if self._eos is not None:
-            last = np.full(len(counts), (front[-1:] or [-1])[0])
+            last = np.full(len(counts), (prefix[-1:] or [-1])[0])
             last[counts > 0] = encoded.ids[encoded.offsets[1:][counts > 0] - 1]
-            needs_eos = (np.full(len(counts), back[-1]) if back else last) != self._eos
-        offsets = offsets_of(len(front) + counts + len(back) + needs_eos)
+            needs_eos = (np.full(len(counts), suffix[-1]) if suffix else last) != self._eos
+        offsets = offsets_of(len(prefix) + counts + len(suffix) + needs_eos)
         ids, starts, stops = (np.empty(offsets[-1], dtype) for dtype in (np.int32, np.int64, np.int64))
-        own = indices_of(offsets[:-1] + len(front), counts)
+        own = indices_of(offsets[:-1] + len(prefix), counts)
         bases = offsets_of(sizes + 2)[:-1] + 1
-        moved = np.repeat(bases - encoded.bases, counts)
-        ids[own], starts[own], stops[own] = encoded.ids, encoded.starts + moved, encoded.stops + moved
-        for number, token in enumerate(front):
-            at = offsets[:-1] + number
-            ids[at], starts[at], stops[at] = token, bases - 1, bases
-        for number, token in enumerate([*back, *([self._eos] if needs_eos.any() else [])]):
-            rows = np.flatnonzero(needs_eos) if number == len(back) else np.arange(len(counts))
-            at = (offsets[:-1] + len(front) + counts)[rows] + number
-            behind = bases[rows] + sizes[rows]
-            ids[at], starts[at], stops[at] = token, behind, behind + 1
+        shifts = np.repeat(bases - encoded.bases, counts)
+        ids[own], starts[own], stops[own] = encoded.ids, encoded.starts + shifts, encoded.stops + shifts
+        for number, token in enumerate(prefix):
+            added = offsets[:-1] + number
+            ids[added], starts[added], stops[added] = token, bases - 1, bases
+        for number, token in enumerate([*suffix, *([self._eos] if needs_eos.any() else [])]):
+            rows = np.flatnonzero(needs_eos) if number == len(suffix) else np.arange(len(counts))
+            added = (offsets[:-1] + len(prefix) + counts)[rows] + number
+            ends = bases[rows] + sizes[rows]
+            ids[added], starts[added], stops[added] = token, ends, ends + 1
         return Encoded(ids, offsets, starts, stops, bases)
 
 
-def _parts(component: Any, name: str) -> list[dict[str, Any]]:
-    """The components, as a tokenizer.json has them, that a sequence of them, or one, or none, consists of."""
+def _components(component: Any, name: str) -> list[dict[str, Any]]:
+    """The components of a sequence, or one alone, or none, as dicts like those of tokenizer.json."""
     if component is None:
         return []
     state = json.loads(component.__getstate__())
@@ -156,7 +195,7 @@ def _parts(component: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """What the tokenizer puts in front of a text and behind it."""
+    """The ids that the tokenizer adds before a text, and those that it adds after it."""
     encoded = tokenizer("a", return_special_tokens_mask=True)
     ids, added = encoded["input_ids"], encoded["special_tokens_mask"]
     first, last = added.index(0), len(ids) - added[::-1].index(0)
@@ -164,6 +203,6 @@ def _special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
 
 
 def _bytes_before(text: str) -> np.ndarray:
-    """How many bytes of UTF-8 stand before each character of a text, and before its end: int64 (characters + 1,)."""
+    """The number of UTF-8 bytes before each character of a text, and before its end: int64 (characters + 1,)."""
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     return offsets_of(1 + (codes >= 0x80) + (codes >= 0x800) + (codes >= 0x10000))

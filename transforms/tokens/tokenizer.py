@@ -1,4 +1,4 @@
-"""The tokenizer of a worker: loaded once for each process, from the files beside the output."""
+"""The tokenizer of a worker, loaded from the files next to the output."""
 
 from __future__ import annotations
 
@@ -11,18 +11,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transforms.once import once
-from transforms.storage.files import file_system, join, names_below, read_bytes
+from transforms.once import once_per_version
+from transforms.storage.files import file_system, join, names_below, read_bytes, versions_below
 
-# The environment variable that tells a process of ours that nothing in it needs transformers with torch.
+# The environment variable that is set in a process of ours in which nothing needs torch.
 WITHOUT_TORCH = "CHATMILL_WITHOUT_TORCH"
 
 
-@once
+@once_per_version(versions_below)
 def load_tokenizer(folder: str) -> Any:
-    """The transformers tokenizer whose files lie in a folder, at any url; the same object for all who ask here.
+    """Load the tokenizer of a folder with transformers, once for each process and content of the folder.
 
-    Raises what transformers raises where there is none. Code that comes with a tokenizer is never run.
+    Args:
+        folder: that holds the tokenizer's files, at any url. Code that comes with them is never run.
+
+    Returns:
+        The tokenizer, the same object for all callers. The offsets of its tokens include white space.
+
+    Raises:
+        StoreError: if the store of the folder fails.
+        Exception: what transformers raises if the files are not those of a tokenizer.
     """
     if os.environ.get(WITHOUT_TORCH):
         _import_without_torch()
@@ -30,7 +38,7 @@ def load_tokenizer(folder: str) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    with _on_this_machine(folder) as files:
+    with _local_folder(folder) as files:
         tokenizer = AutoTokenizer.from_pretrained(files, trust_remote_code=False, local_files_only=True)
     if tokenizer.is_fast:
         _keep_white_space(tokenizer.backend_tokenizer)
@@ -38,10 +46,9 @@ def load_tokenizer(folder: str) -> Any:
 
 
 def _import_without_torch() -> None:
-    """Import transformers as where torch is not installed.
+    """Import transformers as if torch were not installed.
 
-    It would import torch where that is installed beside, which takes each worker two seconds and 500 MB, and which
-    neither tokenizers nor templates need.
+    It imports torch if it can, which takes each worker two seconds and 500 MB. Tokenizers and templates do not need it.
     """
     if "transformers" in sys.modules or "torch" in sys.modules:
         return
@@ -49,15 +56,15 @@ def _import_without_torch() -> None:
     try:
         from transformers.utils import is_torch_available
 
-        is_torch_available()  # which it remembers
+        is_torch_available()  # the answer is cached
         import transformers.tokenization_utils_base  # noqa: F401
     finally:
         del sys.modules["torch"]
 
 
 @contextmanager
-def _on_this_machine(folder: str) -> Iterator[str]:
-    """The folder itself where it is on this machine, else a copy of it for as long as it is used."""
+def _local_folder(folder: str) -> Iterator[str]:
+    """The folder itself if it is on this machine, otherwise a temporary copy."""
     system, path = file_system(folder)
     if os.path.isdir(path) and "file" in system.protocol:
         yield path
@@ -70,7 +77,7 @@ def _on_this_machine(folder: str) -> Iterator[str]:
 
 
 def _keep_white_space(backend: Any) -> None:
-    """Let offsets say where a token lies, white space included: some post-processors trim it off the offsets only."""
+    """Make the offsets include white space: some post-processors remove it from the offsets, not from the tokens."""
     post_processor = backend.post_processor
     if post_processor is None:
         return

@@ -1,0 +1,94 @@
+"""Retries: which errors of a store are transient, and operations that are tried again after one.
+
+An operation may be run twice without harm: a store may have done it although its answer was lost.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import tenacity
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import get_protocol
+
+from transforms.errors import StoreError, UserError
+
+# The classes of transient errors that the clients of stores raise, by name: to import aiohttp, botocore and requests
+# would add a second to each start, whatever store is used.
+_TRANSIENT = {
+    "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "ResponseParserError", "RequestException",
+    "TransportError", "ConnectionError", "TimeoutError", "FlexibleChecksumError", "ChecksumError",
+}  # fmt: skip
+
+_Operation = TypeVar("_Operation", bound=Callable[..., Any])
+
+
+def with_retries(action: str) -> Callable[[_Operation], _Operation]:
+    """Decorate an operation on a url, so that transient errors are retried for about half a minute.
+
+    Args:
+        action: what the operation does with the url, as a past participle for the message: "read".
+
+    Returns:
+        The decorator. The operation takes a url and further arguments, all by position. It raises StoreError if the
+        store fails for good or refuses; FileNotFoundError, and every error of a local disk, as it is.
+    """
+
+    def decorate(operation: Any) -> Any:
+        @functools.wraps(operation)
+        def run(url: str, *arguments: Any) -> Any:
+            try:
+                return _RETRYING(operation, url, *arguments)
+            except (StoreError, UserError):
+                raise
+            except Exception as error:  # each store's client has its own classes
+                if is_missing(error) or get_protocol(url) in LocalFileSystem.protocol:
+                    raise
+                raise StoreError(url, action, reason_of(error), is_transient(error)) from None
+
+        return run
+
+    return decorate
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether the operation that failed may succeed later. The store's client has already retried by itself."""
+    status = _http_status(error)
+    if status is not None:
+        return status in (408, 429) or status >= 500
+    return not _TRANSIENT.isdisjoint(kind.__name__ for kind in type(error.__cause__ or error).__mro__)
+
+
+def is_missing(error: BaseException) -> bool:
+    """Return whether the store answered that there is no such file.
+
+    fsspec's http file system raises FileNotFoundError for every failure, with the real one as its cause.
+    """
+    return isinstance(error, FileNotFoundError) and (error.__cause__ is None or _http_status(error) == 404)
+
+
+def reason_of(error: Exception) -> str:
+    """Return the store's message, in one line of at most 300 characters."""
+    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # the message of fsspec's http file system is the url alone
+    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+
+
+def _http_status(error: BaseException) -> int | None:
+    """The HTTP status of the store's answer, from the errors of any client; None if there was no answer."""
+    cause = error.__cause__ or error  # s3fs raises an OSError from botocore's error
+    response = getattr(cause, "response", None)
+    if isinstance(response, dict):
+        return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    status = getattr(response, "status_code", None) or getattr(cause, "status", None) or getattr(cause, "code", None)
+    return int(status) if status and str(status).isdigit() else None
+
+
+_RETRYING = tenacity.Retrying(
+    retry=tenacity.retry_if_exception(is_transient),
+    wait=tenacity.wait_exponential_jitter(initial=1, max=20),
+    stop=tenacity.stop_after_attempt(6),
+    reraise=True,
+)
