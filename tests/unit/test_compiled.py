@@ -18,7 +18,8 @@ from transforms.chat.template import ChatTemplate
 from transforms.chat.tracer import Conditions, NotFollowed, watched
 from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
-from transforms.inputs.schemas import ROLE_NAMES, content_of
+from transforms.inputs.messages import ROLE_NAMES
+from transforms.inputs.schemas import content_of
 from transforms.model.examples import Conversation
 from transforms.tokens.tokenizer import load_tokenizer
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from transforms.chat.config import ENGINES
 from transforms.checks import check_choice, check_flag, check_text
-from transforms.choices import ENGINES
 from transforms.errors import RecordError
 from transforms.model.batches import RowSource, Texts, Tokens
 from transforms.model.examples import Text
@@ -34,7 +34,7 @@ class Encoder:
     """Encodes the texts of a batch.
 
     tokenizer: the folder of the tokenizer, at any url. strip_bos: whether to take off a BOS that a row begins with.
-    engine: one of choices.ENGINES. Where it is not reference, a sample of each batch is encoded by that as well; auto
+    engine: one of ENGINES. Where it is not reference, a sample of each batch is encoded by that as well; auto
     has it encode the whole batch where the two differ.
     """
 
