@@ -17,7 +17,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from transforms import choices
 from transforms.chat.config import ENGINES, LOSSES, PARITIES, RESERVED_TEMPLATE_KWARGS
 from transforms.errors import UserError
 from transforms.inputs.formats import INPUT_FORMATS
@@ -25,6 +24,8 @@ from transforms.inputs.messages import ROLES
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import OUTPUT_COLUMNS
+from transforms.rows.packing import PACKINGS
+from transforms.rows.truncation import TRUNCATIONS
 
 
 @dataclass(frozen=True)
@@ -226,17 +227,17 @@ class Options:
     truncation: str = _option(
         "Rows",
         "what becomes of a longer row",
-        _one_of(choices.TRUNCATIONS),
+        _one_of(TRUNCATIONS),
         "keep_start",
-        "|".join(choices.TRUNCATIONS),
+        "|".join(TRUNCATIONS),
     )
     packing: str = _option(
         "Rows",
         "how rows are filled with several examples up to max_length; bfd: best fit decreasing, longer ones truncated; "
         "bfd_split: longer ones cut into pieces; ffd: first fit decreasing; wrapped: one stream, cut",
-        _one_of(choices.PACKINGS),
+        _one_of(PACKINGS),
         "none",
-        "|".join(choices.PACKINGS),
+        "|".join(PACKINGS),
     )
     shift_labels: bool = _option(
         "Rows", "write input_ids[:-1] and labels[1:], for trainers that do not shift", _flag, False, "true|false"
