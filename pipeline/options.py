@@ -1,6 +1,6 @@
 """The options of a build: one table, from which the command line and its help are made.
 
-Only the standard library is imported here, so that --help and a mistyped option answer at once.
+Nothing heavy is imported here, so that --help and a mistyped option answer at once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from transforms import choices
+from transforms.chat.config import ENGINES, LOSSES, PARITIES, RESERVED_TEMPLATE_KWARGS
 from transforms.errors import UserError
 from transforms.inputs.formats import INPUT_FORMATS
+from transforms.inputs.messages import ROLES
+from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import OUTPUT_COLUMNS
+from transforms.rows.packing import PACKINGS
+from transforms.rows.truncation import TRUNCATIONS
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def _template_kwargs(text: str) -> dict[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
     if not isinstance(arguments, dict):
         raise argparse.ArgumentTypeError(f'{text!r} is not a JSON object, such as {{"enable_thinking": false}}')
-    if taken := sorted(choices.RESERVED_TEMPLATE_KWARGS & arguments.keys()):
+    if taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys()):
         raise argparse.ArgumentTypeError(f"{', '.join(taken)} cannot be given, the job sets it")
     return arguments
 
@@ -140,21 +144,21 @@ class Options:
     schema: str = _option(
         "Input",
         "what the records are; auto looks at the columns of each",
-        _one_of(choices.SCHEMAS),
+        _one_of(SCHEMAS),
         "auto",
-        "|".join(choices.SCHEMAS),
+        "|".join(SCHEMAS),
     )
     columns: dict[str, str] | None = _option(
         "Input",
         "the names of columns that are called otherwise: messages=dialog,tools=functions",
-        _map(names=_one_of(choices.INPUT_COLUMNS)),
+        _map(names=_one_of(INPUT_COLUMNS)),
         None,
         "NAME=YOURS,..",
     )
     roles: dict[str, str] | None = _option(
         "Input",
         "roles to add to human=user, gpt=assistant, observation=tool",
-        _map(kind=_one_of(choices.ROLES)),
+        _map(kind=_one_of(ROLES)),
         None,
         "YOURS=ROLE,..",
     )
@@ -207,33 +211,33 @@ class Options:
         "Rows",
         "what is trained on; auto: the completion of prompt and completion, the assistant's turns of a conversation, "
         "all of a text",
-        _one_of(choices.LOSSES),
+        _one_of(LOSSES),
         "auto",
-        "|".join(choices.LOSSES),
+        "|".join(LOSSES),
     )
     parity: str = _option(
         "Rows",
         "turns that are trained on in another context than a server would have rendered (earlier reasoning that the "
         "template drops); report: counted; expand: such a record becomes a row for each context; reject: rejected",
-        _one_of(choices.PARITIES),
+        _one_of(PARITIES),
         "report",
-        "|".join(choices.PARITIES),
+        "|".join(PARITIES),
     )
     max_length: int | None = _option("Rows", "tokens in a row at the most", _length, None, "INT|none")
     truncation: str = _option(
         "Rows",
         "what becomes of a longer row",
-        _one_of(choices.TRUNCATIONS),
+        _one_of(TRUNCATIONS),
         "keep_start",
-        "|".join(choices.TRUNCATIONS),
+        "|".join(TRUNCATIONS),
     )
     packing: str = _option(
         "Rows",
         "how rows are filled with several examples up to max_length; bfd: best fit decreasing, longer ones truncated; "
         "bfd_split: longer ones cut into pieces; ffd: first fit decreasing; wrapped: one stream, cut",
-        _one_of(choices.PACKINGS),
+        _one_of(PACKINGS),
         "none",
-        "|".join(choices.PACKINGS),
+        "|".join(PACKINGS),
     )
     shift_labels: bool = _option(
         "Rows", "write input_ids[:-1] and labels[1:], for trainers that do not shift", _flag, False, "true|false"
@@ -285,9 +289,9 @@ class Options:
         "Running",
         "reference: transformers renders and tokenizes; auto: the same sooner, and by the reference where a sample "
         "differs; fast: fails there. The bytes are the same",
-        _one_of(choices.ENGINES),
+        _one_of(ENGINES),
         "auto",
-        "|".join(choices.ENGINES),
+        "|".join(ENGINES),
         changes_rows=False,
     )
     summary_json: str | None = _option(

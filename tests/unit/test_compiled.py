@@ -20,7 +20,8 @@ from transforms.chat.trace_cache import TraceCache
 from transforms.chat.tracer import Guards, NotTraceable, traced_text
 from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
-from transforms.inputs.schemas import ROLE_NAMES, content_of
+from transforms.inputs.messages import ROLE_NAMES
+from transforms.inputs.schemas import content_of
 from transforms.model.examples import Conversation
 from transforms.tokens.tokenizer import load_tokenizer
 

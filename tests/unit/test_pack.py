@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.chats import SPLIT
-from transforms.choices import PACKINGS, TRUNCATIONS
 from transforms.model.batches import Labels, Rows, RowSource, RowTable
 from transforms.model.outcomes import Outcomes
-from transforms.rows.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
+from transforms.rows.packing import PACKINGS, Packed, pack_bfd, pack_ffd, pack_wrapped
+from transforms.rows.truncation import TRUNCATIONS, split
 from transforms.steps.pack import Packer
 
 IGNORED = -100
@@ -530,6 +531,13 @@ def lengths_and_capacity(draw: st.DrawFn) -> tuple[list[int], int]:
     return draw(st.lists(length, max_size=40)), capacity
 
 
+def rows_of_segments(packed: Packed, lengths: np.ndarray) -> list[list[int]]:
+    """The numbers of the segments in each packed row, all of which must be whole."""
+    assert not packed.segments.start.any()
+    assert np.array_equal(packed.segments.length, lengths[packed.segments.source])
+    return [packed.segments.source[a:b].tolist() for a, b in pairwise(packed.offsets)]
+
+
 @THOROUGHLY
 @given(lengths_and_capacity())
 @example(([3, 3, 2, 2], 5))
@@ -537,27 +545,31 @@ def lengths_and_capacity(draw: st.DrawFn) -> tuple[list[int], int]:
 @example(([3896, 3895, 200, 10], 4096))  # of two spaces in one word, one is used up
 def test_best_fit_decreasing_is_that_of_the_quadratic_search(case: tuple[list[int], int]):
     lengths, capacity = case
-    assert pack_bfd(np.array(lengths, np.int64), capacity) == naive_bfd(lengths, capacity)
+    array = np.array(lengths, np.int64)
+    assert rows_of_segments(pack_bfd(array, capacity), array) == naive_bfd(lengths, capacity)
 
 
 @THOROUGHLY
 @given(lengths_and_capacity())
 def test_first_fit_decreasing_is_that_of_the_quadratic_search(case: tuple[list[int], int]):
     lengths, capacity = case
-    assert pack_ffd(np.array(lengths, np.int64), capacity) == naive_ffd(lengths, capacity)
+    array = np.array(lengths, np.int64)
+    assert rows_of_segments(pack_ffd(array, capacity), array) == naive_ffd(lengths, capacity)
 
 
 def test_of_rows_with_as_much_space_the_one_that_has_had_it_longest_is_filled_first():
     # Rows 0 and 1 are left with a space of 4 each, in this order, and then with one of 1.
-    assert pack_bfd(np.array([6, 6, 5, 1, 1, 3, 3], np.int64), 10) == [[0, 5, 3], [1, 6, 4], [2]]
+    lengths = np.array([6, 6, 5, 1, 1, 3, 3], np.int64)
+    assert rows_of_segments(pack_bfd(lengths, 10), lengths) == [[0, 5, 3], [1, 6, 4], [2]]
     # Row 1 is left with a space of 1 by the 4, and row 0 after it by the 2.
-    assert pack_bfd(np.array([7, 5, 4, 2, 1], np.int64), 10) == [[0, 3], [1, 2, 4]]
+    lengths = np.array([7, 5, 4, 2, 1], np.int64)
+    assert rows_of_segments(pack_bfd(lengths, 10), lengths) == [[0, 3], [1, 2, 4]]
 
 
 def test_best_fit_takes_the_fullest_row_and_first_fit_the_first():
     lengths = np.array([7, 5, 4, 1], np.int64)
-    assert pack_bfd(lengths, 10) == [[0], [1, 2, 3]]
-    assert pack_ffd(lengths, 10) == [[0, 3], [1, 2]]
+    assert rows_of_segments(pack_bfd(lengths, 10), lengths) == [[0], [1, 2, 3]]
+    assert rows_of_segments(pack_ffd(lengths, 10), lengths) == [[0, 3], [1, 2]]
 
 
 @pytest.mark.parametrize("pack", [pack_bfd, pack_ffd])
@@ -572,7 +584,7 @@ def test_length_that_fits_no_row_is_refused(pack, lengths: list[int]):
 def test_hundred_thousand_segments_are_packed(pack, capacity: int):
     """A search over all rows for each of them would take minutes. No row is overfilled, no segment lost or doubled."""
     lengths = np.random.default_rng(0).lognormal(6.5, 1.0, 100_000).astype(np.int64).clip(1, capacity)
-    rows = pack(lengths, capacity)
+    rows = rows_of_segments(pack(lengths, capacity), lengths)
     assert sorted(segment for row in rows for segment in row) == list(range(100_000))
     filled = [int(lengths[row].sum()) for row in rows]
     assert max(filled) <= capacity
@@ -587,18 +599,24 @@ def test_pieces_are_those_of_slicing_each_record(lengths: list[int], capacity: i
         for record, length in enumerate(lengths)
         for start in range(0, length, capacity)
     ]
-    pieces = cut_into_pieces(np.array(lengths, np.int64), capacity)
-    assert list(zip(*(column.tolist() for column in pieces), strict=True)) == expected
+    pieces = split(np.array(lengths, np.int64), capacity)
+    assert list(zip(pieces.source.tolist(), pieces.start.tolist(), pieces.length.tolist(), strict=True)) == expected
 
 
 @BRIEFLY
 @given(st.lists(st.integers(1, 50), max_size=12), st.integers(1, 20))
 def test_stream_is_cut_at_each_record_and_at_each_row(lengths: list[int], capacity: int):
-    total = sum(lengths)
-    record_starts = {sum(lengths[:i]) for i in range(len(lengths))}
-    expected = [at for at in range(total) if at in record_starts or at % capacity == 0]
+    stream = [(record, token) for record, length in enumerate(lengths) for token in range(length)]
+    expected = [
+        [(record, tokens[0][1], len(tokens)) for record, tokens in grouped_by_record(stream[start : start + capacity])]
+        for start in range(0, len(stream), capacity)
+    ]
 
-    starts, rows = cut_stream(np.array(lengths, np.int64), capacity)
+    pieces, offsets = pack_wrapped(np.array(lengths, np.int64), capacity)
 
-    assert starts.tolist() == expected
-    assert rows.tolist() == [i for i, at in enumerate(expected) if at % capacity == 0] + [len(expected)]
+    found = list(zip(pieces.source.tolist(), pieces.start.tolist(), pieces.length.tolist(), strict=True))
+    assert [found[a:b] for a, b in pairwise(offsets)] == expected
+
+
+def grouped_by_record(tokens: list[tuple[int, int]]) -> list[tuple[int, list[tuple[int, int]]]]:
+    return [(record, list(group)) for record, group in groupby(tokens, key=lambda token: token[0])]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from transforms.choices import INPUT_COLUMNS
 from transforms.errors import RecordError, UserError
 from transforms.inputs import schemas
+from transforms.inputs.messages import ROLE_NAMES
 from transforms.model.batches import Examples, Records, Split
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
 from transforms.model.outcomes import Outcomes, Reject
@@ -356,8 +356,8 @@ def test_the_columns_that_can_be_named_are_those_that_are_read():
     text = {"text": "a", "instruction": "a", "output": "b", "prompt": "a", "completion": "b", "messages": CHAT}
     record = Asked(text, conversations=CHAT, input_ids=[1])
     for schema in schemas.SCHEMAS:
-        schemas.content_of(record, schema, schemas.ROLE_NAMES)
-    assert asked == set(INPUT_COLUMNS)
+        schemas.content_of(record, schema, ROLE_NAMES)
+    assert asked == set(schemas.INPUT_COLUMNS)
 
 
 def test_a_kept_column_of_any_depth_is_kept_or_rejected():
@@ -739,11 +739,11 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
         "conversations[0] has the weight '0'",
     ),
     "weight a half": (message(**ASSISTANT, weight=0.5), "bad_weight", "0.5"),
-    "tools broken JSON": (chat_with(tools='[{"name": '), "bad_tools", "tools is a string that is no JSON"),
+    "tools broken JSON": (chat_with(tools='[{"name": '), "bad_tools", "tools is a string that is not valid JSON"),
     "tools of strings": (chat_with(tools=["track"]), "bad_tools", "list of objects"),
     "tools the JSON of an object": (chat_with(tools='{"name": "track"}'), "bad_tools", "list of objects"),
     "template arguments a list": (chat_with(chat_template_kwargs=[1]), "bad_template_kwargs", "a list"),
-    "template arguments broken": (chat_with(chat_template_kwargs="{a"), "bad_template_kwargs", "no JSON"),
+    "template arguments broken": (chat_with(chat_template_kwargs="{a"), "bad_template_kwargs", "not valid JSON"),
     "template arguments reserved": (
         chat_with(chat_template_kwargs={"add_generation_prompt": True}),
         "bad_template_kwargs",
@@ -767,10 +767,10 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "turn without from": (as_json(conversations=[{"value": "a"}]), "bad_message", "conversations[0] has no role"),
     "unknown from": (as_json(conversations=[{"from": "bing", "value": "a"}]), "unknown_role", "bing"),
     "system a number": (as_json(conversations=CHAT, system=1), "bad_message", "system is a number"),
-    "function_call no JSON": (
+    "function_call not valid JSON": (
         as_json(conversations=[{"from": "function_call", "value": "track(7)"}]),
         "bad_tool_calls",
-        "conversations[0] is no JSON",
+        "conversations[0] is not valid JSON",
     ),
     "function_call without arguments": (
         as_json(conversations=[{"from": "function_call", "value": '{"name": "track"}'}]),
@@ -918,7 +918,7 @@ def test_a_line_of_plain_messages_is_what_a_row_that_says_the_same_is(messages, 
             [(r.reason, r.detail) for r in batch.outcomes.rejects],
         )
 
-    assume(b"Infinity" not in as_line(record))  # which is no JSON
+    assume(b"Infinity" not in as_line(record))  # which is not JSON
     assert outcome(as_line(record)) == outcome(record)
 
 

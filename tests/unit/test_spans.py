@@ -19,7 +19,8 @@ from support.styles import CONVERSATIONS, STYLES, Message, Style
 from transforms.chat.template import ChatTemplate
 from transforms.chat.turns import TurnFinder, merged
 from transforms.errors import RecordError
-from transforms.inputs.schemas import ROLE_NAMES, content_of
+from transforms.inputs.messages import ROLE_NAMES
+from transforms.inputs.schemas import content_of
 from transforms.model.examples import Conversation, Span
 from transforms.tokens.tokenizer import load_tokenizer
 

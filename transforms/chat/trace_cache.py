@@ -61,7 +61,7 @@ class TraceCache:
 
         Args:
             conversation: the conversation.
-            loss_on: one of choices.LOSSES but auto.
+            loss_on: one of LOSSES but auto.
 
         Returns:
             The text and the spans that the reference would give, or why they are left to the reference.

@@ -1,26 +1,90 @@
 """Packing: which segments share a row, so that rows are full and few.
 
-Each strategy does what TRL does under the same name (trl.data_utils.pack_dataset of TRL 1.16; ffd as before it).
+A packing is one function here, with a decorator that names it. Each does what TRL does under the same name
+(trl.data_utils.pack_dataset of TRL 1.16; ffd as before it).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from transforms.rows.ragged import offsets_of
+from transforms.rows.segments import Segments
+
+# What happens, before packing, to segments that are longer than a row: they are truncated, split into pieces as long as
+# a row and a remainder, or kept for the packing to cut.
+Longer: TypeAlias = Literal["truncate", "split", "keep"]
 
 
-def pack_bfd(lengths: np.ndarray, capacity: int) -> list[list[int]]:
+class Packed(NamedTuple):
+    """Packed rows.
+
+    segments: the segments of all rows, row by row; their sources are numbers of the segments that were packed.
+    offsets: int64, shape (rows + 1,): the first segment of each row, and the number of segments.
+    """
+
+    segments: Segments
+    offsets: np.ndarray
+
+
+# Takes the lengths of segments (int64, shape (segments,), each at least 1) and the capacity of a row in tokens.
+Pack: TypeAlias = Callable[[np.ndarray, int], Packed]
+
+
+class Packing(NamedTuple):
+    """A packing: its function, and what happens before to segments that are longer than a row."""
+
+    pack: Pack
+    longer: Longer
+
+
+_PACKINGS: dict[str, Packing] = {}
+
+
+def packing(name: str, longer: Longer = "truncate") -> Callable[[Pack], Pack]:
+    """Register a function as a packing.
+
+    Args:
+        name: of the packing.
+        longer: what happens, before packing, to segments that are longer than a row.
+
+    Returns:
+        A decorator.
+    """
+
+    def register(pack: Pack) -> Pack:
+        _PACKINGS[name] = Packing(pack, longer)
+        return pack
+
+    return register
+
+
+def packing_of(name: str) -> Packing:
+    """Return the packing of a name, one of PACKINGS but `none`."""
+    return _PACKINGS[name]
+
+
+@packing("bfd_split", longer="split")
+@packing("bfd")
+def pack_bfd(lengths: np.ndarray, capacity: int) -> Packed:
     """Assign segments to rows by best fit decreasing, as TRL's `bfd` does.
 
-    lengths: int64 (segments,), tokens in each segment, 1 <= length <= capacity.
-    capacity: tokens in a row.
-    Returns the segments of each row, longest first; rows in the order they were opened. Of rows with as much space
-    left, the one that has had it longest is filled first; segments of one length go in as they come.
-    Raises ValueError where a length is out of range.
-    The free spaces are the bits of one integer, whose lowest one from a length on is the best fit (in place of the tree
+    Args:
+        lengths: int64, shape (segments,): tokens of each segment, each in [1, capacity].
+        capacity: tokens of a row.
+
+    Returns:
+        The segments of each row, longest first; rows in the order in which they were opened. Of rows with the same
+        space left, the one that has had it longest is filled first; segments of one length are taken in their order.
+
+    Raises:
+        ValueError: if a length is out of range.
+
+    The free spaces are the bits of one integer; its lowest bit from a length on is the best fit (in place of the tree
     of Ding et al. 2024, arXiv 2404.10830): O(segments (log segments + capacity / 64)).
     """
     rows: list[list[int]] = []
@@ -39,17 +103,18 @@ def pack_bfd(lengths: np.ndarray, capacity: int) -> list[list[int]]:
         rows[row].append(segment)
         rows_with_space[space - length].append(row)
         spaces |= 1 << (space - length)
-    return rows
+    return _whole_segments(rows, lengths)
 
 
-def pack_ffd(lengths: np.ndarray, capacity: int) -> list[list[int]]:
+@packing("ffd")
+def pack_ffd(lengths: np.ndarray, capacity: int) -> Packed:
     """Assign segments to rows by first fit decreasing: the first row opened that has the space.
 
     Arguments, result and errors are those of pack_bfd. O(segments log segments), with a tree of maxima over the rows.
     """
     rows: list[list[int]] = []
     leaves = 1 << max(len(lengths) - 1, 0).bit_length()
-    space = [capacity] * (2 * leaves)  # of the roomiest row below each node; a row that is not opened has it all
+    space = [capacity] * (2 * leaves)  # the most that a row below each node has; a row that is not opened has it all
     for segment, length in _decreasing(lengths, capacity):
         node = 1
         while node < leaves:
@@ -62,34 +127,40 @@ def pack_ffd(lengths: np.ndarray, capacity: int) -> list[list[int]]:
         while node > 1:
             node //= 2
             space[node] = max(space[2 * node], space[2 * node + 1])
-    return rows
+    return _whole_segments(rows, lengths)
 
 
-def cut_into_pieces(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut what is longer than a row into pieces of a row's length and a remainder, as TRL's `bfd_split` does.
+@packing("wrapped", longer="keep")
+def pack_wrapped(lengths: np.ndarray, capacity: int) -> Packed:
+    """Cut one stream of all segments into rows, as TRL's `wrapped` does: every row is full but the last.
 
-    lengths: int64 (records,). Returns, for each piece, its record, where in the record it starts, and its length.
+    Args:
+        lengths: int64, shape (segments,): tokens of each segment, each at least 1.
+        capacity: tokens of a row.
+
+    Returns:
+        Pieces of the segments in their order: a segment is cut where a row ends.
     """
-    pieces = -(-lengths // capacity)
-    records = np.repeat(np.arange(len(lengths)), pieces)
-    starts = (np.arange(len(records)) - np.repeat(offsets_of(pieces)[:-1], pieces)) * capacity
-    return records, starts, np.minimum(lengths[records] - starts, capacity)
+    begins = offsets_of(lengths)
+    row_starts = np.arange(0, int(begins[-1]), capacity)
+    starts = np.union1d(begins[:-1], row_starts)
+    source = np.searchsorted(begins, starts, side="right") - 1
+    pieces = Segments(source, starts - begins[source], np.diff(starts, append=begins[-1]))
+    return Packed(pieces, np.append(np.searchsorted(starts, row_starts), len(starts)))
 
 
-def cut_stream(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut one stream of all records into rows, as TRL's `wrapped` does: every row is full but the last.
+PACKINGS = ("none", *_PACKINGS)
 
-    lengths: int64 (records,), >= 1. Returns the stream's positions at which a segment starts, int64 (segments,), and
-    the first segment of each row with the number of segments behind them, int64 (rows + 1,).
-    """
-    total = int(lengths.sum())
-    row_starts = np.arange(0, total, capacity)
-    segment_starts = np.union1d(offsets_of(lengths)[:-1], row_starts)
-    return segment_starts, np.append(np.searchsorted(segment_starts, row_starts), len(segment_starts))
+
+def _whole_segments(rows: list[list[int]], lengths: np.ndarray) -> Packed:
+    """Make packed rows of the numbers of their segments."""
+    source = np.array([segment for row in rows for segment in row], np.int64)
+    segments = Segments(source, np.zeros(len(source), np.int64), lengths[source])
+    return Packed(segments, offsets_of(np.array([len(row) for row in rows], np.int64)))
 
 
 def _decreasing(lengths: np.ndarray, capacity: int) -> list[tuple[int, int]]:
-    """(segment, length), longest first, in their own order where they are equal."""
+    """(segment, length), longest first; equal ones in their own order."""
     if len(lengths) and not (lengths.min() >= 1 and lengths.max() <= capacity):
         raise ValueError(f"lengths from {lengths.min()} to {lengths.max()}; expected 1 to the capacity of {capacity}")
     order = np.argsort(-lengths, kind="stable")

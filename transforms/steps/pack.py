@@ -1,4 +1,4 @@
-"""Fit: from labelled rows to rows no longer than max_length, truncated or packed."""
+"""Pack: from labelled rows to rows no longer than max_length, truncated or packed."""
 
 from __future__ import annotations
 
@@ -9,35 +9,30 @@ from typing import Any
 import numpy as np
 
 from transforms.checks import check_choice, check_count, check_flag
-from transforms.choices import PACKINGS, TRUNCATIONS
 from transforms.errors import ParameterError
 from transforms.model.batches import Labels, Rows, RowTable
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
-from transforms.rows.packing import cut_into_pieces, cut_stream, pack_bfd, pack_ffd
+from transforms.rows.packing import PACKINGS, packing_of
 from transforms.rows.ragged import offsets_of, slices_of, sums_of
+from transforms.rows.segments import Segments, whole
+from transforms.rows.truncation import TRUNCATIONS, split, truncate
 from transforms.steps.base import Step
-
-
-@dataclass(frozen=True)
-class _Segments:
-    """Slices of labelled rows. source, start (in the batch's tokens), length: int64 (segments,)."""
-
-    source: np.ndarray
-    start: np.ndarray
-    length: np.ndarray
-
-    def take(self, which: np.ndarray) -> _Segments:
-        return _Segments(self.source[which], self.start[which], self.length[which])
 
 
 @dataclass(frozen=True)
 class Packer:
     """Truncates or packs the rows of a batch.
 
-    max_length: tokens in a row, None for any number. truncation: one of choices.TRUNCATIONS, for longer rows, where
-    packing does not cut them up. packing: one of choices.PACKINGS; it needs a max_length.
-    shift_labels: write input_ids[:-1] and labels[1:]; no token is then predicted from another segment.
+    Args:
+        max_length: tokens in a row at most; None for any number.
+        truncation: one of TRUNCATIONS: what happens to a longer row, if the packing does not cut it into pieces.
+        packing: one of PACKINGS; all but `none` need a max_length.
+        shift_labels: whether to write input_ids[:-1] and labels[1:]. The first token of a segment is then not trained
+            on, since it would be predicted from another segment.
+
+    Raises:
+        ParameterError: if a value is not one of those.
     """
 
     max_length: int | None = None
@@ -69,39 +64,37 @@ class Packer:
         )
         return batch.succeeded_by(Rows, outcomes, packed=self.packing != "none", **tables)
 
-    def _segments(self, batch: Labels, labels: np.ndarray, trained: np.ndarray) -> tuple[_Segments, Outcomes]:
-        """What of each labelled row goes into rows, and the outcome of each record: kept, truncated or dropped."""
+    def _segments(self, batch: Labels, labels: np.ndarray, trained: np.ndarray) -> tuple[Segments, Outcomes]:
+        """Cut the labelled rows, and find the outcome of each record. trained: int64 (rows,), labels of each row."""
         lengths = np.diff(batch.offsets)
-        cut = lengths if self.max_length is None else np.minimum(lengths, self.max_length)
-        if self.packing in ("bfd_split", "wrapped"):
-            cut = lengths
-        too_long = cut < lengths
-        starts = batch.offsets[:-1] + (lengths - cut if self.truncation == "keep_end" else 0)
-        if self.packing == "bfd_split":
-            source, start, length = cut_into_pieces(lengths, self.max_length or 0)
-            segments = _Segments(source, batch.offsets[source] + start, length)
-        else:
-            segments = _Segments(np.arange(len(lengths)), starts, cut)
+        segments = self._cut(lengths)
+        starts = batch.offsets[segments.source] + segments.start
         if self.shift_labels:
-            labels = _ignored_at(labels, segments.start)
-        if too_long.any() or len(segments.length) > len(lengths):
-            in_segment = sums_of(
-                slices_of(labels, segments.start, segments.length) != IGNORED, offsets_of(segments.length)
-            )
+            labels = _ignored_at(labels, starts)
+        too_long = np.bincount(segments.source, segments.length, len(lengths)) < lengths
+        if too_long.any() or len(segments) > len(lengths):
+            in_segment = sums_of(slices_of(labels, starts, segments.length) != IGNORED, offsets_of(segments.length))
             left = np.bincount(segments.source, in_segment, len(lengths))
         else:
-            left = trained.copy()
-        dropped = too_long if self.truncation == "drop" else np.zeros(len(lengths), bool)
-        left[dropped] = 0
+            left = trained
         survives = left > 0
         return segments.take(survives[segments.source]), self._outcomes(batch, trained, left, too_long)
 
+    def _cut(self, lengths: np.ndarray) -> Segments:
+        """Truncate or split the rows that are longer than max_length. lengths: int64 (rows,)."""
+        longer = "truncate" if self.packing == "none" else packing_of(self.packing).longer
+        if self.max_length is None or longer == "keep":
+            return whole(lengths)
+        if longer == "split":
+            return split(lengths, self.max_length)
+        return truncate(lengths, self.max_length, self.truncation)
+
     def _outcomes(self, batch: Labels, trained: np.ndarray, left: np.ndarray, too_long: np.ndarray) -> Outcomes:
-        """The outcome of each record. trained, left: int64 (rows,), labels of each row before and after cutting."""
+        """Find the outcome of each record. trained, left: int64 (rows,), labels of rows before and after cutting."""
         records, numbers = batch.source.records(), batch.source.record_numbers()
 
         def having(flags: np.ndarray) -> np.ndarray:
-            """Whether a record has a row that is flagged: bool (records,)."""
+            """Find which records have a row that is flagged: bool (records,)."""
             return np.bincount(numbers, flags, records) > 0
 
         survives, cut, had_labels = having(left > 0), having(too_long), having(trained > 0)
@@ -117,15 +110,20 @@ class Packer:
             truncated=outcomes.truncated + int(np.sum(survives & cut)),
         )
 
-    def _table(self, batch: Labels, labels: np.ndarray, segments: _Segments) -> RowTable:
-        """The rows that the segments make; those without a label are left out."""
-        segments, segment_offsets = self._packed(segments)
+    def _table(self, batch: Labels, labels: np.ndarray, segments: Segments) -> RowTable:
+        """Make rows of the segments, and leave out those without a label."""
+        if self.packing == "none":
+            segment_offsets = np.arange(len(segments) + 1)
+        else:
+            packed = packing_of(self.packing).pack(segments.length, self.max_length or 0)
+            segments, segment_offsets = segments.cut(packed.segments), packed.offsets
+        starts = batch.offsets[segments.source] + segments.start
         if self.shift_labels:
-            labels = _ignored_at(labels, segments.start)
+            labels = _ignored_at(labels, starts)
         source = batch.source.take(segments.source)
         table = RowTable(
-            ids=slices_of(batch.ids, segments.start, segments.length),
-            labels=slices_of(labels, segments.start, segments.length),
+            ids=slices_of(batch.ids, starts, segments.length),
+            labels=slices_of(labels, starts, segments.length),
             offsets=offsets_of(segments.length)[segment_offsets],
             segment_lengths=segments.length,
             segment_offsets=segment_offsets,
@@ -137,24 +135,9 @@ class Packer:
         has_label = sums_of(table.labels != IGNORED, table.offsets) > 0
         return table if has_label.all() else table.take(np.flatnonzero(has_label))
 
-    def _packed(self, segments: _Segments) -> tuple[_Segments, np.ndarray]:
-        """The segments in the order of their rows, and where in them each row begins: int64 (rows + 1,)."""
-        capacity = self.max_length or 0
-        if self.packing == "none":
-            return segments, np.arange(len(segments.length) + 1)
-        if self.packing == "wrapped":
-            positions, segment_offsets = cut_stream(segments.length, capacity)
-            begins = offsets_of(segments.length)
-            of = np.searchsorted(begins, positions, side="right") - 1
-            lengths = np.diff(np.append(positions, begins[-1]))
-            return _Segments(segments.source[of], segments.start[of] + positions - begins[of], lengths), segment_offsets
-        rows = (pack_ffd if self.packing == "ffd" else pack_bfd)(segments.length, capacity)
-        order = np.array([segment for row in rows for segment in row], np.int64)
-        return segments.take(order), offsets_of(np.array([len(row) for row in rows], np.int64))
-
 
 def shifted(table: RowTable) -> RowTable:
-    """The table with input_ids[:-1] and labels[1:] of each row; the row's last segment is one shorter."""
+    """Keep input_ids[:-1] and labels[1:] of each row; the last segment of the row gets one token shorter."""
     ends = table.offsets[1:]
     lengths = table.segment_lengths.copy()
     lengths[table.segment_offsets[1:] - 1] -= 1
@@ -171,7 +154,7 @@ def shifted(table: RowTable) -> RowTable:
 
 
 def _ignored_at(labels: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """The labels without those of tokens that nothing comes before."""
+    """Ignore the labels of the first tokens of segments, which are at these positions."""
     labels = labels.copy()
     labels[positions] = IGNORED
     return labels

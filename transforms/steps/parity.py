@@ -12,13 +12,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from transforms.chat.config import RenderConfig
+from transforms.chat.config import PARITIES, RenderConfig
 from transforms.chat.contexts import Contexts
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache
 from transforms.chat.turns import TurnFinder, assistant_turns, trained_turns
 from transforms.checks import check_choice, check_type
-from transforms.choices import PARITIES
 from transforms.errors import RecordError
 from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text

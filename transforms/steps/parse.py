@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from transforms.checks import check_choice, check_fraction
-from transforms.choices import INPUT_COLUMNS, ROLES, SCHEMAS
 from transforms.errors import ParameterError, RecordError, call_user_function
-from transforms.inputs.schemas import ROLE_NAMES, Content, content_of, kind_of, plain_decoder
+from transforms.inputs.messages import ROLE_NAMES, ROLES, kind_of
+from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS, Content, content_of, plain_decoder
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
 from transforms.once import once
@@ -30,7 +30,7 @@ Formatter = Callable[[dict[str, Any]], dict[str, Any] | str]
 class Parser:
     """Makes an example of each record; what cannot be understood is rejected.
 
-    schema: one of choices.SCHEMAS.
+    schema: one of SCHEMAS.
     columns: the name that the record has for a column, by the schema's name for it.
     roles: the role that each further name stands for.
     formatter: module:function or url.py:function; it takes a record and gives one of a known schema, or a text.

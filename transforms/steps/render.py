@@ -114,7 +114,7 @@ class Renderer:
 
 
 def loss_of(conversation: Conversation, loss_on: str) -> str:
-    """What is trained on of a conversation: auto made one of the other choices.LOSSES."""
+    """What is trained on of a conversation: auto made one of the other LOSSES."""
     if loss_on != "auto":
         return loss_on
     return "assistant" if conversation.completion_start is None else "completion"

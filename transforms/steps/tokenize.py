@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from transforms.chat.config import ENGINES
 from transforms.checks import check_choice, check_flag, check_text
-from transforms.choices import ENGINES
 from transforms.errors import RecordError
 from transforms.model.batches import RowSource, Texts, Tokens
 from transforms.model.examples import Text
@@ -36,7 +36,7 @@ class Encoder:
     Args:
         tokenizer: folder of the tokenizer, at any url.
         strip_bos: whether to remove a BOS that a row begins with.
-        engine: one of choices.ENGINES. With auto and fast, a sample of each batch is also encoded by the reference. If
+        engine: one of ENGINES. With auto and fast, a sample of each batch is also encoded by the reference. If
             the two differ, auto has the reference encode the whole batch, and fast fails.
 
     Raises:
