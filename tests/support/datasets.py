@@ -33,9 +33,10 @@ def rejects_of(output: Path) -> list[dict[str, Any]]:
     return [row for shard in sorted((output / "rejects").glob("*")) for row in pq.read_table(shard).to_pylist()]
 
 
-def digests(output: Path) -> dict[str, str]:
-    """sha256 of each file that a dataset consists of, its manifest and card included."""
+def digests(output: Path, *without: str) -> dict[str, str]:
+    """sha256 of each file that a dataset consists of, its manifest and card included, but those without."""
     files = [path for path in output.rglob("*") if path.is_file() and "_chatmill" not in path.parts]
+    files = [path for path in files if path.name not in without]
     return {str(path.relative_to(output)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
 
 

@@ -293,7 +293,17 @@ def test_engines_write_the_same_bytes(build, tmp_path):
         ended = build("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / engine, "--engine", engine)
         assert ended.code == 0, ended.err
     assert manifest_of(tmp_path / "auto")["records"]["kept"] == len(records)
-    assert digests(tmp_path / "auto") == digests(tmp_path / "reference") == digests(tmp_path / "fast")
+    outputs = [tmp_path / engine for engine in ("auto", "reference", "fast")]
+    assert digests(outputs[0], "manifest.json") == digests(outputs[1], "manifest.json")
+    assert digests(outputs[0], "manifest.json") == digests(outputs[2], "manifest.json")
+    auto, reference, fast = (manifest_of(output) for output in outputs)
+    assert auto["rendered_by_reference"] == auto["tokenized_by_reference"] == {}
+    assert (reference["rendered_by_reference"], reference["tokenized_by_reference"]) == ({"engine": 41}, {"engine": 62})
+    for manifest in (auto, reference, fast):  # all that depends on the engine
+        for name in ("rendered_by_reference", "tokenized_by_reference"):
+            del manifest[name]
+            manifest["first_examples"].pop(name, None)
+    assert auto == reference == fast
 
 
 def test_engine_that_differs_ends_a_build_in_one_line(build, tmp_path, monkeypatch):

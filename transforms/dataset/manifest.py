@@ -78,6 +78,8 @@ def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dic
         "trained_tokens": sum(shard.trained_tokens for shard in once),
         "trained_tokens_lost": sum(receipt.trained_tokens_lost for receipt in receipts),
         "notes": notes,
+        "rendered_by_reference": _sum_counts(receipt.rendered_by_reference for receipt in receipts),
+        "tokenized_by_reference": _sum_counts(receipt.tokenized_by_reference for receipt in receipts),
         "first_examples": msgspec.to_builtins(
             dict(sorted(first_of(receipt.first_examples for receipt in receipts).items()))
         ),

@@ -100,7 +100,7 @@ class Outcomes:
         return self.read - self.kept - self.truncated - sum(self.dropped.values()) - len(self.rejects)
 
     def _count_by_reference(self, name: str, reason: str, count: int, record: tuple[int, str] | None) -> Outcomes:
-        example = record and (record[0], f"{reason}: {record[1]}")
+        example = record and (record[0], f"{reason}: {record[1]}" if record[1] else reason)
         counts: dict[str, Any] = {name: _added(getattr(self, name), reason, count)}
         return dataclasses.replace(self, **counts, first_examples=self._examples_with(name, count, example))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import apache_beam as beam
 
+from transforms.checks import check_count
 from transforms.errors import InputError, StoreError
 from transforms.inputs.formats import Part, input_format
 from transforms.model.batches import Records, Split
@@ -67,14 +68,23 @@ class _ReadSplit(beam.DoFn):
 
 
 class ReadSplits(beam.PTransform):
-    """PCollection[Split] -> PCollection[Records].
+    """Read the records of each split.
 
-    part_bytes: how much of a stream goes into one batch, which becomes one shard.
+    PCollection[Split] -> PCollection[Records].
+
+    Args:
+        part_bytes: bytes of a stream that make one batch, which becomes one shard.
+
+    Raises:
+        ParameterError: if it is not a whole number above 0.
     """
 
     def __init__(self, part_bytes: int):
         super().__init__()
+        check_count("part_bytes", part_bytes)
         self._part_bytes = part_bytes
+        self.with_input_types(Split)
+        self.with_output_types(Records)
 
-    def expand(self, splits):
+    def expand(self, splits: beam.PCollection) -> beam.PCollection:
         return splits | beam.ParDo(_ReadSplit(self._part_bytes)).with_output_types(Records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -41,14 +42,25 @@ class Renderer:
 
     def __call__(self, batch: Examples) -> Texts:
         if self._trace_cache is None:
-            return batch.attempt(Texts, "texts", self.render)
+            return self._by_reference(batch, "engine")
         self._trace_cache.begin_batch()
-        texts = batch.attempt(Texts, "texts", self._render_compiled)
+        slow_paths: list[tuple[int, SlowPath]] = []
+        texts = batch.attempt(Texts, "texts", lambda example: self._render_compiled(example, slow_paths))
         difference = self._difference(batch, texts)
-        if difference is None:
-            return texts
-        outcomes = fall_back(batch, self._engine, "rendering", *difference)
-        return replace(batch, outcomes=outcomes).attempt(Texts, "texts", self.render)
+        if difference is not None:
+            outcomes = fall_back(batch, self._engine, "rendering", *difference)
+            return self._by_reference(replace(batch, outcomes=outcomes), "fell_back")
+        outcomes = texts.outcomes
+        for reason, count in Counter(slow.reason for _, slow in slow_paths).items():
+            first = next((position, slow.detail) for position, slow in slow_paths if slow.reason == reason)
+            outcomes = outcomes.count_rendered_by_reference(reason, count, first)
+        return replace(texts, outcomes=outcomes)
+
+    def _by_reference(self, batch: Examples, reason: str) -> Texts:
+        """All texts of a batch by the reference, counted for the reason."""
+        texts = batch.attempt(Texts, "texts", self.render)
+        conversations = sum(isinstance(text.example.content, Conversation) for text in texts.texts)
+        return replace(texts, outcomes=texts.outcomes.count_rendered_by_reference(reason, conversations))
 
     def _difference(self, batch: Examples, texts: Texts) -> tuple[int, str] | None:
         """The position of a record that the reference renders otherwise, and how; None where none of a sample is."""
@@ -62,8 +74,11 @@ class Renderer:
                 return text.example.position, "another text" if text.text != expected.text else "another mask"
         return None
 
-    def _render_compiled(self, example: Example) -> Text:
-        """The text of one example, as `render` gives it, by a compiled template if possible. Raises RecordError."""
+    def _render_compiled(self, example: Example, slow_paths: list[tuple[int, SlowPath]]) -> Text:
+        """The text of one example, as `render` gives it, by a compiled template if possible. Raises RecordError.
+
+        slow_paths: takes the position of the record, and why it was left to the reference, if it was and has a text.
+        """
         content = example.content
         if self._trace_cache is None or not isinstance(content, Conversation):
             return self.render(example)
@@ -72,7 +87,9 @@ class Renderer:
             return self.render(example)
         found = self._trace_cache.render_with_spans(content, loss_on)
         if isinstance(found, SlowPath):
-            return self.render(example)
+            rendered = self.render(example)
+            slow_paths.append((example.position, found))
+            return rendered
         text, spans = found
         prompt = text[: spans[0][0]] if loss_on == "completion" else None
         return _encodable(Text(example, text, spans, prompt=prompt))
@@ -97,7 +114,7 @@ class Renderer:
             spans = [(len(content.prompt), len(text) + 1)]
             return Text(example, text, spans, special_tokens=True, prompt=content.prompt)
         kind = "a text" if isinstance(content, PlainText) else "a prompt and completion of plain text"
-        raise RecordError("loss_not_applicable", f"--loss_on {self._loss_on} asks for what {kind} does not have")
+        raise RecordError("loss_not_applicable", f"loss_on {self._loss_on} asks for what {kind} does not have")
 
     def _conversation(self, example: Example, conversation: Conversation) -> Text:
         loss_on = loss_of(conversation, self._loss_on)
@@ -106,7 +123,7 @@ class Renderer:
             return Text(example, text, [(0, len(text))])
         if loss_on == "completion":
             if conversation.completion_start is None:
-                raise RecordError("loss_not_applicable", "--loss_on completion asks for what messages do not have")
+                raise RecordError("loss_not_applicable", "loss_on completion asks for what messages do not have")
             text, spans, prompt = self._turns.completion_span(conversation)
             return Text(example, text, spans, prompt=prompt)
         text, spans = self._turns.assistant_spans(conversation, last_only=loss_on == "last_assistant")
