@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _DOCUMENTATION = "documentation: README.md and the docs/ folder of Chatmill's repository"
 _HELP_WIDTH = 110
-_VALUE_WIDTH = 200
+_SHOWN_CHARACTERS = 200
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -79,6 +79,12 @@ def as_typed(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
 
 
+def shortened(text: str) -> str:
+    """A text for a message: in one line, without the end of a long one. Templates are given as options, too."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 3]}..."
+
+
 def run_command(command: Callable[[], int], advice: str = "") -> int:
     """Run a command, and show what it raises on standard error.
 
@@ -120,9 +126,7 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
 def error_text(error: BaseException) -> str:
     """What to show of an error. The library's parameters are shown as the options of the command line."""
     if isinstance(error, ParameterError):
-        value = " ".join(as_typed(error.value).split())
-        shown = value if len(value) <= _VALUE_WIDTH else f"{value[: _VALUE_WIDTH - 3]}..."
-        return f"--{error.parameter} {shown}: {error.problem}"
+        return f"--{error.parameter} {shortened(as_typed(error.value))}: {error.problem}"
     if isinstance(error, (UserError, InputError, StoreError, Unavailable)):
         return str(error)
     return f"{type(error).__name__}: {error}"
@@ -133,11 +137,20 @@ def quiet_libraries() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, module="google")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    logging.basicConfig(level=logging.WARNING, format="chatmill: %(levelname)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_LogFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     # Beam logs an error when it ends the job server that it started, and warns of a job server's own options.
     logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)
     logging.getLogger("apache_beam.options.pipeline_options").setLevel(logging.ERROR)
     logging.getLogger().addFilter(_is_for_the_user)
+
+
+class _LogFormatter(logging.Formatter):
+    """Formats what libraries log as the messages of the commands are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"chatmill: {record.levelname.lower()}: {super().format(record)}"
 
 
 def _is_for_the_user(record: logging.LogRecord) -> bool:

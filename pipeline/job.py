@@ -89,6 +89,7 @@ def job_name(output: str) -> str:
 
 
 def write_job(folder: Folder, job: Job) -> None:
+    """Store a job in its folder, as JSON for people to read."""
     write_whole(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
 
 

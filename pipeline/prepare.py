@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from pipeline.console import shortened
 from pipeline.job import Job, JobOptions, differences, read_job, write_job
 from pipeline.options import Options
 from pipeline.plan import decode_plan, encode_plan
@@ -149,7 +150,7 @@ def _check_first_conversation(
             if options.loss_on in _ON_TURNS and content.completion_start is None:
                 finder.assistant_spans(content)
         except RecordError as error:
-            name = options.chat_template or f"of {options.tokenizer}"
+            name = shortened(options.chat_template or f"of {options.tokenizer}")
             unit = input_format(first.format).position_unit
             print(
                 f"chatmill: warning: with the chat template {name}, the first conversation ({first.url}, {unit} "

@@ -170,7 +170,7 @@ def test_a_template_without_masks_is_a_warning_before_the_work(build, tmp_path):
     assert "spans_not_established (" in rest[1] and "were rejected" in rest[0]
 
 
-HEAVY = {"apache_beam", "transformers", "numpy", "pyarrow", "fsspec", "rich", "msgspec", "jinja2"}
+HEAVY = {"apache_beam", "transformers", "pyarrow", "fsspec", "rich"}
 PROBE = """
 import sys
 from pipeline.cli import main
