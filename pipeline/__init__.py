@@ -1,4 +1,4 @@
-"""The job: options, plan, graph, launch; the command line."""
+"""The job: its options, plan and graph, how it is launched, and the command line."""
 
 from transforms import __version__
 

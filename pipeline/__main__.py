@@ -1,8 +1,8 @@
-"""python -m pipeline OPTIONS: build a dataset."""
+"""python -m pipeline: the same program as the console command `chatmill`."""
 
 import sys
 
-from pipeline.cli import build
+from pipeline.cli import main
 
 if __name__ == "__main__":
-    sys.exit(build(sys.argv[1:]))
+    sys.exit(main())

@@ -1,92 +1,79 @@
-"""The command line: its commands, and what a run ends with (0 done, 1 failed, 2 a user's mistake).
+"""The command line: finds the command in the arguments and runs it. `chatmill` and `python -m pipeline` are the same.
 
 Nothing heavy is imported before the options are known to be right.
 """
 
 from __future__ import annotations
 
-import gc
-import logging
-import os
 import sys
-import traceback
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
-from pipeline.options import parse_options, summary_asked_for
-from transforms.errors import InputError, ParameterError, StoreError, Unavailable, UserError
+from pipeline.console import error_text, run_command
+from pipeline.options import find_summary_json, parse_options
+from transforms.checks import did_you_mean
+from transforms.errors import Unavailable, UserError
 
-_USAGE = """usage: chatmill build OPTIONS   builds a dataset (chatmill build --help lists the options)
-       chatmill masks OPTIONS   shows what of conversations is trained on under a chat template"""
+_COMMANDS = ("build", "masks")
+_USAGE = """usage: chatmill build OPTIONS    build a dataset
+       chatmill masks OPTIONS    show what is trained on under a chat template
+       chatmill --version        show the version
+
+chatmill COMMAND --help lists the options of a command. Without a command,
+options are those of build. `python -m pipeline` is the same program."""
 
 
-def main() -> int:
-    """The console command `chatmill`."""
-    command, *arguments = sys.argv[1:] or ["--help"]
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        arguments: the command and its options; by default those of this process.
+
+    Returns:
+        The exit code: 0 if the command did its work, 1 if it failed, 2 after a user error.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments:
+        print(_USAGE, file=sys.stderr)
+        return 2
+    command, *rest = arguments
     if command == "build":
-        return build(arguments)
+        return build(rest)
     if command == "masks":
-        return run_command(lambda: _masks(arguments))
+        return masks(rest)
     if command in ("--help", "-h"):
-        print(_USAGE)
-        return 0
-    print(f"chatmill: unknown command {command}.\n{_USAGE}", file=sys.stderr)
+        print(f"{_USAGE}\n")
+    if command.startswith("-"):
+        return build(arguments)
+    hint = did_you_mean(command, _COMMANDS)
+    print(f"chatmill: unknown command {command}: expected build or masks.{hint}\n{_USAGE}", file=sys.stderr)
     return 2
 
 
 def build(arguments: Sequence[str]) -> int:
-    """Build a dataset as the options say. Returns the exit code."""
-    return run_command(lambda: _build(arguments))
+    """Build a dataset. Returns the exit code."""
+    return run_command(
+        lambda: _build(arguments),
+        advice="Finished work is kept: run the same command again, without --overwrite, to resume.",
+    )
 
 
-def run_command(command: Callable[[], int]) -> int:
-    """Run a command to its exit code, and tell what it raises in one line."""
-    quiet_libraries()
-    gc.disable()  # what is imported and loaded stays; to look through it for garbage takes most of a second
-    try:
-        return command()
-    except ParameterError as error:
-        print(f"chatmill: --{error.parameter} {error.value}: {error.problem}", file=sys.stderr)
-        return 2
-    except UserError as error:
-        print(f"chatmill: {error}", file=sys.stderr)
-        return 2
-    except (InputError, StoreError, Unavailable) as error:
-        print(f"chatmill: {error}", file=sys.stderr)
-        return 1
-    except ModuleNotFoundError as error:
-        print(
-            f"chatmill: {error.name} is not installed for {sys.executable}; ./run_local.sh sets it all up.",
-            file=sys.stderr,
-        )
-        return 2
-    except KeyboardInterrupt:
-        print("chatmill: stopped before the work began.", file=sys.stderr)
-        return 130
-    except Exception:  # no mistake of the user's: whoever mends it needs the traceback
-        traceback.print_exc()
-        print(
-            "chatmill: failed over the error above. What is done is kept: run the same command again, without "
-            "--overwrite.",
-            file=sys.stderr,
-        )
-        return 1
-    finally:
-        gc.enable()
+def masks(arguments: Sequence[str]) -> int:
+    """Show which parts of conversations are trained on. Returns the exit code."""
+    return run_command(lambda: _masks(arguments))
 
 
 def _build(arguments: Sequence[str]) -> int:
     try:
         options, beam_flags = parse_options(arguments)
-    except UserError as mistake:
-        if place := summary_asked_for(arguments):
-            from pipeline.summary import check_summary, write_summary
+    except UserError as error:
+        if url := find_summary_json(arguments):
+            from pipeline.summary import check_summary_json, write_summary_json
 
-            told = {"status": "failed", "error": str(mistake)}
-            with suppress(UserError, Unavailable):  # a place that is mistaken too is told of next time
-                check_summary(told, place, output=None)
-                write_summary(told, place)
+            summary = {"status": "failed", "error": error_text(error)}
+            with suppress(UserError, Unavailable):  # if this url is wrong too, the first error is the one to show
+                check_summary_json(summary, url, output=None)
+                write_summary_json(summary, url)
         raise
     from pipeline.launch import launch
 
@@ -98,20 +85,3 @@ def _masks(arguments: Sequence[str]) -> int:
     from pipeline.masks import show_masks
 
     return show_masks(arguments)
-
-
-def quiet_libraries() -> None:
-    """Keep the notes of Beam and transformers to themselves from this user, here and in the workers."""
-    warnings.filterwarnings("ignore", category=FutureWarning, module="google")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    logging.basicConfig(level=logging.WARNING, format="chatmill: %(levelname)s: %(message)s")
-    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # it ends what it started
-    logging.getLogger("apache_beam.options.pipeline_options").setLevel(logging.ERROR)  # a job server's are not its own
-    logging.getLogger().addFilter(_is_for_the_user)
-
-
-def _is_for_the_user(record: logging.LogRecord) -> bool:
-    """Of what Beam logs without a name: not that it waits for a job server, nor an error, which is raised as well."""
-    of_job_servers = record.module in ("portable_runner", "subprocess_server")
-    return not of_job_servers and "apitools not found" not in record.getMessage()

@@ -20,15 +20,17 @@ from transforms.steps.write import WriteShards
 
 
 def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fraction: float, engine: str) -> None:
-    o = job.options
-    formatter = f"{folder.formatter}:{o['formatter'].rpartition(':')[2]}" if job.formatter else o["formatter"]
+    options = job.options
+    formatter = options.formatter
+    if formatter and job.formatter:  # a file, which is stored beside the job
+        formatter = f"{folder.formatter}:{formatter.rpartition(':')[2]}"
     splits = pipeline | "plan" >> ReadPlan(folder.plan, job.split_bytes) | "skip" >> SkipFinished(folder.receipts)
     config = RenderConfig(
         tokenizer=folder.tokenizer,
         chat_template=job.chat_template,
-        chat_template_kwargs=o["chat_template_kwargs"],
+        chat_template_kwargs=options.chat_template_kwargs,
         now=job.now,
-        loss_on=o["loss_on"],
+        loss_on=options.loss_on,
         engine=engine,
     )
     receipts = (
@@ -36,32 +38,32 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
         | "read" >> ReadSplits(part_bytes=job.split_bytes)
         | "parse"
         >> ParseConversations(
-            schema=o["schema"],
-            columns=o["columns"],
-            roles=o["roles"],
+            schema=options.schema,
+            columns=options.columns,
+            roles=options.roles,
             formatter=formatter,
-            keep_columns=tuple(o["keep_columns"]),
-            validation_fraction=o["validation_fraction"],
-            seed=o["seed"],
+            keep_columns=options.keep_columns,
+            validation_fraction=options.validation_fraction,
+            seed=options.seed,
         )
         | "render" >> ApplyChatTemplate(config)
-        | "parity" >> CheckParity(config, parity=o["parity"])
-        | "tokenize" >> Tokenize(folder.tokenizer, strip_bos=o["strip_bos"], engine=engine)
+        | "parity" >> CheckParity(config, parity=options.parity)
+        | "tokenize" >> Tokenize(folder.tokenizer, strip_bos=options.strip_bos, engine=engine)
         | "label" >> BuildLabels()
         | "pack"
         >> TruncateOrPack(
-            max_length=o["max_length"],
-            truncation=o["truncation"],
-            packing=o["packing"],
-            shift_labels=o["shift_labels"],
+            max_length=options.max_length,
+            truncation=options.truncation,
+            packing=options.packing,
+            shift_labels=options.shift_labels,
         )
         | "write"
         >> WriteShards(
             folder.work,
-            formats=tuple(o["output_format"]),
-            columns=o["write_columns"],
-            provenance=o["provenance"],
-            compress_tfrecord=o["tfrecord_compression"] == "gzip",
+            formats=options.output_format,
+            columns=options.write_columns,
+            provenance=options.provenance,
+            compress_tfrecord=options.tfrecord_compression == "gzip",
         )
     )
     (

@@ -1,4 +1,4 @@
-"""The job: all that decides what the rows are, resolved once at launch and written to OUT/_chatmill/job.json."""
+"""The job: everything that decides the bytes of a dataset, resolved once at launch and stored beside the output."""
 
 from __future__ import annotations
 
@@ -10,19 +10,65 @@ from typing import Any
 
 import msgspec
 
+from pipeline import __version__
+from pipeline.console import as_typed
+from pipeline.options import Options
 from transforms.dataset.layout import Folder
+from transforms.errors import UserError
 from transforms.storage.files import exists, full_url, read_bytes, write_atomically
 
 
-class Job(msgspec.Struct, frozen=True):
-    """What a worker must know. The same job gives the same bytes, on any runner and at any parallelism.
+class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of a build that decide what the rows are: those that a resumed build must have the same.
 
-    options: those that shape rows. split_bytes: bytes of input for a split. now: what strftime_now tells.
-    tokenizer, formatter: sha256 of the files beside this one. chat_template: its text, where it is not the tokenizer's.
-    inputs: sha256 of the list of input files. versions: of the libraries that shape the output.
+    Each field is the option of its name (see pipeline.options). A new option that changes rows needs a field here, with
+    a default that stands for what older jobs did.
     """
 
-    options: dict[str, Any]
+    input_format: str
+    schema: str
+    columns: dict[str, str] | None
+    roles: dict[str, str] | None
+    formatter: str | None
+    split_bytes: int | None
+    chat_template_kwargs: dict[str, Any] | None
+    strip_bos: bool
+    loss_on: str
+    parity: str
+    max_length: int | None
+    truncation: str
+    packing: str
+    shift_labels: bool
+    validation_fraction: float
+    seed: int
+    output_format: tuple[str, ...]
+    tfrecord_compression: str
+    write_columns: tuple[str, ...] | None
+    keep_columns: tuple[str, ...]
+    provenance: bool
+
+    @classmethod
+    def of(cls, options: Options) -> JobOptions:
+        """Take these options from all those of a build."""
+        return cls(**{name: getattr(options, name) for name in cls.__struct_fields__})
+
+    def differences(self, now: JobOptions) -> Iterator[str]:
+        """Describe each option that is not the same now."""
+        for name in sorted(self.__struct_fields__):
+            if (value := getattr(self, name)) != (new := getattr(now, name)):
+                yield f"--{name} was {as_typed(value)} and is {as_typed(new)}"
+
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a worker must know. The same job writes the same bytes, on any runner and with any number of workers.
+
+    split_bytes: bytes of input in each split. now: what the template's strftime_now returns, if it is used.
+    tokenizer, formatter: sha256 of the files that are stored beside the job. tokenizer_name: its option.
+    chat_template: the text of the template, None for the tokenizer's own. inputs: sha256 of the list of input files.
+    versions: of the libraries whose version may change the output.
+    """
+
+    options: JobOptions
     split_bytes: int
     now: str | None
     tokenizer: str
@@ -36,24 +82,38 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def job_name(output: str) -> str:
-    """The name by which a cluster knows the job for an output: one that is running is found by it, or refused by it."""
+    """The name on a cluster of the job for an output, so that a second job for the same output is found or refused."""
     url = full_url(output).rstrip("/")
     folder = re.sub("[^a-z0-9]+", "-", posixpath.basename(url).lower())[:40].strip("-")
     return "-".join(filter(None, ("chatmill", folder, hashlib.sha256(url.encode()).hexdigest()[:8])))
 
 
 def write_job(folder: Folder, job: Job) -> None:
+    """Store a job in its folder, as JSON for people to read."""
     write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
 
 
 def read_job(folder: Folder) -> Job | None:
-    """The job that was planned in a folder, None where none was."""
-    return msgspec.json.decode(read_bytes(folder.job), type=Job) if exists(folder.job) else None
+    """Read the job that an earlier build planned in a folder, None if there is none.
+
+    Raises:
+        UserError: if it was written by another version of Chatmill, which this one does not understand, or by a
+            pipeline of the user's own.
+    """
+    if not exists(folder.job):
+        return None
+    try:
+        return msgspec.json.decode(read_bytes(folder.job), type=Job)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{folder.job}: this job was not planned by chatmill build {__version__} ({error}). Resume it with the "
+            "version or the pipeline that began it, give another --output, or --overwrite to replace it."
+        ) from None
 
 
 def differences(before: Job, now: Job) -> Iterator[str]:
-    """What of a job is not as it was, in words."""
-    yield from differences_of_options(before.options, now.options)
+    """Describe what differs between the job that an earlier build planned and the one that would be planned now."""
+    yield from before.options.differences(now.options)
     if before.tokenizer != now.tokenizer:
         yield f"the tokenizer's files differ (--tokenizer was {before.tokenizer_name} and is {now.tokenizer_name})"
     if before.chat_template != now.chat_template:
@@ -65,13 +125,3 @@ def differences(before: Job, now: Job) -> Iterator[str]:
     for library in now.versions:
         if before.versions.get(library) != now.versions[library]:
             yield f"{library} was {before.versions.get(library)} and is {now.versions[library]}"
-
-
-def differences_of_options(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    for name in sorted(before.keys() | now.keys()):
-        if before.get(name) != now.get(name):
-            yield f"--{name} was {_shown(before.get(name))} and is {_shown(now.get(name))}"
-
-
-def _shown(value: Any) -> str:
-    return "none" if value is None else msgspec.json.encode(value).decode().strip('"')

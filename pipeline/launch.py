@@ -1,4 +1,4 @@
-"""Launch: from options to a finished dataset, and what is told of it."""
+"""Launch: from options to a finished dataset, and the summary of the run."""
 
 from __future__ import annotations
 
@@ -10,48 +10,53 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pipeline.job import Job, differences_of_options, read_job
+from pipeline.console import error_text
+from pipeline.job import Job, JobOptions, read_job
 from pipeline.options import Options
 from pipeline.prepare import prepare
 from pipeline.run import beam_options, run_job
-from pipeline.summary import check_summary, print_summary, sums, write_summary
-from pipeline.tokenizer_files import fingerprint, read_tokenizer_files
+from pipeline.summary import check_summary_json, print_summary, sums, write_summary_json
+from pipeline.tokenizer_files import read_tokenizer_files
 from transforms.dataset.layout import Folder
-from transforms.errors import InputError, StoreError, Unavailable, UserError
+from transforms.errors import StoreError, UserError
 from transforms.storage.files import check_reachable, exists, full_url, read_bytes
+from transforms.tokens.files import fingerprint
 from transforms.tokens.tokenizer import WITHOUT_TORCH
 
 
 def launch(options: Options, beam_flags: Sequence[str]) -> None:
-    """Build the dataset that the options ask for, or say that it is there; and write how it ended, where that is asked.
+    """Build a dataset, unless it is finished already, and write --summary_json.
 
-    Raises UserError for the user's mistakes before any worker starts, InputError where the run fails over what it read.
+    Args:
+        options: the options of the build.
+        beam_flags: options of Beam, as arguments.
+
+    Raises:
+        UserError: if the options cannot be met; most such errors are found before any worker starts.
+        InputError: if an input cannot be read, or too many records are rejected.
+        Unavailable: if a store or a cluster does not answer.
     """
-    ended: dict[str, Any] = {"status": "running", "output": options.output}
+    summary: dict[str, Any] = {"status": "running", "output": options.output}
     if options.summary_json:
-        check_summary(ended, options.summary_json, full_url(options.output))
-    ended["status"] = "failed"
+        check_summary_json(summary, options.summary_json, full_url(options.output))
+    summary["status"] = "failed"
     try:
         status, manifest = _launch(options, beam_flags)
-        ended |= {"status": status} | (sums(manifest) if manifest else {})
+        summary |= {"status": status} | (sums(manifest) if manifest else {})
     except BaseException as error:
-        ended["error"] = (
-            str(error)
-            if isinstance(error, (UserError, InputError, Unavailable))
-            else f"{type(error).__name__}: {error}"
-        )
+        summary["error"] = error_text(error)
         raise
     finally:
         if options.summary_json:
-            write_summary(ended, options.summary_json)
+            write_summary_json(summary, options.summary_json)
 
 
 def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str, Any] | None]:
-    """Build the dataset, or say that it is there. Returns which (done, or done_before), and the manifest.
+    """Build the dataset, unless it is finished. Returns the status, and the manifest if there is one.
 
-    Where the job does not end here (submitted, dry_run), that is said, and there is no manifest.
+    The status is done, done_before, or, if the job does not end in this process, submitted or dry_run.
     """
-    if options.formatter is None:  # which may be a model
+    if options.formatter is None:  # a formatter may be a model
         os.environ.setdefault(WITHOUT_TORCH, "1")
     folder = Folder(full_url(options.output))
     _check_reachable(options)
@@ -59,10 +64,10 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
         job = read_job(folder)
         if job and (changed := list(_differences(job, options))):
             raise UserError(
-                f"{folder.output} holds a finished dataset that was made otherwise: {'; '.join(changed)}. "
+                f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
                 "Give another --output, or --overwrite to replace it."
             )
-        print(f"chatmill: {folder.output} is finished already; --overwrite makes it anew.", file=sys.stderr)
+        print(f"chatmill: {folder.output} is finished already. Use --overwrite to build it again.", file=sys.stderr)
         status = "done_before"
     else:
         runner_options = beam_options(options, beam_flags)
@@ -70,9 +75,9 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
             job = prepare(options, folder)
         except StoreError as error:
             raise error.as_user_error(str(error)) from None
-        status, how = run_job(job, folder, runner_options, options)
+        status, message = run_job(job, folder, runner_options, options)
         if status != "done":
-            print(f"chatmill: {how}", file=sys.stderr)
+            print(f"chatmill: {message}", file=sys.stderr)
             return status, None
     manifest = msgspec.json.decode(read_bytes(folder.manifest))
     print_summary(folder, manifest)
@@ -80,8 +85,8 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
 
 
 def _differences(job: Job, options: Options) -> Iterator[str]:
-    """What a finished job was made with and these options do not ask for, as far as that shows without the inputs."""
-    yield from differences_of_options(job.options, options.shaping_rows())
+    """Describe what differs between a finished job and these options, as far as it shows without the inputs."""
+    yield from job.options.differences(JobOptions.of(options))
     name = options.tokenizer
     if name != job.tokenizer_name and fingerprint(read_tokenizer_files(name)) != job.tokenizer:
         yield f"--tokenizer was {job.tokenizer_name} and is {name}"
@@ -90,7 +95,7 @@ def _differences(job: Job, options: Options) -> Iterator[str]:
 
 
 def _check_reachable(options: Options) -> None:
-    """Raise UserError where a store that is needed gives no answer, before it is asked for more."""
+    """Raise UserError or Unavailable if a store that is needed does not answer, before anything is read from it."""
     stores = {urlsplit(url)[:2]: (option, url) for option, url in reversed(options.urls())}
     for option, url in stores.values():
         try:

@@ -1,4 +1,4 @@
-"""Prepare: resolve inputs, tokenizer, template and formatter to a job, and write down what workers need of them."""
+"""Prepare: resolve inputs, tokenizer, template and formatter to a job, and store what workers need."""
 
 from __future__ import annotations
 
@@ -8,56 +8,57 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from pipeline.job import Job, differences, read_job, write_job
+from pipeline.console import shortened
+from pipeline.job import Job, JobOptions, differences, read_job, write_job
 from pipeline.options import Options
 from pipeline.plan import decode_plan, encode_plan
-from pipeline.tokenizer_files import check_tokenizer, fingerprint, read_tokenizer_files, resolve_template
+from pipeline.tokenizer_files import check_tokenizer, read_tokenizer_files, resolve_template
 from transforms.chat.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.turns import TurnFinder
 from transforms.dataset.description import library_versions
-from transforms.dataset.layout import Folder
+from transforms.dataset.layout import PARTS, Folder, check_free
 from transforms.errors import RecordError, StoreError, UserError
+from transforms.inputs.formats import input_format
 from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import default_split_bytes, splits_of
 from transforms.model.batches import Split
 from transforms.model.examples import Conversation, Record
-from transforms.outputs import output_folders
 from transforms.steps.parse import Parser, load_formatter
 from transforms.steps.read import read_split
-from transforms.storage.files import (
-    exists,
-    holds_anything,
-    is_inside,
-    join,
-    kind_of,
-    read_bytes,
-    remove,
-    write_atomically,
-)
+from transforms.storage.files import is_inside, join, read_bytes, remove, write_atomically
+from transforms.tokens.files import fingerprint
 
-# What a dataset consists of, and so what --overwrite removes.
-_PARTS = ("_SUCCESS", "manifest.json", "README.md", *output_folders(), "rejects", "_chatmill")
 _PEEKED_BYTES = 1 << 16
 _ON_TURNS = ("auto", "assistant", "last_assistant")
 
 
 def prepare(options: Options, folder: Folder) -> Job:
-    """The job that the options ask for, written to its folder, or the same one that lies there unfinished.
+    """Plan a job and store it in its folder, or find it there unfinished.
 
-    Raises UserError where the options cannot be met, or where what lies there is another job's.
+    Args:
+        options: the options of the build.
+        folder: the folder of the dataset.
+
+    Returns:
+        The job to run.
+
+    Raises:
+        UserError: if the options cannot be met, or the folder holds another job or something else.
+        Unavailable: if a store does not answer.
     """
     files = list_inputs(options.input, options.input_format, parameter="input")
     for file in files:
-        if is_inside(file.url, folder.output) and any(
-            is_inside(file.url, join(folder.output, part)) for part in _PARTS
-        ):
-            raise UserError(f"--input {file.url}: it is part of the dataset in --output. Give another --output.")
+        if is_inside(file.url, folder.output) and any(is_inside(file.url, join(folder.output, part)) for part in PARTS):
+            raise UserError(
+                f"--input {file.url}: it is part of the dataset in --output, which the build would replace. "
+                "Give another --output."
+            )
     tokenizer_files = read_tokenizer_files(options.tokenizer)
     formatter = _formatter_source(options.formatter)
-    _check_free(folder, options.overwrite)
+    check_free(folder, options.overwrite)
     try:
         if options.overwrite:
-            _remove(folder, _PARTS)
+            _remove(folder, PARTS)
         before = read_job(folder)
         if before is None:
             _remove(folder, ["_chatmill"])
@@ -80,8 +81,9 @@ def prepare(options: Options, folder: Folder) -> Job:
         raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
     if before is not None and (changed := [*differences(before, job), *_changed_files(folder, files)]):
         raise UserError(
-            f"{folder.output} holds an unfinished dataset of another job: {'; '.join(changed)}. "
-            "Run with what it was to resume it, give another --output, or --overwrite to start anew."
+            f"{folder.output} holds an unfinished dataset that was begun with other options or inputs: "
+            f"{'; '.join(changed)}. Use the earlier ones to resume it, give another --output, or --overwrite to "
+            "replace it."
         )
     return job
 
@@ -103,7 +105,7 @@ def _resolve(
     if now is None and reads_clock(template or tokenizer.chat_template):
         now = before.now if before else datetime.now().replace(microsecond=0).isoformat()
     return Job(
-        options=options.shaping_rows(),
+        options=JobOptions.of(options),
         split_bytes=split_bytes,
         now=now,
         tokenizer=tokenizer_fingerprint,
@@ -118,7 +120,7 @@ def _resolve(
 
 
 def _formatter_source(name: str | None) -> bytes | None:
-    """The source of a formatter that is a file, which goes beside the output; one in a module is a worker's own."""
+    """The source of a formatter that is a file, to be stored beside the output. Workers import one in a module."""
     if name is None:
         return None
     load_formatter(name)
@@ -129,9 +131,9 @@ def _formatter_source(name: str | None) -> bytes | None:
 def _check_first_conversation(
     options: Options, files: Sequence[InputFile], tokenizer: Any, template: str | None
 ) -> None:
-    """Raise UserError where the first record is a conversation and there is no template for it.
+    """Raise UserError if the first record is a conversation and there is no chat template.
 
-    Where the template refuses it, that may hold for all, so it is said before the work and not only after it.
+    If its mask cannot be established, others may have the same problem, so a warning is printed before the work.
     """
     parser = Parser(options.schema, options.columns, options.roles, options.formatter)
     first = next(splits_of(files[:1], _PEEKED_BYTES))
@@ -150,31 +152,22 @@ def _check_first_conversation(
             if options.loss_on in _ON_TURNS and content.completion_start is None:
                 finder.assistant_spans(content)
         except RecordError as error:
-            name = options.chat_template or f"of {options.tokenizer}"
+            name = shortened(options.chat_template or f"of {options.tokenizer}")
+            unit = input_format(first.format).position_unit
             print(
-                f"chatmill: warning: the chat template {name} has no mask for the first conversation ({first.url}, "
-                f"{record.position:,}): {error.detail}. Others may be rejected for the same reason.",
+                f"chatmill: warning: with the chat template {name}, the first conversation ({first.url}, {unit} "
+                f"{record.position:,}) would be rejected: {error.detail}. Others may be rejected for the same reason.",
                 file=sys.stderr,
             )
         return
 
 
 def _records_of(split: Split) -> Sequence[Record]:
-    """The records of a split's first part. Raises UserError where its store does not let them be read."""
+    """The records of a split's first part. Raises UserError or Unavailable if its store does not give them."""
     try:
         return next(read_split(split, _PEEKED_BYTES)).records
     except StoreError as error:
         raise error.as_user_error(f"--input {error}") from None
-
-
-def _check_free(folder: Folder, overwrite: bool) -> None:
-    """Raise UserError where the output is a file, or a folder of something else."""
-    kind = kind_of(folder.output)
-    if kind == "file":
-        raise UserError(f"--output {folder.output}: there is a file of that name. Give a folder.")
-    if kind == "directory" and not exists(folder.work) and holds_anything(folder.output):
-        mend = "--overwrite only replaces what Chatmill made; " if overwrite else ""
-        raise UserError(f"--output {folder.output}: the folder holds other files. {mend}Give one that is empty or new.")
 
 
 def _remove(folder: Folder, parts: Sequence[str]) -> None:
@@ -183,6 +176,7 @@ def _remove(folder: Folder, parts: Sequence[str]) -> None:
 
 
 def _changed_files(folder: Folder, files: Sequence[InputFile]) -> Iterator[str]:
+    """Describe the first input file that is not as it was when the job was planned."""
     before: dict[str, Any] = {file.url: file for file in decode_plan(read_bytes(folder.plan))}
     now = {file.url: file for file in files}
     for url in [*before, *(now.keys() - before.keys())]:

@@ -1,4 +1,4 @@
-"""Progress: a line in a terminal, or one now and then elsewhere, read from the receipts beside the output."""
+"""Progress: a progress bar in a terminal, otherwise a line now and then, from the receipts beside the output."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from transforms.storage.files import join, names_below, read_bytes
 
 _SECONDS_IN_TERMINAL = 0.5
 _SECONDS_ELSEWHERE = 30.0
-# What a look at the receipts may take of the time: in a bucket, listing a million takes minutes.
+# Reading receipts may take this share of the time: in a bucket, listing a million of them takes minutes.
 _SHARE_OF_TIME = 0.1
-_READ_AT_ONCE = 16
+_READERS = 16
 
 
 class ReportProgress:
-    """While it is open, a thread tells how far the job has come. It works on any runner, since receipts are files."""
+    """A context in which a thread reports the job's progress. It works on any runner, since receipts are files."""
 
     def __init__(self, job: Job, folder: Folder):
         self._folder = folder
@@ -39,7 +39,10 @@ class ReportProgress:
     def __enter__(self) -> ReportProgress:
         self._before = set(names_below(self._folder.receipts))
         if begun := {name.partition("-")[0] for name in self._before}:
-            print(f"chatmill: resuming, {len(begun):,} of {self._splits:,} splits were begun", file=sys.stderr)
+            print(
+                f"chatmill: resuming: {len(begun):,} of {self._splits:,} splits were finished or begun before.",
+                file=sys.stderr,
+            )
         self._began = time.monotonic()
         self._thread.start()
         return self
@@ -51,35 +54,35 @@ class ReportProgress:
     def _run(self) -> None:
         console = Console(stderr=True)
         if not console.is_terminal:
-            took = 0.0
-            while not self._stop.wait(max(_SECONDS_ELSEWHERE, took / _SHARE_OF_TIME)):
-                took = self._read_receipts()
+            seconds = 0.0
+            while not self._stop.wait(max(_SECONDS_ELSEWHERE, seconds / _SHARE_OF_TIME)):
+                seconds = self._read_receipts()
                 print(
-                    f"chatmill: {self._done:,} of {self._splits:,} splits, {self._facts()}", file=sys.stderr, flush=True
+                    f"chatmill: {self._done:,} of {self._splits:,} splits, {self._sums()}", file=sys.stderr, flush=True
                 )
             return
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("splits, {task.description}"), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task("starting", total=self._splits, completed=self._done)
-            took = 0.0
-            while not self._stop.wait(max(_SECONDS_IN_TERMINAL, took / _SHARE_OF_TIME)):
-                took = self._read_receipts()
-                progress.update(task, completed=self._done, description=self._facts())
+            seconds = 0.0
+            while not self._stop.wait(max(_SECONDS_IN_TERMINAL, seconds / _SHARE_OF_TIME)):
+                seconds = self._read_receipts()
+                progress.update(task, completed=self._done, description=self._sums())
 
-    def _facts(self) -> str:
+    def _sums(self) -> str:
         speed = (self._tokens - self._tokens_before) / max(time.monotonic() - self._began, 1e-9)
         return f"{self._records:,} records, {self._tokens:,} tokens, {speed:,.0f} tokens/s"
 
     def _read_receipts(self) -> float:
-        """Add up the receipts that are new. Returns the seconds it took; a store that fails is asked again later."""
+        """Add up the receipts that are new. Returns the seconds it took. If the store fails, the next call retries."""
         began = time.monotonic()
-        with suppress(OSError), ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+        with suppress(OSError), ThreadPoolExecutor(_READERS) as pool:
             names = [name for name in names_below(self._folder.receipts) if name.endswith(".json")]
             new = [name for name in names if name not in self._seen]
-            for start in range(0, len(new), _READ_AT_ONCE):
+            for start in range(0, len(new), _READERS):
                 if self._stop.is_set():
                     break
-                batch = new[start : start + _READ_AT_ONCE]
+                batch = new[start : start + _READERS]
                 for name, receipt in zip(batch, pool.map(self._read, batch), strict=True):
                     self._add(name, receipt)
         return time.monotonic() - began

@@ -1,9 +1,8 @@
-"""What happened: the sums of the manifest, one row decoded with its trained part marked, and how to load it all."""
+"""The summary of a finished dataset: the sums of the manifest, the first row with its trained part, how to load it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +11,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from pipeline.console import marked_text
 from transforms.dataset.layout import Folder
 from transforms.errors import StoreError, UserError
 from transforms.outputs import loading_code
@@ -31,8 +30,14 @@ from transforms.storage.files import (
 from transforms.tokens.tokenizer import load_tokenizer
 
 _TOKENS_SHOWN = 160
+# The keys of the manifest that count records by the reason why the reference and not the fast engine handled them.
+_BY_REFERENCE = {"rendered_by_reference": "rendered", "tokenized_by_reference": "tokenized"}
+# The user chose the reference, or a batch is so small that the fast engine would not be faster.
+_EXPECTED_REASONS = {"engine", "small_batch"}
+_NOTED_FRACTION = 0.01
 _SUMS = ("records", "rows", "tokens", "trained_tokens", "trained_tokens_lost", "notes")
-_TOLD_APART = {
+# Notes that have lines of their own, or warnings.
+_SHOWN_ELSEWHERE = {
     "rendering_fell_back_to_reference",
     "tokenizing_fell_back_to_reference",
     "parity_records_checked",
@@ -44,54 +49,65 @@ _TOLD_APART = {
 
 
 def print_summary(folder: Folder, manifest: dict[str, Any]) -> None:
-    """Print what the finished dataset in a folder is, to standard output."""
+    """Print a summary of the finished dataset to standard output, and warnings about it to standard error."""
     output = folder.output
     console = Console(highlight=False, soft_wrap=True)
     console.print(_table(manifest))
     if lost := manifest["trained_tokens_lost"]:
-        losers = manifest["notes"].get("records_that_lost_trained_tokens", 0)
+        records = manifest["notes"].get("records_that_lost_trained_tokens", 0)
         length = manifest["job"]["options"]["max_length"]
         print(
-            f"chatmill: warning: {losers:,} records lost {lost:,} trained tokens to --max_length {length}.",
+            f"chatmill: warning: {records:,} records lost {lost:,} trained tokens to --max_length {length}.",
             file=sys.stderr,
         )
     for what in ("rendering_fell_back_to_reference", "tokenizing_fell_back_to_reference"):
         if what in manifest["first_examples"]:
-            _warn_of_engine(what, manifest)
+            _warn_of_fallback(what, manifest)
+    for what in _BY_REFERENCE:
+        _note_reference(what, manifest)
     if differing := manifest["notes"].get("parity_turns_differing"):
-        _warn_of_contexts(differing, manifest)
+        _warn_of_parity(differing, manifest)
     if manifest["rejects"]:
-        console.print(f"The rejected records are in {join(output, 'rejects')}, each with its reason and place.")
+        console.print(f"The rejected records are in {join(output, 'rejects')}, each with its reason and position.")
     _print_row(console, folder, manifest)
     console.print(f"\nThe dataset is in {output}. Load it with:")
     console.print(f"  {loading_code(output, manifest['shards'])}", markup=False)
 
 
 def sums(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The sums of a manifest."""
+    """The sums of a manifest, as --summary_json has them."""
     return {name: manifest[name] for name in _SUMS} | {"shards": len(manifest["shards"])}
 
 
-def check_summary(running: dict[str, Any], place: str, output: str | None) -> None:
-    """Write that a run has begun where its end will be written.
+def check_summary_json(summary: dict[str, Any], url: str, output: str | None) -> None:
+    """Write a first summary, that of a run that has begun, to find out whether the url can be written.
 
-    Raises UserError where nothing can be written there, where what is there is no summary, and inside the output.
+    Args:
+        summary: what to write.
+        url: the value of --summary_json.
+        output: the folder of the dataset, None if it is not known.
+
+    Raises:
+        UserError: if the url cannot be written, is in the output, or is a file of something else.
+        Unavailable: if its store does not answer.
     """
-    if place == "-":
+    if url == "-":
         return
-    if output and is_inside(full_url(place), output):
+    if output and is_inside(full_url(url), output):
         raise UserError(
-            f"--summary_json {place}: it lies in --output, which holds the dataset alone. Give another place."
+            f"--summary_json {url}: it is inside --output, which holds nothing but the dataset. Give another url."
         )
     try:
-        check_reachable(place)
-        if kind_of(place) == "file" and not _is_summary(read_bytes(place)):
-            raise UserError(f"--summary_json {place}: there is a file that is no summary. Give another name.")
-        write_summary(running, place)
+        check_reachable(url)
+        if kind_of(url) == "file" and not _is_summary(read_bytes(url)):
+            raise UserError(
+                f"--summary_json {url}: this file exists and is not a summary, so it is not replaced. Give another url."
+            )
+        write_summary_json(summary, url)
     except StoreError as error:
         raise error.as_user_error(f"--summary_json {error}") from None
     except (OSError, ValueError, ImportError) as error:
-        raise UserError(f"--summary_json {place}: it cannot be written ({error}).") from None
+        raise UserError(f"--summary_json {url}: it cannot be written ({error}).") from None
 
 
 def _is_summary(content: bytes) -> bool:
@@ -101,35 +117,56 @@ def _is_summary(content: bytes) -> bool:
         return not content
 
 
-def write_summary(ended: dict[str, Any], place: str) -> None:
-    """Write how a run ended as JSON: to a url in lines, to standard output in its last one."""
-    if place == "-":
-        print(msgspec.json.encode(ended).decode(), flush=True)
+def write_summary_json(summary: dict[str, Any], url: str) -> None:
+    """Write the summary of a run as JSON: indented to a url, in one line to standard output (-)."""
+    if url == "-":
+        print(msgspec.json.encode(summary).decode(), flush=True)
     else:
-        write_atomically(full_url(place), msgspec.json.format(msgspec.json.encode(ended), indent=2) + b"\n")
+        write_atomically(full_url(url), msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
 
 
-def _warn_of_engine(what: str, manifest: dict[str, Any]) -> None:
-    """Batches that the reference did again: the rows are right, but it takes longer, and is worth a report."""
-    first, batches = manifest["first_examples"][what], manifest["notes"][what]
+def _warn_of_fallback(what: str, manifest: dict[str, Any]) -> None:
+    """Batches that fell back to the reference: their rows are right, but they took longer, and it is worth a report."""
     print(
-        f"chatmill: warning: {what.partition('_')[0]} fell back to the reference in {batches:,} batches, since the "
-        f"fast engine differs from it. The first is {first['source']}, {first['position']}: {first['detail']}.",
+        f"chatmill: warning: {what.partition('_')[0]} fell back to the reference in {manifest['notes'][what]:,} "
+        f"batches, because the fast engine gave another result.{_first_example(what, manifest)}",
         file=sys.stderr,
     )
 
 
-def _warn_of_contexts(turns: int, manifest: dict[str, Any]) -> None:
-    first, parity = manifest["first_examples"]["parity_records_differing"], manifest["job"]["options"]["parity"]
+def _note_reference(what: str, manifest: dict[str, Any]) -> None:
+    """Records that the fast engine could not handle, if they are so many that the build took longer."""
+    reasons = {reason: count for reason, count in manifest.get(what, {}).items() if reason not in _EXPECTED_REASONS}
+    records, read = sum(reasons.values()), manifest["records"]["read"]
+    if records <= _NOTED_FRACTION * read:
+        return
+    why = ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items(), key=lambda item: -item[1]))
+    print(
+        f"chatmill: note: {records:,} of {read:,} records ({records / read:.1%}) were {_BY_REFERENCE[what]} by the "
+        f"reference, which is slower; their rows are the same. Reasons: {why}.{_first_example(what, manifest)}",
+        file=sys.stderr,
+    )
+
+
+def _first_example(what: str, manifest: dict[str, Any]) -> str:
+    """A sentence about the first record that something was noted of, empty if the manifest names none."""
+    first = manifest["first_examples"].get(what)
+    if not first:
+        return ""
+    return f" The first is {first['source']}, {first['position']}: {first['detail'].rstrip('.')}."
+
+
+def _warn_of_parity(turns: int, manifest: dict[str, Any]) -> None:
+    """Turns that a server would have rendered in another context."""
     what, do = {
-        "report": ("are trained on", "--parity expand makes a row of each context, --parity reject leaves them out"),
+        "report": ("are trained on", "--parity expand writes a row for each context, --parity reject rejects them"),
         "expand": ("would be trained on", "their records became a row for each context, or were rejected"),
         "reject": ("would be trained on", "their records were rejected"),
-    }[parity]
+    }[manifest["job"]["options"]["parity"]]
     print(
         f"chatmill: warning: {turns:,} turns of {manifest['notes']['parity_records_differing']:,} records {what} in "
-        f"another context than a server would have rendered; {do}. The first is {first['source']}, "
-        f"{first['position']}, {first['detail']}.",
+        f"another context than a server would have rendered; {do}."
+        f"{_first_example('parity_records_differing', manifest)}",
         file=sys.stderr,
     )
 
@@ -159,18 +196,18 @@ def _table(manifest: dict[str, Any]) -> Table:
         share = padding / (padding + manifest["tokens"])
         table.add_row("padding left", f"{padding:,}", f"{share:.2%} of rows of {options['max_length']:,}")
     notes = manifest["notes"]
-    for what in sorted(notes.keys() - _TOLD_APART):
+    for what in sorted(notes.keys() - _SHOWN_ELSEWHERE):
         table.add_row(what.replace("_", " "), f"{notes[what]:,}")
-    if looked_at := notes.get("parity_turns_checked"):
+    if checked := notes.get("parity_turns_checked"):
         records, turns = notes["parity_records_checked"], notes.get("parity_turns_differing", 0)
-        table.add_row("parity", f"{looked_at:,}", f"turns of {records:,} records looked at, {turns:,} differ")
+        table.add_row("parity", f"{checked:,}", f"turns of {records:,} records checked, {turns:,} differ")
     if added := notes.get("parity_rows_added"):
         table.add_row("  rows added", f"{added:,}")
     return table
 
 
 def _print_row(console: Console, folder: Folder, manifest: dict[str, Any]) -> None:
-    """The first row, decoded, with what is trained on marked."""
+    """Print the first row, decoded, with what is trained on marked."""
     shard = next((shard for shard in manifest["shards"] if shard["format"] == "parquet"), None)
     row = _first_row(folder, shard) if shard else None
     if shard is None or row is None:
@@ -193,18 +230,10 @@ def _print_row(console: Console, folder: Folder, manifest: dict[str, Any]) -> No
     console.print(marked_text(console, pieces))
 
 
-def marked_text(console: Console, pieces: Iterable[tuple[str, bool]]) -> Text:
-    """The pieces as one text; those that are trained on are bold green, or between ⟦ and ⟧ where there is no colour."""
-    text = Text()
-    for piece, trained in pieces:
-        text.append(f"⟦{piece}⟧" if trained and not console.color_system else piece, "bold green" if trained else "dim")
-    return text
-
-
 def _first_row(folder: Folder, shard: dict[str, Any]) -> dict[str, Any] | None:
-    """The ids and labels of a shard's first row, None where --write_columns left one of them out."""
+    """The ids and labels of a shard's first row, None if --write_columns left one of them out."""
     with open_input(join(folder.output, shard["path"]), None) as file:
-        # A thread of Arrow's that wants the file when Python ends would abort it (apache/arrow#34314).
+        # A thread of Arrow that reads the file while Python ends would abort the process (apache/arrow#34314).
         table, columns = pq.ParquetFile(file, pre_buffer=False), ["input_ids", "labels"]
         if not set(columns) <= set(table.schema_arrow.names):
             return None

@@ -1,84 +1,89 @@
-"""The files of the tokenizer and the text of the chat template, found once at launch and written beside the output."""
+"""The files of the tokenizer and the text of the chat template, found once at launch to be stored beside the output."""
 
 from __future__ import annotations
 
-import fnmatch
-import hashlib
 import os
 from typing import Any
 
-from pipeline.options import is_template
-from transforms.errors import StoreError, Unavailable, UserError
-from transforms.storage.files import join, kind_of, names_below, read_bytes
-from transforms.storage.retries import is_transient
+from jinja2 import TemplateSyntaxError
 
-# What transformers reads of a model's folder to make a tokenizer; never weights, never code.
-_PATTERNS = (
-    "tokenizer*.json", "tokenizer.model*", "*.model", "*.spm", "*.tiktoken", "tekken.json", "vocab*", "merges.txt",
-    "special_tokens_map.json", "added_tokens.json", "config.json", "chat_template*", "*.jinja",
-    "additional_chat_templates/*.jinja",
-)  # fmt: skip
+from pipeline.options import is_template
+from transforms.chat.transformers_jinja import compile_template
+from transforms.errors import StoreError, Unavailable, UserError
+from transforms.storage.files import kind_of, read_bytes
+from transforms.storage.retries import is_transient
+from transforms.tokens.files import TOKENIZER_FILES, read_tokenizer_folder
 
 
 def read_tokenizer_files(name: str) -> dict[str, bytes]:
-    """The files of a tokenizer, by their names: of a folder, a url, or a repository of the Hugging Face hub.
+    """Read the files of a tokenizer.
 
-    Raises UserError where there are none.
+    Args:
+        name: a folder, a url, or the name of a repository on the Hugging Face hub.
+
+    Returns:
+        The content of each file by its name.
+
+    Raises:
+        UserError: if there is no tokenizer, or its store refuses to give it.
+        Unavailable: if its store or the hub does not answer.
     """
     if "://" in name or os.path.exists(name) or name.startswith((".", "/", "~")):
         folder = os.path.expanduser(name)
     else:
         folder = _downloaded(name)
     try:
-        names = [file for file in names_below(folder) if any(fnmatch.fnmatch(file, pattern) for pattern in _PATTERNS)]
-        files = {file: read_bytes(join(folder, file)) for file in names}
+        return read_tokenizer_folder(folder)
+    except UserError:
+        raise
     except StoreError as error:
         raise error.as_user_error(f"--tokenizer {error}") from None
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"--tokenizer {name}: {error}.") from None
-    if not files:
-        raise UserError(f"--tokenizer {name}: there is no tokenizer there; expected a folder with tokenizer.json.")
-    return files
-
-
-def fingerprint(files: dict[str, bytes]) -> str:
-    """sha256 of names and contents."""
-    digest = hashlib.sha256()
-    for name, content in sorted(files.items()):
-        digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
-    return digest.hexdigest()
 
 
 def check_tokenizer(folder: str, name: str) -> Any:
-    """The tokenizer of the files in a folder, loaded as workers will. Raises UserError where it cannot be."""
+    """Load the tokenizer from a folder, as workers will. Raises UserError, with its option's name, if that fails."""
     from transforms.tokens.tokenizer import load_tokenizer
 
     try:
         return load_tokenizer(folder)
     except StoreError as error:
         raise error.as_user_error(f"--tokenizer {error}") from None
-    except Exception as error:  # transformers raises what it likes over files that it does not understand
+    except Exception as error:  # transformers raises any type for files that it does not understand
         raise UserError(f"--tokenizer {name}: it cannot be loaded ({_first_line(error)}).") from None
 
 
-def resolve_template(given: str | None, tokenizer: Any) -> str | None:
-    """The text of the chat template that was asked for; None for the tokenizer's own. Raises UserError."""
-    if given is None:
+def resolve_template(value: str | None, tokenizer: Any) -> str | None:
+    """Find the text of the chat template.
+
+    Args:
+        value: the value of --chat_template: a template, its url, or the name of one of the tokenizer's; or None.
+        tokenizer: the tokenizer, as transformers loads it.
+
+    Returns:
+        The text of the template, None for the tokenizer's own.
+
+    Raises:
+        UserError: if there is no such template, or its syntax is wrong.
+        Unavailable: if its store does not answer.
+    """
+    if value is None:
         return None
-    held = (
-        tokenizer.chat_template if isinstance(tokenizer.chat_template, dict) else {"default": tokenizer.chat_template}
-    )
-    if is_template(given):
-        template = given
-    elif held.get(given):
-        template = held[given]
+    own = tokenizer.chat_template
+    named = {name: text for name, text in (own if isinstance(own, dict) else {"default": own}).items() if text}
+    if is_template(value):
+        template = value
+    elif value in named:
+        template = named[value]
     else:
-        template = _read_template(given, [name for name, text in held.items() if text])
-    _check_syntax(template, given if template is not given else "TEMPLATE")
+        template = _read_template(value, list(named))
+    _check_syntax(template, value if template is not value else "TEMPLATE")
     return template
 
 
-def _read_template(url: str, held: list[str]) -> str:
+def _read_template(url: str, names: list[str]) -> str:
+    """Read a template from a file or url. names: those of the tokenizer's own templates, for the error."""
     try:
         if kind_of(url):
             return read_bytes(url).decode()
@@ -88,17 +93,13 @@ def _read_template(url: str, held: list[str]) -> str:
         raise UserError(f"--chat_template {url}: the file is not UTF-8 text.") from None
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"--chat_template {url}: {error}.") from None
-    names = f" (it holds {', '.join(held)})" if held else ""
+    known = f"only {', '.join(names)}" if names else "none at all"
     raise UserError(
-        f"--chat_template {url}: there is no such file, nor does the tokenizer hold a template of that name{names}."
+        f"--chat_template {url}: there is no such file, and the tokenizer has no template of that name ({known})."
     )
 
 
 def _check_syntax(template: str, name: str) -> None:
-    from jinja2 import TemplateSyntaxError
-
-    from transforms.chat.transformers_jinja import compile_template
-
     try:
         compile_template(template)
     except TemplateSyntaxError as error:
@@ -106,17 +107,18 @@ def _check_syntax(template: str, name: str) -> None:
 
 
 def _downloaded(name: str) -> str:
-    """The folder in the hub's cache to which a repository's tokenizer files were fetched, or were before."""
+    """The folder in the hub's cache with a repository's tokenizer files, which are downloaded if they are not there."""
     from huggingface_hub import constants, snapshot_download
 
     try:
-        return snapshot_download(name, allow_patterns=list(_PATTERNS))
-    except Exception as error:  # the hub's client raises its own, those of its HTTP library and those of the system
+        return snapshot_download(name, allow_patterns=list(TOKENIZER_FILES))
+    except Exception as error:  # of the hub's client, of its HTTP library, or of the system
         raise (Unavailable if is_transient(error) and not constants.HF_HUB_OFFLINE else UserError)(
-            f"--tokenizer {name}: there is no such folder, and the hub does not give it ({_first_line(error)})."
+            f"--tokenizer {name}: there is no such folder, and it cannot be downloaded from the Hugging Face hub "
+            f"({_first_line(error)})."
         ) from None
 
 
 def _first_line(error: Exception) -> str:
-    said = str(error).strip()
-    return said.splitlines()[0] if said else type(error).__name__
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Makes metadata.json, the parameters of the Flex Template, of the options of `chatmill build`.
+"""Makes metadata.json, the parameters of the Flex Template, from the options of `chatmill build`.
 
 .venv/bin/python deploy/dataflow/metadata.py
 """
@@ -10,14 +10,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.options import Options, default_text
+from pipeline.options import Options, help_text
 
 FILE = Path(__file__).with_name("metadata.json")
 _REQUIRED = ("input", "tokenizer", "output")
 
 
 def metadata() -> dict[str, Any]:
-    """Each option, and the image of the workers; not the runner, which Dataflow gives, nor to detach, which it does."""
+    """Each option, and the image of the workers; not the runner, which is Dataflow, nor detach, which is always so."""
     image = {
         "name": "sdk_container_image",
         "label": "Sdk container image",
@@ -27,17 +27,17 @@ def metadata() -> dict[str, Any]:
     fields = [field for field in dataclasses.fields(Options) if field.name not in ("runner", "detach")]
     return {
         "name": "Chatmill",
-        "description": "Conversations in, training-ready token shards out.",
+        "description": "Build a dataset of token shards for training from conversations.",
         "parameters": [*map(_parameter, fields), image],
     }
 
 
 def _parameter(field: dataclasses.Field[Any]) -> dict[str, Any]:
-    kind, help, metavar = (field.metadata[key] for key in ("kind", "help", "metavar"))
+    kind = field.metadata["kind"]
     parameter = {
         "name": field.name,
         "label": field.name.replace("_", " ").capitalize(),
-        "helpText": f"{metavar}: {help}{default_text(field)}",
+        "helpText": f"{field.metadata['metavar']}: {help_text(field)}",
         "groupName": field.metadata["group"],
     }
     if field.name not in _REQUIRED:

@@ -27,7 +27,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import GrpcWo
 from apache_beam.transforms.environments import Environment, python_sdk_capabilities
 from google.protobuf import json_format, text_format
 
-from pipeline.cli import quiet_libraries
+from pipeline.console import quiet_libraries
 from pipeline.job import Job
 from pipeline.options import Options
 from transforms.dataset.layout import Folder

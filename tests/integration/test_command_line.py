@@ -1,4 +1,4 @@
-"""The command line: a user's mistake is one line and exit code 2, told before anything is written."""
+"""The command line: a user error is one line and exit code 2, shown before anything is written."""
 
 from __future__ import annotations
 
@@ -12,53 +12,62 @@ import sys
 
 import pytest
 
+from pipeline.console import as_typed, error_text
+from pipeline.job import JobOptions
 from pipeline.options import Options, parse_options
 from support.datasets import build_apart, digests, manifest_of
 from support.places import CHATS, ROOT, TOKENIZER
+from transforms import __version__
+from transforms.errors import ParameterError
 
-GIVEN = {"--input": CHATS, "--tokenizer": TOKENIZER, "--output": "OUT"}
+OPTIONS = {"--input": CHATS, "--tokenizer": TOKENIZER, "--output": "OUT"}
 
 
 def with_options(output: object, **changed: object) -> list[str]:
-    """The options of a build that works, some of them changed; None leaves one out."""
-    options = GIVEN | {"--output": output} | {f"--{name}": value for name, value in changed.items()}
+    """The options of a valid build, with some changed; None leaves one out."""
+    options = OPTIONS | {"--output": output} | {f"--{name}": value for name, value in changed.items()}
     return [f"{name}={value}" for name, value in options.items() if value is not None]
 
 
-MISTAKES = [
-    (["--input=x", "--tokenizer=y"], "--output is missing"),
-    (["--inptu=x"], "there is no option --inptu. Did you mean --input?"),
+USER_ERRORS = [
+    (["--input=x", "--tokenizer=y"], "--output is missing: give one, such as --output out/chats."),
+    (["--inptu=x"], "unknown option --inptu. Did you mean --input? chatmill build --help lists the options."),
     (["--max-length=3"], "Did you mean --max_length?"),
     (["--direct_num_worker=3"], "Did you mean --direct_num_workers?"),
-    (["corpus.jsonl"], "--input corpus.jsonl"),
-    (["--packing=bdf"], "Did you mean bfd?"),
-    (with_options("o", packing="bfd"), "--packing bfd needs a --max_length"),
-    (with_options("o", max_length="0"), "'0' is not a whole number above 0"),
-    (with_options("o", validation_fraction="2"), "'2' is not a number from 0 to 1"),
-    (with_options("o", chat_template_kwargs="{"), "is not JSON"),
-    (with_options("o", chat_template_kwargs='{"tools": 1}'), "tools cannot be given"),
-    (with_options("o", roles="narrator=storyteller"), "'storyteller' is not one of system"),
-    (with_options("o", columns="messages"), "name=other"),
+    (["corpus.jsonl"], "unexpected argument corpus.jsonl. Each input needs its option: --input corpus.jsonl"),
+    (["--packing"], "--packing: expected one argument. chatmill build --help lists the options."),
+    (["--packing=bdf"], "--packing bdf: expected none, bfd, bfd_split, ffd, wrapped. Did you mean bfd?"),
+    (with_options("o", packing="bfd"), "--packing bfd needs --max_length, such as --max_length 4096."),
+    (with_options("o", max_length="0"), "--max_length 0: expected a whole number above 0, or none."),
+    (with_options("o", validation_fraction="2"), "--validation_fraction 2: expected a number from 0 to 1."),
+    (with_options("o", chat_template_kwargs="{"), "--chat_template_kwargs {: this is not valid JSON ("),
+    (with_options("o", chat_template_kwargs='{"tools": 1}'), "tools cannot be set here: Chatmill sets it"),
+    (with_options("o", roles="narrator=storyteller"), "narrator=storyteller: storyteller: expected system, developer"),
+    (with_options("o", columns="messages"), "--columns messages: expected the form name=other,name=other."),
     (with_options("o", columns="mesages=dialog"), "Did you mean messages?"),
-    (with_options("o", now="tomorrow"), "is not a moment"),
-    (with_options("o", packing="bfd", max_length="9", keep_columns="id"), "--keep_columns needs --packing none"),
-    (with_options("o", keep_columns="labels"), "a column of that name is written already"),
-    ([*with_options("o", keep_columns="source"), "--provenance"], "a column of that name is written already"),
-    (with_options("o", formatter="here"), "'here' is not of the form module:function or file.py:function"),
-    ([*with_options("o"), "--provenance=yes"], "'yes' is not true or false"),
-    (with_options("o", write_columns="ids"), "'ids' is not one of input_ids"),
+    (with_options("o", now="tomorrow"), "--now tomorrow: expected a date and time, such as 2026-11-20T12:00:00."),
+    (
+        with_options("o", packing="bfd", max_length="9", keep_columns="id"),
+        "--keep_columns cannot be used with --packing bfd: a packed row holds several records.",
+    ),
+    (with_options("o", keep_columns="labels"), "--keep_columns labels: Chatmill writes a column of that name."),
+    ([*with_options("o", keep_columns="source"), "--provenance"], "source: Chatmill writes a column of that name."),
+    (with_options("o", formatter="here"), "--formatter here: expected the form module:function or file.py:function."),
+    ([*with_options("o"), "--provenance=yes"], "--provenance yes: expected true or false."),
+    (with_options("o", write_columns="ids"), "--write_columns ids: expected input_ids, labels"),
+    (with_options("o", write_columns="labels,ids"), "--write_columns labels,ids: ids: expected input_ids, labels"),
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), MISTAKES)
-def test_a_mistake_in_the_options_is_one_line(options, said, build):
+@pytest.mark.parametrize(("options", "message"), USER_ERRORS)
+def test_an_error_in_the_options_is_one_line(options, message, build):
     ended = build(*options)
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.err and ended.err.startswith("chatmill: ") and ended.err.count("\n") == 1
+    assert message in ended.err and ended.err.startswith("chatmill: ") and ended.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"input": "missing.jsonl"}, "--input missing.jsonl: there is no such file or folder"),
         ({"input": "{tmp}/*.nothing"}, "it has no file of records"),
@@ -69,12 +78,12 @@ def test_a_mistake_in_the_options_is_one_line(options, said, build):
         ({"tokenizer": CHATS}, "there is no tokenizer there; expected a folder with tokenizer.json"),
         ({"tokenizer": "./nowhere"}, "there is no tokenizer there"),
         ({"tokenizer": "{tmp}/broken"}, "it cannot be loaded"),
-        ({"output": "{tmp}/empty.jsonl"}, "there is a file of that name"),
+        ({"output": "{tmp}/empty.jsonl"}, "--output {tmp}/empty.jsonl: there is a file of that name"),
         ({"output": "{tmp}/empty.jsonl/below"}, "cannot be written"),
-        ({"output": "{tmp}"}, "the folder holds other files"),
+        ({"output": "{tmp}"}, "--output {tmp}: the folder holds other files"),
         (
             {"chat_template": "{tmp}/no.jinja"},
-            "there is no such file, nor does the tokenizer hold a template of that name",
+            "there is no such file, and the tokenizer has no template of that name (only default)",
         ),
         ({"chat_template": "{{% for m in messages %}}"}, "line 1: Unexpected end of template"),
         ({"chat_template": "{{% if 'https://a.b' %}}"}, "line 1: Unexpected end of template"),
@@ -83,11 +92,11 @@ def test_a_mistake_in_the_options_is_one_line(options, said, build):
         ({"runner": "WalkRunner"}, "Unexpected pipeline runner: WalkRunner"),
         ({"direct_num_workers": "many"}, "invalid int value: 'many'"),
         ({"direct_num_workers": "-3"}, "--direct_num_workers -3: expected 1 or more"),
-        ({"summary_json": "{tmp}/broken/tokenizer.json"}, "there is a file that is no summary"),
-        ({"summary_json": "{tmp}/out/summary.json"}, "it lies in --output"),
+        ({"summary_json": "{tmp}/broken/tokenizer.json"}, "this file exists and is not a summary"),
+        ({"summary_json": "{tmp}/out/summary.json"}, "it is inside --output"),
     ],
 )
-def test_a_mistake_in_what_they_name_is_one_line_and_leaves_nothing(changed, said, build, tmp_path):
+def test_an_error_in_what_the_options_name_is_one_line_and_leaves_nothing(changed, message, build, tmp_path):
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "tokenizer.json").write_text("{}")
@@ -97,12 +106,41 @@ def test_a_mistake_in_what_they_name_is_one_line_and_leaves_nothing(changed, sai
     changed = {name: str(value).format(tmp=tmp_path) for name, value in changed.items()}
     ended = build(*with_options(**{"output": tmp_path / "out"} | changed))
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.err and ended.err.startswith("chatmill: ") and ended.err.count("\n") == 1
+    assert message.replace("{tmp}", str(tmp_path)) in ended.err
+    assert ended.err.startswith("chatmill: ") and ended.err.count("\n") == 1
     assert digests(tmp_path) == before
     assert not list(tmp_path.glob("out/_chatmill/*"))
 
 
-def test_a_conversation_without_a_template_is_told_before_the_work(build, tmp_path):
+def test_a_parameter_of_the_library_is_shown_as_its_option():
+    assert error_text(ParameterError("packing", "bdf", "expected bfd.")) == "--packing bdf: expected bfd."
+    assert error_text(ParameterError("write_columns", ("a", "b"), "?")) == "--write_columns a,b: ?"
+    assert error_text(ParameterError("max_length", None, "?")) == "--max_length none: ?"
+    template = "{% for message in messages %}\n" * 99
+    shown = error_text(ParameterError("chat_template", template, "?"))
+    assert shown.startswith("--chat_template {% for message in messages %} {% for") and shown.endswith("...: ?")
+    assert len(shown) < 250
+
+
+def test_values_are_shown_as_they_are_typed():
+    given = [f"{name}={as_typed(value)}" for name, value in OPTIONS.items()]
+    given += ["--provenance=true", "--write_columns=input_ids,labels", '--chat_template_kwargs={"a": 1}']
+    options, _ = parse_options(given)
+    typed = {field.name: as_typed(getattr(options, field.name)) for field in dataclasses.fields(Options)}
+    for option in given:
+        name, _, text = option.removeprefix("--").partition("=")
+        assert typed[name] == text
+    assert typed["seed"] == "0" and typed["strip_bos"] == "false" and typed["keep_columns"] == "none"
+
+
+def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
+    # What these name is compared by its content, or changes only how and where the job runs.
+    by_content = {"input", "tokenizer", "chat_template", "now"}
+    how = {"output", "overwrite", "max_reject_fraction", "engine", "summary_json", "runner", "detach"}
+    assert {field.name for field in dataclasses.fields(Options)} == {*JobOptions.__struct_fields__, *by_content, *how}
+
+
+def test_a_missing_template_is_an_error_before_the_work(build, tmp_path):
     (tmp_path / "tokenizer").mkdir()
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / "tokenizer" / name).write_bytes((TOKENIZER / name).read_bytes())
@@ -122,44 +160,96 @@ def test_a_conversation_without_a_template_is_told_before_the_work(build, tmp_pa
     assert plain.code == 0, plain.err
 
 
-def test_a_template_without_masks_is_told_once_before_the_work(build, tmp_path):
+def test_a_template_without_masks_is_a_warning_before_the_work(build, tmp_path):
     twice = "{% for m in messages %}{{ m.role }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
     ended = build(*with_options(tmp_path / "out", chat_template=twice, input=CHATS / "support.jsonl"))
     assert ended.code == 1
     warning, *rest = ended.err.splitlines()
-    assert warning.startswith(f"chatmill: warning: the chat template {twice} has no mask for the first conversation")
-    assert f"({CHATS}/support.jsonl, 0): the template " in warning
+    assert warning.startswith(f"chatmill: warning: with the chat template {twice}, the first conversation (")
+    assert f"({CHATS}/support.jsonl, byte 0) would be rejected: the template " in warning
     assert "spans_not_established (" in rest[1] and "were rejected" in rest[0]
 
 
-def test_help_and_mistyped_options_import_nothing_heavy():
-    probe = (
-        "import sys; from pipeline.cli import build; code = build(sys.argv[1:]); print(*sys.modules); sys.exit(code)"
-    )
-    for options, code in ((["--inptu=x"], 2), (["--packing=bdf"], 2)):
-        done = subprocess.run(
-            [sys.executable, "-c", probe, *options], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == code
-        loaded = set(done.stdout.split())
-        assert not loaded & {"apache_beam", "transformers", "jinja2", "pyarrow", "fsspec", "rich"}
+HEAVY = {"apache_beam", "transformers", "pyarrow", "fsspec", "rich"}
+PROBE = """
+import sys
+from pipeline.cli import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as ended:
+    code = ended.code
+print(*sys.modules, file=sys.stderr)
+sys.exit(code)
+"""
 
 
-def test_help_lists_each_option_in_a_group():
-    done = build_apart("--help")
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["build", "--help"], 0),
+        (["masks", "--help"], 0),
+        (["--version"], 0),
+        (["build", "--inptu=x"], 2),
+        (["--packing=bdf"], 2),
+        (["masks", "--tokeniser=x"], 2),
+        (["bild"], 2),
+        ([], 2),
+    ],
+)
+def test_help_and_mistyped_options_import_nothing_heavy(arguments, code):
+    done = subprocess.run([sys.executable, "-c", PROBE, *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert not set(done.stderr.split()) & HEAVY
+
+
+@pytest.mark.parametrize("columns", ["80", "110"])
+def test_help_shows_each_option_with_its_default_two_examples_and_where_the_docs_are(columns):
+    done = build_apart("build", "--help", env={**os.environ, "COLUMNS": columns})
     assert done.returncode == 0
-    for field in dataclasses.fields(Options):
-        assert re.search(rf"^  --{field.name}\b", done.stdout, re.MULTILINE)
     for group in ("Input:", "Tokenizer and template:", "Rows:", "Output:", "Running:"):
         assert f"\n{group}\n" in done.stdout
+    options, _, end = done.stdout.partition("\nexamples:\n")
+    entries = [" ".join(entry.split()) for entry in re.split(r"\n\n|\n(?=  --)", options)]
+    for field in dataclasses.fields(Options):
+        [entry] = [entry for entry in entries if entry.startswith(f"--{field.name} ")]
+        assert re.search(r"\((default: .+|required)\)$", entry), entry
+    assert end.count("  chatmill build --input ") == 2
+    assert "documentation: README.md and the docs/ folder" in end
+    assert max(map(len, done.stdout.splitlines())) <= int(columns)
+
+
+def test_help_without_a_command_lists_the_commands_and_the_options_of_a_build():
+    whole, of_build = build_apart("--help").stdout, build_apart("build", "--help").stdout
+    assert whole.endswith(of_build)
+    for command in ("chatmill build OPTIONS", "chatmill masks OPTIONS", "chatmill --version"):
+        assert command in whole.removesuffix(of_build)
+
+
+def test_version_is_shown():
+    for arguments in (["--version"], ["build", "--version"], ["masks", "--version"]):
+        done = build_apart(*arguments)
+        assert (done.returncode, done.stdout) == (0, f"chatmill {__version__}\n")
+
+
+def test_an_unknown_command_is_a_user_error():
+    done = build_apart("bild", *with_options("o"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("chatmill: unknown command bild: expected build or masks. Did you mean build?\n")
+    assert build_apart().returncode == 2 and "chatmill build OPTIONS" in build_apart().stderr
+
+
+def test_build_is_the_command_if_none_is_given():
+    for error in (["--packing=bdf"], ["--inptu=x"]):
+        assert build_apart(*error).stderr == build_apart("build", *error).stderr
 
 
 def test_inputs_may_be_repeated_and_separated_by_commas():
-    options, beams = parse_options(
+    options, beam_flags = parse_options(
         ["--input", "a,b", "--input=c", "--tokenizer=t", "--output=o", "--direct_num_workers", "3", "--temp_location=x"]
     )
     assert options.input == ("a", "b", "c")
-    assert beams == ["--direct_num_workers", "3", "--temp_location=x"]
+    assert beam_flags == ["--direct_num_workers", "3", "--temp_location=x"]
 
 
 def test_a_flag_may_have_a_value_as_schedulers_give_one():
@@ -170,20 +260,19 @@ def test_a_flag_may_have_a_value_as_schedulers_give_one():
 
 def test_the_console_command_is_the_same_program():
     chatmill = os.path.join(os.path.dirname(sys.executable), "chatmill")
-    done = subprocess.run([chatmill, "build", "--packing=bdf"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == build_apart("--packing=bdf").stderr
-    assert subprocess.run([chatmill, "grind"], capture_output=True, check=False).returncode == 2
-    assert "chatmill build" in subprocess.run([chatmill], capture_output=True, text=True, check=False).stdout
+    for arguments in (["build", "--packing=bdf"], ["masks"], ["bild"], ["--version"]):
+        done = subprocess.run([chatmill, *arguments], capture_output=True, text=True, check=False)
+        module = build_apart(*arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (module.returncode, module.stdout, module.stderr)
 
 
-def test_run_local_mills_the_examples_and_then_says_that_they_are_there(tmp_path):
+def test_run_local_builds_the_examples_once_and_passes_options_on():
     command = [ROOT / "run_local.sh"]
     subprocess.run(command, capture_output=True, check=True)
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "is finished already" in again.stderr
-    for said in ("records read      600", "rejected          5", "padding left", "load_dataset(", "⟦"):
-        assert said in again.stdout
+    for text in ("records read      600", "rejected          5", "padding left", "load_dataset(", "⟦"):
+        assert text in again.stdout
     passed_on = subprocess.run([*command, "--packing=bdf"], capture_output=True, text=True, check=False)
     assert passed_on.returncode == 2 and "Did you mean bfd?" in passed_on.stderr
 
@@ -203,12 +292,12 @@ def test_a_tokenizer_of_the_hub_is_taken_from_its_cache_without_the_network(tmp_
     )
     assert missing.returncode == 2
     assert missing.stderr.startswith(
-        "chatmill: --tokenizer mill/none: there is no such folder, and the hub does not give it"
+        "chatmill: --tokenizer mill/none: there is no such folder, and it cannot be downloaded from the Hugging Face"
     )
     assert missing.stderr.count("\n") == 1
 
 
-def test_how_a_run_ended_is_written_for_schedulers(build, tmp_path):
+def test_the_summary_of_a_run_is_written_for_schedulers(build, tmp_path):
     place, output = tmp_path / "logs" / "summary.json", tmp_path / "out"
     ended = build(*with_options(output, max_reject_fraction=0.5, summary_json=place))
     assert ended.code == 0, ended.err
@@ -225,32 +314,32 @@ def test_how_a_run_ended_is_written_for_schedulers(build, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "code", "said"),
+    ("changed", "code", "message"),
     [({"max_reject_fraction": 0}, 1, "records were rejected"), ({"tokenizer": "/nowhere"}, 2, "--tokenizer /nowhere")],
 )
-def test_a_run_that_fails_says_so_for_schedulers(build, tmp_path, changed, code, said):
+def test_the_summary_of_a_failed_run_has_its_error(build, tmp_path, changed, code, message):
     place = tmp_path / "summary.json"
     ended = build(*with_options(tmp_path / "out", summary_json=place, **changed))
     assert ended.code == code
     summary = json.loads(place.read_text())
     assert summary["status"] == "failed"
-    assert said in summary["error"]
+    assert message in summary["error"]
 
 
-def test_mistaken_options_are_told_to_schedulers_too(build, tmp_path):
-    mistake = "--packing bfd needs a --max_length, such as --max_length 4096."
-    told, place = {"status": "failed", "error": mistake}, tmp_path / "summary.json"
+def test_an_error_in_the_options_is_in_the_summary_too(build, tmp_path):
+    message = "--packing bfd needs --max_length, such as --max_length 4096."
+    summary, url = {"status": "failed", "error": message}, tmp_path / "summary.json"
     ended = build(*with_options("o", packing="bfd", summary_json="-"))
-    assert (ended.code, ended.err) == (2, f"chatmill: {mistake}\n")
-    assert json.loads(ended.out) == told
-    assert build(*with_options("o", packing="bfd", summary_json=place)).code == 2
-    assert json.loads(place.read_text()) == told
-    # Nor does a place that is mistaken too hide the mistake.
-    ended = build(*with_options("o", packing="bfd", summary_json=place / "below"))
-    assert (ended.code, ended.err) == (2, f"chatmill: {mistake}\n")
+    assert (ended.code, ended.err) == (2, f"chatmill: {message}\n")
+    assert json.loads(ended.out) == summary
+    assert build(*with_options("o", packing="bfd", summary_json=url)).code == 2
+    assert json.loads(url.read_text()) == summary
+    # The first error is shown even if the summary cannot be written either.
+    ended = build(*with_options("o", packing="bfd", summary_json=url / "below"))
+    assert (ended.code, ended.err) == (2, f"chatmill: {message}\n")
 
 
-def test_summary_that_cannot_be_written_is_told_before_the_work(build, tmp_path):
+def test_a_summary_that_cannot_be_written_is_an_error_before_the_work(build, tmp_path):
     (tmp_path / "file").write_text("")
     ended = build(*with_options(tmp_path / "out", summary_json=tmp_path / "file" / "summary.json"))
     assert ended.code == 2

@@ -1,4 +1,4 @@
-"""From files of every format and schema to a dataset that trainers load."""
+"""From input files of every format and schema to a dataset that trainers load."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def chat(name: str) -> list[dict[str, object]]:
 
 
 def records_of_each_schema(name: str) -> list[dict[str, object]]:
-    """One record of each schema; those of conversations say the same."""
+    """One record of each schema; all conversations have the same content."""
     turns = [
         {"from": "human", "value": f"What is 2 + 3, {name}?"},
         {"from": "function_call", "value": json.dumps({"name": "add", "arguments": {"a": 2, "b": 3}})},
@@ -56,7 +56,7 @@ def records_of_each_schema(name: str) -> list[dict[str, object]]:
 
 
 def write_every_format(folder: Path) -> list[str]:
-    """A file in each format, each with a record of each schema. Returns the names of the records."""
+    """Write a file in each format, with a record of each schema in each. Returns the ids of the records."""
     by_format = {name: records_of_each_schema(name) for name in ("lines", "gz", "bz2", "xz", "zst", "array", "deep")}
     lines = {name: b"".join(msgspec.json.encode(record) + b"\n" for record in by_format[name]) for name in by_format}
     folder.mkdir()
@@ -73,7 +73,7 @@ def write_every_format(folder: Path) -> list[str]:
     (folder / "notes.txt").write_text("no records here")
     (folder / ".hidden.jsonl").write_text("{}")
     names = [record["id"] for records in by_format.values() for record in records]
-    # Columnar files: the schemas of conversations are of one table each, for a column has one type.
+    # A column has one type, so a columnar file holds records of one schema.
     messages = [{"id": f"parquet-{i}", "messages": chat(f"p{i}"), "tools": json.dumps(TOOLS)} for i in range(5)]
     pq.write_table(pa.Table.from_pylist(messages), folder / "h.parquet", row_group_size=2)
     sharegpt = [
@@ -88,7 +88,7 @@ def write_every_format(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tuple[Path, list[str]]:
-    """A dataset of all formats and schemas, in both output formats, with columns and provenance."""
+    """A dataset of all input formats and schemas, in both output formats, with columns and provenance."""
     from pipeline.cli import build
 
     folder = tmp_path_factory.mktemp("mixed")
@@ -106,7 +106,7 @@ def mixed(tmp_path_factory) -> tuple[Path, list[str]]:
         "--max_reject_fraction=0.02",
         "--direct_num_workers=1",
     ]
-    # notes.txt is named by the glob, so it is read: as lines that are no JSON.
+    # The glob matches notes.txt, so it is read, and its lines are not valid JSON.
     assert build(options) == 0
     return folder / "out", names
 
@@ -150,7 +150,7 @@ def test_arrow_adds_no_nulls_to_what_is_tokenized(mixed):
         assert "None" not in tokenizer.decode(row["input_ids"])
 
 
-def test_provenance_leads_back_to_the_record(mixed):
+def test_provenance_names_the_record_of_each_row(mixed):
     output, _ = mixed
     for row in rows_of(output) + rows_of(output, "validation"):
         source = Path(row["source"])
@@ -188,7 +188,7 @@ def test_parquet_and_tfrecord_hold_the_same_number_of_rows(mixed):
         assert rows["parquet"] == rows["tfrecord"] > 0
 
 
-def test_packed_rows_tell_their_segments_and_where_each_came_from(build, tmp_path):
+def test_packed_rows_have_the_lengths_and_sources_of_their_examples(build, tmp_path):
     records = [{"messages": chat(f"number {i}")} for i in range(40)]
     corpus = write_jsonl(tmp_path / "corpus.jsonl", records)
     ended = build(
@@ -215,10 +215,12 @@ def test_packed_rows_tell_their_segments_and_where_each_came_from(build, tmp_pat
     assert sorted(seen) == sorted(starts)
 
 
-def test_validation_and_training_never_share_what_is_said(build, tmp_path):
-    said = [[{"role": "user", "content": f"{i % 60}?"}, {"role": "assistant", "content": "Yes."}] for i in range(180)]
+def test_validation_and_training_share_no_content(build, tmp_path):
+    contents = [
+        [{"role": "user", "content": f"{i % 60}?"}, {"role": "assistant", "content": "Yes."}] for i in range(180)
+    ]
     corpus = write_jsonl(
-        tmp_path / "corpus.jsonl", [{"id": i, "messages": messages} for i, messages in enumerate(said)]
+        tmp_path / "corpus.jsonl", [{"id": i, "messages": messages} for i, messages in enumerate(contents)]
     )
     ended = build(
         f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--validation_fraction=0.3",

@@ -1,4 +1,4 @@
-"""How a run goes: the same bytes however it is run, resumed where it stopped, never marked whole when it is not."""
+"""Runs: the same bytes with any workers, resumed after a stop, and never committed if something is wrong or missing."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 
 from support.datasets import build_apart, digests, manifest_of, rejects_of, rows_of, write_jsonl
 from support.places import CHATS, ROOT, TOKENIZER
+from transforms import __version__
 from transforms.dataset.commit import commit, final_names, publish_files
 from transforms.model.receipts import Receipt
 
@@ -56,8 +57,8 @@ def test_one_worker_process_writes_the_same_bytes_as_threads(in_memory, tmp_path
         assert digests(output) == in_memory
 
 
-def test_workers_that_are_no_forks_write_the_same_bytes(in_memory, tmp_path):
-    # As on macOS, and wherever a formatter may have set up what no fork can use.
+def test_workers_that_are_new_processes_write_the_same_bytes(in_memory, tmp_path):
+    # Workers are not forked on macOS, nor with a formatter, which may have initialised CUDA.
     formatter = tmp_path / "formatter.py"
     formatter.write_text("def same(record):\n    return record\n")
     made_by = [f"--formatter={formatter}:same", "--direct_num_workers=2"]
@@ -70,11 +71,11 @@ def test_workers_that_are_no_forks_write_the_same_bytes(in_memory, tmp_path):
 
 
 def start_and_wait_for_receipts(output: Path, count: int) -> subprocess.Popen[str]:
-    """A build that is stopped as soon as it has written some receipts, in a session of its own."""
+    """Start a build in a session of its own, and wait until it has written some receipts."""
     build = subprocess.Popen(
         [sys.executable, "-m", "pipeline", *JOB, f"--output={output}", "--direct_num_workers=2"],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        # In the background of a shell SIGINT is ignored, and so it would be in what the tests start.
+        # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     receipts = output / "_chatmill" / "receipts"
@@ -95,7 +96,7 @@ def test_a_run_that_was_killed_is_resumed_to_the_same_bytes(in_memory, tmp_path)
     os.killpg(build.pid, signal.SIGKILL)
     build.wait()
     receipts = list((output / "_chatmill" / "receipts").glob("*.json"))
-    # A split of which not all parts are done is begun anew.
+    # A split of which some parts are missing is built again from its start.
     done_splits = {path.name[:7] for path in receipts if json.loads(path.read_text())["last"]}
     finished = {path.name: path.stat().st_mtime_ns for path in receipts if path.name[:7] in done_splits}
     assert 0 < len(done_splits) < manifest_splits(output)
@@ -114,7 +115,7 @@ def manifest_splits(output: Path) -> int:
 
 
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_run_leaves_no_process_and_says_how_to_go_on(stop, code, tmp_path):
+def test_a_stopped_run_leaves_no_process_and_shows_how_to_resume(stop, code, tmp_path):
     build = start_and_wait_for_receipts(tmp_path / "out", 1)
     workers = workers_of(build)
     assert workers
@@ -122,9 +123,9 @@ def test_a_stopped_run_leaves_no_process_and_says_how_to_go_on(stop, code, tmp_p
         os.killpg(build.pid, stop)  # as a terminal does: to all of the group
     else:
         build.send_signal(stop)
-    _, said = build.communicate(timeout=30)
+    _, err = build.communicate(timeout=30)
     assert build.returncode == code
-    assert said == "chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n"
+    assert err == "chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n"
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
 
@@ -143,10 +144,10 @@ def test_a_worker_that_dies_fails_the_run_which_can_be_resumed(in_memory, tmp_pa
     output = tmp_path / "out"
     build = start_and_wait_for_receipts(output, 1)
     workers_of(build)[-1].kill()
-    _, said = build.communicate(timeout=60)
+    _, err = build.communicate(timeout=60)
     assert build.returncode == 1
-    assert said.splitlines()[-1].startswith("chatmill: a worker was ended by SIGKILL")
-    assert "Traceback" not in said
+    assert err.splitlines()[-1].startswith("chatmill: a worker was ended by SIGKILL")
+    assert "Traceback" not in err
     done = build_apart(*JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
     assert digests(output) == in_memory
@@ -156,7 +157,7 @@ def test_commit_that_was_interrupted_can_be_repeated(in_memory, tmp_path):
     output = tmp_path / "out"
     done = build_apart(*JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
-    # As if it had been killed with some shards moved and no manifest written.
+    # The state after a kill: some shards are published, and there is no manifest.
     shards = manifest_of(output)["shards"]
     receipts = [json.loads(path.read_text()) for path in (output / "_chatmill" / "receipts").glob("*.json")]
     by_digest = {shard["sha256"]: shard["file"] for receipt in receipts for shard in receipt["shards"]}
@@ -168,7 +169,7 @@ def test_commit_that_was_interrupted_can_be_repeated(in_memory, tmp_path):
     done = build_apart(*JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
     assert digests(output) == in_memory
-    # And as if its runner had not heard that it was done, and did it again.
+    # A runner may also repeat a commit that was complete.
     again = [msgspec.json.decode(json.dumps(receipt), type=Receipt) for receipt in receipts]
     again.sort(key=lambda receipt: (receipt.split, receipt.part))
     publish_files(str(output), final_names(again, 0.01))
@@ -187,7 +188,7 @@ def options_for(corpus: Path, output: Path) -> list[str]:
     return [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={output}"]
 
 
-def test_too_many_rejects_fail_the_run_which_goes_on_when_more_are_allowed(build, corpus, tmp_path):
+def test_too_many_rejects_fail_the_run_which_resumes_if_more_are_allowed(build, corpus, tmp_path):
     output = tmp_path / "out"
     ended = build(*options_for(corpus, output))
     assert ended.code == 1
@@ -229,7 +230,7 @@ def test_a_finished_dataset_is_left_alone_until_overwritten(build, corpus, tmp_p
     assert {len(row["input_ids"]) for row in rows_of(output)} == {4}
 
 
-def test_a_dataset_is_not_overwritten_by_what_is_made_of_it(build, corpus, tmp_path):
+def test_a_dataset_is_not_overwritten_by_a_build_that_reads_it(build, corpus, tmp_path):
     output = tmp_path / "out"
     assert build(*options_for(corpus, output), "--max_reject_fraction=0.2").code == 0
     (tmp_path / "link").symlink_to(output)
@@ -261,7 +262,50 @@ def test_another_job_does_not_resume_an_unfinished_one(build, corpus, tmp_path):
     assert "Traceback" not in changed.err
 
 
-def test_a_template_that_tells_the_date_tells_the_same_in_a_resumed_run(build, corpus, tmp_path):
+def test_a_job_that_this_version_does_not_understand_is_refused_until_overwritten(build, corpus, tmp_path):
+    output, allowed = tmp_path / "out", "--max_reject_fraction=0.2"
+    assert build(*options_for(corpus, output), allowed).code == 0
+    job = output / "_chatmill" / "job.json"
+    known = json.loads(job.read_text())
+    without_seed = {name: value for name, value in known["options"].items() if name != "seed"}
+    for changed in (
+        {"options": without_seed},
+        {"options": known["options"] | {"flavour": "sweet"}},
+        {"splits": "many"},
+    ):
+        job.write_text(json.dumps(known | changed))
+        refused = build(*options_for(corpus, output), allowed)
+        assert refused.code == 2
+        assert refused.err.startswith(f"chatmill: {job}: this job was not planned by chatmill build {__version__} (")
+        assert refused.err.count("\n") == 1
+    assert build(*options_for(corpus, output), allowed, "--overwrite").code == 0
+    assert json.loads(job.read_text())["options"] == known["options"]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "note"),
+    [
+        ({"tools": 3, "kwargs": 5, "engine": 90}, "8 of 100 records (8.0%) were rendered by the reference"),
+        ({"tools": 1, "small_batch": 99}, None),
+        ({}, None),
+    ],
+)
+def test_records_that_the_reference_handled_are_noted_if_they_are_many(build, corpus, tmp_path, reasons, note):
+    output, allowed = tmp_path / "out", "--max_reject_fraction=0.2"
+    assert build(*options_for(corpus, output), allowed).code == 0
+    manifest = manifest_of(output)
+    manifest |= {"rendered_by_reference": reasons, "tokenized_by_reference": {}}
+    manifest["first_examples"] = {"rendered_by_reference": {"source": "a.jsonl", "position": "byte 7", "detail": "why"}}
+    (output / "manifest.json").write_text(json.dumps(manifest))
+    err = build(*options_for(corpus, output), allowed).err
+    if note is None:
+        assert "by the reference" not in err
+    else:
+        assert f"chatmill: note: {note}" in err
+        assert "Reasons: kwargs 5, tools 3. The first is a.jsonl, byte 7: why.\n" in err
+
+
+def test_a_template_that_prints_the_date_prints_the_same_in_a_resumed_run(build, corpus, tmp_path):
     turns = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
     template = "{{ strftime_now('%Y-%m-%d %H:%M:%S') }}" + turns
     options = [*options_for(corpus, tmp_path / "out"), f"--chat_template={template}"]
@@ -280,9 +324,9 @@ def test_a_template_that_tells_the_date_tells_the_same_in_a_resumed_run(build, c
 
 
 @pytest.mark.parametrize(
-    ("compression", "said"), [("none", '/train-*"))'), ("gzip", '/train-*"), compression_type="GZIP")')]
+    ("compression", "end"), [("none", '/train-*"))'), ("gzip", '/train-*"), compression_type="GZIP")')]
 )
-def test_the_line_that_loads_tfrecord_names_its_compression(build, tmp_path, compression, said):
+def test_the_line_that_loads_tfrecord_names_its_compression(build, tmp_path, compression, end):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": "Once upon a time"}])
     options = [
         *options_for(corpus, tmp_path / "out"),
@@ -291,11 +335,11 @@ def test_the_line_that_loads_tfrecord_names_its_compression(build, tmp_path, com
     ]
     ended = build(*options)
     assert ended.code == 0, ended.err
-    assert ended.out.rstrip().endswith(said)
-    assert said in (tmp_path / "out" / "README.md").read_text()
+    assert ended.out.rstrip().endswith(end)
+    assert end in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_a_corpus_of_which_no_row_is_left_fails(build, tmp_path):
+def test_a_corpus_without_a_single_row_fails(build, tmp_path):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": [{"role": "user", "content": "Hi"}]}] * 3)
     ended = build(*options_for(corpus, tmp_path / "out"))
     assert ended.code == 1

@@ -30,7 +30,7 @@ from transforms.steps.base import Step
 from transforms.steps.read import ReadSplits
 from transforms.steps.write import ShardWriter, WriteShards
 from transforms.storage.files import exists, full_url, read_bytes, write_atomically
-from transforms.tokens.files import fingerprint, read_tokenizer_files
+from transforms.tokens.files import fingerprint, read_tokenizer_folder
 
 # The output is the same with any engine, so that a run can be resumed with another one.
 _NOT_COMPARED = {"engine", "tokenizer"}
@@ -243,7 +243,7 @@ def _job(source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str
         options=options | {_OUTPUT_OPTIONS[name]: value for name, value in _plain(writing).items()},
         steps=described,
         split_bytes=source.split_bytes,
-        tokenizer=fingerprint(read_tokenizer_files(tokenizer)),
+        tokenizer=fingerprint(read_tokenizer_folder(tokenizer)),
         tokenizer_name=tokenizer,
         inputs=hashlib.sha256(msgspec.json.encode(source.files)).hexdigest(),
         input_bytes=sum(file.bytes for file in source.files),

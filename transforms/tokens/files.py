@@ -16,7 +16,7 @@ TOKENIZER_FILES = (
 )  # fmt: skip
 
 
-def read_tokenizer_files(folder: str) -> dict[str, bytes]:
+def read_tokenizer_folder(folder: str) -> dict[str, bytes]:
     """Read the files of a tokenizer.
 
     Args:

@@ -1,0 +1,177 @@
+"""The console: what all commands share (options and their help, exit codes, errors in one line, marked text).
+
+Only the standard library is imported here, so that --help and a mistyped option answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import os
+import shutil
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pipeline import __version__
+from transforms.checks import did_you_mean
+from transforms.errors import InputError, ParameterError, StoreError, Unavailable, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+_DOCUMENTATION = "documentation: README.md and the docs/ folder of Chatmill's repository"
+_HELP_WIDTH = 110
+_SHOWN_CHARACTERS = 200
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The options of a command. Errors are raised as UserError; help is as wide as the terminal, up to 110 columns.
+
+    Args:
+        command: the name of the command.
+        usage: the options of a typical call.
+        description: what the command does.
+        examples: calls to show, without the name of the command.
+    """
+
+    def __init__(self, command: str, usage: str, description: str, examples: Sequence[str]):
+        lines = "\n".join(f"  chatmill {command} {example}" for example in examples)
+        super().__init__(
+            prog=f"chatmill {command}",
+            usage=f"%(prog)s {usage}",
+            description=description,
+            epilog=f"examples:\n{lines}\n\n{_DOCUMENTATION}",
+            formatter_class=_help_formatter,
+            allow_abbrev=False,
+            argument_default=argparse.SUPPRESS,
+        )
+        self.add_argument("--version", action="version", version=f"chatmill {__version__}", help="show the version")
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message.removeprefix('argument ').rstrip('.')}. {self.prog} --help lists the options.")
+
+
+def _help_formatter(prog: str) -> argparse.HelpFormatter:
+    width = min(shutil.get_terminal_size().columns - 2, _HELP_WIDTH)
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=28, width=width)
+
+
+def unknown_option(command: str, name: str, known: Sequence[str]) -> UserError:
+    """The error for an option that does not exist. known: the names of those that do."""
+    hint = did_you_mean(f"--{name}", [f"--{other}" for other in known])
+    return UserError(f"unknown option --{name}.{hint} chatmill {command} --help lists the options.")
+
+
+def as_typed(value: Any) -> str:
+    """A value of an option as it is typed on the command line."""
+    if value is None or value == () or value == []:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(as_typed, value))
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+
+
+def shortened(text: str) -> str:
+    """A text for a message: in one line, without the end of a long one. Templates are given as options, too."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 3]}..."
+
+
+def run_command(command: Callable[[], int], advice: str = "") -> int:
+    """Run a command, and show what it raises on standard error.
+
+    Args:
+        command: does the work and returns the exit code.
+        advice: what to do after an unexpected error, as a sentence.
+
+    Returns:
+        The exit code: that of the command; 2 after a user error, 1 after any other, 130 after Ctrl-C.
+    """
+    quiet_libraries()
+    gc.disable()  # imports and loading create many objects that stay; scanning them costs most of a second
+    try:
+        return command()
+    except UserError as error:
+        print(f"chatmill: {error_text(error)}", file=sys.stderr)
+        return 2
+    except (InputError, StoreError, Unavailable) as error:
+        print(f"chatmill: {error_text(error)}", file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        print(
+            f"chatmill: the Python package {error.name} is not installed for {sys.executable}. "
+            "./run_local.sh in Chatmill's repository installs all packages that it needs.",
+            file=sys.stderr,
+        )
+        return 2
+    except KeyboardInterrupt:
+        print("chatmill: interrupted.", file=sys.stderr)
+        return 130
+    except Exception:  # a defect of ours or of a library: whoever repairs it needs the traceback
+        traceback.print_exc()
+        print(f"chatmill: unexpected error; the traceback is above. {advice}".rstrip(), file=sys.stderr)
+        return 1
+    finally:
+        gc.enable()
+
+
+def error_text(error: BaseException) -> str:
+    """What to show of an error. The library's parameters are shown as the options of the command line."""
+    if isinstance(error, ParameterError):
+        return f"--{error.parameter} {shortened(as_typed(error.value))}: {error.problem}"
+    if isinstance(error, (UserError, InputError, StoreError, Unavailable)):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def quiet_libraries() -> None:
+    """Hide the messages of Beam and transformers that are of no use to the user, in the launcher and in workers."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module="google")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_LogFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    # Beam logs an error when it ends the job server that it started, and warns of a job server's own options.
+    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)
+    logging.getLogger("apache_beam.options.pipeline_options").setLevel(logging.ERROR)
+    logging.getLogger().addFilter(_is_for_the_user)
+
+
+class _LogFormatter(logging.Formatter):
+    """Formats what libraries log as the messages of the commands are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"chatmill: {record.levelname.lower()}: {super().format(record)}"
+
+
+def _is_for_the_user(record: logging.LogRecord) -> bool:
+    """Hide what Beam logs to the root logger while it waits for a job server, whose errors are raised as well."""
+    of_job_servers = record.module in ("portable_runner", "subprocess_server")
+    return not of_job_servers and "apitools not found" not in record.getMessage()
+
+
+def marked_text(console: Console, pieces: Iterable[tuple[str, bool]]) -> Text:
+    """Join pieces of text and mark those that are trained on.
+
+    Args:
+        console: where the text will be printed.
+        pieces: each piece, and whether it is trained on.
+
+    Returns:
+        The text; trained pieces are bold green, and between ⟦ and ⟧ if the console has no colours.
+    """
+    from rich.text import Text
+
+    text = Text()
+    for piece, trained in pieces:
+        text.append(f"⟦{piece}⟧" if trained and not console.color_system else piece, "bold green" if trained else "dim")
+    return text
