@@ -39,12 +39,13 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 
-def _sections(names: list[str]) -> str:
-    """MyST that documents public names of `transforms` from their docstrings."""
+def _sections(names: list[str], members: bool = True) -> str:
+    """MyST that documents public names of `transforms`, and perhaps their members, from their docstrings."""
     directives = []
     for name in names:
         directive = "autoexception" if _is(name, Exception) else "autoclass" if _is(name, object) else "autofunction"
-        directives.append(f"## {name}\n\n```{{eval-rst}}\n.. {directive}:: transforms.{name}\n```\n")
+        option = "" if members else "   :no-members:\n"
+        directives.append(f"### {name}\n\n```{{eval-rst}}\n.. {directive}:: transforms.{name}\n{option}```\n")
     return "\n".join(directives)
 
 
@@ -58,7 +59,7 @@ _steps = [name for name in _names if _is(name, beam.PTransform)]
 _errors = [name for name in _names if _is(name, Exception)]
 # For docs/api.md, so that a new public name is documented without an edit there.
 myst_substitutions = {
-    "steps": _sections(_steps),
+    "steps": _sections(_steps, members=False),
     "errors": _sections(_errors),
     "values": _sections([name for name in _names if name not in {*_steps, *_errors}]),
 }

@@ -12,7 +12,7 @@ import pytest
 from support.places import ROOT
 
 # How the source says a reason, and the position of the argument that is the reason.
-REJECTS = {"RecordError": 0, "Reject": 1}
+REJECTS = {"RecordError": 0, "Reject": 1, "call_user_function": 2}
 DROPS = {"drop": 0}
 
 
