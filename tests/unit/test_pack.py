@@ -1,4 +1,4 @@
-"""Fitting and packing, held against plain Python that does the same slowly: one list, one loop, one rule at a time."""
+"""Truncation and packing, compared to plain Python that does the same slowly, one list and one loop at a time."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from hypothesis import strategies as st
 from support.chats import SPLIT
 from transforms.model.batches import Labels, Rows, RowSource, RowTable
 from transforms.model.outcomes import Outcomes
+from transforms.rows import packing
 from transforms.rows.packing import PACKINGS, Packed, pack_bfd, pack_ffd, pack_wrapped
+from transforms.rows.segments import whole
 from transforms.rows.truncation import TRUNCATIONS, split
+from transforms.steps import pack
 from transforms.steps.pack import Packer
 
 IGNORED = -100
-# No deadline: a machine that is busy is no fault of the code.
+# No deadline: a busy machine is not an error of the code.
 THOROUGHLY, BRIEFLY = settings(deadline=None, max_examples=200), settings(deadline=None, max_examples=40)
-CUTS_UP = ("bfd_split", "wrapped")  # packings that cut what is too long, and truncate nothing
+CUT = ("bfd_split", "wrapped")  # packings that cut rows that are too long into pieces, and truncate none
 
 
 @dataclass(frozen=True)
 class RowOf:
-    """One record's tokens. ids differ in all of a batch, so that none can be lost or doubled unseen."""
+    """One record's tokens. No id occurs twice in a batch, so that a lost or repeated token is noticed."""
 
     ids: list[int]
     labels: list[int]
@@ -57,7 +60,7 @@ def records_of(draw: st.DrawFn, most: int = 14, longest: int = 20) -> list[RowOf
 
 
 @st.composite
-def fitters(draw: st.DrawFn, packings: tuple[str, ...] = PACKINGS, shift: bool | None = None) -> Packer:
+def packers(draw: st.DrawFn, packings: tuple[str, ...] = PACKINGS, shift: bool | None = None) -> Packer:
     packing = draw(st.sampled_from(packings))
     lengths = st.integers(1, 24)
     return Packer(
@@ -88,7 +91,7 @@ def batch_of(records: list[RowOf], columns: bool = False) -> Labels:
 
 
 def rows_of(table: RowTable) -> list[list[Segment]]:
-    """The rows of a table as lists of segments. The segments of a row must fill it."""
+    """The rows of a table as lists of segments, which must fill their row."""
     rows = []
     for row in range(len(table)):
         at, end = table.offsets[row : row + 2].tolist()
@@ -123,7 +126,7 @@ def count_trained(rows: list[list[Segment]]) -> int:
 
 
 @dataclass
-class Fitted:
+class Expected:
     train: list[list[Segment]]
     validation: list[list[Segment]]
     kept: int = 0
@@ -133,51 +136,51 @@ class Fitted:
     trained_tokens_lost: int = 0
 
 
-def naive_fit(fitter: Packer, records: list[RowOf]) -> Fitted:
-    fitted = Fitted([], [])
+def naive_pack(packer: Packer, records: list[RowOf]) -> Expected:
+    expected = Expected([], [])
     survivors: dict[bool, list[Segment]] = {False: [], True: []}
     before = 0
     for record in records:
         whole = Segment(tuple(record.ids), tuple(record.labels), record.position)
-        before += count_trained([[predictable(whole, fitter.shift_labels)]])
-        pieces = naive_pieces(fitter, whole)
-        if pieces != [whole] and fitter.packing not in CUTS_UP:
-            left = [] if fitter.truncation == "drop" else [predictable(piece, fitter.shift_labels) for piece in pieces]
-            fitted.losers += count_trained([left]) < count_trained([[predictable(whole, fitter.shift_labels)]])
-        if fitter.truncation == "drop" and pieces != [whole] and fitter.packing not in CUTS_UP:
-            fitted.dropped["too_long"] += 1
-        elif not is_trained([predictable(whole, fitter.shift_labels)]):
-            fitted.dropped["no_trained_tokens"] += 1
-        elif not any(is_trained([predictable(piece, fitter.shift_labels)]) for piece in pieces):
-            fitted.dropped["no_trained_tokens_left"] += 1
+        before += count_trained([[predictable(whole, packer.shift_labels)]])
+        pieces = naive_pieces(packer, whole)
+        if pieces != [whole] and packer.packing not in CUT:
+            left = [] if packer.truncation == "drop" else [predictable(piece, packer.shift_labels) for piece in pieces]
+            expected.losers += count_trained([left]) < count_trained([[predictable(whole, packer.shift_labels)]])
+        if packer.truncation == "drop" and pieces != [whole] and packer.packing not in CUT:
+            expected.dropped["too_long"] += 1
+        elif not is_trained([predictable(whole, packer.shift_labels)]):
+            expected.dropped["no_trained_tokens"] += 1
+        elif not any(is_trained([predictable(piece, packer.shift_labels)]) for piece in pieces):
+            expected.dropped["no_trained_tokens_left"] += 1
         else:
             if sum(len(piece.ids) for piece in pieces) < len(record.ids):
-                fitted.truncated += 1
+                expected.truncated += 1
             else:
-                fitted.kept += 1
+                expected.kept += 1
             survivors[record.validation] += pieces
     for name, held_back in (("train", False), ("validation", True)):
-        rows = [naive_shift(row) if fitter.shift_labels else row for row in naive_rows(fitter, survivors[held_back])]
-        setattr(fitted, name, [row for row in rows if is_trained(row)])
-    fitted.trained_tokens_lost = before - count_trained(fitted.train) - count_trained(fitted.validation)
-    return fitted
+        rows = [naive_shift(row) if packer.shift_labels else row for row in naive_rows(packer, survivors[held_back])]
+        setattr(expected, name, [row for row in rows if is_trained(row)])
+    expected.trained_tokens_lost = before - count_trained(expected.train) - count_trained(expected.validation)
+    return expected
 
 
 def predictable(segment: Segment, shift: bool) -> Segment:
-    """The segment without the label that nothing comes before, where labels are to be shifted."""
+    """The segment without its first label, which nothing predicts if labels are shifted."""
     labels = (IGNORED, *segment.labels[1:]) if shift else segment.labels
     return Segment(segment.ids, labels, segment.position)
 
 
-def naive_pieces(fitter: Packer, whole: Segment) -> list[Segment]:
-    """What of a record goes on: all of it, one end of it, or (bfd_split) piece after piece."""
-    length, most = len(whole.ids), fitter.max_length
-    if most is None or length <= most or fitter.packing == "wrapped":
+def naive_pieces(packer: Packer, whole: Segment) -> list[Segment]:
+    """The parts of a record that are kept: all of it, one end of it, or (bfd_split) its pieces."""
+    length, most = len(whole.ids), packer.max_length
+    if most is None or length <= most or packer.packing == "wrapped":
         return [whole]
-    if fitter.packing == "bfd_split":
+    if packer.packing == "bfd_split":
         return [naive_slice(whole, start, start + most) for start in range(0, length, most)]
     return [
-        naive_slice(whole, length - most, length) if fitter.truncation == "keep_end" else naive_slice(whole, 0, most)
+        naive_slice(whole, length - most, length) if packer.truncation == "keep_end" else naive_slice(whole, 0, most)
     ]
 
 
@@ -185,18 +188,18 @@ def naive_slice(segment: Segment, start: int, stop: int) -> Segment:
     return Segment(segment.ids[start:stop], segment.labels[start:stop], segment.position)
 
 
-def naive_rows(fitter: Packer, segments: list[Segment]) -> list[list[Segment]]:
-    if fitter.packing == "none":
+def naive_rows(packer: Packer, segments: list[Segment]) -> list[list[Segment]]:
+    if packer.packing == "none":
         return [[segment] for segment in segments]
-    capacity = fitter.max_length or 0
-    if fitter.packing == "wrapped":
+    capacity = packer.max_length or 0
+    if packer.packing == "wrapped":
         return naive_wrap(segments, capacity)
-    pack = naive_ffd if fitter.packing == "ffd" else naive_bfd
+    pack = naive_ffd if packer.packing == "ffd" else naive_bfd
     return [[segments[i] for i in row] for row in pack([len(segment.ids) for segment in segments], capacity)]
 
 
 def naive_wrap(segments: list[Segment], capacity: int) -> list[list[Segment]]:
-    """Token by token; a segment ends where its record ends, or its row."""
+    """Go token by token; a segment ends with its record or with its row."""
     stream = [
         (token, label, number)
         for number, segment in enumerate(segments)
@@ -216,7 +219,7 @@ def naive_wrap(segments: list[Segment], capacity: int) -> list[list[Segment]]:
 
 
 def naive_bfd(lengths: list[int], capacity: int) -> list[list[int]]:
-    """Longest first; into the row with the least space that is enough, of those the one that has had it longest."""
+    """Longest first, into the row with the least space that suffices; of several, the one that has had it longest."""
     rows: list[list[int]] = []
     space: list[int] = []
     since: list[int] = []
@@ -236,7 +239,7 @@ def naive_bfd(lengths: list[int], capacity: int) -> list[list[int]]:
 
 
 def naive_ffd(lengths: list[int], capacity: int) -> list[list[int]]:
-    """Longest first; into the first row that has the space."""
+    """Longest first, each into the first row that has the space."""
     rows: list[list[int]] = []
     for segment in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         for row in rows:
@@ -249,7 +252,7 @@ def naive_ffd(lengths: list[int], capacity: int) -> list[list[int]]:
 
 
 def naive_shift(row: list[Segment]) -> list[Segment]:
-    """input_ids[:-1] and labels[1:] of the row, no label predicted from another segment; cut up again as before."""
+    """input_ids[:-1] and labels[1:] of the row, in the same segments; no label is predicted from another segment."""
     ids = [token for segment in row for token in segment.ids][:-1]
     labels = [label for segment in row for label in predictable(segment, shift=True).labels][1:]
     shifted = []
@@ -261,11 +264,11 @@ def naive_shift(row: list[Segment]) -> list[Segment]:
     return shifted
 
 
-# The laws.
+# Properties of all packings.
 
 
 @THOROUGHLY
-@given(fitters(), records_of())
+@given(packers(), records_of())
 @example(
     Packer(max_length=4, packing="wrapped", shift_labels=True), [RowOf([1, 2, 3, 4, 5], [-100] * 4 + [5], False, 0)]
 )
@@ -274,10 +277,10 @@ def naive_shift(row: list[Segment]) -> list[Segment]:
 )
 @example(Packer(max_length=1, packing="bfd", shift_labels=True), [RowOf([1, 2], [1, 2], True, 0)])
 @example(Packer(max_length=2, truncation="drop"), [RowOf([1, 2, 3], [-100] * 3, False, 0)])
-def test_rows_and_fates_are_those_of_the_naive_fit(fitter: Packer, records: list[RowOf]):
-    expected = naive_fit(fitter, records)
+def test_rows_and_outcomes_are_those_of_the_naive_packer(packer: Packer, records: list[RowOf]):
+    expected = naive_pack(packer, records)
 
-    rows = fitter(batch_of(records))
+    rows = packer(batch_of(records))
 
     assert tables_of(rows) == (expected.train, expected.validation)
     assert rows.outcomes == Outcomes(
@@ -288,22 +291,22 @@ def test_rows_and_fates_are_those_of_the_naive_fit(fitter: Packer, records: list
         notes={"records_that_lost_trained_tokens": expected.losers} if expected.losers else {},
         trained_tokens_lost=expected.trained_tokens_lost,
     )
-    assert rows.packed == (fitter.packing != "none")
+    assert rows.packed == (packer.packing != "none")
 
 
 @BRIEFLY
-@given(fitters(), records_of())
-def test_no_row_is_longer_than_max_length(fitter: Packer, records: list[RowOf]):
-    rows = fitter(batch_of(records))
-    if fitter.max_length is not None:
-        most = fitter.max_length - fitter.shift_labels
+@given(packers(), records_of())
+def test_no_row_is_longer_than_max_length(packer: Packer, records: list[RowOf]):
+    rows = packer(batch_of(records))
+    if packer.max_length is not None:
+        most = packer.max_length - packer.shift_labels
         assert all(np.diff(table.offsets).max(initial=0) <= most for table in (rows.train, rows.validation))
 
 
 @BRIEFLY
-@given(fitters(), records_of())
-def test_lengths_of_the_segments_sum_to_their_row(fitter: Packer, records: list[RowOf]):
-    rows = fitter(batch_of(records))
+@given(packers(), records_of())
+def test_lengths_of_the_segments_sum_to_their_row(packer: Packer, records: list[RowOf]):
+    rows = packer(batch_of(records))
     for table in (rows.train, rows.validation):
         sums = [
             int(table.segment_lengths[a:b].sum())
@@ -317,69 +320,69 @@ def test_lengths_of_the_segments_sum_to_their_row(fitter: Packer, records: list[
 
 
 @BRIEFLY
-@given(fitters(), records_of())
-def test_every_record_has_one_fate(fitter: Packer, records: list[RowOf]):
-    outcomes = fitter(batch_of(records)).outcomes
+@given(packers(), records_of())
+def test_every_record_has_one_outcome(packer: Packer, records: list[RowOf]):
+    outcomes = packer(batch_of(records)).outcomes
     assert outcomes.unaccounted() == 0
     assert outcomes.kept + outcomes.truncated + sum(outcomes.dropped.values()) == len(records)
 
 
 @BRIEFLY
-@given(fitters(shift=False), records_of())
-def test_every_trained_token_is_written_or_counted_as_lost(fitter: Packer, records: list[RowOf]):
+@given(packers(shift=False), records_of())
+def test_every_trained_token_is_written_or_counted_as_lost(packer: Packer, records: list[RowOf]):
     before = sum(label != IGNORED for record in records for label in record.labels)
-    rows = fitter(batch_of(records))
+    rows = packer(batch_of(records))
     train, validation = tables_of(rows)
     assert before == count_trained(train) + count_trained(validation) + rows.outcomes.trained_tokens_lost
 
 
 @BRIEFLY
-@given(fitters(), records_of())
-def test_every_row_has_a_label(fitter: Packer, records: list[RowOf]):
-    train, validation = tables_of(fitter(batch_of(records)))
+@given(packers(), records_of())
+def test_every_row_has_a_label(packer: Packer, records: list[RowOf]):
+    train, validation = tables_of(packer(batch_of(records)))
     assert all(is_trained(row) for row in train + validation)
 
 
 @BRIEFLY
-@given(fitters(), records_of())
-def test_train_and_validation_share_no_record(fitter: Packer, records: list[RowOf]):
-    rows = fitter(batch_of(records))
+@given(packers(), records_of())
+def test_train_and_validation_share_no_record(packer: Packer, records: list[RowOf]):
+    rows = packer(batch_of(records))
     held_back = {record.position for record in records if record.validation}
     assert set(rows.validation.positions.tolist()) <= held_back
     assert not set(rows.train.positions.tolist()) & held_back
 
 
 @BRIEFLY
-@given(fitters(), records_of())
-def test_each_segment_names_the_record_that_its_tokens_are_of(fitter: Packer, records: list[RowOf]):
+@given(packers(), records_of())
+def test_each_segment_names_the_record_that_its_tokens_are_of(packer: Packer, records: list[RowOf]):
     record_of = {token: record.position for record in records for token in record.ids}
-    train, validation = tables_of(fitter(batch_of(records)))
+    train, validation = tables_of(packer(batch_of(records)))
     for segment in (segment for row in train + validation for segment in row):
         assert {record_of[token] for token in segment.ids} == {segment.position}
 
 
 @BRIEFLY
-@given(fitters(packings=("bfd", "ffd"), shift=False), records_of())
-def test_packing_neither_loses_nor_doubles_a_segment(fitter: Packer, records: list[RowOf]):
+@given(packers(packings=("bfd", "ffd"), shift=False), records_of())
+def test_packing_neither_loses_nor_repeats_a_segment(packer: Packer, records: list[RowOf]):
     expected: Counter[Segment] = Counter()
     for record in records:
-        (segment,) = naive_pieces(fitter, Segment(tuple(record.ids), tuple(record.labels), record.position))
-        if is_trained([segment]) and not (fitter.truncation == "drop" and len(segment.ids) < len(record.ids)):
+        (segment,) = naive_pieces(packer, Segment(tuple(record.ids), tuple(record.labels), record.position))
+        if is_trained([segment]) and not (packer.truncation == "drop" and len(segment.ids) < len(record.ids)):
             expected[segment] += 1
 
-    train, validation = tables_of(fitter(batch_of(records)))
+    train, validation = tables_of(packer(batch_of(records)))
 
     assert Counter(segment for row in train + validation for segment in row) == expected
 
 
 @BRIEFLY
-@given(fitters(packings=("bfd_split",), shift=False), records_of())
-def test_splitting_loses_no_piece_that_has_a_label(fitter: Packer, records: list[RowOf]):
+@given(packers(packings=("bfd_split",), shift=False), records_of())
+def test_splitting_loses_no_piece_that_has_a_label(packer: Packer, records: list[RowOf]):
     pieces: Counter[Segment] = Counter()
     for record in records:
-        pieces.update(naive_pieces(fitter, Segment(tuple(record.ids), tuple(record.labels), record.position)))
+        pieces.update(naive_pieces(packer, Segment(tuple(record.ids), tuple(record.labels), record.position)))
 
-    train, validation = tables_of(fitter(batch_of(records)))
+    train, validation = tables_of(packer(batch_of(records)))
 
     packed = Counter(segment for row in train + validation for segment in row)
     assert packed <= pieces
@@ -387,17 +390,17 @@ def test_splitting_loses_no_piece_that_has_a_label(fitter: Packer, records: list
 
 
 @BRIEFLY
-@given(fitters(packings=("wrapped",), shift=False), records_of())
-def test_wrapped_rows_are_the_records_one_after_the_other_cut_at_max_length(fitter: Packer, records: list[RowOf]):
+@given(packers(packings=("wrapped",), shift=False), records_of())
+def test_wrapped_rows_are_the_records_one_after_the_other_cut_at_max_length(packer: Packer, records: list[RowOf]):
     for held_back in (False, True):
         stream: list[tuple[int, int]] = []
         for record in records:
             if record.validation == held_back and set(record.labels) != {IGNORED}:
                 stream += zip(record.ids, record.labels, strict=True)
-        most = fitter.max_length
+        most = packer.max_length
         expected = [stream[start : start + most] for start in range(0, len(stream), most)]
 
-        rows = fitter(batch_of(records))
+        rows = packer(batch_of(records))
         table = rows.validation if held_back else rows.train
 
         pairs = list(zip(table.ids.tolist(), table.labels.tolist(), strict=True))
@@ -406,18 +409,18 @@ def test_wrapped_rows_are_the_records_one_after_the_other_cut_at_max_length(fitt
 
 
 @BRIEFLY
-@given(fitters(packings=("none",), shift=False), records_of())
-def test_truncation_keeps_the_end_it_says_and_nothing_else(fitter: Packer, records: list[RowOf]):
-    most = fitter.max_length or 10**9
+@given(packers(packings=("none",), shift=False), records_of())
+def test_truncation_keeps_the_end_that_it_names_and_nothing_else(packer: Packer, records: list[RowOf]):
+    most = packer.max_length or 10**9
     cut = {
         "keep_start": lambda tokens: tokens[:most],
         "keep_end": lambda tokens: tokens[-most:],
         "drop": lambda tokens: tokens if len(tokens) <= most else [],
-    }[fitter.truncation]
+    }[packer.truncation]
     expected = [(cut(record.ids), cut(record.labels), record.validation) for record in records]
     expected = [row for row in expected if any(label != IGNORED for label in row[1])]
 
-    rows = fitter(batch_of(records))
+    rows = packer(batch_of(records))
 
     for table, held_back in ((rows.train, False), (rows.validation, True)):
         written = [([*segment.ids], [*segment.labels]) for (segment,) in rows_of(table)]
@@ -425,14 +428,14 @@ def test_truncation_keeps_the_end_it_says_and_nothing_else(fitter: Packer, recor
 
 
 @BRIEFLY
-@given(fitters(shift=True), records_of())
-def test_shifted_labels_are_the_next_token_of_the_same_segment(fitter: Packer, records: list[RowOf]):
+@given(packers(shift=True), records_of())
+def test_shifted_labels_are_the_next_token_of_the_same_segment(packer: Packer, records: list[RowOf]):
     label_of = {token: label for record in records for token, label in zip(record.ids, record.labels, strict=True)}
-    train, validation = tables_of(fitter(batch_of(records)))
+    train, validation = tables_of(packer(batch_of(records)))
     for row in train + validation:
         for segment in row[:-1]:
             assert segment.labels == (*(label_of[token] for token in segment.ids[1:]), IGNORED)
-        # The row's last label is of a token that is in the row no more.
+        # The row's last label is that of a token which is no longer in the row.
         assert row[-1].labels[:-1] == tuple(label_of[token] for token in row[-1].ids[1:])
         assert row[-1].labels[-1] in (IGNORED, row[-1].ids[-1] + 1)
 
@@ -446,7 +449,7 @@ def test_packed_row_is_shifted_as_one_row_and_predicts_nothing_from_another_segm
     assert rows.outcomes == Outcomes(read=2, kept=2)
 
 
-def test_segment_of_one_token_at_the_end_of_a_row_is_gone_when_labels_are_shifted():
+def test_segment_of_one_token_at_the_end_of_a_row_disappears_if_labels_are_shifted():
     records = [
         RowOf([1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8, 9], False, 7),
         RowOf([10, 11], [10, 11], False, 8),
@@ -459,10 +462,10 @@ def test_segment_of_one_token_at_the_end_of_a_row_is_gone_when_labels_are_shifte
         [Segment((5, 6, 7), (6, 7, 8), 7)],
         [Segment((10, 11), (11, -100), 8)],
     ]
-    assert rows.outcomes == Outcomes(read=2, kept=2, trained_tokens_lost=2)  # 5 and 9: a piece begins with them
+    assert rows.outcomes == Outcomes(read=2, kept=2, trained_tokens_lost=2)  # 5 and 9, with which pieces begin
 
 
-def test_columns_come_along_unpacked_and_not_packed():
+def test_kept_columns_are_in_rows_that_are_not_packed():
     records = [RowOf([1, 2], [-100, -100], False, 0), RowOf([3], [3], True, 10), RowOf([4], [4], False, 20)]
     unpacked = Packer()(batch_of(records, columns=True))
     packed = Packer(max_length=4, packing="bfd")(batch_of(records, columns=True))
@@ -472,7 +475,7 @@ def test_columns_come_along_unpacked_and_not_packed():
     assert packed.train.columns is None
 
 
-def test_each_packing_fits_in_its_own_way():
+def test_each_packing_fills_rows_in_its_own_way():
     lengths = [7, 5, 4, 1]
     starts = np.cumsum([0, *lengths]).tolist()
     tokens = [list(range(start + 1, start + 1 + length)) for start, length in zip(starts, lengths, strict=False)]
@@ -488,7 +491,20 @@ def test_each_packing_fits_in_its_own_way():
     assert records_of_rows("wrapped") == [[0, 1], [1, 2, 3]]
 
 
-def test_rows_that_are_taken_of_a_table_keep_all_that_is_theirs():
+def test_a_packing_is_one_function(monkeypatch):
+    monkeypatch.setattr(pack, "PACKINGS", (*PACKINGS, "pairs"))
+    monkeypatch.setattr(packing, "_PACKINGS", dict(packing._PACKINGS))
+
+    @packing.packing("pairs", longer="split")
+    def pack_pairs(lengths: np.ndarray, capacity: int) -> Packed:
+        return Packed(whole(lengths), np.append(np.arange(0, len(lengths), 2), len(lengths)))
+
+    tokens = list(range(1, 8))
+    rows = Packer(max_length=3, packing="pairs")(batch_of([RowOf(tokens, tokens, False, 0)])).train
+    assert [[segment.ids for segment in row] for row in rows_of(rows)] == [[(1, 2, 3), (4, 5, 6)], [(7,)]]
+
+
+def test_rows_taken_from_a_table_keep_their_segments_and_columns():
     table = RowTable(
         ids=np.arange(1, 8, dtype=np.int32),
         labels=np.array([1, -100, 3, 4, -100, 6, 7], np.int32),
@@ -519,7 +535,7 @@ def test_batch_without_rows_makes_tables_without_rows(packing: str):
     assert rows.outcomes == Outcomes()
 
 
-# Packing alone. Free spaces are kept in words of 64, so capacities lie on both sides of 64 and of 64 * 64.
+# The packings themselves. Capacities are below and above powers of two, since free spaces are the bits of an integer.
 
 
 @st.composite
@@ -527,7 +543,9 @@ def lengths_and_capacity(draw: st.DrawFn) -> tuple[list[int], int]:
     capacity = draw(st.sampled_from([1, 2, 7, 63, 64, 65, 128, 4095, 4096, 4097, 300_000]))
     few = draw(st.lists(st.integers(1, capacity), min_size=1, max_size=5))
     short, long = st.integers(1, min(capacity, 300)), st.integers(max(1, capacity - 300), capacity)
-    length = st.one_of(st.sampled_from(few), st.integers(1, capacity), short, long)  # spaces lie close to each other
+    length = st.one_of(
+        st.sampled_from(few), st.integers(1, capacity), short, long
+    )  # so that free spaces are close to each other
     return draw(st.lists(length, max_size=40)), capacity
 
 
@@ -543,7 +561,7 @@ def rows_of_segments(packed: Packed, lengths: np.ndarray) -> list[list[int]]:
 @example(([3, 3, 2, 2], 5))
 @example(([60, 60, 5, 4, 4], 64))
 @example(([3896, 3895, 200, 10], 4096))  # of two spaces in one word, one is used up
-def test_best_fit_decreasing_is_that_of_the_quadratic_search(case: tuple[list[int], int]):
+def test_best_fit_decreasing_gives_the_rows_of_the_quadratic_search(case: tuple[list[int], int]):
     lengths, capacity = case
     array = np.array(lengths, np.int64)
     assert rows_of_segments(pack_bfd(array, capacity), array) == naive_bfd(lengths, capacity)
@@ -551,13 +569,13 @@ def test_best_fit_decreasing_is_that_of_the_quadratic_search(case: tuple[list[in
 
 @THOROUGHLY
 @given(lengths_and_capacity())
-def test_first_fit_decreasing_is_that_of_the_quadratic_search(case: tuple[list[int], int]):
+def test_first_fit_decreasing_gives_the_rows_of_the_quadratic_search(case: tuple[list[int], int]):
     lengths, capacity = case
     array = np.array(lengths, np.int64)
     assert rows_of_segments(pack_ffd(array, capacity), array) == naive_ffd(lengths, capacity)
 
 
-def test_of_rows_with_as_much_space_the_one_that_has_had_it_longest_is_filled_first():
+def test_of_rows_with_the_same_space_the_one_that_has_had_it_longest_is_filled_first():
     # Rows 0 and 1 are left with a space of 4 each, in this order, and then with one of 1.
     lengths = np.array([6, 6, 5, 1, 1, 3, 3], np.int64)
     assert rows_of_segments(pack_bfd(lengths, 10), lengths) == [[0, 5, 3], [1, 6, 4], [2]]
@@ -574,7 +592,7 @@ def test_best_fit_takes_the_fullest_row_and_first_fit_the_first():
 
 @pytest.mark.parametrize("pack", [pack_bfd, pack_ffd])
 @pytest.mark.parametrize("lengths", [[3, 0], [9], [-1]])
-def test_length_that_fits_no_row_is_refused(pack, lengths: list[int]):
+def test_length_out_of_range_is_refused(pack, lengths: list[int]):
     with pytest.raises(ValueError, match="expected 1 to the capacity of 8"):
         pack(np.array(lengths, np.int64), 8)
 
@@ -582,7 +600,7 @@ def test_length_that_fits_no_row_is_refused(pack, lengths: list[int]):
 @pytest.mark.parametrize("pack", [pack_bfd, pack_ffd])
 @pytest.mark.parametrize("capacity", [4096, 131_072])
 def test_hundred_thousand_segments_are_packed(pack, capacity: int):
-    """A search over all rows for each of them would take minutes. No row is overfilled, no segment lost or doubled."""
+    """A search over all rows for each segment would take minutes."""
     lengths = np.random.default_rng(0).lognormal(6.5, 1.0, 100_000).astype(np.int64).clip(1, capacity)
     rows = rows_of_segments(pack(lengths, capacity), lengths)
     assert sorted(segment for row in rows for segment in row) == list(range(100_000))
@@ -593,7 +611,7 @@ def test_hundred_thousand_segments_are_packed(pack, capacity: int):
 
 @BRIEFLY
 @given(st.lists(st.integers(1, 50), max_size=12), st.integers(1, 20))
-def test_pieces_are_those_of_slicing_each_record(lengths: list[int], capacity: int):
+def test_pieces_are_the_slices_of_each_record(lengths: list[int], capacity: int):
     expected = [
         (record, start, min(capacity, length - start))
         for record, length in enumerate(lengths)

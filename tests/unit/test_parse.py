@@ -1,4 +1,4 @@
-"""Parsing: each schema is understood, and what is not costs its own record, with its reason and nothing else."""
+"""Parsing: each schema is understood; a record that is not is rejected with its reason, and costs nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.parse import Parser, load_formatter
 from transforms.steps.read import read_split
 
-# No deadline: a machine that is busy is no fault of the code.
+# No deadline: a busy machine is not an error of the code.
 THOROUGHLY = settings(deadline=None, max_examples=300)
 
 USER = {"role": "user", "content": "Where is order K-7? 😀"}
@@ -39,7 +39,7 @@ def parse(record: dict[str, Any] | bytes, **arguments: Any) -> Example:
 
 
 def content_of(record: dict[str, Any], **arguments: Any) -> Any:
-    """What a record says, which must be the same whether it is a line of JSON or a row of a table."""
+    """The content of a record, which must be the same for a line of JSON and for a row of a table."""
     of_json = parse(record, **arguments).content
     assert Parser(**arguments).parse(Record(40, record)).content == of_json
     return of_json
@@ -64,7 +64,7 @@ def records_of(rows: list[dict[str, Any]], rejects: tuple[Reject, ...] = ()) -> 
 # Schemas
 
 
-def test_messages_are_as_they_are():
+def test_messages_are_not_changed():
     messages = [
         {"role": "system", "content": ""},
         {"role": "developer", "content": "Be brief."},
@@ -77,7 +77,7 @@ def test_messages_are_as_they_are():
     assert content_of({"messages": messages, "id": 3}) == Conversation(messages)
 
 
-def test_text_parts_are_as_they_are():
+def test_text_parts_are_not_changed():
     parts = [{"type": "text", "text": "Where is it? "}, {"text": "Here?"}]
     chat = [{"role": "user", "content": parts}, {"role": "assistant", "content": []}]
     assert content_of({"messages": chat}) == Conversation(chat)
@@ -105,7 +105,7 @@ def test_prompt_and_completion_of_strings_are_kept_apart():
     assert content_of({"prompt": "", "completion": "4"}) == PromptCompletion("", "4")
 
 
-def test_prompt_and_completion_of_messages_are_one_conversation_that_knows_where_the_completion_starts():
+def test_prompt_and_completion_of_messages_are_one_conversation_with_the_start_of_the_completion():
     asked = [{"role": "system", "content": "Be brief."}, USER]
     record = {"prompt": asked, "completion": [ASSISTANT], "tools": TOOLS}
     assert content_of(record) == Conversation([*asked, ASSISTANT], TOOLS, completion_start=2)
@@ -141,12 +141,12 @@ def test_a_sharegpt_function_call_may_be_several(value):
 
 
 def test_a_sharegpt_function_call_of_weight_0_keeps_it():
-    # Or else it were trained on, against what the record says.
+    # Otherwise it would be trained on, although the record says that it is not.
     turn = {"from": "function_call", "value": json.dumps(CALL), "weight": 0}
     assert content_of({"conversations": [turn]}).messages[0]["weight"] == 0
 
 
-def test_a_sharegpt_function_call_of_no_call_is_rejected():
+def test_a_sharegpt_function_call_without_a_call_is_rejected():
     assert reject_of({"conversations": [{"from": "function_call", "value": "[]"}]})[0] == "bad_tool_calls"
 
 
@@ -157,7 +157,7 @@ def test_conversations_may_have_role_and_content():
         assert content_of({"conversations": [turn]}).messages == [{"role": "assistant", "content": "This."}]
 
 
-def test_alpaca_history_comes_first_and_input_stands_below_the_instruction():
+def test_alpaca_history_comes_first_and_input_goes_below_the_instruction():
     record = {
         "instruction": "Add.",
         "input": "2 + 2",
@@ -179,7 +179,7 @@ def test_alpaca_without_input_is_the_instruction_alone(more):
     )
 
 
-def test_a_text_is_as_it_is():
+def test_a_text_is_not_changed():
     assert content_of({"text": " a\r\n\u2028\x00😀 "}) == PlainText(" a\r\n\u2028\x00😀 ")
 
 
@@ -196,7 +196,7 @@ def test_a_text_is_as_it_is():
          [False, True, False, False]),
     ],
 )  # fmt: skip
-def test_tokens_are_trained_on_where_labels_and_all_masks_say_so(masks, trained):
+def test_tokens_are_trained_on_if_labels_and_all_masks_say_so(masks, trained):
     record = {"input_ids": [0, 11, 12, 13], **masks}
     for raw in (record, json.dumps(record).encode()):
         content = Parser().parse(Record(0, raw)).content
@@ -230,7 +230,7 @@ def test_auto_takes_tokens_before_messages_and_messages_before_text():
 
 
 @pytest.mark.parametrize("schema", ONE_OF_EACH)
-def test_a_record_that_lacks_the_columns_of_the_schema_named_is_rejected(schema):
+def test_a_record_without_the_columns_of_the_chosen_schema_is_rejected(schema):
     assert parse(ONE_OF_EACH[schema], schema=schema).content is not None
     for other in ONE_OF_EACH.keys() - {schema}:
         reason, detail = reject_of(ONE_OF_EACH[other], schema=schema)
@@ -244,7 +244,7 @@ def test_a_record_that_lacks_the_columns_of_the_schema_named_is_rejected(schema)
     {"messages": [{"role": "user", "content": "a", "tool_calls": None, "weight": None}], "tools": None},
 ])  # fmt: skip
 def test_a_column_that_is_null_counts_as_absent(record):
-    # As datasets and pandas write a column that some records lack; a row of a Parquet file comes without it.
+    # datasets and pandas write null if a record lacks a column; the rows of a Parquet file then come without it.
     present = {name: value for name, value in record.items() if value is not None}
     assert parse(record).content == parse(present).content
 
@@ -254,7 +254,20 @@ def test_labels_and_masks_that_are_null_count_as_absent():
     assert parse(record).content.trained.tolist() == [True, True]
 
 
-# Names of the user's own
+def test_a_schema_is_one_function_and_auto_finds_it_before_later_ones(monkeypatch):
+    later = dict(schemas._SCHEMAS)
+    monkeypatch.setattr(schemas, "_SCHEMAS", {})
+
+    @schemas.schema("rated", ["messages", "rating"])
+    def rated(record, roles):
+        return PlainText(f"rated {record['rating']}")
+
+    schemas._SCHEMAS.update(later)
+    assert content_of({"messages": CHAT, "rating": 5}) == PlainText("rated 5")
+    assert content_of({"messages": CHAT}) == Conversation(CHAT)
+
+
+# Other names of columns and roles
 
 
 def test_columns_and_roles_may_have_other_names():
@@ -283,18 +296,18 @@ def test_columns_may_be_swapped():
     assert content_of(record, columns=swapped) == PromptCompletion("the question", "the answer")
 
 
-def test_a_column_that_is_named_otherwise_does_not_count_under_its_own_name():
+def test_a_column_that_is_renamed_does_not_count_under_its_own_name():
     assert content_of({"messages": "Once upon a time"}, columns={"text": "messages"}) == PlainText("Once upon a time")
     pair = {"prompt": "Once", "completion": "upon a time"}
     assert content_of(pair, columns={"text": "prompt"}) == PlainText("Once")
 
 
-def test_a_record_that_lacks_the_column_named_is_read_by_the_schemas_own_name():
-    # A corpus of files of which some have the one name, and some the other.
+def test_a_record_without_the_renamed_column_is_read_by_the_name_in_the_schema():
+    # In a corpus, some files may have one name, and some the other.
     assert content_of({"messages": CHAT}, columns={"messages": "dialog"}) == Conversation(CHAT)
 
 
-def test_a_column_may_be_named_for_several():
+def test_one_column_may_be_used_for_several():
     record = {"question": "Sing.", "output": "La"}
     assert content_of(record, columns={"instruction": "question", "system": "question"}).messages == [
         {"role": "system", "content": "Sing."},
@@ -304,13 +317,13 @@ def test_a_column_may_be_named_for_several():
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_column_that_is_named_goes_before_the_one_that_has_the_schemas_name(order):
+def test_a_renamed_column_takes_precedence_over_one_with_the_name_in_the_schema(order):
     record = {"dialog": CHAT, "messages": [{"role": "user", "content": "not this"}]}
     record = dict(list(record.items())[::order])
     assert content_of(record, columns={"messages": "dialog"}) == Conversation(CHAT)
 
 
-def test_kept_columns_are_strings_as_they_are_or_json():
+def test_kept_columns_are_unchanged_strings_or_json():
     kept = {
         **{"id": "a-1", "n": 7, "score": 0.5, "flag": True, "none": None, "tags": ["é", {"a": None}]},
         **{"text": "a", "empty": ""},
@@ -338,7 +351,7 @@ def test_columns_that_records_lack_are_counted_by_name():
     }
 
 
-def test_the_columns_that_can_be_named_are_those_that_are_read():
+def test_the_columns_that_can_be_renamed_are_those_that_are_read():
     class Asked(dict):
         def get(self, key, default=None):
             asked.add(key)
@@ -370,7 +383,7 @@ def test_a_kept_column_of_any_depth_is_kept_or_rejected():
         except RecordError:
             return False
 
-    # How deep a record may be depends on the version of Python; writing it down goes a little less deep than reading.
+    # How deep a record may be depends on the version of Python; encoding reaches a little less deep than decoding.
     deepest, too_deep = 1, 200_000
     while too_deep - deepest > 1:
         middle = (deepest + too_deep) // 2
@@ -379,7 +392,7 @@ def test_a_kept_column_of_any_depth_is_kept_or_rejected():
         try:
             assert parse(nested(depth), keep_columns=("deep",)).columns == {"deep": "[" * depth + "]" * depth}
         except RecordError as error:
-            assert error.reason  # rejected, as any record that cannot be used
+            assert error.reason  # rejected, as any record that cannot be read
 
 
 # Formatters
@@ -447,7 +460,7 @@ def formatters(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def plain_formatters(tmp_path, formatters) -> Path:
-    """The same without the class, whose loading has a test of its own."""
+    """The same without the class, which is tested separately."""
     path = tmp_path / "plain_formatters.py"
     path.write_text(FORMATTERS.partition("@dataclass")[0])
     return path
@@ -456,19 +469,19 @@ def plain_formatters(tmp_path, formatters) -> Path:
 ASKED = {"q": "Where? ", "a": "Here.", "log": [1, 2]}
 
 
-def test_a_formatter_of_a_file_gives_a_record_or_a_text(plain_formatters):
+def test_a_formatter_in_a_file_returns_a_record_or_a_text(plain_formatters):
     assert content_of(ASKED, formatter=f"{plain_formatters}:to_text") == PlainText("Where? Here.")
     assert content_of(ASKED, formatter=f"{plain_formatters}:to_messages") == Conversation(
         [{"role": "user", "content": "Where? "}, {"role": "assistant", "content": "Here."}]
     )
 
 
-def test_a_formatter_of_a_module_gives_a_record_or_a_text(plain_formatters, monkeypatch):
+def test_a_formatter_in_a_module_returns_a_record_or_a_text(plain_formatters, monkeypatch):
     monkeypatch.syspath_prepend(plain_formatters.parent)
     assert content_of(ASKED, formatter="plain_formatters:to_text") == PlainText("Where? Here.")
 
 
-def test_columns_are_kept_from_the_record_and_named_from_what_the_formatter_gives(plain_formatters):
+def test_columns_are_kept_from_the_record_and_renamed_in_what_the_formatter_returns(plain_formatters):
     plain_formatters.write_text("def rename(record):\n    return {'body': record['q'], 'q': 'not this'}\n")
     example = parse(ASKED, formatter=f"{plain_formatters}:rename", columns={"text": "body"}, keep_columns=("q",))
     assert (example.content, example.columns) == (PlainText("Where? "), {"q": "Where? "})
@@ -491,25 +504,25 @@ def test_a_formatter_that_fails_costs_its_record(plain_formatters, function, rea
 
 
 @pytest.mark.parametrize("function", ["tools_of_half_a_character", "call_of_half_a_character", "not_json"])
-def test_a_formatter_that_gives_what_is_no_json_costs_at_most_its_record(plain_formatters, function):
+def test_a_formatter_that_returns_what_is_not_json_costs_at_most_its_record(plain_formatters, function):
     parser = Parser(formatter=f"{plain_formatters}:{function}", validation_fraction=0.5)
     found = parser(records_of([ASKED, ASKED]))
     assert len(found.examples) + len(found.outcomes.rejects) == 2
 
 
-def test_a_record_that_a_formatter_has_changed_is_rejected_as_it_was_read(plain_formatters):
+def test_a_record_that_a_formatter_changed_is_rejected_as_it_was_read(plain_formatters):
     row = {"q": "Where? ", "log": [1, [2]]}
     found = Parser(formatter=f"{plain_formatters}:eats")(records_of([row]))
     assert [json.loads(reject.record) for reject in found.outcomes.rejects] == [{"q": "Where? ", "log": [1, [2]]}]
 
 
 @pytest.mark.parametrize("depth", [300, 600])
-def test_a_formatter_is_given_records_of_any_depth_that_can_be_read(plain_formatters, depth):
+def test_a_formatter_gets_records_of_any_depth_that_can_be_read(plain_formatters, depth):
     record = b'{"q": "Where? ", "a": "Here.", "deep": ' + b"[" * depth + b"]" * depth + b"}"
     assert parse(record, formatter=f"{plain_formatters}:to_text").content == PlainText("Where? Here.")
 
 
-def test_a_formatter_file_knows_where_it_lies(tmp_path):
+def test_a_formatter_file_knows_its_path(tmp_path):
     (tmp_path / "here.py").write_text("def here(record):\n    return __file__\n")
     assert content_of(ASKED, formatter=f"{tmp_path}/here.py:here") == PlainText(f"{tmp_path}/here.py")
 
@@ -531,7 +544,7 @@ def test_a_formatter_file_may_have_dataclasses_and_annotations_of_the_future(for
         ("a.py:", "def f(record): ...", "has no function"),
     ],
 )
-def test_a_formatter_file_that_cannot_be_used_is_the_users_error(tmp_path, name, source, fragment):
+def test_a_formatter_file_that_cannot_be_used_is_a_user_error(tmp_path, name, source, fragment):
     if source is not None:
         (tmp_path / "a.py").write_text(source)
     with pytest.raises(UserError) as raised:
@@ -541,7 +554,7 @@ def test_a_formatter_file_that_cannot_be_used_is_the_users_error(tmp_path, name,
 
 
 @pytest.mark.parametrize("name", ["no_such_module_anywhere:f", "json:no_such_function", "json:", ":loads", "json"])
-def test_a_formatter_module_that_cannot_be_used_is_the_users_error(name):
+def test_a_formatter_module_that_cannot_be_used_is_a_user_error(name):
     with pytest.raises(UserError, match=f"^formatter='{name}': "):
         load_formatter(name)
 
@@ -562,9 +575,9 @@ def held_back(record: dict[str, Any], fraction: float = 0.5, seed: int = 0) -> b
     return parse(record, validation_fraction=fraction, seed=seed).validation
 
 
-def test_which_records_are_held_back_never_changes():
-    # BLAKE2b of 8 bytes, keyed with the seed, of what the record says as compact JSON; computed apart from the code.
-    # v: held back for validation under the seed of that number, 0 to 15.
+def test_which_records_are_for_validation_never_changes():
+    # BLAKE2b of 8 bytes, keyed with the seed, of the content as compact JSON; computed without the code.
+    # v: for validation with the seed of that number, 0 to 15.
     call = {"id": "call_1", "function": {"name": "track", "arguments": {"order": "é", "n": [1, 2.5, None]}}}
     called = [{"role": "user", "content": "Where is K-7?"}, {"role": "assistant", "tool_calls": [call]}]
     hello = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi, how can I help?"}]
@@ -586,7 +599,7 @@ def test_which_records_are_held_back_never_changes():
 
 
 def same_said(number: int) -> list[dict[str, Any]]:
-    """Records that say the same to the same, in other words of the file."""
+    """Records with the same content under other schemas and names."""
     asked, answered = f"Question {number}", f"Answer {number}"
     user, assistant = {"role": "user", "content": asked}, {"role": "assistant", "content": answered}
     return [
@@ -602,7 +615,7 @@ def same_said(number: int) -> list[dict[str, Any]]:
 
 
 def same_called(number: int) -> list[dict[str, Any]]:
-    """Records of the same call under other orders of keys, ids of calls and schemas."""
+    """Records with the same call, with other orders of keys, ids of calls and schemas."""
     user = {"role": "user", "content": f"Question {number}"}
     turns = [
         {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
@@ -624,7 +637,7 @@ def same_called(number: int) -> list[dict[str, Any]]:
 
 
 def same_called_by_other_ids(number: int) -> list[dict[str, Any]]:
-    """Ids of calls are random where a server has made them."""
+    """Servers give calls random ids."""
     return [
         {"messages": [USER, {"role": "assistant", "tool_calls": [{"id": id, "function": {"name": f"f{number}"}}]}]}
         for id in ("call_3fa9", "call_71c0")
@@ -644,13 +657,13 @@ def same_tokens(number: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("duplicates", [same_said, same_called, same_called_by_other_ids, same_text, same_tokens])
-def test_duplicates_are_on_the_same_side(duplicates):
+def test_duplicates_are_in_the_same_split(duplicates):
     sides = [{held_back(record) for record in duplicates(number)} for number in range(40)]
     assert all(len(side) == 1 for side in sides)
     assert {True, False} == set.union(*sides)
 
 
-def test_another_role_answer_or_call_is_no_duplicate():
+def test_another_role_answer_or_call_is_not_a_duplicate():
     chat, swapped = {"messages": CHAT}, {"messages": [USER | {"role": "tool"}, ASSISTANT]}
     other_answer, other_call = [
         {"messages": [USER, {"role": "assistant", "content": "On its way!", "tool_calls": calls}]}
@@ -660,7 +673,7 @@ def test_another_role_answer_or_call_is_no_duplicate():
     assert len(sides) == 4
 
 
-def test_about_the_fraction_is_held_back_and_another_seed_holds_back_others():
+def test_about_the_fraction_is_for_validation_and_another_seed_chooses_others():
     examples = [{"text": f"Record {i}"} for i in range(2000)]
     first, second = ({i for i, r in enumerate(examples) if held_back(r, 0.1, seed)} for seed in (0, 1))
     for chosen in (first, second):
@@ -670,7 +683,7 @@ def test_about_the_fraction_is_held_back_and_another_seed_holds_back_others():
     assert all(held_back(record, 1.0) for record in examples[:100])
 
 
-# What cannot be understood
+# Malformed records
 
 DEEP = 100_000  # beyond what any version of Python reads: 3.11 stops at 1,000, 3.13 at 10,000
 
@@ -805,13 +818,13 @@ def good(number: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tuple[list[tuple[int, bytes]], Examples]:
-    """A file of all malformed records, each between two good ones: its lines with their places, and what is parsed."""
-    lines, place = [], 0
+    """A file of all malformed records, each between two good ones: its lines with their positions, and the examples."""
+    lines, position = [], 0
     for number, (malformed, _, _) in enumerate(MALFORMED.values()):
         for line in (good(number), malformed):
-            lines.append((place, line))
-            place += len(line) + 2
-    lines.append((place, good(len(MALFORMED))))
+            lines.append((position, line))
+            position += len(line) + 2
+    lines.append((position, good(len(MALFORMED))))
     path = tmp_path_factory.mktemp("parse") / "mixed.jsonl"
     path.write_bytes(b"\r\n".join(line for _, line in lines))
     [records] = read_split(Split(0, str(path), "jsonl", None, 0, path.stat().st_size), 1 << 20)
@@ -819,13 +832,13 @@ def mixed(tmp_path_factory) -> tuple[list[tuple[int, bytes]], Examples]:
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
-def test_a_malformed_record_is_rejected_with_its_reason_its_place_and_its_bytes(mixed, kind):
+def test_a_malformed_record_is_rejected_with_its_reason_its_position_and_its_bytes(mixed, kind):
     lines, examples = mixed
     record, reason, fragment = MALFORMED[kind]
-    place, line = lines[2 * list(MALFORMED).index(kind) + 1]
+    position, line = lines[2 * list(MALFORMED).index(kind) + 1]
     assert line == record
-    [reject] = [reject for reject in examples.outcomes.rejects if reject.position == place]
-    assert reject == Reject(place, reason, reject.detail, record)
+    [reject] = [reject for reject in examples.outcomes.rejects if reject.position == position]
+    assert reject == Reject(position, reason, reject.detail, record)
     assert fragment in reject.detail
     assert "\n" not in reject.detail and len(reject.detail) < 500
 
@@ -836,7 +849,7 @@ def test_good_records_among_malformed_ones_are_untouched_and_in_order(mixed):
     assert found == [(*line, PlainText(f"Good record {number}")) for number, line in enumerate(lines[::2])]
 
 
-def test_each_record_has_one_fate(mixed):
+def test_each_record_has_one_outcome(mixed):
     lines, examples = mixed
     outcomes = examples.outcomes
     assert (outcomes.read, len(outcomes.rejects), outcomes.unaccounted()) == (
@@ -845,7 +858,7 @@ def test_each_record_has_one_fate(mixed):
         len(examples.examples),
     )
     assert (outcomes.kept, outcomes.truncated, outcomes.dropped) == (0, 0, {})
-    assert [reject.position for reject in outcomes.rejects] == [place for place, _ in lines[1::2]]
+    assert [reject.position for reject in outcomes.rejects] == [position for position, _ in lines[1::2]]
 
 
 def test_rejects_of_a_table_are_the_json_of_their_rows_and_follow_those_of_reading():
@@ -859,7 +872,7 @@ def test_rejects_of_a_table_are_the_json_of_their_rows_and_follow_those_of_readi
     assert examples.outcomes.unaccounted() == len(examples.examples) == 1
 
 
-# Any values of any columns: what a crawl may hold. Names that are known come up often.
+# Any values in any columns, as a crawl may have. Known names are frequent.
 names = st.sampled_from(
     [
         *("role", "content", "from", "value", "type", "text", "weight", "tool_calls", "name", "arguments"),
@@ -886,7 +899,7 @@ def test_whatever_a_record_holds_it_becomes_an_example_or_a_reject(row):
     assert examples.outcomes.unaccounted() == len(examples.examples)
 
 
-# Messages that are plain more often than not, beside columns that may make the record another one.
+# Mostly plain messages, with columns that may change what the record is.
 turns = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant", "human", "bot"]), "content": st.text(max_size=3) | anything},
     optional={"weight": st.sampled_from([None, 0, 1, 2]), "tool_calls": anything},
@@ -903,7 +916,7 @@ roles = st.dictionaries(st.sampled_from(["user", "human", "bot"]), st.sampled_fr
     st.sampled_from(["auto", "messages"]),
     roles,
 )
-def test_a_line_of_plain_messages_is_what_a_row_that_says_the_same_is(messages, others, schema, roles):
+def test_a_line_of_plain_messages_and_a_row_with_the_same_values_are_the_same(messages, others, schema, roles):
     record = {**others, "messages": messages}
     parser = Parser(schema, roles=roles, validation_fraction=0.5)
 
@@ -926,7 +939,7 @@ def as_line(record: dict[str, Any]) -> bytes:
     return json.dumps(record).encode()
 
 
-def test_a_column_that_is_not_read_is_unicode_all_the_same():
+def test_a_column_that_is_not_read_must_be_unicode_too():
     line = as_line({"messages": CHAT, "id": "?"})
     assert parse(line).content == Conversation(CHAT)
     assert reject_of(line.replace(b"?", b"\xff"))[0] == "invalid_unicode"

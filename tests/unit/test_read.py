@@ -1,4 +1,4 @@
-"""Reading: each record once and in its place, however its file is cut, compressed, laid out or damaged."""
+"""Reading: each record once and at its position, however its file is cut, compressed, laid out or damaged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from transforms.model.outcomes import Reject
 from transforms.steps.read import read_split
 from transforms.storage import retries
 
-# No deadline: a machine that is busy is no fault of the code.
+# No deadline: a busy machine is not an error of the code.
 THOROUGHLY, BRIEFLY = settings(deadline=None, max_examples=120), settings(deadline=None, max_examples=40)
 
 BOM = b"\xef\xbb\xbf"
@@ -38,13 +38,13 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "bz2": bz2.compress,
     "xz": lzma.compress,
-    # Without the size in the frame's header, as it is where zstd compresses a pipe.
+    # Without the size in the frame's header, as when zstd compresses a pipe.
     "zstd": zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress,
 }
 each_compression = pytest.mark.parametrize("compression", COMPRESS)
 
-# Besides newlines, what other line splitters take for one (\r, \v, U+0085, U+2028), marks, halves of characters, a
-# line that is longer than most splits.
+# Newlines, other characters that some libraries take for one (\r, \v, U+0085, U+2028), byte order marks, halves of
+# characters, and a line that is longer than most splits.
 pieces = st.sampled_from(
     [
         *(b"\n", b"\n", b"\r\n", b"\n\n", b"\r", b" ", b"\t", b"\v", b"\x1c", b"\0", BOM, b"\xe2", b"\x80\xa8"),
@@ -58,16 +58,16 @@ contents = st.lists(pieces, max_size=30).map(b"".join) | st.lists(pieces, max_si
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """One folder for all examples of a property, whose files are written anew for each."""
+    """One folder for all examples of a property; each writes its own files into it."""
     return tmp_path_factory.mktemp("read")
 
 
 def parts_of(
-    path: Path, content: bytes, format: str, compression: str | None = None, part_bytes: int = 1 << 20, **place: int
+    path: Path, content: bytes, format: str, compression: str | None = None, part_bytes: int = 1 << 20, **bounds: int
 ) -> list[Records]:
-    """The parts of a split of a file of this content: all of it where no place (start, stop) is given."""
+    """The parts of a split of a file with this content. bounds: start and stop, if the split is not all of it."""
     path.write_bytes(content)
-    split = Split(number=7, url=str(path), format=format, compression=compression, **whole(content) | place)
+    split = Split(number=7, url=str(path), format=format, compression=compression, **whole(content) | bounds)
     parts = list(read_split(split, part_bytes))
     assert [part.part for part in parts] == list(range(len(parts)))
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
@@ -82,7 +82,7 @@ def whole(content: bytes) -> dict[str, int]:
 
 
 def records_of(parts: Sequence[Records]) -> list[tuple[int, Any]]:
-    """Each record's position, and what it holds."""
+    """The position and the content of each record."""
     return [(record.position, record.raw) for part in parts for record in part.records]
 
 
@@ -95,7 +95,7 @@ def ranges_of(cuts: Sequence[int], size: int) -> list[dict[str, int]]:
 
 
 def lines_of(content: bytes) -> list[tuple[int, bytes]]:
-    """Each line that is not white space, and its first byte; found one byte after another."""
+    """Each line that is not white space, and the position of its first byte; found byte by byte."""
     lines = []
     start = 0
     for end in [i for i, byte in enumerate(content) if byte == NEWLINE] + [len(content)]:
@@ -120,11 +120,11 @@ def lines_of(content: bytes) -> list[tuple[int, bytes]]:
 @example(b"a\n\n\nb", [2, 3, 4])
 @example(BOM + b"a\nb", [1, 3, 4, 5])
 @example(b"a\n" + b"b" * 100 + b"\nc", [2, 3, 50, 60, 102, 103])
-def test_every_cut_of_json_lines_yields_each_line_once_in_its_place(folder, content, cuts):
+def test_every_cut_of_json_lines_yields_each_line_once_at_its_position(folder, content, cuts):
     parts = [
         part
-        for place in ranges_of(cuts, len(content))
-        for part in parts_of(folder / "a.jsonl", content, "jsonl", **place)
+        for bounds in ranges_of(cuts, len(content))
+        for part in parts_of(folder / "a.jsonl", content, "jsonl", **bounds)
     ]
     assert records_of(parts) == lines_of(content)
 
@@ -134,8 +134,8 @@ def test_a_cut_at_any_byte_leaves_each_line_to_the_range_in_which_it_begins(fold
     lines = [(0, b'{"a": 1}'), (18, '{"a": "é😀"}'.encode()), (36, b'{"a": 3}')]
     for cut in range(len(content) + 1):
         before, after = (
-            records_of(parts_of(folder / "cut.jsonl", content, "jsonl", **place))
-            for place in ranges_of([cut], len(content))
+            records_of(parts_of(folder / "cut.jsonl", content, "jsonl", **bounds))
+            for bounds in ranges_of([cut], len(content))
         )
         assert (before, after) == (
             [line for line in lines if line[0] < cut],
@@ -148,15 +148,15 @@ def test_a_cut_at_any_byte_leaves_each_line_to_the_range_in_which_it_begins(fold
 
 @st.composite
 def members_of(draw: st.DrawFn, content: bytes) -> list[bytes]:
-    """The content in pieces that are compressed each by itself, cut anywhere, some of them empty."""
-    places = ranges_of(draw(st.lists(st.integers(0, len(content)), max_size=3)), len(content))
-    return [content[place["start"] : place["stop"]] for place in places]
+    """The content cut anywhere into pieces, some of them empty, which are compressed one by one."""
+    ranges = ranges_of(draw(st.lists(st.integers(0, len(content)), max_size=3)), len(content))
+    return [content[bounds["start"] : bounds["stop"]] for bounds in ranges]
 
 
 @each_compression
 @BRIEFLY
 @given(data=st.data(), content=contents, part_bytes=st.integers(1, 80))
-def test_a_compressed_file_of_any_members_yields_the_lines_of_what_it_holds_in_bounded_parts(
+def test_a_compressed_file_of_any_members_yields_the_lines_of_its_content_in_bounded_parts(
     folder, compression, data, content, part_bytes
 ):
     compressed = b"".join(COMPRESS[compression](member) for member in data.draw(members_of(content)))
@@ -176,7 +176,7 @@ def test_a_compressed_file_larger_than_any_buffer_is_read_whole(folder, compress
 
 
 def lines_by_split(content: bytes) -> list[tuple[int, bytes]]:
-    """lines_of in less time, for what has no lines of white space."""
+    """A faster lines_of, for content without lines of white space."""
     lines = content.splitlines()
     return list(zip(np.cumsum([0, *(len(line) + 1 for line in lines[:-1])]).tolist(), lines, strict=True))
 
@@ -187,8 +187,8 @@ def extent_of(part: Records) -> int:
     return records[-1].position + len(records[-1].raw) - records[0].position if records else 0
 
 
-def test_zstd_frames_that_are_to_be_skipped_are_no_records(folder):
-    # pzstd writes such a frame before each that it compresses.
+def test_skippable_zstd_frames_are_skipped(folder):
+    # pzstd writes such a frame before each compressed frame.
     skipped = (0x184D2A50).to_bytes(4, "little") + (4).to_bytes(4, "little") + b"skip"
     frames = [skipped + COMPRESS["zstd"](line) for line in (b"a\n", b"b\n")]
     assert records_of(parts_of(folder / "a.zst", b"".join(frames) + skipped, "jsonl", "zstd")) == [(0, b"a"), (2, b"b")]
@@ -208,29 +208,29 @@ def test_a_compressed_file_that_is_cut_short_is_an_error_that_names_it(folder, c
     first, last = map(COMPRESS[compression], MEMBERS)
     path = folder / f"cut.{compression}"
     for cut in range(1, len(first + last)):
-        if cut != len(first):  # there, what is left is a whole file
+        if cut != len(first):  # there, the rest is a complete file
             with pytest.raises(InputError, match=path.name):
                 parts_of(path, (first + last)[:cut], "jsonl", compression)
 
 
 @each_compression
-def test_damage_to_a_compressed_file_is_an_error_that_names_it_and_never_loses_records_in_silence(folder, compression):
+def test_damage_to_a_compressed_file_is_an_error_that_names_it_and_never_loses_records_silently(folder, compression):
     first, last = map(COMPRESS[compression], MEMBERS)
     path = folder / f"damaged.{compression}"
-    for place in range(len(first + last)):
+    for position in range(len(first + last)):
         damaged = bytearray(first + last)
-        damaged[place] ^= 0xFF
+        damaged[position] ^= 0xFF
         try:
             found = records_of(parts_of(path, bytes(damaged), "jsonl", compression))
         except InputError as error:
             assert path.name in str(error)
-        else:  # a byte that says nothing of the content, such as the time in the header of gzip
-            assert found == lines_of(b"".join(MEMBERS)), f"byte {place} of {len(damaged)}, {len(first)} in the first"
+        else:  # a byte that does not matter for the content, such as the time in the header of gzip
+            assert found == lines_of(b"".join(MEMBERS)), f"byte {position} of {len(damaged)}, {len(first)} in the first"
 
 
 @each_compression
-def test_a_file_of_zeros_is_no_empty_file_but_an_error_that_names_it(folder, compression):
-    # What a crash leaves where a file's blocks were allocated and never written.
+def test_a_compressed_file_of_zeros_is_an_error_that_names_it(folder, compression):
+    # A crash can leave such a file, whose blocks were allocated and never written.
     with pytest.raises(InputError, match="zeros"):
         parts_of(folder / "zeros", bytes(4096), "jsonl", compression)
 
@@ -262,16 +262,16 @@ def pairs_of(parts: list[list[Record]]) -> list[tuple[int, bytes]]:
 
 
 def elements_of(array: str, preceding: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Each element of an array and its first byte, as Python's own parser finds them."""
+    """Each element of an array and the position of its first byte, as Python's own parser finds them."""
     decoder = json.JSONDecoder()
-    place = array.index("[") + 1
+    position = array.index("[") + 1
     while True:
-        while array[place] in " \t\r\n,":
-            place += 1
-        if array[place] == "]":
+        while array[position] in " \t\r\n,":
+            position += 1
+        if array[position] == "]":
             return
-        start, (_, place) = place, decoder.raw_decode(array, place)
-        yield preceding + len(array[:start].encode()), array[start:place].encode()
+        start, (_, position) = position, decoder.raw_decode(array, position)
+        yield preceding + len(array[:start].encode()), array[start:position].encode()
 
 
 @THOROUGHLY
@@ -284,7 +284,7 @@ def elements_of(array: str, preceding: int = 0) -> Iterator[tuple[int, bytes]]:
     chunk=st.integers(1, 24),
     part_bytes=st.integers(1, 60),
 )
-def test_an_array_in_any_layout_yields_each_element_in_its_place_in_bounded_parts(
+def test_an_array_in_any_layout_yields_each_element_at_its_position_in_bounded_parts(
     elements, layout, around, mark, trailing_comma, chunk, part_bytes
 ):
     array = json.dumps(elements, **layout)
@@ -334,14 +334,14 @@ def test_an_array_that_is_cut_short_leaves_what_follows_the_last_comma_as_a_reco
         commas = [comma for comma in (14, 29) if comma < cut]
         whole_ones = [(1, array[1:14]), (16, array[16:29])][: len(commas)]
         rest = array[(commas or [0])[-1] + 1 : cut]
-        if rest.endswith(b"}"):  # the next test is about these
+        if rest.endswith(b"}"):  # see the next test
             continue
         assert pairs_of(read_array(array[:cut], chunk)) == [*whole_ones, (cut - len(rest.lstrip()), rest.strip())]
 
 
 @pytest.mark.parametrize("cut", [b'[{"a": 1}', b'[{"a": 1}, {"a": 2}', b'[{"a": 1}, {"a": 2} \n'])
-def test_an_array_that_is_cut_short_behind_an_element_leaves_a_record_that_is_no_object(cut):
-    # Or else all that the file had behind the cut were lost in silence.
+def test_an_array_that_is_cut_short_after_an_element_leaves_a_record_that_is_not_an_object(cut):
+    # Otherwise the elements after the cut would be lost silently.
     position, raw = pairs_of(read_array(cut))[-1]
     assert (position, raw) == (len(cut), b"")
 
@@ -357,7 +357,7 @@ def test_a_bracket_that_is_never_closed_leaves_what_follows_in_one_record_and_lo
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
-def test_what_stands_around_arrays_is_a_record_of_its_own(chunk):
+def test_text_around_arrays_is_a_record_of_its_own(chunk):
     content = b'so [{"a": 1}], and\n[{"b": 2}] so on'
     assert pairs_of(read_array(content, chunk)) == [
         (0, b"so"), (4, b'{"a": 1}'), (13, b", and"), (20, b'{"b": 2}'), (30, b"so on")
@@ -376,7 +376,7 @@ def test_a_compressed_array_has_positions_of_what_it_holds(folder, compression):
 
 
 def chats(rows: int) -> list[dict[str, Any]]:
-    """Rows whose tool calls have arguments of different keys, and some of which have no tools, or no content."""
+    """Rows whose tool calls have arguments with different keys; some have no tools, or no content."""
     return [
         {
             "id": i,
@@ -422,18 +422,18 @@ def arrow(table: pa.Table, writer: Callable[..., Any], rows_at_once: int = 50) -
 def test_every_cut_of_a_parquet_file_yields_each_row_once_with_its_number(folder, rows, rows_in_group, cuts, how):
     content = parquet(CHATS.slice(0, rows), row_group_size=rows_in_group, **how)
     ranges = ranges_of([int(cut * len(content)) for cut in cuts], len(content))
-    parts = [part for place in ranges for part in parts_of(folder / "a.parquet", content, "parquet", **place)]
+    parts = [part for bounds in ranges for part in parts_of(folder / "a.parquet", content, "parquet", **bounds)]
     assert records_of(parts) == list(enumerate(chats(rows)))
 
 
-def test_a_cut_at_any_byte_leaves_each_row_group_to_one_side(folder):
+def test_a_cut_at_any_byte_leaves_each_row_group_to_one_range(folder):
     content = parquet(SMALL, row_group_size=2, compression="none", use_dictionary=False, write_statistics=False)
     footer = int.from_bytes(content[-8:-4], "little") + 8
     for cut in range(len(content) - footer + 2):
         parts = [
             part
-            for place in ranges_of([cut], len(content))
-            for part in parts_of(folder / "cut.parquet", content, "parquet", **place)
+            for bounds in ranges_of([cut], len(content))
+            for part in parts_of(folder / "cut.parquet", content, "parquet", **bounds)
         ]
         assert records_of(parts) == [(i, {"text": f"{i}"}) for i in range(6)], f"cut at {cut} of {len(content)}"
 
@@ -450,7 +450,9 @@ def test_a_cut_at_any_byte_leaves_each_row_group_to_one_side(folder):
 def test_a_table_yields_its_rows_without_nulls_in_bounded_parts(folder, format, content):
     parts = parts_of(folder / "a.table", content, format, part_bytes=1)
     assert records_of(parts) == list(enumerate(chats(300)))
-    assert max(len(part.records) for part in parts) <= 128  # rows are counted against part_bytes by that many
+    assert (
+        max(len(part.records) for part in parts) <= 128
+    )  # the size of a part is checked after each batch of that many rows
 
 
 def test_a_part_of_a_table_ends_with_the_rows_that_fill_it(folder):
@@ -467,8 +469,8 @@ def test_a_dataset_as_save_to_disk_writes_it_yields_its_rows(folder):
     assert records_of(saved(dataset, folder / "saved")) == list(enumerate(chats(30)))
 
 
-def test_json_columns_of_a_dataset_are_what_they_are_the_json_of(folder):
-    # What load_dataset makes of arguments, or contents, of different types; the nulls in them are the author's own.
+def test_json_columns_of_a_dataset_are_decoded(folder):
+    # load_dataset makes such columns of arguments or contents of different types; nulls in them are part of the data.
     import datasets
 
     if not hasattr(datasets, "Json"):
@@ -487,7 +489,7 @@ def test_json_columns_of_a_dataset_are_what_they_are_the_json_of(folder):
 
 @pytest.mark.skipif(not hasattr(pa, "json_"), reason="pyarrow before 19 has no JSON type")
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
-def test_json_columns_of_any_writer_are_what_they_are_the_json_of(folder, format):
+def test_json_columns_of_any_writer_are_decoded(folder, format):
     calls = pa.StructArray.from_arrays([pa.array(['{"a": [1, null]}', '"one"']).cast(pa.json_())], ["arguments"])
     table = pa.table({"text": pa.array(["a", '"b"']), "call": calls})
     content = parquet(table) if format == "parquet" else arrow(table, pa.ipc.new_stream)
@@ -511,7 +513,7 @@ def saved(dataset: Any, path: Path) -> list[Records]:
     [
         ("parquet", parquet(SMALL), 5),
         ("arrow", arrow(SMALL, pa.ipc.new_file, rows_at_once=2), 5),
-        # A stream is cut at multiples of 8 bytes where a message ends, and behind the last one nothing is missing.
+        # Messages of a stream end at multiples of 8 bytes. Without its last 8 bytes, all messages are there.
         ("arrow", arrow(SMALL, pa.ipc.new_stream, rows_at_once=2)[:-8], 8),
     ],
     ids=["parquet", "arrow file", "arrow stream"],
@@ -525,31 +527,31 @@ def test_a_table_that_is_cut_short_is_an_error_that_names_it(folder, format, con
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"no table at all", bytes(100), b"PAR1" + bytes(100) + b"PAR1"])
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
-def test_a_file_that_is_no_table_is_an_error_that_names_it(folder, format, content):
+def test_a_file_that_is_not_a_table_is_an_error_that_names_it(folder, format, content):
     with pytest.raises(InputError, match=r"no\.table"):
         parts_of(folder / "no.table", content, format, start=0, stop=1 << 20)
 
 
-def test_damage_to_the_pages_of_a_parquet_file_is_an_error_that_names_it_and_never_loses_rows_in_silence(folder):
+def test_damage_to_the_pages_of_a_parquet_file_is_an_error_that_names_it_and_never_loses_rows_silently(folder):
     rows = 20
     content = parquet(pa.table({"text": [f"{i}" for i in range(rows)]}))
     found = set()
-    for place in range(4, 24):  # the header of the first page; what lies in the footer may end the process
+    for position in range(4, 24):  # the header of the first page; damage to the footer may end the process
         for bit in range(8):
             damaged = bytearray(content)
-            damaged[place] ^= 1 << bit
+            damaged[position] ^= 1 << bit
             try:
                 parts = parts_of(folder / "damaged.parquet", bytes(damaged), "parquet")
             except InputError as error:
                 assert "damaged.parquet" in str(error)
                 found.add("an error")
             else:
-                assert sum(part.outcomes.read for part in parts) == rows, f"bit {bit} of byte {place}"
+                assert sum(part.outcomes.read for part in parts) == rows, f"bit {bit} of byte {position}"
     assert found
 
 
 def test_lists_that_reach_beyond_their_values_are_an_error_that_names_the_file(folder):
-    # Or else what lies behind them in memory were token ids, and reading far behind them ended the process.
+    # Otherwise the memory after them would be read as token ids, or the process would crash.
     offsets = pa.py_buffer(np.array([0, 4, 2], np.int32))
     lists = pa.ListArray.from_buffers(pa.list_(pa.int64()), 2, [None, offsets], children=[pa.array([1, 2])])
     table = pa.table({"input_ids": lists, "text": ["a" * 100] * 2})
@@ -567,7 +569,7 @@ WITH_LATIN1 = {
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
 @pytest.mark.parametrize("type", WITH_LATIN1)
-def test_a_row_that_is_not_utf8_costs_only_itself_and_is_written_down(folder, type, format):
+def test_a_row_that_is_not_utf8_costs_only_itself_and_its_bytes_are_kept(folder, type, format):
     table = pa.table({"text": WITH_LATIN1[type]})
     content = parquet(table) if format == "parquet" else arrow(table, pa.ipc.new_stream)
     parts = parts_of(folder / f"latin1.{format}", content, format)
@@ -582,24 +584,24 @@ def test_a_row_that_is_not_utf8_costs_only_itself_and_is_written_down(folder, ty
 @pytest.mark.parametrize(
     "values",
     [pa.array([0, -(10**18)], pa.timestamp("us")), pa.array([0, 10**9], pa.date32())],
-    ids=["a moment", "a day"],
+    ids=["timestamp", "date"],
 )
-def test_a_value_that_python_cannot_hold_costs_only_its_row(folder, values):
+def test_a_value_that_python_cannot_represent_costs_only_its_row(folder, values):
     parts = parts_of(folder / "late.parquet", parquet(pa.table({"text": ["a", "b"], "at": values})), "parquet")
     assert [raw["text"] for _, raw in records_of(parts)] == ["a"]
     [reject] = rejects_of(parts)
     assert reject.position == 1
 
 
-def test_moments_of_a_time_zone_that_is_unknown_here_cost_their_rows_and_not_the_run(folder):
-    # A slim image without tzdata knows none.
+def test_timestamps_with_an_unknown_time_zone_cost_their_rows_and_not_the_run(folder):
+    # An image without tzdata knows no time zone.
     values = pa.array([0, None], pa.timestamp("us", tz="Nowhere/Atlantis"))
     parts = parts_of(folder / "zone.parquet", parquet(pa.table({"text": ["a", "b"], "at": values})), "parquet")
     assert records_of(parts) == [(1, {"text": "b"})]
     assert [reject.position for reject in rejects_of(parts)] == [0]
 
 
-def test_a_table_of_nothing_but_rejects_has_a_part_that_tells_them(folder):
+def test_a_table_of_rejects_alone_has_a_part_that_contains_them(folder):
     table = pa.table({"text": WITH_LATIN1["string"].slice(1, 1)})
     parts = parts_of(folder / "rejects.parquet", parquet(table), "parquet")
     assert (records_of(parts), len(rejects_of(parts))) == ([], 1)
@@ -609,7 +611,7 @@ def test_a_table_of_nothing_but_rejects_has_a_part_that_tells_them(folder):
 
 
 @pytest.mark.parametrize(
-    ("format", "compression", "content", "place"),
+    ("format", "compression", "content", "bounds"),
     [
         ("jsonl", None, b'{"text": "longer than its split"}', {"start": 4, "stop": 8}),
         ("jsonl", None, b'{"text": "a"}\n', {"start": 3, "stop": 3}),
@@ -623,8 +625,8 @@ def test_a_table_of_nothing_but_rejects_has_a_part_that_tells_them(folder):
         ("arrow", None, arrow(CHATS.slice(0, 0), pa.ipc.new_file), {}),
     ],
 )
-def test_a_split_in_which_no_record_begins_has_one_empty_part(folder, format, compression, content, place):
-    [part] = parts_of(folder / "empty", content, format, compression, **place)
+def test_a_split_in_which_no_record_begins_has_one_empty_part(folder, format, compression, content, bounds):
+    [part] = parts_of(folder / "empty", content, format, compression, **bounds)
     assert (part.records, part.part, part.last, part.outcomes.read) == ([], 0, True, 0)
 
 
@@ -635,7 +637,7 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(folder):
 
 @pytest.mark.parametrize("error", [OSError("the disk is on fire"), TimeoutError()], ids=repr)
 def test_a_store_that_fails_is_an_error_that_names_the_file(monkeypatch, error):
-    # fsspec's FSTimeoutError is a TimeoutError without a word.
+    # fsspec's FSTimeoutError is a TimeoutError without a message.
     def fail(*arguments: Any) -> None:
         raise error
 

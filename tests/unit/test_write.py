@@ -1,9 +1,14 @@
+"""Shards: what each format writes, and what the receipt says of it."""
+
 from __future__ import annotations
 
 import gzip
 import hashlib
 import json
 import struct
+import subprocess
+import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +22,16 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.places import ROOT
+from transforms.dataset.manifest import named_shards
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.receipts import FirstExample, Receipt, Shard, read_receipts, write_receipt
-from transforms.outputs import parquet
+from transforms.outputs import OUTPUT_FORMATS, OutputFormat, OutputOptions, datasets_files, loading_code, parquet
 from transforms.outputs.parquet import encode_parquet
 from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
 from transforms.rows.columns import OUTPUT_COLUMNS
+from transforms.steps import write
 from transforms.steps.write import ShardWriter
 from transforms.storage.files import exists, names_below, read_bytes
 
@@ -76,21 +84,21 @@ def path_of(folder: Path, shard: Shard) -> Path:
 
 
 def written(folder: Path, batch: Rows, **arguments: Any) -> pa.Table:
-    """The Parquet shard that a writer makes of the batch's train rows."""
+    """The Parquet shard that a writer makes of the train rows of a batch."""
     (shard,) = ShardWriter(str(folder), **arguments)(batch).shards
     return pq.read_table(path_of(folder, shard))
 
 
-def flat(rows: list[list[SegmentOf]], which: int) -> list[list[int]]:
+def joined(rows: list[list[SegmentOf]], which: int) -> list[list[int]]:
     return [[value for segment in row for value in segment[which]] for row in rows]
 
 
-# Parquet.
+# Parquet
 
 
 def test_unpacked_rows_are_written_as_ids_and_labels(tmp_path: Path):
     table = written(tmp_path, batch_of(table_of(UNPACKED)))
-    assert table.to_pydict() == {"input_ids": flat(UNPACKED, 0), "labels": flat(UNPACKED, 1)}
+    assert table.to_pydict() == {"input_ids": joined(UNPACKED, 0), "labels": joined(UNPACKED, 1)}
 
 
 def test_packed_rows_are_written_with_the_lengths_of_their_segments(tmp_path: Path):
@@ -123,12 +131,12 @@ def test_each_column_has_its_values_and_its_type(tmp_path: Path):
     }
 
 
-def test_columns_are_written_in_the_order_they_are_asked_for_and_no_others(tmp_path: Path):
+def test_the_chosen_columns_are_written_in_their_order_and_no_others(tmp_path: Path):
     table = written(tmp_path, batch_of(table_of(PACKED), packed=True), columns=("loss_mask", "input_ids"))
     assert table.column_names == ["loss_mask", "input_ids"]
 
 
-def test_provenance_of_an_unpacked_row_is_the_place_of_its_record(tmp_path: Path):
+def test_provenance_of_an_unpacked_row_is_the_position_of_its_record(tmp_path: Path):
     table = written(tmp_path, batch_of(table_of(UNPACKED)), provenance=True)
     assert table.column_names == ["input_ids", "labels", "source", "source_position"]
     assert table["source"].to_pylist() == [URL, URL]
@@ -136,14 +144,14 @@ def test_provenance_of_an_unpacked_row_is_the_place_of_its_record(tmp_path: Path
     assert (table.schema.field("source").type, table.schema.field("source_position").type) == (pa.string(), pa.int64())
 
 
-def test_provenance_of_a_packed_row_is_the_place_of_each_segments_record(tmp_path: Path):
+def test_provenance_of_a_packed_row_is_the_position_of_the_record_of_each_segment(tmp_path: Path):
     table = written(tmp_path, batch_of(table_of(PACKED), packed=True), provenance=True)
     assert table["source"].to_pylist() == [URL] * 3
     assert table["source_position"].to_pylist() == [[0, 812], [90], [5, 5, 6]]
     assert table.schema.field("source_position").type.value_type == pa.int64()
 
 
-def test_kept_columns_are_written_beside_the_tokens(tmp_path: Path):
+def test_kept_columns_are_written_after_the_tokens(tmp_path: Path):
     kept = {"id": ["a", None], "topic": ["Rückgabe 📦", ""]}
     table = written(tmp_path, batch_of(table_of(UNPACKED, kept)))
     assert table.column_names == ["input_ids", "labels", "id", "topic"]
@@ -151,7 +159,7 @@ def test_kept_columns_are_written_beside_the_tokens(tmp_path: Path):
     assert table.schema.field("id").type == pa.string()
 
 
-def test_metadata_tells_datasets_the_features(tmp_path: Path):
+def test_metadata_contains_the_features_for_datasets(tmp_path: Path):
     table = written(tmp_path, batch_of(table_of(UNPACKED, {"id": ["a", "b"]})), provenance=True)
     tokens = {"feature": {"dtype": "int32", "_type": "Value"}, "_type": "Sequence"}
     assert json.loads(table.schema.metadata[b"huggingface"]) == {
@@ -184,7 +192,7 @@ def test_datasets_loads_a_shard_with_its_features(tmp_path: Path):
     assert loaded.features == datasets.Features(expected | {"source": datasets.Value("string")})
 
 
-def test_rows_lie_in_row_groups_of_a_bounded_number_of_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_row_groups_have_a_bounded_number_of_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     table = pa.table({"input_ids": pa.array([[i] * 5 for i in range(40)], pa.list_(pa.int32()))})
     monkeypatch.setattr(parquet, "_VALUES_IN_ROW_GROUP", 50)
 
@@ -195,13 +203,13 @@ def test_rows_lie_in_row_groups_of_a_bounded_number_of_values(tmp_path: Path, mo
     assert file.read().to_pydict() == table.to_pydict()
 
 
-def test_row_of_more_values_than_a_row_group_has_one_of_its_own(monkeypatch: pytest.MonkeyPatch):
+def test_row_with_more_values_than_a_row_group_has_a_row_group_of_its_own(monkeypatch: pytest.MonkeyPatch):
     table = pa.table({"input_ids": pa.array([[1] * 100, [2] * 100], pa.list_(pa.int32()))})
     monkeypatch.setattr(parquet, "_VALUES_IN_ROW_GROUP", 50)
     assert pq.ParquetFile(pa.BufferReader(encode_parquet(table))).metadata.num_row_groups == 2
 
 
-# TFRecord, read by what its specification says.
+# TFRecord, read as its specification says
 
 
 def tf_example_class() -> Any:
@@ -277,12 +285,12 @@ def records_of(content: bytes) -> Iterator[bytes]:
 
 
 def rows_of(content: bytes) -> list[dict[str, list[Any]]]:
-    """The features of each Example, by name. Each must be as short as protobuf would write it."""
+    """The features of each Example, by name. An Example must be as short as protobuf would write it."""
     rows = []
     for record in records_of(content):
         parsed = Example.FromString(record)
         parsed.DiscardUnknownFields()
-        assert parsed.ByteSize() == len(record)  # packed, each name once, and no field that Example lacks
+        assert parsed.ByteSize() == len(record)  # packed, each name once, no unknown field
         features = parsed.features.feature
         rows.append({name: list(getattr(features[name], features[name].WhichOneof("kind")).value) for name in features})
     return rows
@@ -347,7 +355,7 @@ def test_any_row_of_integers_comes_back_from_tfrecord(lists: list[list[int]]):
 
 
 def test_fields_of_lengths_about_128_come_back_from_tfrecord():
-    """A length takes one byte up to 127, and the fields that hold a field are two, four, … bytes longer than it."""
+    """A length takes one byte up to 127; the fields that enclose a field are two, four, … bytes longer."""
     lengths = range(100, 140)
     table = pa.table(
         {
@@ -361,7 +369,7 @@ def test_fields_of_lengths_about_128_come_back_from_tfrecord():
 
 
 def protobuf_varint(value: int) -> bytes:
-    """The value as protobuf itself encodes it: what a packed list of it alone holds behind its tag and its length."""
+    """The value as protobuf itself encodes it: a packed list of this value alone, without its tag and its length."""
     feature = Example().features.feature["x"]
     feature.int64_list.value.append(value)
     return feature.int64_list.SerializeToString()[2:]
@@ -384,23 +392,91 @@ EDGES = [
 @settings(deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
 @example(EDGES)
-def test_varints_are_those_of_protobuf(values: list[int]):
+def test_varints_are_encoded_as_by_protobuf(values: list[int]):
     expected = [protobuf_varint(value) for value in values]
     encoded, lengths = encode_varints(np.array(values, np.int64))
     assert encoded.tobytes() == b"".join(expected)
     assert lengths.tolist() == [len(varint) for varint in expected]
 
 
-def test_varints_of_narrower_integers_are_those_of_their_values():
+def test_varints_of_narrower_integers_are_the_same():
     for dtype in (np.int8, np.int32):
         encoded, _ = encode_varints(np.array([-100, 1, 127], dtype))
         assert encoded.tobytes() == b"".join(map(protobuf_varint, (-100, 1, 127)))
 
 
-# Shards, rejects and receipts.
+# The registry of formats
 
 
-def test_receipt_tells_what_was_written(tmp_path: Path):
+def two_files(table: pa.Table, options: OutputOptions) -> dict[str, bytes]:
+    ids = table["input_ids"].combine_chunks()
+    return {".bin": ids.values.to_numpy().tobytes(), ".idx": ids.offsets.to_numpy().tobytes()}
+
+
+@pytest.fixture
+def flat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A format with two files for each shard, as a further module of transforms.outputs would be."""
+    module = types.ModuleType("transforms.outputs.flat")
+    module.FORMAT = OutputFormat("flat", two_files, lambda folder, shards: f"load {folder}/{shards[0]['path']}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(write, "OUTPUT_FORMATS", ("flat", *OUTPUT_FORMATS))
+
+
+@pytest.mark.usefixtures("flat")
+def test_format_of_two_files_counts_its_rows_once_and_numbers_both_files_alike(tmp_path: Path):
+    writer = ShardWriter(str(tmp_path), formats=("flat", "parquet"))
+    receipts = [writer(batch_of(table_of(rows))) for rows in (UNPACKED, UNPACKED[:1])]
+
+    named = named_shards(receipts)
+
+    assert [path for _, path in named] == [
+        "flat/train-00000-of-00002.bin",
+        "flat/train-00000-of-00002.idx",
+        "data/train-00000-of-00002.parquet",
+        "flat/train-00001-of-00002.bin",
+        "flat/train-00001-of-00002.idx",
+        "data/train-00001-of-00002.parquet",
+    ]
+    assert [(shard.rows, shard.tokens, shard.trained_tokens) for shard, _ in named] == [
+        (2, 7, 4), (0, 0, 0), (2, 7, 4), (1, 3, 2), (0, 0, 0), (1, 3, 2)
+    ]  # fmt: skip
+    assert [sum(shard.rows for shard in receipt.shards_once()) for receipt in receipts] == [2, 1]
+    ids = np.frombuffer(path_of(tmp_path, receipts[0].shards[0]).read_bytes(), np.int32)
+    assert ids.tolist() == [5, 6, 7, 127, 128, 151_642, 2]
+
+
+@pytest.mark.usefixtures("flat")
+def test_dataset_is_loaded_in_the_format_that_datasets_reads_if_it_has_one():
+    flat_shard = {"path": "flat/train-00000-of-00001.bin", "format": "flat", "split": "train"}
+    shards = [flat_shard, *({"path": "-", "format": "parquet", "split": split} for split in ("validation", "train"))]
+    assert loading_code("out", shards) == 'import datasets; dataset = datasets.load_dataset("out")'
+    assert datasets_files(shards) == {"train": "data/train-*.parquet", "validation": "data/validation-*.parquet"}
+    assert loading_code("out", [flat_shard]) == "load out/flat/train-00000-of-00001.bin"
+    assert datasets_files([flat_shard]) == {}
+
+
+@pytest.mark.parametrize(("suffix", "compression"), [("", ""), (".gz", ', compression_type="GZIP"')])
+def test_tfrecord_is_loaded_with_its_compression(suffix: str, compression: str):
+    shard = {"path": f"tfrecord/train-00000-of-00001.tfrecord{suffix}", "format": "tfrecord", "split": "train"}
+    assert loading_code("out", [shard]).endswith(
+        f'TFRecordDataset(tf.io.gfile.glob("out/tfrecord/train-*"){compression})'
+    )
+
+
+def test_names_of_formats_are_known_without_importing_what_they_need():
+    code = (
+        "import sys; from transforms.inputs.formats import INPUT_FORMATS; "
+        "from transforms.outputs import OUTPUT_FORMATS; "
+        "assert 'pyarrow' not in sys.modules; print(*INPUT_FORMATS, *OUTPUT_FORMATS)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["auto", "arrow", "json", "jsonl", "parquet", "parquet", "tfrecord"]
+
+
+# Shards, rejects and receipts
+
+
+def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
     outcomes = Outcomes(
         read=9,
         kept=3,
@@ -465,14 +541,16 @@ def test_receipts_of_a_split_are_read_when_all_its_parts_are_there(tmp_path: Pat
     assert read_receipts(folder, 4) is None
 
 
-@pytest.mark.parametrize("outcomes", [Outcomes(read=3, kept=2), Outcomes(read=1, kept=2)], ids=["lost", "doubled"])
+@pytest.mark.parametrize(
+    "outcomes", [Outcomes(read=3, kept=2), Outcomes(read=1, kept=2)], ids=["lost", "counted twice"]
+)
 def test_records_without_one_outcome_are_an_error_that_names_what_to_use(tmp_path: Path, outcomes: Outcomes):
     with pytest.raises(ValueError, match=r"chats\.jsonl.*have no outcome\. .*must use Examples\.drop"):
         ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), outcomes=outcomes))
     assert not list(tmp_path.iterdir())
 
 
-def test_rejects_are_written_with_their_reason_their_place_and_the_record_itself(tmp_path: Path):
+def test_rejects_are_written_with_their_reason_their_position_and_the_record_itself(tmp_path: Path):
     rejects = (
         Reject(2048, "invalid_json", "the record is not JSON: it ends", b'{"messages": [\xff'),
         Reject(1030, "empty", "there are no messages", b'{"messages": []}'),
@@ -496,7 +574,7 @@ def test_rejects_are_written_with_their_reason_their_place_and_the_record_itself
 @pytest.mark.parametrize(
     ("format", "unit"), [("jsonl", "byte"), ("json", "byte"), ("parquet", "row"), ("arrow", "row")]
 )
-def test_receipt_tells_the_first_record_that_was_rejected_for_each_reason(tmp_path: Path, format: str, unit: str):
+def test_receipt_has_the_first_record_that_was_rejected_for_each_reason(tmp_path: Path, format: str, unit: str):
     rejects = (
         Reject(9000, "empty", "second", b""),
         Reject(20, "template", "only", b""),
@@ -543,6 +621,6 @@ def test_shards_and_receipts_go_to_a_folder_at_any_url():
     receipt = ShardWriter(folder)(batch_of(table_of(UNPACKED)))
     (shard,) = receipt.shards
     content = read_bytes(f"{folder}/shards/{shard.file}")
-    assert pq.read_table(pa.BufferReader(content))["labels"].to_pylist() == flat(UNPACKED, 1)
+    assert pq.read_table(pa.BufferReader(content))["labels"].to_pylist() == joined(UNPACKED, 1)
     assert exists(f"{folder}/receipts/0000007-00000.json")
     assert read_receipts(f"{folder}/receipts", 7) == [receipt]

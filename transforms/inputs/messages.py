@@ -86,10 +86,10 @@ def _check_content(message: dict[str, Any], where: str) -> None:
         kind = part.get("type", "text") if isinstance(part, dict) else None
         medium = next((medium for medium in _MEDIA if isinstance(kind, str) and medium in kind), None)
         if medium:
-            raise RecordError(medium, f"the content of {where} holds a part of type {kind}; only text can be tokenized")
+            raise RecordError(medium, f"the content of {where} has a part of type {kind}; only text can be tokenized")
         if kind != "text" or not isinstance(part.get("text"), str):
             raise RecordError(
-                "bad_content", f'the content of {where} holds a part that is not {{"type": "text", "text": …}}'
+                "bad_content", f'the content of {where} has a part that is not {{"type": "text", "text": …}}'
             )
 
 
