@@ -187,7 +187,7 @@ def extent_of(part: Records) -> int:
     return records[-1].position + len(records[-1].raw) - records[0].position if records else 0
 
 
-def test_zstd_frames_that_are_to_be_skipped_are_no_records(folder):
+def test_skippable_zstd_frames_are_not_records(folder):
     # pzstd writes such a frame before each that it compresses.
     skipped = (0x184D2A50).to_bytes(4, "little") + (4).to_bytes(4, "little") + b"skip"
     frames = [skipped + COMPRESS["zstd"](line) for line in (b"a\n", b"b\n")]
@@ -224,13 +224,13 @@ def test_damage_to_a_compressed_file_is_an_error_that_names_it_and_never_loses_r
             found = records_of(parts_of(path, bytes(damaged), "jsonl", compression))
         except InputError as error:
             assert path.name in str(error)
-        else:  # a byte that says nothing of the content, such as the time in the header of gzip
+        else:  # a byte that does not affect the content, such as the time in the header of gzip
             assert found == lines_of(b"".join(MEMBERS)), f"byte {place} of {len(damaged)}, {len(first)} in the first"
 
 
 @each_compression
-def test_a_file_of_zeros_is_no_empty_file_but_an_error_that_names_it(folder, compression):
-    # What a crash leaves where a file's blocks were allocated and never written.
+def test_a_file_of_zeros_is_an_error_that_names_it_and_not_an_empty_file(folder, compression):
+    # What a crash leaves if a file's blocks were allocated and never written.
     with pytest.raises(InputError, match="zeros"):
         parts_of(folder / "zeros", bytes(4096), "jsonl", compression)
 
@@ -628,14 +628,14 @@ def test_a_split_in_which_no_record_begins_has_one_empty_part(folder, format, co
     assert (part.records, part.part, part.last, part.outcomes.read) == ([], 0, True, 0)
 
 
-def test_a_file_that_is_gone_is_an_error_that_names_it(folder):
+def test_a_file_that_no_longer_exists_is_an_error_that_names_it(folder):
     with pytest.raises(InputError, match="no longer exists"):
         list(read_split(Split(0, str(folder / "gone.jsonl"), "jsonl", None, 0, 10), 100))
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is on fire"), TimeoutError()], ids=repr)
 def test_a_store_that_fails_is_an_error_that_names_the_file(monkeypatch, error):
-    # fsspec's FSTimeoutError is a TimeoutError without a word.
+    # fsspec's FSTimeoutError is a TimeoutError without a message.
     def fail(*arguments: Any) -> None:
         raise error
 
