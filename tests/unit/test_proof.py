@@ -196,11 +196,11 @@ def test_mask_that_differs_is_found(monkeypatch):
     assert texts.texts[0].spans != [(0, 1)]
 
 
-@pytest.mark.parametrize("what", ["ids", "places"])
-def test_batch_that_is_encoded_otherwise_is_encoded_again(monkeypatch, what):
+@pytest.mark.parametrize("what", ["ids", "offsets"])
+def test_batch_that_the_fast_encoder_encodes_differently_falls_back_to_the_reference(monkeypatch, what):
     encode = FastEncoder.encode
 
-    def encodes_otherwise(self: FastEncoder, texts: list[str], special_tokens: bool) -> Any:
+    def encode_differently(self: FastEncoder, texts: list[str], special_tokens: bool) -> Any:
         encoded = encode(self, texts, special_tokens)
         if what == "ids":
             return dataclasses.replace(encoded, ids=np.where(encoded.ids == encoded.ids[-1], 5, encoded.ids))
@@ -208,7 +208,7 @@ def test_batch_that_is_encoded_otherwise_is_encoded_again(monkeypatch, what):
 
     batch = batch_of([text_of("the wheel turns", [(0, 3)], position=number) for number in range(3)])
     expected = Encoder(str(TOKENIZER), engine="reference")(batch)
-    monkeypatch.setattr(FastEncoder, "encode", encodes_otherwise)
+    monkeypatch.setattr(FastEncoder, "encode", encode_differently)
     tokens = Encoder(str(TOKENIZER))(batch)
     assert rows_of(tokens) == rows_of(expected)
     assert dict(tokens.outcomes.notes) == {"tokenizing_fell_back_to_reference": 1}

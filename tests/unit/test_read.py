@@ -630,7 +630,7 @@ def test_a_split_in_which_no_record_begins_has_one_empty_part(folder, format, co
     assert (part.records, part.part, part.last, part.outcomes.read) == ([], 0, True, 0)
 
 
-def test_a_file_that_is_gone_is_an_error_that_names_it(folder):
+def test_a_file_that_no_longer_exists_is_an_error_that_names_it(folder):
     with pytest.raises(InputError, match="no longer exists"):
         list(read_split(Split(0, str(folder / "gone.jsonl"), "jsonl", None, 0, 10), 100))
 

@@ -1,3 +1,5 @@
+"""Tokenize: the ids and offsets are those of transformers, for every kind of tokenizer, text and batch."""
+
 from __future__ import annotations
 
 import functools
@@ -50,15 +52,15 @@ def tokens_of(encoder: Encoder, texts: list[Text]) -> list[list[Token]]:
     rows = []
     base = 1
     for text, (start, stop) in zip(texts, pairwise(tokens.offsets.tolist()), strict=True):
-        places = [tokens.ids[start:stop], tokens.starts[start:stop] - base, tokens.stops[start:stop] - base]
-        rows.append(list(zip(*(place.tolist() for place in places), strict=True)))
-        # As batches.Tokens says: no two rows share a character, special tokens in front and behind included.
+        arrays = [tokens.ids[start:stop], tokens.starts[start:stop] - base, tokens.stops[start:stop] - base]
+        rows.append(list(zip(*(array.tolist() for array in arrays), strict=True)))
+        # No two rows share an offset, not even those of the special tokens before and after a text (batches.Tokens).
         base += max(len(text.text), len(rows[-1])) + 2 if text.token_ids is not None else len(text.text) + 2
     return rows
 
 
 def labels_of(encoder: Encoder, text: Text) -> list[int]:
-    """The labels of one text, all ignored where the row is dropped."""
+    """The labels of one text, all ignored if the row is dropped."""
     tokens = encoder(batch_of([text]))
     assert not tokens.outcomes.rejects
     labels = build_labels(tokens)
@@ -66,7 +68,7 @@ def labels_of(encoder: Encoder, text: Text) -> list[int]:
 
 
 def same(one: Tokens, other: Tokens) -> bool:
-    """Whether the rows are the same, and what of them is trained on, wherever in the space of places they lie."""
+    """Whether the ids and the trained tokens of all rows are the same, at whatever offsets."""
     rows = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("ids", "offsets"))
     masks = (is_trained(tokens.starts, tokens.stops, tokens.spans) for tokens in (one, other))
     return rows and np.array_equal(*masks) and one.outcomes == other.outcomes
@@ -80,7 +82,7 @@ def reference(folder: str) -> Any:
 
 def their_tokens(folder: str, text: str, special_tokens: bool = False) -> list[Token]:
     encoded = reference(folder)(text, add_special_tokens=special_tokens, return_offsets_mapping=True)
-    return [(i, *place) for i, place in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)]
+    return [(i, *edges) for i, edges in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)]
 
 
 @functools.cache
@@ -109,14 +111,14 @@ def no_eos(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def byt5(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tokenizer of transformers in Python, which tells no offsets: a token is a byte, its id the byte and 3."""
+    """A tokenizer of transformers in Python, which gives no offsets: a token is a byte, its id the byte and 3."""
     folder = str(tmp_path_factory.mktemp("byt5"))
     ByT5Tokenizer().save_pretrained(folder)
     assert not reference(folder).is_fast
     return folder
 
 
-# Characters of all planes; and what tokenizers treat in ways of their own: special tokens, runs of white space, marks
+# Characters of all planes; and what tokenizers treat specially: special tokens, runs of white space, marks
 # that NFC composes, joiners, variation selectors, flags.
 characters = st.characters(exclude_categories=["Cs"])
 special = st.sampled_from(["<|im_end|>", "<s>", "</s>", "<|eot_id|>", "[INST]", "▁", "Ġ"])
@@ -136,12 +138,12 @@ LAW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthChec
 
 def available(folder: str) -> str:
     if not Path(folder, "tokenizer.json").exists():
-        pytest.skip(f"{folder} is absent: it lies beside the project, not in it")
+        pytest.skip(f"{folder} is absent: it is not part of the repository")
     return folder
 
 
 @fast
-def test_tokens_and_their_places_are_those_of_transformers(folder: str):
+def test_tokens_and_their_offsets_are_those_of_transformers(folder: str):
     encoder = encoder_of(available(folder))
 
     @LAW
@@ -172,7 +174,7 @@ def test_plain_text_has_the_same_tokens_and_one_eos(folder: str):
     check()
 
 
-def test_special_tokens_lie_in_front_of_the_text_and_behind_it(bos_and_eos: str):
+def test_special_tokens_have_the_offsets_before_and_after_the_text(bos_and_eos: str):
     @LAW
     @given(st.lists(texts, max_size=3))
     @example(["a", "</s>", "<s>a</s>"])
@@ -187,27 +189,27 @@ def test_special_tokens_lie_in_front_of_the_text_and_behind_it(bos_and_eos: str)
     check()
 
 
-def test_special_tokens_that_a_text_spells_out_lie_where_it_spells_them(bos_and_eos: str):
+def test_special_tokens_that_a_text_spells_out_have_the_offsets_of_their_spelling(bos_and_eos: str):
     (row,) = tokens_of(encoder_of(bos_and_eos), [text_of("<s>a</s>", special_tokens=True)])
-    assert [place for place in row if place[0] in (0, 1)] == [(0, -1, 0), (0, 0, 3), (1, 4, 8), (1, 8, 9)]
+    assert [token for token in row if token[0] in (0, 1)] == [(0, -1, 0), (0, 0, 3), (1, 4, 8), (1, 8, 9)]
 
 
-def test_eos_is_put_where_the_tokenizer_puts_none(bos_only: str):
+def test_eos_is_added_if_the_tokenizer_adds_none(bos_only: str):
     (row,) = tokens_of(encoder_of(bos_only), [text_of("a", special_tokens=True)])
     assert row == [(0, -1, 0), *their_tokens(bos_only, "a"), (1, 1, 2)]
 
 
-def test_no_eos_is_put_where_the_tokenizer_has_none(no_eos: str):
+def test_no_eos_is_added_if_the_tokenizer_has_none(no_eos: str):
     (row,) = tokens_of(encoder_of(no_eos), [text_of("a", special_tokens=True)])
     assert row == their_tokens(no_eos, "a")
 
 
-def test_conversations_get_no_special_tokens_but_those_of_the_template(bos_and_eos: str):
+def test_conversations_have_no_special_tokens_but_those_of_the_template(bos_and_eos: str):
     (row,) = tokens_of(encoder_of(bos_and_eos), [text_of("<s>a</s>")])
     assert [token for token, _, _ in row if token in (0, 1)] == [0, 1]
 
 
-def test_bos_is_taken_off_once_where_that_is_asked_for(bos_and_eos: str):
+def test_strip_bos_removes_one_bos_at_the_start(bos_and_eos: str):
     some = [
         text_of("a", special_tokens=True),
         text_of("<s>a"),
@@ -227,16 +229,16 @@ def test_bos_is_taken_off_once_where_that_is_asked_for(bos_and_eos: str):
     assert stripped == [[a, 1], [a], [0, a], [a, 0], [], [], [0, 40], [40, 0]]
 
 
-def test_taking_off_bos_moves_no_other_token(bos_and_eos: str):
+def test_strip_bos_changes_no_other_token(bos_and_eos: str):
     (row,) = tokens_of(encoder_of(bos_and_eos, True), [text_of("<s>a b", special_tokens=True)])
     assert row == [*their_tokens(bos_and_eos, "<s>a b"), (1, 6, 7)]
 
 
-def test_nothing_is_taken_off_where_the_tokenizer_has_no_bos(no_eos: str):
+def test_strip_bos_removes_nothing_if_the_tokenizer_has_no_bos(no_eos: str):
     assert tokens_of(encoder_of(no_eos, True), [text_of("<s>a")]) == [their_tokens(no_eos, "<s>a")]
 
 
-# Tokenizers that leave white space out of the offsets they tell.
+# Tokenizers that leave white space out of their offsets.
 
 TRIMMING: dict[str, Callable[[], Any]] = {
     "ByteLevel": lambda: processors.ByteLevel(trim_offsets=True),
@@ -246,11 +248,11 @@ TRIMMING: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("post_processor", TRIMMING)
-def test_white_space_of_a_token_counts_as_its_own(tmp_path: Path, post_processor: str):
+def test_offsets_include_the_white_space_of_a_token(tmp_path: Path, post_processor: str):
     trimming = saved(tmp_path / "trimming", TRIMMING[post_processor]())
     plain = saved(tmp_path / "plain")
     text = " The wheel  turns \n when the rain comes\t"
-    assert their_tokens(trimming, text) != their_tokens(plain, text)  # else there is nothing to be seen here
+    assert their_tokens(trimming, text) != their_tokens(plain, text)  # otherwise this test shows nothing
 
     (row,) = tokens_of(Encoder(trimming, engine="reference"), [text_of(text)])
 
@@ -258,25 +260,25 @@ def test_white_space_of_a_token_counts_as_its_own(tmp_path: Path, post_processor
 
 
 @pytest.mark.parametrize("post_processor", ["Sequence", "Roberta"])
-def test_special_tokens_are_still_added_where_white_space_is_kept(tmp_path: Path, post_processor: str):
+def test_special_tokens_are_still_added_if_offsets_include_white_space(tmp_path: Path, post_processor: str):
     folder = saved(tmp_path, TRIMMING[post_processor]())
     (row,) = tokens_of(Encoder(folder, engine="reference"), [text_of(" a ", special_tokens=True)])
     assert (row[0], row[-1]) == ((0, -1, 0), (1, 3, 4))
     assert [token for token, _, _ in row] == reference(folder)(" a ")["input_ids"]
 
 
-def test_token_is_trained_where_only_its_white_space_is(tmp_path: Path):
+def test_token_is_trained_if_only_its_white_space_is(tmp_path: Path):
     folder = saved(tmp_path, processors.ByteLevel(trim_offsets=True))
     (_, wheel) = their_tokens(folder, "The wheel")[:2]
     assert labels_of(Encoder(folder), text_of("The wheel", [(3, 4)]))[:2] == [IGNORED, wheel[0]]
 
 
-# Tokenizers in Python, which tell no offsets.
+# Tokenizers in Python, which give no offsets.
 
 
 @st.composite
 def texts_and_spans(draw: st.DrawFn, alphabet: Any, special_tokens: bool) -> Text:
-    """A text and ascending, disjoint spans of it, with the special tokens around it where there are any."""
+    """A text and ascending, disjoint spans of it, with the special tokens around it if there are any."""
     around = int(special_tokens)
     text = draw(st.text(alphabet, min_size=around, max_size=16))  # no plain text is empty: such a record is rejected
     edges = sorted(draw(st.sets(st.integers(-around, len(text) + around), max_size=6)))
@@ -293,22 +295,22 @@ def test_slow_tokenizer_trains_the_bytes_of_the_characters_in_a_span(byt5: str, 
     @given(texts_and_spans(alphabet, special_tokens))
     @example(text_of("é猫👩 x", [(1, 2), (3, 4)], special_tokens=special_tokens))
     def check(text: Text):
-        places = list(enumerate(text.text)) + [(len(text.text), "")] * special_tokens
+        numbered = list(enumerate(text.text)) + [(len(text.text), "")] * special_tokens
         assert labels_of(encoder_of(byt5), text) == [
             token if any(start <= at < stop for start, stop in text.spans) else IGNORED
-            for at, character in places
+            for at, character in numbered
             for token in ([byte + 3 for byte in character.encode()] or [1])
         ]
 
     check()
 
 
-def test_slow_tokenizer_knows_a_replacement_character_that_the_text_holds(byt5: str):
+def test_slow_tokenizer_finds_the_offsets_of_a_replacement_character_in_the_text(byt5: str):
     text = "a\ufffdb"
     assert labels_of(encoder_of(byt5), text_of(text, [(1, 2)])) == [-100, 0xEF + 3, 0xBF + 3, 0xBD + 3, -100]
 
 
-LOSES_SPACES = "a </s> b c"  # ByT5 takes off the white space around its special tokens
+LOSES_SPACES = "a </s> b c"  # ByT5 removes the white space around its special tokens
 
 
 @pytest.mark.parametrize(
@@ -321,7 +323,7 @@ LOSES_SPACES = "a </s> b c"  # ByT5 takes off the white space around its special
     ],
     ids=["end", "start", "start_and_end", "completion"],
 )
-def test_slow_tokenizer_rejects_what_its_tokens_do_not_decode_to(byt5: str, text: Text):
+def test_slow_tokenizer_rejects_a_text_that_its_tokens_do_not_decode_to(byt5: str, text: Text):
     tokens = encoder_of(byt5)(batch_of([text]))
     assert [(reject.reason, reject.record) for reject in tokens.outcomes.rejects] == [
         ("offsets_not_established", b"record 0")
@@ -334,12 +336,12 @@ def test_slow_tokenizer_rejects_what_its_tokens_do_not_decode_to(byt5: str, text
     [text_of(LOSES_SPACES, [(-1, 11)], special_tokens=True), text_of(LOSES_SPACES, [(0, 10)])],
     ids=["plain_text", "loss_on_all"],
 )
-def test_slow_tokenizer_needs_no_places_where_all_is_trained(byt5: str, text: Text):
+def test_slow_tokenizer_needs_no_offsets_if_all_is_trained(byt5: str, text: Text):
     ids = reference(byt5)(LOSES_SPACES, add_special_tokens=text.special_tokens)["input_ids"]
     assert labels_of(encoder_of(byt5), text) == ids
 
 
-def test_record_of_which_one_text_is_rejected_is_rejected_as_a_whole(byt5: str):
+def test_record_is_rejected_as_a_whole_if_one_of_its_texts_is_rejected(byt5: str):
     texts = [
         text_of("a b", position=0),
         text_of("a b", position=1),
@@ -351,10 +353,10 @@ def test_record_of_which_one_text_is_rejected_is_rejected_as_a_whole(byt5: str):
     assert tokens.source.positions.tolist() == [0, 2]
 
 
-# Rows that come tokenized.
+# Rows that are tokenized already.
 
 
-def test_rows_that_come_tokenized_pass_through_with_what_is_trained_of_them():
+def test_rows_of_token_ids_pass_through_with_their_trained_tokens():
     labels = build_labels(
         encoder_of(EXAMPLES)(batch_of([row_of([7, 8, 9, 7], [(1, 2), (3, 4)]), row_of([5], [(0, 1)])]))
     )
@@ -368,7 +370,7 @@ def test_row_of_one_token_passes_through():
     assert labels.labels.tolist() == [5]
 
 
-def test_id_that_is_not_in_the_vocabulary_is_rejected_and_no_other_row_with_it():
+def test_row_with_an_id_that_is_not_in_the_vocabulary_is_rejected_and_no_other_row():
     size = len(reference(EXAMPLES))
     some = [
         row_of([size - 1], position=10),
@@ -385,8 +387,8 @@ def test_id_that_is_not_in_the_vocabulary_is_rejected_and_no_other_row_with_it()
     assert tokens.outcomes.rejects[0].detail == f"input_ids holds {size}; the tokenizer has the ids 0 to {size - 1}"
 
 
-def test_id_behind_a_gap_in_the_vocabulary_is_known(tmp_path: Path):
-    """Some vocabularies leave ids out, so that the greatest is not their number less one."""
+def test_id_after_a_gap_in_the_vocabulary_is_known(tmp_path: Path):
+    """Some vocabularies leave ids out, so that the greatest id is not their size less one."""
     Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend", "backend": "tokenizers"}')
     tokens = Encoder(str(tmp_path))(batch_of([row_of([7], position=1), row_of([8], position=2)]))
@@ -397,7 +399,7 @@ def test_id_behind_a_gap_in_the_vocabulary_is_known(tmp_path: Path):
 # Prompts and batches.
 
 
-def test_prompts_whose_tokens_do_not_begin_the_whole_are_counted():
+def test_prompts_whose_tokens_do_not_begin_the_whole_text_are_counted():
     lines = (TRL / "inputs" / "standard_prompt_completion.jsonl").read_text("utf-8").splitlines()
     pairs = [(record["prompt"], record["completion"]) for record in map(json.loads, lines)]
     expected = 0
@@ -414,7 +416,7 @@ def test_prompts_whose_tokens_do_not_begin_the_whole_are_counted():
     assert encoder_of(TRL_TOKENIZER)(batch_of(some)).outcomes.notes == {"prompt_tokens_not_a_prefix": 2 * expected}
 
 
-def test_special_tokens_behind_a_prompt_are_not_its_own(bos_and_eos: str):
+def test_special_tokens_after_a_prompt_do_not_count_as_its_tokens(bos_and_eos: str):
     some = [text_of("The wheel turns", [(9, 16)], special_tokens=True, prompt="The wheel")]
     assert encoder_of(bos_and_eos)(batch_of(some)).outcomes.notes == {}
 
@@ -463,7 +465,7 @@ def test_how_many_characters_are_encoded_at_once_changes_nothing(
     assert same(encoder_of(EXAMPLES)(batch_of(mixed())), whole)
 
 
-def test_no_more_characters_are_encoded_at_once_than_is_said(monkeypatch: pytest.MonkeyPatch):
+def test_a_call_of_the_tokenizer_ends_with_the_text_that_reaches_characters_at_once(monkeypatch: pytest.MonkeyPatch):
     some = [text_of("four"), text_of("five!"), text_of("sixsix"), text_of("x")]
     monkeypatch.setattr(ReferenceEncoder, "characters_at_once", 8)
     chunks: list[list[str]] = []
@@ -520,7 +522,7 @@ print([(len(ones), len(set(map(id, ones)))) for ones in loaded])
 
 
 def test_threads_that_load_at_once_load_once():
-    """Begun one after the other, they meet transformers at every moment of its import."""
+    """They start one after the other, so that some call it at each moment of the import of transformers."""
     done = subprocess.run(
         [sys.executable, "-c", LOADING, EXAMPLES], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -1,0 +1,111 @@
+"""Retries: transient errors are retried, refusals are reported at once, and each error says what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from transforms.errors import StoreError, Unavailable, UserError
+from transforms.storage import retries
+from transforms.storage.retries import is_transient, with_retries
+
+URL = "memory://bucket/file"
+
+
+class Answer(Exception):
+    """An error of a store's client, with the status of an HTTP answer."""
+
+    def __init__(self, status: int, message: str = ""):
+        super().__init__(message)
+        self.status = status
+
+
+class ClientPayloadError(Exception):
+    """Named as aiohttp's error for a body that ends early."""
+
+
+def caused_by(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries._RETRYING, "sleep", lambda seconds: None)
+
+
+def failing(*errors: BaseException) -> tuple[Callable[[str], str], list[str]]:
+    """An operation that raises the errors one after the other, and then succeeds; and the urls of its calls."""
+    left, calls = list(errors), []
+
+    @with_retries("read")
+    def read(url: str) -> str:
+        calls.append(url)
+        if left:
+            raise left.pop(0)
+        return "content"
+
+    return read, calls
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Answer(500),
+        Answer(503),
+        Answer(429),
+        Answer(408),
+        ConnectionResetError(),
+        TimeoutError(),
+        ClientPayloadError(),
+        caused_by(OSError("what s3fs raises"), Answer(503)),
+        caused_by(FileNotFoundError("what fsspec raises for http"), Answer(502)),
+    ],
+    ids=repr,
+)
+def test_a_transient_error_is_retried(error: BaseException):
+    assert is_transient(error)
+    read, calls = failing(error, error)
+    assert read(URL) == "content"
+    assert calls == [URL] * 3
+
+
+@pytest.mark.parametrize("error", [Answer(403, "no\n  access."), PermissionError("no access.")], ids=repr)
+def test_a_refusal_is_reported_at_once_in_one_line(error: BaseException):
+    read, calls = failing(error)
+    with pytest.raises(StoreError, match=r"^memory://bucket/file: it cannot be read \(no access\)\.$") as raised:
+        read(URL)
+    assert calls == [URL]
+    assert type(raised.value.as_user_error("message")) is UserError
+
+
+def test_an_error_that_stays_is_reported_after_six_attempts():
+    read, calls = failing(*[Answer(503, "slow down")] * 9)
+    with pytest.raises(StoreError, match="slow down") as raised:
+        read(URL)
+    assert len(calls) == 6
+    assert type(raised.value.as_user_error("message")) is Unavailable
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(URL), caused_by(FileNotFoundError(URL), Answer(404))], ids=repr)
+def test_a_file_that_does_not_exist_is_not_an_error_of_the_store(error: BaseException):
+    read, calls = failing(error)
+    with pytest.raises(FileNotFoundError):
+        read(URL)
+    assert calls == [URL]
+
+
+def test_an_error_of_a_local_disk_is_raised_as_it_is(tmp_path: Any):
+    for url in (str(tmp_path), f"file://{tmp_path}"):
+        read, _ = failing(PermissionError("no access"))
+        with pytest.raises(PermissionError):
+            read(url)
+
+
+def test_a_user_error_is_raised_as_it_is():
+    read, calls = failing(UserError("the url holds a password"))
+    with pytest.raises(UserError):
+        read(URL)
+    assert calls == [URL]
