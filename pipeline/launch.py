@@ -13,7 +13,7 @@ import msgspec
 from pipeline.job import Job, differences_of_options, read_job
 from pipeline.options import Options
 from pipeline.prepare import prepare
-from pipeline.run import beam_options, run_job
+from pipeline.run import parse_beam_options, run_job
 from pipeline.summary import check_summary, print_summary, sums, write_summary
 from pipeline.tokenizer_files import fingerprint, read_tokenizer_files
 from transforms.dataset.layout import Folder
@@ -65,7 +65,7 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
         print(f"chatmill: {folder.output} is finished already; --overwrite makes it anew.", file=sys.stderr)
         status = "done_before"
     else:
-        runner_options = beam_options(options, beam_flags)
+        runner_options = parse_beam_options(options, beam_flags)
         try:
             job = prepare(options, folder)
         except StoreError as error:
