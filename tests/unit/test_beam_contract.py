@@ -194,7 +194,8 @@ def test_result_of_a_portable_job_has_a_state():
 
 
 def test_dataflow_runner_knows_its_region_and_its_options_are_validated():
-    pytest.importorskip("apache_beam.runners.dataflow.internal.apiclient", reason="apache-beam[gcp] is not installed")
+    module = "apache_beam.runners.dataflow.internal.apiclient"
+    pytest.importorskip(module, reason="apache-beam[gcp] is not installed", exc_type=ImportError)
     from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
     from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult
 
