@@ -16,13 +16,14 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, TextIO, cast
 
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import GrpcWorkerHandler, WorkerHandler
@@ -118,6 +119,7 @@ def _work(receiver: Connection, senders: list[Connection]) -> None:
     gc.enable()
     quiet_libraries()
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    sys.stderr = cast("TextIO", _WithoutBeamsTracebacks(sys.stderr))
     from apache_beam.runners.worker import sdk_worker_main
 
     threading.Thread(target=_end_with_launcher, args=(receiver,), daemon=True).start()
@@ -129,6 +131,25 @@ def _end_with_launcher(receiver: Connection) -> None:
     with suppress(EOFError):
         receiver.recv()
     os._exit(1)
+
+
+class _WithoutBeamsTracebacks:
+    """Standard error without the tracebacks that Beam's worker prints of what a step raises.
+
+    Beam also sends them to the launcher, which shows them, or one line if the error is meant for the user.
+    """
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+        self._drops_line_end = False  # the line end that print writes after the text
+
+    def write(self, text: str) -> int:
+        dropped = (self._drops_line_end and text == "\n") or (text.startswith("Traceback ") and "sdk_worker.py" in text)
+        self._drops_line_end = dropped and text != "\n"
+        return len(text) if dropped else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class _WaitingWorkerHandler(GrpcWorkerHandler):
