@@ -33,12 +33,22 @@ from pipeline.options import Options
 from pipeline.progress import ReportProgress
 from transforms.dataset.layout import Folder
 from transforms.errors import InputError, Unavailable, UserError
+from transforms.steps.failures import failures_written_to, last_failure
+from transforms.storage.files import remove
 
 # What is particular to one runner is imported only for that runner: it may need parts of Beam that change, or that are
 # not installed.
 
-# One of our errors in a worker's traceback: up to where Beam names the step, or Python the next exception.
-_OUR_ERROR = re.compile(r"\b(InputError|StoreError|UserError): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
+# One of our errors in a worker's traceback: up to where Beam names the step, or Python the next exception. The class is
+# the one that is raised for it: the arguments of the others are not in the text.
+_RAISED_AS: dict[str, type[Exception]] = {
+    "InputError": InputError,
+    "StoreError": InputError,
+    "Unavailable": Unavailable,
+    "UserError": UserError,
+    "ParameterError": UserError,
+}
+_OUR_ERROR = re.compile(rf"\b({'|'.join(_RAISED_AS)}): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
 
 
 def parse_beam_options(options: Options, flags: Sequence[str]) -> PipelineOptions:
@@ -116,18 +126,20 @@ def run_job(job: Job, folder: Folder, beam_options: PipelineOptions, options: Op
 
         flink_job, flink = FlinkJob.to_submit(beam_options), beam_options.view_as(FlinkRunnerOptions)
         flink.parallelism = min(flink.parallelism, job.splits)
+    remove(folder.failures)  # of an earlier run
     template = beam_options.view_as(GoogleCloudOptions).template_location
     dry_run = beam_options.view_as(TestOptions).dry_run
-    try:
-        with (
-            _runner(runner, job, folder, beam_options, options) as beam_runner,
-            _stopping_all_processes(flink_job.cancel if flink_job else None) as handle_signals,
-            nullcontext() if options.detach or template else ReportProgress(job, folder),
-        ):
-            pipeline = beam.Pipeline(beam_runner, beam_options)
+    with (
+        _runner(runner, job, folder, beam_options, options) as beam_runner,
+        _stopping_all_processes(flink_job.cancel if flink_job else None) as handle_signals,
+        nullcontext() if options.detach or template else ReportProgress(job, folder),
+    ):
+        pipeline = beam.Pipeline(beam_runner, beam_options)
+        with failures_written_to(folder.failures):
             build_graph(pipeline, job, folder, options.max_reject_fraction, options.engine)
-            gc.freeze()  # what is loaded by now stays
-            gc.enable()
+        gc.freeze()  # what is loaded by now stays
+        gc.enable()
+        with _raising_failures(folder):
             result: Any = pipeline.run()
             if dry_run:
                 return "dry_run", "a dry run: the job could be run"
@@ -140,10 +152,27 @@ def run_job(job: Job, folder: Folder, beam_options: PipelineOptions, options: Op
             logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
             result.wait_until_finish()
             return "done", ""
+
+
+@contextmanager
+def _raising_failures(folder: Folder) -> Iterator[None]:
+    """Inside, an error of a worker that is meant for the user is raised in place of the runner's error."""
+    try:
+        yield
     except Exception as error:
-        if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
-            raise (UserError if found[1] == "UserError" else InputError)(found[2].strip()) from None
+        if failure := _failure_of(error, folder):
+            raise failure from None
         raise
+
+
+def _failure_of(error: Exception, folder: Folder) -> Exception | None:
+    """The error of a worker that made the run fail, if it is meant for the user: from its file, or from the text."""
+    text = f"{type(error).__name__}: {error}"
+    found = _OUR_ERROR.search(text)
+    # A traceback without such an error: the run failed because of another one, and the file is of an earlier attempt.
+    if (found or "Traceback" not in text) and (failure := last_failure(folder.failures)):
+        return failure
+    return _RAISED_AS[found[1]](found[2].strip()) if found else None
 
 
 def _runner(

@@ -1,10 +1,14 @@
-"""Beam's local runner, if Beam lacks what our own workers need: the same bytes with Beam's workers."""
+"""Beam's local runner: its errors, and the same bytes if Beam lacks what our own workers need."""
 
 from __future__ import annotations
 
+import gzip
+import json
+import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +59,64 @@ def test_handler_of_thread_errors_is_restored_after_a_run():
         assert threading.excepthook is not before
         raise ZeroDivisionError
     assert threading.excepthook is before
+
+
+NO_FAILURE_FILES = """
+import sys
+import transforms.steps.failures
+transforms.steps.failures.write_atomically = None
+from pipeline.cli import build
+sys.exit(build(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def corrupt_file(tmp_path) -> Path:
+    """A stream that is cut short. Its name is what a regular expression over a traceback would take for its end."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    shutil.copy(CHATS / "arithmetic.jsonl", folder / "a.jsonl")  # the launcher itself reads the first file's beginning
+    file = folder / "cut\n\nshort [while running it].jsonl.gz"
+    file.write_bytes(gzip.compress((CHATS / "arithmetic.jsonl").read_bytes())[:2000])
+    return file
+
+
+def options_for(corrupt_file: Path) -> list[str]:
+    output = f"--output={corrupt_file.parents[1]}/out"
+    return [f"--input={corrupt_file.parent}", f"--tokenizer={TOKENIZER}", output, "--direct_num_workers=2"]
+
+
+def test_error_of_a_worker_is_shown_whole_and_once_by_its_file(corrupt_file):
+    done = build_apart(*options_for(corrupt_file))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"chatmill: {corrupt_file}: the gzip stream is corrupt or cut short")
+    assert done.stderr.count("chatmill: ") == 1 and "Traceback" not in done.stderr
+    failures = corrupt_file.parents[1] / "out" / "_chatmill" / "failures"
+    (failure,) = (json.loads(file.read_text()) for file in failures.iterdir())
+    assert failure["kind"] == "InputError" and done.stderr == f"chatmill: {failure['message']}\n"
+
+
+def test_next_run_removes_the_failures_of_the_one_before(corrupt_file):
+    assert build_apart(*options_for(corrupt_file)).returncode == 1
+    assert (corrupt_file.parents[1] / "out" / "_chatmill" / "failures").exists()
+    corrupt_file.write_bytes(gzip.compress((CHATS / "arithmetic.jsonl").read_bytes()[:2000]))
+    done = build_apart(*options_for(corrupt_file), "--overwrite", "--max_reject_fraction=1")
+    assert done.returncode == 0, done.stderr
+    assert not (corrupt_file.parents[1] / "out" / "_chatmill" / "failures").exists()
+
+
+def test_error_of_a_worker_is_found_in_the_traceback_if_there_is_no_file(corrupt_file):
+    plain = corrupt_file.rename(corrupt_file.with_name("cut-short.jsonl.gz"))
+    command = [sys.executable, "-c", NO_FAILURE_FILES, *options_for(plain)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"chatmill: {plain}: the gzip stream is corrupt or cut short")
+    assert done.stderr.count("\n") == 1
+    assert not (plain.parents[1] / "out" / "_chatmill" / "failures").exists()
+
+
+def test_worker_of_beams_own_reports_its_error_by_a_file_too(corrupt_file):
+    done = build_with_other_beam(*options_for(corrupt_file))
+    assert done.returncode == 1
+    shown = done.stderr[done.stderr.rindex("chatmill: ") :]  # after the tracebacks that Beam's worker prints
+    assert shown.startswith(f"chatmill: {corrupt_file}: the gzip stream is corrupt or cut short")

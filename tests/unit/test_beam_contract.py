@@ -9,6 +9,7 @@ import sys
 import threading
 from concurrent import futures
 
+import apache_beam as beam
 import grpc
 import pytest
 from apache_beam.options.pipeline_options import (
@@ -131,6 +132,19 @@ def test_fallback_of_the_local_runner_is_a_running_mode_and_a_name_of_beams():
     options = PipelineOptions(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
     assert options.view_as(DirectOptions).direct_running_mode == "multi_processing"
     assert type(create_runner("FnApiRunner")).__name__ == "FnApiRunner"
+
+
+# ---- own pipelines: transforms/dataset/own_pipeline.py ---------------------------------------------------------------
+
+
+def test_collection_leads_to_the_transforms_that_it_comes_from():
+    numbers = beam.Pipeline() | "numbers" >> beam.Create([1])
+    doubled = numbers | "double" >> beam.Map(lambda number: 2 * number)
+    node = doubled.producer
+    assert isinstance(node.transform, beam.ParDo) and isinstance(node.transform.fn, beam.DoFn)
+    assert node.full_label == "double"
+    assert [collection.producer.full_label for collection in node.inputs] == [numbers.producer.full_label]
+    assert numbers.producer.parent.full_label == "numbers"
 
 
 # ---- any runner: pipeline/run.py, pipeline/options.py ----------------------------------------------------------------
