@@ -14,7 +14,7 @@ from pipeline.console import error_text
 from pipeline.job import Job, JobOptions, read_job
 from pipeline.options import Options
 from pipeline.prepare import prepare
-from pipeline.run import beam_options, run_job
+from pipeline.run import parse_beam_options, run_job
 from pipeline.summary import check_summary_json, print_summary, sums, write_summary_json
 from pipeline.tokenizer_files import read_tokenizer_files
 from transforms.dataset.layout import Folder
@@ -70,7 +70,7 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
         print(f"chatmill: {folder.output} is finished already. Use --overwrite to build it again.", file=sys.stderr)
         status = "done_before"
     else:
-        runner_options = beam_options(options, beam_flags)
+        runner_options = parse_beam_options(options, beam_flags)
         try:
             job = prepare(options, folder)
         except StoreError as error:

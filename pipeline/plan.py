@@ -13,6 +13,7 @@ import msgspec
 from transforms.inputs.listing import InputFile
 from transforms.inputs.splits import largest_first, splits_of
 from transforms.model.batches import Split
+from transforms.steps.failures import FailureWriter
 from transforms.storage.files import read_bytes
 
 
@@ -45,10 +46,11 @@ class ReadPlan(beam.PTransform):
         return (
             pipeline
             | beam.Create([self._plan])
-            | beam.FlatMap(_planned_splits, self._split_bytes).with_output_types(Split)
+            | beam.FlatMap(_planned_splits, self._split_bytes, FailureWriter()).with_output_types(Split)
             | beam.Reshuffle()
         )
 
 
-def _planned_splits(plan: str, split_bytes: int) -> list[Split]:
-    return largest_first(splits_of(decode_plan(read_bytes(plan)), split_bytes))
+def _planned_splits(plan: str, split_bytes: int, failures: FailureWriter) -> list[Split]:
+    with failures:
+        return largest_first(splits_of(decode_plan(read_bytes(plan)), split_bytes))

@@ -1,4 +1,4 @@
-"""Run: the job's graph on a runner of Beam's, with progress told, to an end that leaves nothing behind."""
+"""Run: the job's graph on one of Beam's runners, with progress shown; a failed or stopped run can be resumed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
 from typing import Any, NoReturn
 
 import apache_beam as beam
@@ -31,143 +31,207 @@ from pipeline.graph import build_graph
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.progress import ReportProgress
-from pipeline.runners.dataflow import check_dataflow
-from pipeline.runners.flink import FlinkJob, flink_defaults
-from pipeline.runners.local import killer_of_a_worker, local_runner
 from transforms.dataset.layout import Folder
 from transforms.errors import InputError, Unavailable, UserError
+from transforms.steps.failures import failures_written_to, last_failure
+from transforms.storage.files import remove
 
-# An error of ours as it stands in a worker's traceback: up to where Beam names the step, or Python the next exception.
-_OUR_ERROR = re.compile(r"\b(Input|Store|User|Parameter)Error: (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
+# What is particular to one runner is imported only for that runner: it may need parts of Beam that change, or that are
+# not installed.
+
+# One of our errors in a worker's traceback: up to where Beam names the step, or Python the next exception. The class is
+# the one that is raised for it: the arguments of the others are not in the text.
+_RAISED_AS: dict[str, type[Exception]] = {
+    "InputError": InputError,
+    "StoreError": InputError,
+    "Unavailable": Unavailable,
+    "UserError": UserError,
+    "ParameterError": UserError,
+}
+_OUR_ERROR = re.compile(rf"\b({'|'.join(_RAISED_AS)}): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
 
 
-def beam_options(asked: Options, flags: Sequence[str]) -> PipelineOptions:
-    """Beam's options of the flags, with defaults of ours.
+def parse_beam_options(options: Options, flags: Sequence[str]) -> PipelineOptions:
+    """Parse Beam's own options, and add our defaults.
 
-    Raises UserError where Beam does not take one, has no such runner, or that one is not there.
+    Args:
+        options: our options, which name the runner.
+        flags: the rest of the command line, such as `--direct_num_workers=2`.
+
+    Raises:
+        UserError: if Beam refuses an option, does not have the runner, or the runner needs something that is missing.
+        Unavailable: if the runner's cluster does not answer.
     """
-    runner = asked.runner
-    # Beam's default of one worker cannot be told from a user's; 0 are as many as are of use here.
+    runner = options.runner
+    # Beam's own default of one worker looks like a user's choice of one; with 0 the launcher chooses.
     defaults = ["--direct_num_workers=0"] if runner == "DirectRunner" else []
-    options, made = _checked([*defaults, *flags, f"--runner={runner}"], runner)
+    beam_options, beam_runner = _parse([*defaults, *flags, f"--runner={runner}"], runner)
     on_cluster = runner == "DataflowRunner"
-    if (workers := options.view_as(DirectOptions).direct_num_workers) < 0:
+    if (workers := beam_options.view_as(DirectOptions).direct_num_workers) < 0:
         raise UserError(f"--direct_num_workers {workers}: expected 1 or more, or 0, which chooses.")
     if runner == "DirectRunner" and not any(flag.startswith("--direct_running_mode") for flag in flags):
-        options.view_as(DirectOptions).direct_running_mode = None
+        beam_options.view_as(DirectOptions).direct_running_mode = None
     elif runner == "DataflowRunner":
-        check_dataflow(asked, options, made)
+        from pipeline.runners.dataflow import check_dataflow
+
+        check_dataflow(options, beam_options, beam_runner)
     elif runner == "FlinkRunner":
-        defaults = flink_defaults(options, flags, asked.output)
-        options, _ = _checked([*defaults, *flags, f"--runner={runner}"], runner)
-        on_cluster = FlinkJob.to_submit(options) is not None
-    if asked.detach and not on_cluster:
+        from pipeline.runners.flink import FlinkJob, flink_defaults
+
+        defaults = flink_defaults(beam_options, flags, options.output)
+        beam_options, _ = _parse([*defaults, *flags, f"--runner={runner}"], runner)
+        on_cluster = FlinkJob.to_submit(beam_options) is not None
+    if options.detach and not on_cluster:
         raise UserError("--detach needs a cluster: --runner FlinkRunner with --flink_master, or DataflowRunner.")
-    if options.view_as(TestOptions).dry_run and runner != "DataflowRunner":
+    if beam_options.view_as(TestOptions).dry_run and runner != "DataflowRunner":
         raise UserError(f"--dry_run: only DataflowRunner has dry runs; {runner} would run the job.")
-    if options.view_as(TestOptions).dry_run and asked.overwrite:
-        raise UserError("--dry_run: with --overwrite it would remove what is there. Leave one of the two out.")
-    return options
+    if beam_options.view_as(TestOptions).dry_run and options.overwrite:
+        raise UserError("--dry_run: with --overwrite it would remove the dataset. Leave one of the two out.")
+    return beam_options
 
 
-def _checked(flags: Sequence[str], runner: str) -> tuple[PipelineOptions, Any]:
-    options, said = PipelineOptions(flags), io.StringIO()
+def _parse(flags: Sequence[str], runner: str) -> tuple[PipelineOptions, Any]:
+    """Beam's options, and the runner, which is created only to check that it can be."""
+    beam_options, printed = PipelineOptions(flags), io.StringIO()
     try:
-        with redirect_stderr(said):
-            options.get_all_options()
-            return options, create_runner(runner)
+        with redirect_stderr(printed):
+            beam_options.get_all_options()
+            return beam_options, create_runner(runner)
     except SystemExit:
-        raise UserError(said.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
+        raise UserError(printed.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
     except (ValueError, ImportError) as error:
         raise UserError(f"--runner {runner}: {error}") from None
 
 
-def run_job(job: Job, folder: Folder, options: PipelineOptions, asked: Options) -> tuple[str, str]:
-    """Run the job to its end. Raises InputError or UserError where a worker did, and what Beam raises else.
+def run_job(job: Job, folder: Folder, beam_options: PipelineOptions, options: Options) -> tuple[str, str]:
+    """Run the job until it ends, or until it is submitted.
 
-    Returns what has become of it, and more of that in words: done; submitted, which a cluster runs; dry_run, which
-    nobody does.
+    Args:
+        job: what to build.
+        folder: where to build it.
+        beam_options: of parse_beam_options.
+        options: of this run, beyond the job: max_reject_fraction, engine, detach.
+
+    Returns:
+        The status, and a message about it: `done` (no message); `submitted`, if a cluster goes on with the job;
+        `dry_run`, if the job was only checked.
+
+    Raises:
+        InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
     """
-    runner = options.view_as(StandardOptions).runner
-    on_flink = None
+    runner = beam_options.view_as(StandardOptions).runner
+    flink_job = None
     if runner == "FlinkRunner":
-        on_flink, flink = FlinkJob.to_submit(options), options.view_as(FlinkRunnerOptions)
+        from pipeline.runners.flink import FlinkJob
+
+        flink_job, flink = FlinkJob.to_submit(beam_options), beam_options.view_as(FlinkRunnerOptions)
         flink.parallelism = min(flink.parallelism, job.splits)
-    template = options.view_as(GoogleCloudOptions).template_location
-    by: Any = local_runner(job, folder, options, asked) if runner == "DirectRunner" else runner
-    pipeline = beam.Pipeline(by, options)
+    remove(folder.failures)  # of an earlier run
+    template = beam_options.view_as(GoogleCloudOptions).template_location
+    dry_run = beam_options.view_as(TestOptions).dry_run
     with (
-        _stopping_all_processes(on_flink.cancel if on_flink else None) as handle_stops,
-        nullcontext() if asked.detach or template else ReportProgress(job, folder),
+        _runner(runner, job, folder, beam_options, options) as beam_runner,
+        _stopping_all_processes(flink_job.cancel if flink_job else None) as handle_signals,
+        nullcontext() if options.detach or template else ReportProgress(job, folder),
     ):
-        try:
-            build_graph(pipeline, job, folder, asked.max_reject_fraction, asked.engine)
-            gc.freeze()  # what is there by now stays
-            gc.enable()
+        pipeline = beam.Pipeline(beam_runner, beam_options)
+        with failures_written_to(folder.failures):
+            build_graph(pipeline, job, folder, options.max_reject_fraction, options.engine)
+        gc.freeze()  # what is loaded by now stays
+        gc.enable()
+        with _raising_failures(folder):
             result: Any = pipeline.run()
-            if options.view_as(TestOptions).dry_run:
+            if dry_run:
                 return "dry_run", "a dry run: the job could be run"
             if template:
                 return "submitted", f"the job is written to {template}, for others to run"
-            handle_stops(f"job {result.job_id()} goes on, on Dataflow." if runner == "DataflowRunner" else None)
-            if asked.detach:
-                place = on_flink.page_when_there(result) if on_flink else f"{runner}, job {result.job_id()}"
-                return "submitted", f"submitted: {place}\n{folder.success} is there when the dataset is whole."
-            logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id, and how it goes
+            handle_signals(f"job {result.job_id()} continues on Dataflow." if runner == "DataflowRunner" else None)
+            if options.detach:
+                page = flink_job.page_when_there(result) if flink_job else f"{runner}, job {result.job_id()}"
+                return "submitted", f"submitted: {page}\nThe dataset is complete when {folder.success} exists."
+            logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
             result.wait_until_finish()
             return "done", ""
-        except Exception as error:
-            if found := _OUR_ERROR.search(f"{type(error).__name__}: {error}"):
-                raise (UserError if found[1] in ("User", "Parameter") else InputError)(found[2].strip()) from None
-            if killer := killer_of_a_worker():
-                why = ", as a system does that is short of memory: give fewer --direct_num_workers then"
-                raise Unavailable(
-                    f"a worker was ended by {killer}{why if killer == 'SIGKILL' else ''}. What is done is kept: run "
-                    "the same command again, without --overwrite."
-                ) from None
-            raise
+
+
+@contextmanager
+def _raising_failures(folder: Folder) -> Iterator[None]:
+    """Inside, an error of a worker that is meant for the user is raised in place of the runner's error."""
+    try:
+        yield
+    except Exception as error:
+        if failure := _failure_of(error, folder):
+            raise failure from None
+        raise
+
+
+def _failure_of(error: Exception, folder: Folder) -> Exception | None:
+    """The error of a worker that made the run fail, if it is meant for the user: from its file, or from the text."""
+    text = f"{type(error).__name__}: {error}"
+    found = _OUR_ERROR.search(text)
+    # A traceback without such an error: the run failed because of another one, and the file is of an earlier attempt.
+    if (found or "Traceback" not in text) and (failure := last_failure(folder.failures)):
+        return failure
+    return _RAISED_AS[found[1]](found[2].strip()) if found else None
+
+
+def _runner(
+    name: str, job: Job, folder: Folder, beam_options: PipelineOptions, options: Options
+) -> AbstractContextManager[Any]:
+    """What beam.Pipeline takes as its runner."""
+    if name != "DirectRunner":
+        return nullcontext(name)
+    from pipeline.runners.local import local_runner
+
+    return local_runner(job, folder, beam_options, options)
 
 
 @contextmanager
 def _stopping_all_processes(cancel: Callable[[], None] | None) -> Iterator[Callable[[str | None], None]]:
-    """Inside, Ctrl-C and SIGTERM end this process and all it started, at once: what is written can be resumed.
+    """Inside, Ctrl-C and SIGTERM end this process and all that it started at once; the run can be resumed.
 
-    cancel: ends what runs elsewhere. Beam would wait for its workers instead. What is ignored, as in the background of
-    a shell, stays ignored. What is yielded sees to it again, where a runner has put a handler of its own in the place;
-    it takes what to say of a job that is not ended with this process.
+    Without it, Beam would wait for its workers. A signal that is ignored, as in the background of a shell, stays
+    ignored.
+
+    Args:
+        cancel: ends the job if it runs elsewhere.
+
+    Yields:
+        A function that installs the handlers again, because a runner may have installed its own. Its argument is the
+        message about a job that does not end with this process.
     """
-    stopping = {signal.SIGINT: 130, signal.SIGTERM: 143}
-    before = {number: signal.getsignal(number) for number in stopping}
+    exit_codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
+    previous = {number: signal.getsignal(number) for number in exit_codes}
 
-    def handle(left: str | None) -> None:
-        for number, code in stopping.items():
-            if before[number] != signal.SIG_IGN:
-                signal.signal(number, functools.partial(_stop, code, cancel, left))
+    def handle(continuing: str | None) -> None:
+        for number, code in exit_codes.items():
+            if previous[number] != signal.SIG_IGN:
+                signal.signal(number, functools.partial(_stop, code, cancel, continuing))
 
     handle(None)
     try:
         yield handle
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _stop(code: int, cancel: Callable[[], None] | None, left: str | None, *_: object) -> NoReturn:
-    threading.excepthook = lambda _: None  # of Beam's threads, which lose what they talk to
+def _stop(code: int, cancel: Callable[[], None] | None, continuing: str | None, *_: object) -> NoReturn:
+    threading.excepthook = lambda _: None  # Beam's threads lose their connections; nothing restores it, this is the end
     if cancel:
         try:
             cancel()
         except (Unavailable, UserError) as error:
-            left = f"the job could not be cancelled: {error}"
+            continuing = f"the job could not be cancelled: {error}"
     for process in psutil.Process().children(recursive=True):
         try:
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    then = (
-        f"Only this launcher: {left}"
-        if left
+    advice = (
+        f"Only this launcher: {continuing}"
+        if continuing
         else "Run the same command again, without --overwrite, to go on from here."
     )
-    print(f"chatmill: stopped. {then}", file=sys.stderr, flush=True)
+    print(f"chatmill: stopped. {advice}", file=sys.stderr, flush=True)
     os._exit(code)

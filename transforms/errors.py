@@ -49,8 +49,13 @@ class StoreError(OSError):
 
     def __init__(self, url: str, action: str, reason: str, is_transient: bool):
         super().__init__(f"{url}: it cannot be {action} ({reason}).")
+        self.url = url
+        self.action = action
         self.reason = reason
         self.is_transient = is_transient
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoreError, (self.url, self.action, self.reason, self.is_transient)
 
     def as_user_error(self, message: str) -> Exception:
         """Return the error to raise instead before the work begins, when the user is to correct what the store refuses.

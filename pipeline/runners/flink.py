@@ -19,13 +19,15 @@ from apache_beam.options.pipeline_options import (
     JobServerOptions,
     PipelineOptions,
 )
-from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkRunner
 from apache_beam.runners.portability.job_server import JavaJarJobServer
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from pipeline.job import job_name
 from transforms.errors import Unavailable, UserError
 from transforms.tokens.tokenizer import WITHOUT_TORCH
+
+# The values of --flink_master with which Flink runs inside Beam's job server.
+_EMBEDDED = ("[local]", "[auto]")
 
 _SECONDS_TO_ANSWER = 10
 # For how long a worker is kept that no stage needs: until the next stage, or until the job begins anew.
@@ -76,8 +78,10 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
 
 def _cluster_of(options: PipelineOptions) -> str | None:
     """The url of the cluster's REST server; None where Flink is to run inside the job server."""
-    master = options.view_as(FlinkRunnerOptions).flink_master
-    return None if master in MAGIC_HOST_NAMES else FlinkRunner.add_http_scheme(master).rstrip("/")
+    master = options.view_as(FlinkRunnerOptions).flink_master.strip()
+    if master in _EMBEDDED:
+        return None
+    return (master if master.startswith(("http://", "https://")) else f"http://{master}").rstrip("/")
 
 
 def _built_job_server() -> Path:

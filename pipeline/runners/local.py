@@ -1,171 +1,134 @@
-"""Local: Beam's own runner on this machine, with workers that are forks of this process.
+"""Local: Beam's FnApiRunner on this machine, by default with one worker process for each core.
 
-A new process would import Beam and transformers and load the tokenizer anew, which takes it some four seconds. A fork
-has all that, and shares its memory. It must be made before anything here starts threads, as gRPC's servers do: so all
-workers are made beforehand, and wait until they are told where Beam listens. Where a store was asked for something,
-its client has threads, gRPC's among them: then workers are new processes.
+The workers are started by pipeline/runners/local_workers.py, which needs internals of Beam. If the installed Beam does
+not have them, its own slower mode multi_processing is used instead, with a warning.
 """
 
 from __future__ import annotations
 
-import gc
+import importlib
+import inspect
 import logging
-import multiprocessing
+import operator
 import os
-import signal
 import sys
-import threading
-import time
-from contextlib import suppress
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.runners.portability.fn_api_runner.worker_handlers import GrpcWorkerHandler, WorkerHandler
-from apache_beam.transforms.environments import Environment, python_sdk_capabilities
-from google.protobuf import json_format, text_format
+from apache_beam.version import __version__ as beam_version
 
-from pipeline.console import quiet_libraries
 from pipeline.job import Job
 from pipeline.options import Options
 from transforms.dataset.layout import Folder
 from transforms.tokens.fast import load_fast_encoder
 
-# Bytes of input from which on several workers are worth what it takes to start them.
+# Beam's name of its local runner. `DirectRunner` would first try to download another one, which ignores the number of
+# workers.
+_RUNNER = "FnApiRunner"
+
+# Bytes of input from which on several workers are worth the time that it takes to start them.
 _WORTH_PROCESSES = 8 << 20
 
-_ENVIRONMENT = "chatmill:environment:forked:v1"
 
+@contextmanager
+def local_runner(job: Job, folder: Folder, beam_options: PipelineOptions, options: Options) -> Iterator[Any]:
+    """Prepare Beam's local runner; inside the context, it can run one pipeline.
 
-def local_runner(job: Job, folder: Folder, options: PipelineOptions, asked: Options) -> FnApiRunner:
-    """Beam's own local runner, by default with a worker for each core or split, in processes where there are several.
+    Args:
+        job: its size decides how many workers are useful, if the user has not decided.
+        folder: where the tokenizer is, which forked workers share.
+        beam_options: the number of workers and the running mode are set in it.
+        options: whether workers can be forks depends on them.
 
-    Its name of DirectRunner would first try to download another, which takes no number of workers.
+    Yields:
+        What `beam.Pipeline` takes as its runner.
+
+    Raises:
+        Unavailable: if the run failed because a worker was killed.
     """
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # what ends a run is raised here, and told once
-    direct = options.view_as(DirectOptions)
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # the error that ends a run is raised, and shown once
+    direct = beam_options.view_as(DirectOptions)
     useful = 1 if job.input_bytes < _WORTH_PROCESSES else min(_cores(), job.splits)
     workers = direct.direct_num_workers = direct.direct_num_workers or useful
     direct.direct_running_mode = direct.direct_running_mode or ("in_memory" if workers == 1 else "multi_processing")
     if direct.direct_running_mode != "multi_processing":
-        return FnApiRunner()
-    direct.direct_running_mode = None
-    # A formatter may have set up what no fork can use (CUDA), and macOS lets no fork use its own libraries.
-    uses_stores = asked.urls() or "://" in (asked.summary_json or "")
-    forks = sys.platform == "linux" and asked.formatter is None and not uses_stores
-    method = "fork" if forks else "spawn"
-    if forks and asked.engine != "reference":
-        load_fast_encoder(folder.tokenizer, asked.engine)  # for all of them
-    _WaitingWorker.made.clear()
-    threading.excepthook = _tell_error_of_thread
-    for _ in range(workers):
-        _WaitingWorker(method)
-    return FnApiRunner(default_environment=_ForkedEnvironment(python_sdk_capabilities()))
+        yield _RUNNER
+        return
+    if missing := missing_internals():
+        logging.getLogger(__name__).warning(
+            "Beam %s has no %s as Chatmill expects it, so the workers are started by Beam itself. The output is the "
+            "same; each worker takes some seconds longer to start and loads its own tokenizer.",
+            beam_version,
+            missing,
+        )
+        yield _RUNNER
+        return
+    from pipeline.runners.local_workers import LocalWorkers
+
+    direct.direct_running_mode = None  # or Beam would replace our workers by its own
+    # A formatter may have initialized what no fork can use (CUDA); a store's client has threads, which no fork has; and
+    # on macOS, forks cannot use the system's libraries.
+    uses_stores = options.urls() or "://" in (options.summary_json or "")
+    can_fork = sys.platform == "linux" and options.formatter is None and not uses_stores
+    if can_fork and options.engine != "reference":
+        load_fast_encoder(folder.tokenizer, options.engine)  # once, shared by all forks
+    with LocalWorkers(workers, "fork" if can_fork else "spawn").runner() as runner:
+        yield runner
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def killer_of_a_worker() -> str | None:
-    """The name of the signal that has ended a worker, None where none was ended but by us."""
-    for _ in range(20 if _WaitingWorker.made else 0):  # its connections end some moments before its end is known
-        codes = [worker.process.exitcode or 0 for worker in _WaitingWorker.made]
-        if killed := next((code for code in codes if code < 0 and code != -signal.SIGTERM), None):
-            return signal.Signals(-killed).name
-        time.sleep(0.05)
-    return None
+class Internal(NamedTuple):
+    """A function or class inside Beam that local_workers calls or overrides.
 
-
-def _tell_error_of_thread(error: threading.ExceptHookArgs) -> None:
-    """As Python does, but where Beam's threads have only lost a worker.
-
-    The run has failed then, which Beam would say when the other workers have done all their share.
+    positional: how many positional arguments it is called with (`self` included). keywords: the keyword arguments.
     """
-    if killer_of_a_worker() is None:
-        threading.__excepthook__(error)
-        return
-    for worker in _WaitingWorker.made:
-        worker.process.terminate()
+
+    module: str
+    name: str
+    positional: int
+    keywords: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise ImportError, AttributeError or TypeError if Beam does not have it, or takes other arguments."""
+        found = operator.attrgetter(self.name)(importlib.import_module(self.module))
+        inspect.signature(found).bind(*range(self.positional), **dict.fromkeys(self.keywords))
 
 
-class _WaitingWorker:
-    """A process that waits to be told where Beam listens, and ends where nobody is left who could tell it."""
+_HANDLERS = "apache_beam.runners.portability.fn_api_runner.worker_handlers"
+_ENVIRONMENTS = "apache_beam.transforms.environments"
+_WORKER = "apache_beam.runners.worker.sdk_worker_main"
 
-    made: ClassVar[list[_WaitingWorker]] = []  # for one run
-
-    def __init__(self, method: str):
-        context: Any = multiprocessing.get_context(method)
-        receiver, self.sender = context.Pipe(duplex=False)
-        self.is_told = False
-        self.made.append(self)
-        senders = [worker.sender for worker in self.made]
-        self.process: BaseProcess = context.Process(target=_work, args=(receiver, senders), daemon=True)
-        self.process.start()
-        receiver.close()
-
-
-def _work(receiver: Connection, senders: list[Connection]) -> None:
-    """The life of a worker. senders: copies of those that only the launcher is to have."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which a terminal sends to all; the launcher ends its workers
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for sender in senders:
-        sender.close()
-    try:
-        os.environ |= receiver.recv()
-    except EOFError:
-        return
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the cores are taken by the other workers
-    gc.freeze()  # what is shared is left as it is
-    gc.enable()
-    quiet_libraries()
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-    from apache_beam.runners.worker import sdk_worker_main
-
-    threading.Thread(target=_end_with_launcher, args=(receiver,), daemon=True).start()
-    sdk_worker_main.main([])
+INTERNALS = (
+    Internal("apache_beam.runners.portability.fn_api_runner", "FnApiRunner", 0, ("default_environment",)),
+    Internal(_HANDLERS, "WorkerHandler.register_environment", 2),
+    Internal(_HANDLERS, "GrpcWorkerHandler", 3),
+    Internal(_HANDLERS, "GrpcWorkerHandler.start_worker", 1),
+    Internal(_HANDLERS, "GrpcWorkerHandler.stop_worker", 1),
+    Internal(_HANDLERS, "GrpcWorkerHandler.control_api_service_descriptor", 1),
+    Internal(_ENVIRONMENTS, "python_sdk_capabilities", 0),
+    Internal(_ENVIRONMENTS, "Environment", 3),
+    Internal(_ENVIRONMENTS, "Environment.register_urn", 2),
+    Internal(_ENVIRONMENTS, "Environment.to_runner_api_parameter", 2),
+    Internal(_WORKER, "main", 1),
+)
+# The environment variables that Beam's worker program reads. It would not start without them, and Beam would wait.
+WORKER_VARIABLES = ("WORKER_ID", "CONTROL_API_SERVICE_DESCRIPTOR", "PIPELINE_OPTIONS")
 
 
-def _end_with_launcher(receiver: Connection) -> None:
-    """End this process as soon as the launcher is gone: Beam would go on trying to reach it."""
-    with suppress(EOFError):
-        receiver.recv()
-    os._exit(1)
+def missing_internals() -> str | None:
+    """Return the first of Beam's internals that local_workers needs and Beam lacks, or has with other arguments.
 
-
-@WorkerHandler.register_environment(_ENVIRONMENT, None)
-class _ForkedWorkerHandler(GrpcWorkerHandler):
-    """What Beam's runner knows of a worker. Its log goes to standard error as the launcher's does."""
-
-    def __init__(self, payload: None, state: Any, provision_info: Any, grpc_server: Any):
-        super().__init__(state, provision_info, grpc_server)
-
-    def start_worker(self) -> None:
-        self._worker = next(worker for worker in _WaitingWorker.made if not worker.is_told)
-        self._worker.is_told = True
-        self._worker.sender.send(
-            {
-                "WORKER_ID": self.worker_id,
-                "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(self.control_api_service_descriptor()),
-                "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
-            }
-        )
-
-    def stop_worker(self) -> None:
-        self._worker.process.join()
-
-
-@Environment.register_urn(_ENVIRONMENT, None)
-class _ForkedEnvironment(Environment):
-    """How the graph tells Beam's runner to ask for such workers."""
-
-    def to_runner_api_parameter(self, context: Any) -> tuple[str, None]:
-        return _ENVIRONMENT, None
-
-    @staticmethod
-    def from_runner_api_parameter(
-        payload: None, capabilities: Any, artifacts: Any, resource_hints: Any, context: Any
-    ) -> _ForkedEnvironment:
-        return _ForkedEnvironment(capabilities, artifacts, resource_hints)
+    None if all are there.
+    """
+    for internal in INTERNALS:
+        try:
+            internal.check()
+        except (ImportError, AttributeError, TypeError):
+            return f"{internal.module}.{internal.name}"
+    source = inspect.getsource(importlib.import_module(_WORKER))
+    return next((f"{_WORKER} that reads {name}" for name in WORKER_VARIABLES if name not in source), None)

@@ -29,6 +29,7 @@ from transforms.dataset.manifest import (
 from transforms.errors import InputError
 from transforms.model.batches import Split
 from transforms.model.receipts import Receipt, read_receipts
+from transforms.steps.failures import FailureWriter
 from transforms.storage.files import join, publish, remove, write_atomically
 
 _AT_ONCE = 16
@@ -125,9 +126,11 @@ class SkipFinished(beam.PTransform):
 class _SkipFinished(beam.DoFn):
     def __init__(self, receipts: str | None):
         self.receipts = receipts
+        self._failures = FailureWriter()
 
     def process(self, split: Split) -> Iterator[Any]:
-        receipts = read_receipts(self.receipts, split.number) if self.receipts else None
+        with self._failures:
+            receipts = read_receipts(self.receipts, split.number) if self.receipts else None
         if receipts is None:
             yield split
         for receipt in receipts or ():
@@ -152,34 +155,42 @@ class CommitDataset(beam.PTransform):
 
     def expand(self, receipts: beam.PCollection) -> beam.PCollection:
         # Grouped and not combined to a list, which would be one element of 600 MB for a million receipts.
+        failures = FailureWriter()
         every = receipts | beam.WithKeys(0) | "all" >> beam.GroupByKey() | beam.Values()
         published = (
             every
-            | "names" >> beam.FlatMap(_batches_of_names, self._output, self._max_reject_fraction)
+            | "names" >> beam.FlatMap(_batches_of_names, self._output, self._max_reject_fraction, failures)
             | beam.Reshuffle()
-            | "publish" >> beam.Map(_publish, self._output)
+            | "publish" >> beam.Map(_publish, self._output, failures)
             | "published" >> beam.CombineGlobally(sum)
         )
         return every | "commit" >> beam.Map(
-            _commit, beam.pvalue.AsSingleton(published), self._output, self._max_reject_fraction
+            _commit, beam.pvalue.AsSingleton(published), self._output, self._max_reject_fraction, failures
         ).with_output_types(str)
 
 
-def _batches_of_names(receipts: Iterable[Receipt], output: str, max_reject_fraction: float) -> Iterator[list[Name]]:
+def _batches_of_names(
+    receipts: Iterable[Receipt], output: str, max_reject_fraction: float, failures: FailureWriter
+) -> Iterator[list[Name]]:
     in_order = _in_order(receipts)
-    check_complete(read_description(Folder(output).job).splits, in_order)
+    with failures:
+        check_complete(read_description(Folder(output).job).splits, in_order)
     names = final_names(in_order, max_reject_fraction)
     for i in range(0, len(names), _IN_BATCH):
         yield names[i : i + _IN_BATCH]
 
 
-def _publish(names: list[Name], output: str) -> int:
-    publish_files(output, names)
+def _publish(names: list[Name], output: str, failures: FailureWriter) -> int:
+    with failures:
+        publish_files(output, names)
     return len(names)
 
 
-def _commit(receipts: Iterable[Receipt], _published: int, output: str, max_reject_fraction: float) -> str:
-    commit(output, _in_order(receipts), max_reject_fraction)
+def _commit(
+    receipts: Iterable[Receipt], _published: int, output: str, max_reject_fraction: float, failures: FailureWriter
+) -> str:
+    with failures:
+        commit(output, _in_order(receipts), max_reject_fraction)
     return Folder(output).manifest
 
 

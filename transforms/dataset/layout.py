@@ -26,6 +26,7 @@ class Folder:
         self.formatter = join(self.work, "formatter.py")
         self.receipts = join(self.work, "receipts")
         self.shards = join(self.work, "shards")
+        self.failures = join(self.work, "failures")
         self.manifest = join(output, "manifest.json")
         self.card = join(output, "README.md")
         self.success = join(output, "_SUCCESS")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
+from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import timed
 
 
@@ -45,12 +46,14 @@ class Step(beam.PTransform):
 class _MapBatches(beam.DoFn):
     def __init__(self, make: Callable[[], Callable[[Any], Any]]):
         self._make = make
+        self._failures = FailureWriter()
 
     def setup(self) -> None:
-        self._map = self._make()
+        with self._failures:
+            self._map = self._make()
 
     def process(self, batch: Any) -> Iterator[Any]:
-        with garbage_uncollected():
+        with garbage_uncollected(), self._failures:
             yield from timed(map(self._map, [batch]))
 
 

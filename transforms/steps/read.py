@@ -12,6 +12,7 @@ from transforms.inputs.formats import Part, input_format
 from transforms.model.batches import Records, Split
 from transforms.model.outcomes import Outcomes
 from transforms.steps.base import garbage_uncollected
+from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import record_split_bytes, timed
 from transforms.storage.files import open_input
 
@@ -59,12 +60,14 @@ def _records(split: Split, part: int, found: Part, last: bool) -> Records:
 class _ReadSplit(beam.DoFn):
     def __init__(self, part_bytes: int):
         self._part_bytes = part_bytes
+        self._failures = FailureWriter()
 
     def process(self, split: Split) -> Iterator[Records]:
         record_split_bytes(split.stop - split.start)
-        for part in timed(read_split(split, self._part_bytes)):
-            with garbage_uncollected():
-                yield part
+        with self._failures:
+            for part in timed(read_split(split, self._part_bytes)):
+                with garbage_uncollected():
+                    yield part
 
 
 class ReadSplits(beam.PTransform):

@@ -1,0 +1,195 @@
+"""The worker processes of the local runner, which are forks of the launcher if possible.
+
+A new process needs some four seconds to import Beam and transformers and to load the tokenizer. A fork already has all
+that, and shares its memory. It must be made before the launcher starts threads, and gRPC's servers are threads:
+therefore all workers are started first, and wait for the address of Beam's server.
+
+This module needs internals of Beam: pipeline.runners.local.INTERNALS lists them, `missing_internals` checks them before
+this module is imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, TextIO, cast
+
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import GrpcWorkerHandler, WorkerHandler
+from apache_beam.transforms.environments import Environment, python_sdk_capabilities
+from google.protobuf import json_format, text_format
+
+from pipeline.console import quiet_libraries
+from transforms.errors import Unavailable
+
+_ENVIRONMENT = "chatmill:environment:waiting_worker:v1"
+
+
+class LocalWorkers:
+    """Worker processes for one run. They end with the launcher."""
+
+    def __init__(self, number: int, method: str):
+        """Start the processes.
+
+        Args:
+            number: how many.
+            method: fork, or spawn (a new process), as multiprocessing names them.
+        """
+        self._workers: list[_WaitingWorker] = []
+        for _ in range(number):
+            self._workers.append(_WaitingWorker(method, [worker.sender for worker in self._workers]))
+        self._unused = iter(self._workers)
+
+    @contextmanager
+    def runner(self) -> Iterator[FnApiRunner]:
+        """Yield Beam's local runner with these workers. Raise Unavailable if the run fails because one was killed."""
+        WorkerHandler.register_environment(_ENVIRONMENT, None)(functools.partial(_WaitingWorkerHandler, self._unused))
+        previous, threading.excepthook = threading.excepthook, self._handle_thread_error
+        try:
+            yield FnApiRunner(default_environment=_WaitingWorkerEnvironment(python_sdk_capabilities()))
+        except Exception:
+            if killer := self._killer():
+                hint = ": the system may be short of memory, try fewer --direct_num_workers" * (killer == "SIGKILL")
+                raise Unavailable(
+                    f"a worker was ended by {killer}{hint}. Finished shards are kept: run the same command again, "
+                    "without --overwrite."
+                ) from None
+            raise
+        finally:
+            threading.excepthook = previous
+
+    def _killer(self) -> str | None:
+        """The name of the signal that ended a worker, None if none was ended, or only by us."""
+        for _ in range(20):  # a worker's connections close some moments before its exit code is known
+            codes = [worker.process.exitcode for worker in self._workers]
+            if killed := next((code for code in codes if code and code < 0 and code != -signal.SIGTERM), None):
+                return signal.Signals(-killed).name
+            if None not in codes:
+                return None
+            time.sleep(0.05)
+        return None
+
+    def _handle_thread_error(self, error: threading.ExceptHookArgs) -> None:
+        """Print the error of a thread as Python does, but if a worker was killed, end the others instead.
+
+        The run has failed then; Beam would report it only after the other workers have finished their share.
+        """
+        if self._killer() is None:
+            threading.__excepthook__(error)
+            return
+        for worker in self._workers:
+            worker.process.terminate()
+
+
+class _WaitingWorker:
+    """A process that waits for the address of Beam's server, and ends if the launcher ends first."""
+
+    def __init__(self, method: str, earlier_senders: list[Connection]):
+        context: Any = multiprocessing.get_context(method)
+        receiver, self.sender = context.Pipe(duplex=False)
+        arguments = (receiver, [*earlier_senders, self.sender])
+        self.process: BaseProcess = context.Process(target=_work, args=arguments, daemon=True)
+        self.process.start()
+        receiver.close()
+
+
+def _work(receiver: Connection, senders: list[Connection]) -> None:
+    """The life of a worker. senders: copies of the connections that only the launcher should hold."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the launcher ends its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for sender in senders:
+        sender.close()
+    try:
+        os.environ |= receiver.recv()
+    except EOFError:
+        return
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the other workers use the other cores
+    gc.freeze()  # a collection would write to the pages that are shared with the launcher, and so copy them
+    gc.enable()
+    quiet_libraries()
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    sys.stderr = cast("TextIO", _WithoutBeamsTracebacks(sys.stderr))
+    from apache_beam.runners.worker import sdk_worker_main
+
+    threading.Thread(target=_end_with_launcher, args=(receiver,), daemon=True).start()
+    sdk_worker_main.main([])
+
+
+def _end_with_launcher(receiver: Connection) -> None:
+    """End this process as soon as the launcher has ended: Beam would go on trying to reach it."""
+    with suppress(EOFError):
+        receiver.recv()
+    os._exit(1)
+
+
+class _WithoutBeamsTracebacks:
+    """Standard error without the tracebacks that Beam's worker prints of what a step raises.
+
+    Beam also sends them to the launcher, which shows them, or one line if the error is meant for the user.
+    """
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+        self._drops_line_end = False  # the line end that print writes after the text
+
+    def write(self, text: str) -> int:
+        dropped = (self._drops_line_end and text == "\n") or (text.startswith("Traceback ") and "sdk_worker.py" in text)
+        self._drops_line_end = dropped and text != "\n"
+        return len(text) if dropped else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _WaitingWorkerHandler(GrpcWorkerHandler):
+    """Beam's view of one worker. Beam creates as many of them as --direct_num_workers says."""
+
+    def __init__(
+        self,
+        unused: Iterator[_WaitingWorker],
+        payload: bytes,
+        state: Any,
+        provision_info: Any,
+        grpc_server: Any,
+    ):
+        super().__init__(state, provision_info, grpc_server)
+        self._unused = unused
+
+    def start_worker(self) -> None:
+        self._worker = next(self._unused)
+        # As Beam's own handler does, but without the address of a log server: a worker logs to standard error.
+        self._worker.sender.send(
+            {
+                "WORKER_ID": self.worker_id,
+                "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(self.control_api_service_descriptor()),
+                "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
+            }
+        )
+
+    def stop_worker(self) -> None:
+        self._worker.process.join()
+
+
+@Environment.register_urn(_ENVIRONMENT, None)
+class _WaitingWorkerEnvironment(Environment):
+    """What names these workers in the graph, as Beam's runner reads it."""
+
+    def to_runner_api_parameter(self, context: Any) -> tuple[str, None]:
+        return _ENVIRONMENT, None
+
+    @staticmethod
+    def from_runner_api_parameter(
+        payload: bytes, capabilities: Any, artifacts: Any, resource_hints: Any, context: Any
+    ) -> _WaitingWorkerEnvironment:
+        return _WaitingWorkerEnvironment(capabilities, artifacts, resource_hints)

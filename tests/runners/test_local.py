@@ -1,0 +1,122 @@
+"""Beam's local runner: its errors, and the same bytes if Beam lacks what our own workers need."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from support.datasets import build_apart, digests
+from support.places import CHATS, ROOT, TOKENIZER
+
+JOB = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=200000"]
+
+# A build in a Beam that does not have one of the internals.
+OTHER_BEAM = """
+import sys
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
+del worker_handlers.GrpcWorkerHandler
+from pipeline.cli import build
+sys.exit(build(sys.argv[1:]))
+"""
+
+
+def build_with_other_beam(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", OTHER_BEAM, *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_beams_own_workers_write_the_same_bytes_and_one_line_says_why_they_are_used(tmp_path):
+    forked = build_apart(*JOB, f"--output={tmp_path}/forked", "--direct_num_workers=2")
+    assert forked.returncode == 0, forked.stderr
+    fallback = build_with_other_beam(*JOB, f"--output={tmp_path}/fallback", "--direct_num_workers=2")
+    assert fallback.returncode == 0, fallback.stderr
+    (warning,) = (
+        line for line in fallback.stderr.splitlines() if " of 6 splits, " not in line
+    )  # progress, if it is slow
+    assert warning.startswith("chatmill: WARNING: Beam ")
+    assert "has no apache_beam.runners.portability.fn_api_runner.worker_handlers.GrpcWorkerHandler" in warning
+    assert digests(tmp_path / "fallback") == digests(tmp_path / "forked")
+
+
+def test_one_worker_needs_no_internals_and_gives_no_warning(tmp_path):
+    done = build_with_other_beam(*JOB, f"--output={tmp_path}/out", "--direct_num_workers=1")
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+
+
+def test_handler_of_thread_errors_is_restored_after_a_run():
+    from pipeline.runners.local_workers import LocalWorkers
+
+    before = threading.excepthook
+    with pytest.raises(ZeroDivisionError), LocalWorkers(0, "fork").runner():
+        assert threading.excepthook is not before
+        raise ZeroDivisionError
+    assert threading.excepthook is before
+
+
+NO_FAILURE_FILES = """
+import sys
+import transforms.steps.failures
+transforms.steps.failures.write_atomically = None
+from pipeline.cli import build
+sys.exit(build(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def corrupt_file(tmp_path) -> Path:
+    """A stream that is cut short. Its name is what a regular expression over a traceback would take for its end."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    shutil.copy(CHATS / "arithmetic.jsonl", folder / "a.jsonl")  # the launcher itself reads the first file's beginning
+    file = folder / "cut\n\nshort [while running it].jsonl.gz"
+    file.write_bytes(gzip.compress((CHATS / "arithmetic.jsonl").read_bytes())[:2000])
+    return file
+
+
+def options_for(corrupt_file: Path) -> list[str]:
+    output = f"--output={corrupt_file.parents[1]}/out"
+    return [f"--input={corrupt_file.parent}", f"--tokenizer={TOKENIZER}", output, "--direct_num_workers=2"]
+
+
+def test_error_of_a_worker_is_shown_whole_and_once_by_its_file(corrupt_file):
+    done = build_apart(*options_for(corrupt_file))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"chatmill: {corrupt_file}: the gzip stream is corrupt or cut short")
+    assert done.stderr.count("chatmill: ") == 1 and "Traceback" not in done.stderr
+    failures = corrupt_file.parents[1] / "out" / "_chatmill" / "failures"
+    (failure,) = (json.loads(file.read_text()) for file in failures.iterdir())
+    assert failure["kind"] == "InputError" and done.stderr == f"chatmill: {failure['message']}\n"
+
+
+def test_next_run_removes_the_failures_of_the_one_before(corrupt_file):
+    assert build_apart(*options_for(corrupt_file)).returncode == 1
+    assert (corrupt_file.parents[1] / "out" / "_chatmill" / "failures").exists()
+    corrupt_file.write_bytes(gzip.compress((CHATS / "arithmetic.jsonl").read_bytes()[:2000]))
+    done = build_apart(*options_for(corrupt_file), "--overwrite", "--max_reject_fraction=1")
+    assert done.returncode == 0, done.stderr
+    assert not (corrupt_file.parents[1] / "out" / "_chatmill" / "failures").exists()
+
+
+def test_error_of_a_worker_is_found_in_the_traceback_if_there_is_no_file(corrupt_file):
+    plain = corrupt_file.rename(corrupt_file.with_name("cut-short.jsonl.gz"))
+    command = [sys.executable, "-c", NO_FAILURE_FILES, *options_for(plain)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"chatmill: {plain}: the gzip stream is corrupt or cut short")
+    assert done.stderr.count("\n") == 1
+    assert not (plain.parents[1] / "out" / "_chatmill" / "failures").exists()
+
+
+def test_worker_of_beams_own_reports_its_error_by_a_file_too(corrupt_file):
+    done = build_with_other_beam(*options_for(corrupt_file))
+    assert done.returncode == 1
+    shown = done.stderr[done.stderr.rindex("chatmill: ") :]  # after the tracebacks that Beam's worker prints
+    assert shown.startswith(f"chatmill: {corrupt_file}: the gzip stream is corrupt or cut short")

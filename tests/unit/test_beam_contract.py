@@ -1,0 +1,260 @@
+"""What Chatmill uses of Beam beyond its documented API: one test for each kind, so that a change in Beam is named."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+import threading
+from concurrent import futures
+
+import apache_beam as beam
+import grpc
+import pytest
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    StandardOptions,
+)
+from apache_beam.portability.api import (
+    beam_fn_api_pb2_grpc,
+    beam_provision_api_pb2,
+    beam_provision_api_pb2_grpc,
+    beam_runner_api_pb2,
+    endpoints_pb2,
+)
+from apache_beam.runners.runner import create_runner
+from google.protobuf import text_format
+
+from pipeline.options import _beam_option_names
+from pipeline.runners.local import INTERNALS, WORKER_VARIABLES, Internal, missing_internals
+from support.places import ROOT
+
+# ---- the local runner: pipeline/runners/local_workers.py -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("internal", INTERNALS, ids=lambda internal: internal.name)
+def test_beam_has_each_internal_that_the_local_workers_need(internal):
+    try:
+        internal.check()
+    except (ImportError, AttributeError, TypeError) as error:
+        pytest.fail(
+            f"pipeline/runners/local_workers.py uses {internal.module}.{internal.name} with {internal.positional} "
+            f"positional arguments and {internal.keywords}: {error}. Local runs fall back to multi_processing."
+        )
+
+
+def test_no_internal_is_missing():
+    assert missing_internals() is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Internal("apache_beam.no_such_module", "name", 0),
+        Internal("apache_beam.transforms.environments", "NoSuchEnvironment", 0),
+        Internal("apache_beam.transforms.environments", "Environment.register_urn", 9),
+        Internal("apache_beam.transforms.environments", "Environment", 0, ("no_such_argument",)),
+    ],
+)
+def test_check_finds_a_missing_module_a_missing_name_and_other_arguments(changed, monkeypatch):
+    monkeypatch.setattr("pipeline.runners.local.INTERNALS", (*INTERNALS, changed))
+    assert missing_internals() == f"{changed.module}.{changed.name}"
+
+
+def test_check_finds_a_variable_that_the_worker_program_no_longer_reads(monkeypatch):
+    monkeypatch.setattr("pipeline.runners.local.WORKER_VARIABLES", (*WORKER_VARIABLES, "RENAMED_WORKER_ID"))
+    assert missing_internals() == "apache_beam.runners.worker.sdk_worker_main that reads RENAMED_WORKER_ID"
+
+
+def test_beam_passes_payload_state_provision_info_and_server_to_a_registered_handler():
+    from apache_beam.runners.portability.fn_api_runner.worker_handlers import WorkerHandler
+
+    urn = "chatmill:test:environment"
+    created = []
+    WorkerHandler.register_environment(urn, None)(lambda *arguments: created.append(arguments))
+    WorkerHandler.create(beam_runner_api_pb2.Environment(urn=urn), "state", "provision info", "server")
+    assert created == [(b"", "state", "provision info", "server")], "local_workers._WaitingWorkerHandler expects these"
+
+
+def test_environment_is_rebuilt_from_payload_capabilities_artifacts_hints_and_context():
+    from apache_beam.transforms.environments import Environment
+
+    from pipeline.runners.local_workers import _WaitingWorkerEnvironment
+
+    sent = _WaitingWorkerEnvironment(["capability"]).to_runner_api(None)
+    rebuilt = Environment.from_runner_api(sent, None)
+    assert type(rebuilt) is _WaitingWorkerEnvironment
+    assert list(rebuilt.capabilities()) == ["capability"]
+
+
+class _Control(beam_fn_api_pb2_grpc.BeamFnControlServicer):
+    """A runner's control server, which records the id of each worker that connects."""
+
+    def __init__(self):
+        self.worker_id = None
+        self.connected = threading.Event()
+
+    def Control(self, request_iterator, context):
+        self.worker_id = dict(context.invocation_metadata()).get("worker_id")
+        self.connected.set()
+        return iter(())
+
+
+def test_worker_program_connects_with_nothing_but_the_variables_that_we_set():
+    control, server = _Control(), grpc.server(futures.ThreadPoolExecutor(4))
+    beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(control, server)
+    address = f"localhost:{server.add_insecure_port('localhost:0')}"
+    server.start()
+    variables = {
+        "WORKER_ID": "the-worker",
+        "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(endpoints_pb2.ApiServiceDescriptor(url=address)),
+        "PIPELINE_OPTIONS": "{}",
+    }
+    assert variables.keys() == set(WORKER_VARIABLES)
+    program = [sys.executable, "-c", "from apache_beam.runners.worker import sdk_worker_main; sdk_worker_main.main([])"]
+    worker = subprocess.Popen(program, env=os.environ | variables, stderr=subprocess.PIPE, text=True)
+    try:
+        assert control.connected.wait(60), (
+            f"sdk_worker_main did not connect: {worker.communicate(timeout=5)[1][-2000:]}"
+        )
+        assert control.worker_id == "the-worker"
+    finally:
+        worker.kill()
+        worker.communicate()
+        server.stop(0)
+
+
+def test_fallback_of_the_local_runner_is_a_running_mode_and_a_name_of_beams():
+    options = PipelineOptions(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
+    assert options.view_as(DirectOptions).direct_running_mode == "multi_processing"
+    assert type(create_runner("FnApiRunner")).__name__ == "FnApiRunner"
+
+
+# ---- own pipelines: transforms/dataset/own_pipeline.py ---------------------------------------------------------------
+
+
+def test_collection_leads_to_the_transforms_that_it_comes_from():
+    numbers = beam.Pipeline() | "numbers" >> beam.Create([1])
+    doubled = numbers | "double" >> beam.Map(lambda number: 2 * number)
+    node = doubled.producer
+    assert isinstance(node.transform, beam.ParDo) and isinstance(node.transform.fn, beam.DoFn)
+    assert node.full_label == "double"
+    assert [collection.producer.full_label for collection in node.inputs] == [numbers.producer.full_label]
+    assert numbers.producer.parent.full_label == "numbers"
+
+
+# ---- any runner: pipeline/run.py, pipeline/options.py ----------------------------------------------------------------
+
+
+def test_create_runner_finds_runners_by_name_and_refuses_others():
+    for name in ("DirectRunner", "PrismRunner", "FlinkRunner"):
+        assert type(create_runner(name)).__name__.endswith("Runner")
+    with pytest.raises((ValueError, ImportError)):
+        create_runner("NoSuchRunner")
+
+
+def test_names_of_beams_options_are_read_from_its_source_without_importing_it():
+    names = _beam_option_names()
+    some = {"runner", "direct_num_workers", "flink_master", "parallelism", "temp_location", "sdk_container_image"}
+    assert some <= names, "pipeline/options.py reads apache_beam/options/pipeline_options.py with a regular expression"
+    parsed = PipelineOptions([]).get_all_options()
+    # Some options are parsed under another name than their flag's; there are few.
+    assert len(parsed.keys() - names) < 0.1 * len(parsed), parsed.keys() - names
+
+
+def test_runners_are_imported_only_when_they_are_used():
+    program = "import sys, pipeline.run; print(*sorted(name for name in sys.modules if 'pipeline.runners.' in name))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
+# ---- Flink: pipeline/runners/flink.py --------------------------------------------------------------------------------
+
+
+def test_flink_runs_in_the_job_server_by_default_and_by_the_names_that_we_know():
+    from apache_beam.runners.portability.flink_runner import FlinkRunner
+
+    from pipeline.runners.flink import _EMBEDDED
+
+    assert PipelineOptions([]).view_as(FlinkRunnerOptions).flink_master in _EMBEDDED
+    for name in _EMBEDDED:
+        assert FlinkRunner.add_http_scheme(name) == name, "Beam takes it for the address of a cluster"
+
+
+def test_beam_names_its_job_server_for_each_flink_version_that_it_publishes(tmp_path):
+    from apache_beam.runners.portability.job_server import JavaJarJobServer
+
+    newest = FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[-1]
+    jar = JavaJarJobServer.path_to_beam_jar(f":runners:flink:{newest}:job-server:shadowJar")
+    assert jar.endswith(".jar") and f"flink-{newest}-job-server" in jar
+    here = tmp_path / "job-server.jar"
+    here.touch()
+    assert JavaJarJobServer.local_jar(str(here)) == str(here)
+
+
+def test_result_of_a_portable_job_has_a_state():
+    from apache_beam.runners.portability.portable_runner import PipelineResult
+    from apache_beam.runners.runner import PipelineState
+
+    assert PipelineState.FAILED == "FAILED"
+    assert isinstance(inspect.getattr_static(PipelineResult, "state"), property)
+
+
+# ---- Dataflow: pipeline/runners/dataflow.py --------------------------------------------------------------------------
+
+
+def test_dataflow_runner_knows_its_region_and_its_options_are_validated():
+    module = "apache_beam.runners.dataflow.internal.apiclient"
+    pytest.importorskip(module, reason="apache-beam[gcp] is not installed", exc_type=ImportError)
+    from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
+    from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult
+
+    runner = create_runner("DataflowRunner")
+    assert callable(runner.get_default_gcp_region) and callable(DataflowPipelineResult.job_id)
+    options = PipelineOptions(["--runner=DataflowRunner", "--project=Not a project", "--temp_location=gs://b/temp"])
+    validator = PipelineOptionsValidator(options, runner)
+    assert validator.is_service_runner()
+    assert any("Not a project" in problem for problem in validator.validate())
+    options.view_as(GoogleCloudOptions).dataflow_endpoint = "http://localhost:1"
+    assert not validator.is_service_runner()
+    assert options.view_as(StandardOptions).runner == "DataflowRunner"
+
+
+# ---- chatmill-worker: pipeline/runners/worker.py ---------------------------------------------------------------------
+
+
+class _Provision(beam_provision_api_pb2_grpc.ProvisionServiceServicer):
+    """A runner's provision server."""
+
+    def __init__(self, info):
+        self.info = info
+        self.worker_id = None
+
+    def GetProvisionInfo(self, request, context):
+        self.worker_id = dict(context.invocation_metadata()).get("worker_id")
+        return beam_provision_api_pb2.GetProvisionInfoResponse(info=self.info)
+
+
+def test_chatmill_worker_asks_for_its_provision_and_connects_as_beams_own_worker_does():
+    control, server = _Control(), grpc.server(futures.ThreadPoolExecutor(4))
+    beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(control, server)
+    endpoint = endpoints_pb2.ApiServiceDescriptor(url=f"localhost:{server.add_insecure_port('localhost:0')}")
+    provision = _Provision(beam_provision_api_pb2.ProvisionInfo(control_endpoint=endpoint, logging_endpoint=endpoint))
+    beam_provision_api_pb2_grpc.add_ProvisionServiceServicer_to_server(provision, server)
+    server.start()
+    program = [sys.executable, "-c", "from pipeline.runners.worker import main; main()"]
+    arguments = ["--id=the-worker", f"--provision_endpoint={endpoint.url}", "--another=argument"]
+    worker = subprocess.Popen([*program, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        assert control.connected.wait(60), (
+            f"chatmill-worker did not connect: {worker.communicate(timeout=5)[1][-2000:]}"
+        )
+        assert provision.worker_id == control.worker_id == "the-worker"
+    finally:
+        worker.kill()
+        worker.communicate()
+        server.stop(0)
