@@ -35,7 +35,8 @@ class Outcomes:
         truncated: records of which some tokens are in no row, because of max_length.
         dropped: records dropped, by reason.
         rejects: the records rejected.
-        notes: counts of what is worth reporting and is no outcome (a prompt whose tokens do not begin the whole text).
+        notes: counts of what is worth reporting but is not an outcome, such as prompts whose tokens do not begin the
+            whole text.
         first_examples: for some of the counts the first record that was counted: its position, and what was found.
         trained_tokens_lost: tokens that would have been trained on and are in no row, because of max_length.
         rendered_by_reference: records that the reference rendered, by reason.
