@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.console import CommandParser, as_typed, unknown_option
-from transforms.chat.config import ENGINES, LOSSES, PARITIES, RESERVED_TEMPLATE_KWARGS
+from transforms.chat.config import ENGINES, LOSSES, PARITIES
 from transforms.checks import did_you_mean
 from transforms.errors import UserError
 from transforms.inputs.formats import INPUT_FORMATS
 from transforms.inputs.messages import ROLES
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
+from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.rows.packing import PACKINGS

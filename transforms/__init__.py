@@ -1,24 +1,36 @@
-"""What happens to the data: one file for each step, a pure library with a thin PTransform on top."""
+"""What happens to the data: a step for each thing, a pure library with a thin PTransform on top."""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transforms.chat.config import RenderConfig
+    from transforms.dataset.own_pipeline import ReadConversations, WriteDataset
+    from transforms.errors import InputError, ParameterError, RecordError, UserError
+    from transforms.model.batches import Examples, Split
+    from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
+    from transforms.steps.custom import FilterExamples, MapExamples
+    from transforms.steps.label import BuildLabels
+    from transforms.steps.pack import TruncateOrPack
+    from transforms.steps.parity import CheckParity
+    from transforms.steps.parse import ParseConversations
+    from transforms.steps.render import ApplyChatTemplate
+    from transforms.steps.tokenize import Tokenize
 
 __version__ = "0.1.0"
 
-# Where each public name lives. They are imported when they are asked for: a command line must not wait for Beam.
+# Where each public name is defined. A name is imported when it is used: a command line must not wait for Beam.
 _HOMES = {
     "ReadConversations": "dataset.own_pipeline",
-    "ReadSplits": "steps.read",
     "ParseConversations": "steps.parse",
     "FilterExamples": "steps.custom",
     "MapExamples": "steps.custom",
+    "RenderConfig": "chat.config",
     "ApplyChatTemplate": "steps.render",
     "CheckParity": "steps.parity",
-    "RenderConfig": "chat.config",
     "Tokenize": "steps.tokenize",
     "BuildLabels": "steps.label",
     "TruncateOrPack": "steps.pack",
-    "WriteShards": "steps.write",
     "WriteDataset": "dataset.own_pipeline",
     "Split": "model.batches",
     "Examples": "model.batches",
@@ -27,12 +39,35 @@ _HOMES = {
     "PromptCompletion": "model.examples",
     "PlainText": "model.examples",
     "TokenRow": "model.examples",
-    "InputError": "errors",
-    "ParameterError": "errors",
-    "RecordError": "errors",
     "UserError": "errors",
+    "ParameterError": "errors",
+    "InputError": "errors",
+    "RecordError": "errors",
 }
-__all__ = sorted(_HOMES)
+__all__ = [
+    "ReadConversations",
+    "ParseConversations",
+    "FilterExamples",
+    "MapExamples",
+    "RenderConfig",
+    "ApplyChatTemplate",
+    "CheckParity",
+    "Tokenize",
+    "BuildLabels",
+    "TruncateOrPack",
+    "WriteDataset",
+    "Split",
+    "Examples",
+    "Example",
+    "Conversation",
+    "PromptCompletion",
+    "PlainText",
+    "TokenRow",
+    "UserError",
+    "ParameterError",
+    "InputError",
+    "RecordError",
+]
 
 
 def __getattr__(name: str) -> Any:

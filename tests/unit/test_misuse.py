@@ -17,7 +17,6 @@ from transforms import (
     Split,
     Tokenize,
     TruncateOrPack,
-    WriteShards,
 )
 from transforms.errors import ParameterError, UserError
 from transforms.model.batches import Examples, Labels, Records, Rows, Texts, Tokens
@@ -25,7 +24,7 @@ from transforms.steps.pack import Packer
 from transforms.steps.parity import ParityChecker
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
-from transforms.steps.write import ShardWriter
+from transforms.steps.write import ShardWriter, WriteShards
 
 CONFIG = RenderConfig(tokenizer=str(TOKENIZER))
 MISTAKES = {

@@ -55,7 +55,7 @@ def test_other_files_of_a_folder_are_not_read_and_logged(tmp_path, caplog):
     (tmp_path / "below").mkdir()
     records = ["a.jsonl", "below/b.json.gz"]
     for name in [*records, ".hidden.csv", "_part.csv", "dataset_infos.json", "c.csv", "below/d", "e.zip"]:
-        (tmp_path / name).write_bytes(gzip.compress(b"[]") if name.endswith(".gz") else b"{}")
+        (tmp_path / name).write_bytes(gzip.compress(b"[]", mtime=0) if name.endswith(".gz") else b"{}")
     found = list_inputs([str(tmp_path)])
     assert [file.url for file in found] == [str(tmp_path / name) for name in records]
     assert "are not read (3): below/d, c.csv, e.zip. To" in caplog.text
@@ -70,7 +70,7 @@ def test_other_files_of_a_folder_are_not_read_and_logged(tmp_path, caplog):
         ("a.jsonl", b"[]", "jsonl"),
         ("a.json", b'\xef\xbb\xbf\n [{"text": "a"}]', "json"),
         ("a.json", b'{"text": "a"}', "jsonl"),
-        ("a.JSON.gz", gzip.compress(b"[]"), "json"),
+        ("a.JSON.gz", gzip.compress(b"[]", mtime=0), "json"),
         ("a", b"PAR1", "parquet"),
         ("a.txt", b"ARROW1", "arrow"),
         ("a.bin", b"\xff\xff\xff\xff\x10", "arrow"),
@@ -100,7 +100,7 @@ def test_format_that_is_chosen_goes_before_the_suffix(tmp_path):
 )
 def test_pattern_that_names_no_input_is_an_error_with_its_parameter(tmp_path, pattern, problem):
     (tmp_path / "empty.jsonl").touch()
-    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
+    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(b"PAR1", mtime=0))
     pattern = pattern.format(folder=tmp_path)
     with pytest.raises(ParameterError) as raised:
         list_inputs([pattern], parameter="input")

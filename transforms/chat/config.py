@@ -9,13 +9,11 @@ from typing import Any
 
 from transforms.checks import check_choice, check_text
 from transforms.errors import ParameterError
+from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
 
 ENGINES = ("auto", "reference", "fast")
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
 PARITIES = ("report", "expand", "reject", "off")
-
-# What the job itself gives to a chat template, so that it may not be in chat_template_kwargs.
-RESERVED_TEMPLATE_KWARGS = {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
 
 
 @dataclass(frozen=True, kw_only=True)

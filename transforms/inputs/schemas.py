@@ -13,10 +13,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from transforms.chat.config import RESERVED_TEMPLATE_KWARGS
 from transforms.errors import RecordError
 from transforms.inputs.messages import NOT_JSON, kind_of, messages_of
-from transforms.model.examples import Conversation, PlainText, PromptCompletion, TokenRow
+from transforms.model.examples import RESERVED_TEMPLATE_KWARGS, Conversation, PlainText, PromptCompletion, TokenRow
 
 Content: TypeAlias = Conversation | PromptCompletion | PlainText | TokenRow
 

@@ -42,6 +42,10 @@ class _Messages(msgspec.Struct):
 _decode_messages = msgspec.json.Decoder(_Messages).decode
 
 
+# What the job itself gives to a chat template, so that it may not be in template_kwargs.
+RESERVED_TEMPLATE_KWARGS = {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
+
+
 class Conversation(msgspec.Struct, frozen=True, eq=False):
     """Messages as a chat template takes them.
 

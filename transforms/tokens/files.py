@@ -30,7 +30,7 @@ def read_tokenizer_folder(folder: str) -> dict[str, bytes]:
     """
     names = [name for name in names_below(folder) if any(fnmatch.fnmatch(name, known) for known in TOKENIZER_FILES)]
     if not names:
-        raise ParameterError("tokenizer", folder, "there is no tokenizer; expected a folder with tokenizer.json.")
+        raise ParameterError("tokenizer", folder, "there is no tokenizer there; expected a folder with tokenizer.json.")
     return {name: read_bytes(join(folder, name)) for name in names}
 
 

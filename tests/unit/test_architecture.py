@@ -1,0 +1,90 @@
+"""The structure of the code: which module may import which."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import transforms
+from support.places import ROOT
+
+# From the bottom to the top: a module imports from its own layer and from those below it.
+LAYERS = [
+    {"transforms.errors", "transforms.once"},
+    {"transforms.checks"},
+    {"transforms.storage"},
+    {"transforms.rows"},
+    {"transforms.model"},
+    {"transforms.inputs", "transforms.outputs", "transforms.tokens"},
+    {"transforms.chat"},
+    {"transforms.steps"},
+    {"transforms.dataset"},
+    {"pipeline"},
+]
+STEPS = ["read", "parse", "render", "parity", "tokenize", "label", "pack", "write"]
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_name(path): path for name in ("pipeline", "transforms") for path in (ROOT / name).rglob("*.py")}
+
+
+def imports_of(path: Path) -> set[str]:
+    """The modules of ours that a module imports, also inside of functions, but not for type checkers alone."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & MODULES.keys()
+
+
+IMPORTS = {name: imports_of(path) for name, path in MODULES.items()}
+
+
+def layer_of(module: str) -> int:
+    """The layer of a module; the package `transforms` itself only names what others define."""
+    found = (
+        i for i, layer in enumerate(LAYERS) if any(module == part or module.startswith(f"{part}.") for part in layer)
+    )
+    return next(found, -1 if module == "transforms" else 99)
+
+
+def test_every_module_is_in_a_layer():
+    assert [module for module in MODULES if layer_of(module) == 99] == []
+
+
+def test_no_import_cycle():
+    try:
+        TopologicalSorter(IMPORTS).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_no_module_imports_one_of_a_layer_above_it():
+    upwards = {
+        (name, used) for name, all_used in IMPORTS.items() for used in all_used if layer_of(used) > layer_of(name)
+    }
+    assert upwards == set()
+
+
+def test_the_steps_are_in_one_folder():
+    files = {path.stem for path in (ROOT / "transforms" / "steps").glob("*.py")}
+    assert files >= set(STEPS)
+
+
+def test_public_names_are_where_they_are_said_to_be():
+    assert list(transforms._HOMES) == transforms.__all__
+    for name in transforms.__all__:
+        assert getattr(transforms, name).__module__ == f"transforms.{transforms._HOMES[name]}"
