@@ -54,7 +54,7 @@ def corpus(tmp_path_factory) -> Path:
 def local(corpus, tmp_path_factory) -> Path:
     """The dataset as built by Beam's local runner."""
     output = tmp_path_factory.mktemp("local") / "out"
-    done = build_apart(f"--input={corpus}", *JOB, f"--output={output}", "--engine=auto")
+    done = build_apart(f"--input={corpus}", *JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
     return output
 
