@@ -183,7 +183,7 @@ def test_embedded_flink_writes_the_same_bytes_and_shows_an_error_once(installed,
     job = [f"--input={corpus}", *JOB, f"--output={tmp_path}/out", FLINK]
     refused = build_apart(*job, "--max_reject_fraction=0")
     assert refused.returncode == 1
-    rejected = f"{5 * COPIES:,} of {600 * COPIES:,} records were rejected, more than --max_reject_fraction 0"
+    rejected = f"{5 * COPIES:,} of {600 * COPIES:,} records were rejected, more than max_reject_fraction 0"
     assert refused.stderr.count(f"chatmill: {rejected}") == 1
     assert "Traceback" not in refused.stderr
     done = build_apart(*job)

@@ -37,9 +37,7 @@ def test_beams_own_workers_write_the_same_bytes_and_one_line_says_why_they_are_u
     assert forked.returncode == 0, forked.stderr
     fallback = build_with_other_beam(*JOB, f"--output={tmp_path}/fallback", "--direct_num_workers=2")
     assert fallback.returncode == 0, fallback.stderr
-    (warning,) = (
-        line for line in fallback.stderr.splitlines() if " of 6 splits, " not in line
-    )  # progress, if it is slow
+    (warning,) = (line for line in fallback.stderr.splitlines() if "warning" in line)
     assert warning.startswith("chatmill: warning: Beam ")
     assert "has no apache_beam.runners.portability.fn_api_runner.worker_handlers.GrpcWorkerHandler" in warning
     assert digests(tmp_path / "fallback") == digests(tmp_path / "forked")
