@@ -1,4 +1,4 @@
-"""Dataflow: what must be told beyond what Beam asks for, and what follows from the rest."""
+"""Dataflow: the options that a job needs, checked before anything is written, and defaults for others."""
 
 from __future__ import annotations
 
@@ -18,44 +18,53 @@ from pipeline.job import job_name
 from pipeline.options import Options
 from transforms.errors import UserError
 
-_NEEDED = {
+_REQUIRED = {
     "project": "the project that runs the job",
     "region": "where it runs, such as europe-west4",
     "temp_location": "a folder in a bucket, such as gs://bucket/temp",
 }
 
 
-def check_dataflow(options: Options, beams: PipelineOptions, runner: Any) -> None:
-    """Raise UserError for what Dataflow would refuse, or its workers trip over; fill in what nobody has said."""
+def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any) -> None:
+    """Check the options of a job for Dataflow, and set defaults.
+
+    Args:
+        options: ours, whose urls the workers must be able to read.
+        beam_options: those of Beam, in which defaults are set: the region, the job's name, one thread for each worker.
+        runner: Beam's DataflowRunner.
+
+    Raises:
+        UserError: if Dataflow would refuse the job, or its workers would fail.
+    """
     try:
         from apache_beam.runners.dataflow.internal import apiclient  # noqa: F401
     except ImportError:
         raise UserError(
             f"--runner DataflowRunner: apache-beam[gcp] is not installed for {sys.executable}: "
-            "pip install '.[dataflow]' where Chatmill is installed from."
+            "pip install '.[dataflow]' in Chatmill's repository."
         ) from None
     for name, urls in (("input", options.input), ("output", (options.output,))):
         if local := [url for url in urls if "://" not in url or url.startswith("file:")]:
-            raise UserError(f"--{name} {local[0]}: a worker of Dataflow does not see this disk. Give a gs:// url.")
-    cloud, setup = beams.view_as(GoogleCloudOptions), beams.view_as(SetupOptions)
+            raise UserError(f"--{name} {local[0]}: Dataflow's workers cannot read a local file. Give a gs:// url.")
+    cloud, setup = beam_options.view_as(GoogleCloudOptions), beam_options.view_as(SetupOptions)
     cloud.region = cloud.region or runner.get_default_gcp_region()
     cloud.temp_location = cloud.temp_location or cloud.staging_location
-    for name, what in _NEEDED.items():
+    for name, meaning in _REQUIRED.items():
         if not getattr(cloud, name):
-            raise UserError(f"--{name} is missing, which Dataflow needs: {what}.")
-    image = beams.view_as(WorkerOptions).sdk_container_image
+            raise UserError(f"--{name} is missing, and Dataflow needs it: {meaning}.")
+    image = beam_options.view_as(WorkerOptions).sdk_container_image
     if not image and not setup.setup_file and not setup.extra_packages:
         raise UserError(
-            "--sdk_container_image is missing: the workers need an image that holds Chatmill. "
-            "deploy/dataflow/README.md says how it is built."
+            "--sdk_container_image is missing: the workers need an image that contains Chatmill. "
+            "deploy/dataflow/README.md shows how to build it."
         )
-    # Dataflow starts a process for each vCPU. Several threads in it would not be faster, and each holds a split.
-    debug = beams.view_as(DebugOptions)
+    # Dataflow starts a process for each vCPU. More threads in it would not be faster, and each keeps a split in memory.
+    debug = beam_options.view_as(DebugOptions)
     debug.number_of_worker_harness_threads = debug.number_of_worker_harness_threads or 1
     cloud.job_name = cloud.job_name or job_name(options.output)
-    validator = PipelineOptionsValidator(beams, runner)
+    validator = PipelineOptionsValidator(beam_options, runner)
     if validator.is_service_runner() and not cloud.temp_location.startswith("gs://"):
-        # Beam would look for a bucket by itself, which takes minutes, and may make one.
-        raise UserError(f"--temp_location {cloud.temp_location}: Dataflow needs {_NEEDED['temp_location']}.")
-    if wrong := validator.validate():
-        raise UserError(f"--runner DataflowRunner: {' '.join(wrong)}")
+        # Beam would look for a bucket by itself, which takes minutes, and might create one.
+        raise UserError(f"--temp_location {cloud.temp_location}: Dataflow needs {_REQUIRED['temp_location']}.")
+    if problems := validator.validate():
+        raise UserError(f"--runner DataflowRunner: {' '.join(problems)}")

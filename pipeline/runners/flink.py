@@ -1,4 +1,4 @@
-"""Flink: what its cluster is asked before a job is submitted, the defaults that follow, and the job on the cluster."""
+"""Flink: default options that fit the cluster, and the job on the cluster: its page, and how to cancel it."""
 
 from __future__ import annotations
 
@@ -30,29 +30,41 @@ from transforms.tokens.tokenizer import WITHOUT_TORCH
 _EMBEDDED = ("[local]", "[auto]")
 
 _SECONDS_TO_ANSWER = 10
-# For how long a worker is kept that no stage needs: until the next stage, or until the job begins anew.
+# How long an idle worker is kept: long enough for the next stage, or for a restart of the job.
 _WORKERS_KEPT_MILLIS = 20_000
-# The one that deploy/flink/job_server.sh builds.
+# The version of Flink for which deploy/flink/job_server.sh builds the job server.
 _BUILT_VERSION = "1.19"
 
 
 def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) -> list[str]:
-    """The options of Beam's that a job needs besides the flags that were given, which stand behind them and so win.
+    """Find the options of Beam that a job needs, and that the user has not given.
 
-    Raises Unavailable where the cluster is not there, UserError where what it takes to submit a job to it is not.
+    Args:
+        options: Beam's options, as parsed from the flags.
+        flags: the flags that the user gave. They are to follow the defaults on the command line, and so override them.
+        output: the url of the dataset, from which the job's name follows.
+
+    Returns:
+        The defaults, as flags.
+
+    Raises:
+        Unavailable: if the cluster does not answer.
+        UserError: if Java or a job server is missing, which submit the job.
     """
     given = {flag.partition("=")[0] for flag in flags}
     cluster = _cluster_of(options)
     java = options.view_as(JobServerOptions).job_server_java_launcher
     if not shutil.which(java) and not (cluster and options.view_as(FlinkRunnerOptions).flink_submit_uber_jar):
-        raise UserError(f"--runner FlinkRunner: there is no {java}. Install it (Debian: apt-get install default-jre).")
+        raise UserError(
+            f"--runner FlinkRunner: {java} is not installed. Install it (Debian: apt-get install default-jre)."
+        )
     if cluster:
         about = _ask(cluster, "overview")
         slots, machines = about["slots-total"], about["taskmanagers"]
         if not slots and not given.issuperset({"--parallelism", "--sdk_worker_parallelism"}):
             raise Unavailable(
-                f"--flink_master {cluster}: the cluster has no TaskManager with a slot yet. Where it starts them when "
-                "a job needs them, give --parallelism and --sdk_worker_parallelism, which follow from them else."
+                f"--flink_master {cluster}: the cluster has no TaskManager with a slot yet. If it starts them when "
+                "a job needs them, give --parallelism and --sdk_worker_parallelism, which otherwise follow from them."
             )
         version = ".".join(about["flink-version"].split(".")[:2])
     else:
@@ -77,7 +89,7 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
 
 
 def _cluster_of(options: PipelineOptions) -> str | None:
-    """The url of the cluster's REST server; None where Flink is to run inside the job server."""
+    """The url of the cluster's REST server; None if Flink is to run inside the job server."""
     master = options.view_as(FlinkRunnerOptions).flink_master.strip()
     if master in _EMBEDDED:
         return None
@@ -90,7 +102,7 @@ def _built_job_server() -> Path:
 
 
 def _job_server(version: str) -> str:
-    """Beam's job server for a version of Flink: the one that was built here, else Beam's own, which it fetches."""
+    """Beam's job server for a version of Flink: built on this machine, or downloaded by Beam."""
     if version == _BUILT_VERSION and _built_job_server().exists():
         return str(_built_job_server())
     try:
@@ -99,13 +111,13 @@ def _job_server(version: str) -> str:
         )
     except (RuntimeError, OSError) as error:
         raise UserError(
-            f"--runner FlinkRunner: Beam's job server for Flink {version} cannot be had ({error}). "
+            f"--runner FlinkRunner: Beam's job server for Flink {version} cannot be downloaded ({error}). "
             f"deploy/flink/job_server.sh builds the one for Flink {_BUILT_VERSION}."
         ) from None
 
 
 def _ask(cluster: str, path: str, method: str = "GET") -> Any:
-    """What the cluster's REST server answers. Raises Unavailable where none does, UserError where it is no Flink's."""
+    """Ask the cluster's REST server. Raises Unavailable if there is no answer, UserError if it is not Flink's."""
     request = urllib.request.Request(f"{cluster}/{path}", method=method)
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as answer:
@@ -120,7 +132,13 @@ def _ask(cluster: str, path: str, method: str = "GET") -> Any:
 
 @dataclass(frozen=True)
 class FlinkJob:
-    """A job on a cluster, known there by its name. earlier: the ids of those of that name that have ended."""
+    """A job on a cluster.
+
+    Args:
+        cluster: the url of its REST server.
+        name: by which the job is found.
+        earlier: the ids of the jobs of the same name that have ended.
+    """
 
     cluster: str
     name: str
@@ -128,36 +146,42 @@ class FlinkJob:
 
     @classmethod
     def to_submit(cls, options: PipelineOptions) -> FlinkJob | None:
-        """The job that these options will submit, None where Flink is to run here.
+        """Find out about the job that these options will submit.
 
-        Raises Unavailable where it is running already.
+        Returns:
+            The job, or None if Flink is to run inside the job server.
+
+        Raises:
+            Unavailable: if the job is running already, or the cluster does not answer.
         """
         cluster, name = _cluster_of(options), options.view_as(GoogleCloudOptions).job_name
         if cluster is None:
             return None
         job = cls(cluster, name, frozenset())
-        of_name = job._found()
-        if running := [known["jid"] for known in of_name if known["end-time"] < 0]:
+        with_name = job._jobs()
+        if running := [known["jid"] for known in with_name if known["end-time"] < 0]:
             raise Unavailable(
-                f"the job {name} is running already: {job._page(running[0])}. Wait for its end, or cancel it."
+                f"the job {name} is running already: {job._page(running[0])}. Wait until it ends, or cancel it."
             )
-        return cls(cluster, name, frozenset(known["jid"] for known in of_name))
+        return cls(cluster, name, frozenset(known["jid"] for known in with_name))
 
     def page_when_there(self, result: PipelineResult) -> str:
-        """The page of the job in Flink's own pages, once the cluster has it. Raises what the job server raises else."""
-        while not (found := self._found()):
+        """Wait until the cluster has the job, and return the url of its page. Raises the job server's error."""
+        while not (found := self._jobs()):
             if result.state == PipelineState.FAILED:
                 result.wait_until_finish()
             time.sleep(0.5)
         return self._page(found[0]["jid"])
 
     def cancel(self) -> None:
-        for known in self._found():
+        """Cancel the job. Raises Unavailable if the cluster does not answer."""
+        for known in self._jobs():
             _ask(self.cluster, f"jobs/{known['jid']}?mode=cancel", "PATCH")
 
     def _page(self, job_id: str) -> str:
         return f"{self.cluster}/#/job/running/{job_id}/overview"
 
-    def _found(self) -> list[dict[str, Any]]:
+    def _jobs(self) -> list[dict[str, Any]]:
+        """The jobs of this name on the cluster, without the earlier ones."""
         jobs = _ask(self.cluster, "jobs/overview")["jobs"]
         return [known for known in jobs if known["name"] == self.name and known["jid"] not in self.earlier]

@@ -1,4 +1,4 @@
-"""The DAGs of deploy/airflow in a real Airflow: they load and run, and what they ask for is a build as it is meant."""
+"""The DAGs of deploy/airflow in a real Airflow: they load and run, and request the build that they should."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.places import ROOT
 from support.programs import CACHE, FAKE_GCS_SERVER, free_port, go_program, no_program, serving
 
 DAGS = ROOT / "deploy" / "airflow"
-# Triggered by hand at these moments; the day before the first of them is finished already.
+# The DAGs are triggered by hand at these times; the day before the first of them is finished already.
 DONE, TO_DO = "2026-11-20T10:00:00+00:00", "2026-11-21T10:00:00+00:00"
 EXPECTED = Options(
     input=("gs://example-corpus/chats/2026-11-20/*",),
@@ -33,31 +33,31 @@ EXPECTED = Options(
 
 
 def airflow_python() -> Path:
-    """The Python of an environment with deploy/airflow/requirements.txt: some 2 GB, made once."""
-    wanted = (DAGS / "requirements.txt").read_bytes()
-    environment = CACHE / f"airflow-{hashlib.sha256(wanted + sys.version.encode()).hexdigest()[:12]}"
+    """The Python of an environment with deploy/airflow/requirements.txt: some 2 GB, created once."""
+    requirements = (DAGS / "requirements.txt").read_bytes()
+    environment = CACHE / f"airflow-{hashlib.sha256(requirements + sys.version.encode()).hexdigest()[:12]}"
     python, stamp = environment / "bin" / "python", environment / "installed"
     if not stamp.exists():
         install = [python, "-m", "pip", "install", "--quiet", "-r", DAGS / "requirements.txt"]
         for command in ([sys.executable, "-m", "venv", "--clear", environment], install):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
-                pytest.skip(f"Airflow cannot be installed: {' '.join(map(str, command))} said {said}")
+                reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+                pytest.skip(f"Airflow cannot be installed: {' '.join(map(str, command))}: {reason}")
         stamp.touch()
     return python
 
 
 @contextmanager
 def store_with_a_finished_day() -> Iterator[dict[str, str]]:
-    """The environment in which gcsfs and Airflow find a store where the day of DONE is finished. Empty without one."""
+    """The environment variables of a store in which the day of DONE is finished; empty if there is no such store."""
     server = go_program(FAKE_GCS_SERVER)
     if server is None:
         yield {}
         return
     port = free_port()
-    where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"]
-    with serving([server, *where, "-backend", "memory"], port):
+    arguments = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-public-host", f"127.0.0.1:{port}"]
+    with serving([server, *arguments, "-backend", "memory"], port):
         url = f"http://127.0.0.1:{port}"
         files = gcsfs.GCSFileSystem(endpoint_url=url, token="anon", skip_instance_cache=True)
         files.mkdir("example-shards")
@@ -90,30 +90,30 @@ def runs_on_dataflow(found: dict[str, Any]) -> dict[str, Any]:
     return runs
 
 
-def test_the_dags_load(found):
+def test_dags_load_without_errors(found):
     assert found["import_errors"] == {}
     assert set(found["dags"]) == {"chatmill_dataflow", "chatmill_pod"}
 
 
 @pytest.mark.parametrize("dag", ["chatmill_dataflow", "chatmill_pod"])
-def test_each_day_is_built_once_it_is_over_and_none_is_left_out(found, dag):
+def test_each_day_is_built_after_it_is_over_and_none_is_skipped(found, dag):
     assert found["dags"][dag]["first"] == {"of": "2026-11-01T03:00:00+00:00", "at": "2026-11-02T03:00:00+00:00"}
     assert found["dags"][dag]["settings"] == {"catchup": True, "max_active_runs": 1, "retries": 2}
 
 
-def test_the_template_is_started_with_the_options_of_the_day_before(found):
+def test_template_is_started_with_the_options_of_the_day_before(found):
     run = runs_on_dataflow(found)[TO_DO]
     assert run["state"] == "success"
-    [body] = run["asked"]
+    [body] = run["requests"]
     launch = body["launchParameter"]
     assert launch["jobName"] == "chatmill-2026-11-20"
-    options, beams = parse_options([f"--{name}={value}" for name, value in launch["parameters"].items()])
+    options, beam_flags = parse_options([f"--{name}={value}" for name, value in launch["parameters"].items()])
     assert options == EXPECTED
-    assert beams == ["--sdk_container_image=registry.example.com/chatmill:TAG"]
+    assert beam_flags == ["--sdk_container_image=registry.example.com/chatmill:TAG"]
 
 
-def test_what_dataflow_is_asked_for_is_in_its_api(found):
-    [body] = runs_on_dataflow(found)[TO_DO]["asked"]
+def test_request_to_dataflow_has_only_fields_of_its_api(found):
+    [body] = runs_on_dataflow(found)[TO_DO]["requests"]
 
     def check(value: Any, schema: dict[str, Any]) -> None:
         schema = found["dataflow_api"][schema["$ref"]] if "$ref" in schema else schema
@@ -126,17 +126,17 @@ def test_what_dataflow_is_asked_for_is_in_its_api(found):
     check(body, {"$ref": "LaunchFlexTemplateRequest"})
 
 
-def test_a_finished_day_starts_no_job(found):
-    assert runs_on_dataflow(found)[DONE] == {"state": "success", "asked": []}
+def test_finished_day_starts_no_job(found):
+    assert runs_on_dataflow(found)[DONE] == {"state": "success", "requests": []}
 
 
-def test_the_pod_runs_the_build_of_the_day_before(found):
+def test_pod_runs_the_build_of_the_day_before(found):
     run = found["dags"]["chatmill_pod"]["runs"][TO_DO]
     assert run["state"] == "success"
-    [pod] = run["asked"]
+    [pod] = run["requests"]
     kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
     [container] = pod["spec"]["containers"]
     assert container["command"] == ["chatmill", "build"]
-    options, beams = parse_options(container["args"])
+    options, beam_flags = parse_options(container["args"])
     assert options == Options(**{**vars(EXPECTED), "summary_json": "-"})
-    assert beams == [f"--direct_num_workers={container['resources']['limits']['cpu']}"]
+    assert beam_flags == [f"--direct_num_workers={container['resources']['limits']['cpu']}"]

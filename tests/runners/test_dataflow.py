@@ -1,4 +1,4 @@
-"""Dataflow, as far as it goes without Google: the job that is sent, the template's parameters, the image's steps."""
+"""Dataflow, as far as it can be tested without Google: the job request, the template's parameters, the image."""
 
 from __future__ import annotations
 
@@ -32,19 +32,24 @@ from transforms.dataset.layout import Folder
 from transforms.errors import UserError
 
 DEPLOY = ROOT / "deploy" / "dataflow"
-CLOUD = ["--runner=DataflowRunner", "--project=mill", "--region=europe-west4", "--sdk_container_image=here/chatmill:1"]
+CLOUD = [
+    "--runner=DataflowRunner",
+    "--project=project-name",
+    "--region=europe-west4",
+    "--sdk_container_image=registry/chatmill:1",
+]
 
 
 @pytest.fixture(scope="module")
 def corpus() -> str:
-    """The url of conversations that are on no disk; they are in the memory of this process."""
+    """The url of conversations in the memory of this process, so that they are on no disk."""
     fsspec.filesystem("memory").pipe("/corpus/support.jsonl", (CHATS / "support.jsonl").read_bytes())
     return "memory://corpus/support.jsonl"
 
 
 @pytest.fixture(scope="module")
 def submitted(corpus, tmp_path_factory) -> Path:
-    """The folder in which a Flex Template's launcher leaves its job: template/job.json and staging/pipeline.pb."""
+    """The folder to which a Flex Template's launcher writes its job: template/job.json and staging/pipeline.pb."""
     folder = tmp_path_factory.mktemp("submitted")
     for name in ("temp", "staging", "template"):
         (folder / name).mkdir()
@@ -59,29 +64,29 @@ def submitted(corpus, tmp_path_factory) -> Path:
     return folder
 
 
-def test_job_of_a_template_has_the_image_machines_and_limits_asked_for(submitted):
+def test_job_of_a_template_has_the_image_machines_and_limits_of_the_options(submitted):
     job = json.loads((submitted / "template" / "job.json").read_text())
     (pool,) = job["environment"]["workerPools"]
     (image,) = pool["sdkHarnessContainerImages"]
-    assert image["containerImage"] == pool["workerHarnessContainerImage"] == "here/chatmill:1"
+    assert image["containerImage"] == pool["workerHarnessContainerImage"] == "registry/chatmill:1"
     assert pool["machineType"] == "n2-standard-4"
     assert pool["numWorkers"] == 2
     assert pool["autoscalingSettings"]["maxNumWorkers"] == 7
     assert pool["numThreadsPerWorker"] == 1
-    # A list of what is installed here, for people. Nothing is to be installed by a worker.
+    # The list of packages of this environment, for people to read. Workers must install nothing.
     assert [package["name"] for package in pool["packages"]] == ["submission_environment_dependencies.txt"]
     assert job["type"] == "JOB_TYPE_BATCH"
     assert re.fullmatch("chatmill-2026-11-[0-9a-f]{8}", job["name"])
 
 
-def test_a_launcher_that_only_submits_says_so(submitted):
+def test_summary_of_a_launcher_that_only_submits_says_so(submitted):
     summary = json.loads((submitted / "summary.json").read_text())
     assert summary == {"status": "submitted", "output": "memory://shards/2026-11"}
     assert fsspec.filesystem("memory").exists("/shards/2026-11/_chatmill/plan.jsonl")
     assert not fsspec.filesystem("memory").exists("/shards/2026-11/manifest.json")
 
 
-# Reads a pipeline's proto and loads each function in it, as a worker does.
+# Read a pipeline's proto and load each function in it, as a worker does.
 LOAD = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -91,7 +96,7 @@ pipeline = api.Pipeline.FromString(open(sys.argv[2], "rb").read())
 for transform in pipeline.components.transforms.values():
     if transform.spec.urn == "beam:transform:pardo:v1":
         pickled = api.ParDoPayload.FromString(transform.spec.payload).do_fn.payload
-        if not pickled:  # one of Beam's own, which goes by a name
+        if not pickled:  # one of Beam's own functions, which is in the graph by its name
             continue
         function = pickler.loads(pickled)[0]
         print(transform.unique_name, type(function).__module__, type(function).__name__)
@@ -100,7 +105,7 @@ print(sys.modules["transforms.steps.base"].__file__)
 """
 
 
-def test_workers_need_nothing_but_the_package(submitted, tmp_path):
+def test_workers_need_only_the_package(submitted, tmp_path):
     installed = tmp_path / "installed"
     with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
         wheel.extractall(installed)
@@ -110,17 +115,17 @@ def test_workers_need_nothing_but_the_package(submitted, tmp_path):
     )  # fmt: skip
     assert loaded.returncode == 0, loaded.stderr
     *functions, home = loaded.stdout.splitlines()
-    assert home == str(installed / "transforms" / "step.py")
+    assert home == str(installed / "transforms" / "steps" / "base.py")
     for step in ("parse", "render", "parity", "tokenize", "label", "pack", "write"):
         assert f"{step}/ParDo(_MapBatches) transforms.steps.base _MapBatches" in functions
 
 
-def test_graph_of_a_million_splits_holds_neither_plan_nor_tokenizer(tmp_path):
+def test_graph_of_a_million_splits_contains_neither_plan_nor_tokenizer(tmp_path):
     (tmp_path / "corpus").mkdir()
     for number in range(1000):
         with open(tmp_path / "corpus" / f"{number:04}.jsonl", "wb") as file:
-            file.write(b'{"messages": []}\n' * 5000)  # as far as is looked into at launch
-            file.truncate(1 << 30)  # which takes no space
+            file.write(b'{"messages": []}\n' * 5000)  # the launcher reads no further
+            file.truncate(1 << 30)  # sparse: it takes no space on the disk
     options, _ = parse_options(
         [f"--input={tmp_path}/corpus", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=1073742"]
     )
@@ -134,57 +139,57 @@ def test_graph_of_a_million_splits_holds_neither_plan_nor_tokenizer(tmp_path):
     assert (tmp_path / "out" / "_chatmill" / "plan.jsonl").stat().st_size > len(proto)
 
 
-def test_graph_spreads_the_splits_and_gathers_the_receipts(submitted):
+def test_graph_distributes_the_splits_and_groups_the_receipts(submitted):
     pipeline = beam_runner_api_pb2.Pipeline.FromString((submitted / "staging" / "pipeline.pb").read_bytes())
     names = {transform.unique_name: transform.spec.urn for transform in pipeline.components.transforms.values()}
     assert names["plan/Reshuffle"] == "beam:transform:reshuffle:v1"
-    assert names["finish/all"] == "beam:transform:group_by_key:v1"
+    assert names["commit/all"] == "beam:transform:group_by_key:v1"
 
 
-def test_dry_run_takes_urls_of_google_for_all(monkeypatch):
+def test_dry_run_accepts_gs_urls_for_everything(monkeypatch):
     port = free_port()
     command, environment = gs(port, port)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with serving(command, port):
         files = fsspec.filesystem("gs", token="anon", skip_instance_cache=True)
-        files.mkdir("mill")
-        files.put(str(CHATS), "mill/chats", recursive=True)
-        files.put(str(TOKENIZER), "mill/tokenizer", recursive=True)
-        places = ["--input=gs://mill/chats", "--tokenizer=gs://mill/tokenizer", "--output=gs://mill/out"]
-        dry = build_apart(*places, *CLOUD, "--temp_location=gs://mill/temp", "--dry_run=True", timeout=120)
+        files.mkdir("bucket")
+        files.put(str(CHATS), "bucket/chats", recursive=True)
+        files.put(str(TOKENIZER), "bucket/tokenizer", recursive=True)
+        urls = ["--input=gs://bucket/chats", "--tokenizer=gs://bucket/tokenizer", "--output=gs://bucket/out"]
+        dry = build_apart(*urls, *CLOUD, "--temp_location=gs://bucket/temp", "--dry_run=True", timeout=120)
     assert dry.returncode == 0, dry.stderr
     assert dry.stderr == "chatmill: a dry run: the job could be run\n"
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
-        ({"project": None}, "--project is missing, which Dataflow needs: the project"),
-        ({"region": None}, "--region is missing, which Dataflow needs: where it runs"),
-        ({"temp_location": None}, "--temp_location is missing, which Dataflow needs: a folder in a bucket"),
+        ({"project": None}, "--project is missing, and Dataflow needs it: the project"),
+        ({"region": None}, "--region is missing, and Dataflow needs it: where it runs"),
+        ({"temp_location": None}, "--temp_location is missing, and Dataflow needs it: a folder in a bucket"),
         ({"temp_location": "/here"}, "--temp_location /here: Dataflow needs a folder in a bucket"),
         ({"sdk_container_image": None}, "--sdk_container_image is missing"),
-        ({"input": str(CHATS)}, f"--input {CHATS}: a worker of Dataflow does not see this disk"),
-        ({"output": "out/here"}, "--output out/here: a worker of Dataflow does not see this disk"),
-        ({"overwrite": "true"}, "--dry_run: with --overwrite it would remove what is there"),
+        ({"input": str(CHATS)}, f"--input {CHATS}: Dataflow's workers cannot read a local file"),
+        ({"output": "out/here"}, "--output out/here: Dataflow's workers cannot read a local file"),
+        ({"overwrite": "true"}, "--dry_run: with --overwrite it would remove the dataset"),
         ({"project": "12345"}, "Invalid Project ID (12345)"),
         ({"job_name": "No Name"}, "Invalid job_name (No Name)"),
         ({"num_workers": "9", "max_num_workers": "3"}, "num_workers (9) cannot exceed max_num_workers (3)"),
     ],
 )
-def test_a_mistake_is_one_line_before_anything_is_written(build, corpus, monkeypatch, changed, said):
+def test_user_error_is_one_line_before_anything_is_written(build, corpus, monkeypatch, changed, message):
     monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
     given = dict(option.removeprefix("--").split("=") for option in CLOUD)
-    given |= {"temp_location": "gs://mill/temp", "dry_run": "True"}
+    given |= {"temp_location": "gs://bucket/temp", "dry_run": "True"}
     given |= {"input": corpus, "tokenizer": str(TOKENIZER), "output": "memory://nothing"} | changed
     ended = build(*(f"--{name}={value}" for name, value in given.items() if value))
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.err and ended.err.count("\n") == 1
+    assert message in ended.err and ended.err.count("\n") == 1
     assert not fsspec.filesystem("memory").exists("/nothing")
 
 
-def test_without_googles_packages_it_says_what_to_install():
+def test_missing_packages_of_google_are_named_with_how_to_install_them():
     hidden = "import sys; sys.modules['google.cloud.dataflow'] = None; "
     code = hidden + "from pipeline.cli import build; sys.exit(build(sys.argv[1:]))"
     given = ["--input=memory://chats", "--tokenizer=t", "--output=memory://out", *CLOUD]
@@ -198,13 +203,13 @@ def metadata() -> dict[str, Any]:
     return json.loads((DEPLOY / "metadata.json").read_text())
 
 
-def test_metadata_is_what_the_options_are(metadata):
+def test_metadata_lists_the_options(metadata):
     spec = importlib.util.spec_from_file_location("metadata", DEPLOY / "metadata.py")
     assert spec and spec.loader
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    assert metadata == made.metadata(), "run .venv/bin/python deploy/dataflow/metadata.py"
-    TemplateMetadata.from_json(json.dumps(metadata))  # raises for what Google's own type does not have
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    assert metadata == generator.metadata(), "run .venv/bin/python deploy/dataflow/metadata.py"
+    TemplateMetadata.from_json(json.dumps(metadata))  # raises if Google's own type has no such field
 
 
 SAMPLES = {
@@ -240,23 +245,23 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_regexes_take_what_the_options_take(metadata, name):
-    """As POSIX has them, since that is what Dataflow says it goes by: grep -E is the judge."""
+def test_regexes_match_what_the_options_accept(metadata, name):
+    """Dataflow says that it uses POSIX regular expressions; so does grep -E."""
     (parameter,) = (each for each in metadata["parameters"] if each["name"] == name)
     required = {"input": "i", "tokenizer": "t", "output": "o"}
-    for taken, samples in zip((True, False), SAMPLES[name], strict=True):
+    for is_valid, samples in zip((True, False), SAMPLES[name], strict=True):
         for sample in samples:
             for regex in parameter.get("regexes", []):
                 found = subprocess.run(["grep", "-Eq", regex], input=f"{sample}\n", text=True, check=False)
-                assert (found.returncode == 0) == taken, f"{regex} takes {sample!r}, or does not"
-            # What else an option needs is not asked here: bfd needs a max_length.
+                assert (found.returncode == 0) == is_valid, f"{regex} and {sample!r}"
+            # Some values need another option: bfd needs a max_length.
             more = {"max_length": "9"} if name == "packing" else {}
             given = required | more | {name: sample}
             try:
                 parse_options([f"--{option}={value}" for option, value in given.items()])
-                assert taken, f"--{name} takes {sample!r}"
+                assert is_valid, f"--{name} accepts {sample!r}"
             except UserError as error:
-                assert not taken, str(error)
+                assert not is_valid, str(error)
 
 
 def test_each_option_with_a_regex_has_samples(metadata):
@@ -268,18 +273,18 @@ def test_each_option_with_a_regex_has_samples(metadata):
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions, each with what follows it."""
+    """The Dockerfile's instructions, each with its arguments."""
     text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
 
 
-def test_dockerfile_has_no_fault():
+def test_linter_finds_no_problem_in_the_dockerfile():
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([hadolint, DEPLOY / "Dockerfile"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_dockerfile_has_the_beam_that_is_installed_here():
+def test_dockerfile_has_the_beam_version_of_this_environment():
     assert ("FROM", f"apache/beam_python3.11_sdk:{beam.__version__}") in instructions()
 
 
@@ -295,21 +300,21 @@ def test_steps_of_the_image_in_a_clean_environment(tmp_path):
             folder.mkdir(parents=True)
         elif word == "COPY" and not rest.startswith("--from"):
             *sources, target = rest.split()
-            place = image / target.lstrip("/") if target.startswith("/") else folder / target
-            place.parent.mkdir(parents=True, exist_ok=True)
+            destination = image / target.lstrip("/") if target.startswith("/") else folder / target
+            destination.parent.mkdir(parents=True, exist_ok=True)
             for source in sources:
                 copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
-                copy(ROOT / source, place)
+                copy(ROOT / source, destination)
         elif word == "RUN":
-            # It only keeps the image small.
+            # --no-cache-dir only keeps the image small.
             subprocess.run(["sh", "-ec", rest.replace("--no-cache-dir ", "")], cwd=folder, env=environment, check=True)
         elif word == "ENV":
             environment |= [rest.split("=")]
     main = image / environment["FLEX_TEMPLATE_PYTHON_PY_FILE"].lstrip("/")
     for command in (["python", main], ["chatmill", "build"]):
-        told = subprocess.run(
+        shown = subprocess.run(
             [*command, "--help"], env=environment, cwd="/", capture_output=True, text=True, check=True
         )
-        assert "--sdk_container_image" not in told.stdout and "--tokenizer" in told.stdout
+        assert "--sdk_container_image" not in shown.stdout and "--tokenizer" in shown.stdout
     for module in ("apache_beam.runners.worker.sdk_worker_main", "google.cloud.dataflow", "pipeline.graph"):
         subprocess.run(["python", "-c", f"import {module}"], env=environment, cwd="/", check=True)

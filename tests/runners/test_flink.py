@@ -1,4 +1,4 @@
-"""Flink, on a cluster that the tests start, and inside the job server: the same bytes as here, also after a loss."""
+"""Flink, on a cluster that the tests start, and inside the job server: the same bytes as on the local runner."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from support.datasets import build_apart, digests, manifest_of
 from support.places import CHATS, ROOT, TOKENIZER
 
 DEPLOY = ROOT / "deploy" / "flink"
-# How often the examples are taken: with TEST_SLOW they are 200 MB.
+# How many times the examples are copied: with TEST_SLOW they are 200 MB.
 COPIES, SPLIT_BYTES, SECONDS = (280, 2_000_000, 1_500) if "TEST_SLOW" in os.environ else (8, 60_000, 180)
-# The reference takes its time, so that a job can be met in the middle.
+# The reference engine is slow, so that a job can be interrupted in the middle.
 JOB = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", f"--split_bytes={SPLIT_BYTES}", "--engine=reference"]
 FLINK = "--runner=FlinkRunner"
 
 
 @pytest.fixture(scope="module")
 def installed() -> None:
-    """Flink and its job server, which are installed once for a machine."""
+    """Flink and its job server, which are installed once on a machine."""
     missing = [tool for tool in ("java", "mvn", "curl") if not shutil.which(tool)]
     if missing:
         pytest.skip(f"Flink needs {', '.join(missing)} (apt-get install default-jre-headless maven curl)")
@@ -51,10 +51,10 @@ def corpus(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def here(corpus, tmp_path_factory) -> Path:
-    """The dataset as Beam's local runner makes it."""
-    output = tmp_path_factory.mktemp("here") / "out"
-    done = build_apart(f"--input={corpus}", *JOB, f"--output={output}", "--engine=auto")
+def local(corpus, tmp_path_factory) -> Path:
+    """The dataset as built by Beam's local runner."""
+    output = tmp_path_factory.mktemp("local") / "out"
+    done = build_apart(f"--input={corpus}", *JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
     return output
 
@@ -75,13 +75,13 @@ class Cluster:
         return self.get(f"jobs/{job['jid']}")
 
     def splits_written(self, job: dict[str, Any]) -> dict[str, int]:
-        """For each TaskManager, how many splits it was given to write."""
+        """The number of splits that each TaskManager wrote."""
         (writing,) = (vertex for vertex in job["vertices"] if "write" in vertex["name"])
         managers = self.get(f"jobs/{job['jid']}/vertices/{writing['id']}/taskmanagers")["taskmanagers"]
         return {manager["taskmanager-id"]: manager["metrics"]["read-records"] for manager in managers}
 
     def processes(self) -> list[psutil.Process]:
-        """The cluster's, and its workers', which have their environment from it."""
+        """The processes of the cluster, and those of its workers, which inherit its environment."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -108,7 +108,7 @@ def start(*options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pipeline", *options]
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a shell's background ignores
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # in the background of a shell it is ignored
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def wait_until(condition: Any, build: subprocess.Popen[str] | None = None, secon
         time.sleep(0.1)
 
 
-def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluster, corpus, here, tmp_path):
+def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluster, corpus, local, tmp_path):
     output = tmp_path / "out"
     job = [f"--input={corpus}", *JOB, f"--output={output}", FLINK, f"--flink_master={cluster.address}", "--detach"]
     submitted = build_apart(*job, "--parallelism=2", "--summary_json=-")
@@ -136,7 +136,7 @@ def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluste
     assert again.returncode == 1
     assert "is running already" in again.stderr
     wait_until((output / "_SUCCESS").exists)
-    assert digests(output) == digests(here)
+    assert digests(output) == digests(local)
     wait_until(lambda: cluster.last_job()["state"] == "FINISHED", seconds=30)
     written = cluster.splits_written(cluster.last_job())
     assert len(written) == 2 and min(written.values()) > 0
@@ -148,15 +148,15 @@ def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
     build = start(f"--input={corpus}", *JOB, f"--output={output}", FLINK, f"--flink_master={cluster.address}")
     wait_until(lambda: receipts_of(output), build)
     os.killpg(build.pid, signal.SIGINT)  # as a terminal does: to the job server as well
-    _, said = build.communicate(timeout=30)
+    _, stderr = build.communicate(timeout=30)
     assert build.returncode == 130
-    assert said.endswith("chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n")
-    assert "Traceback" not in said
+    assert stderr.endswith("chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n")
+    assert "Traceback" not in stderr
     wait_until(lambda: cluster.last_job()["state"] == "CANCELED", seconds=30)
     assert not (output / "_SUCCESS").exists()
 
 
-def test_job_outlives_a_taskmanager_and_its_worker(cluster, corpus, here, tmp_path):
+def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, corpus, local, tmp_path):
     output = tmp_path / "out"
     job = [f"--input={corpus}", *JOB, f"--output={output}"]
     build = start(*job, FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
@@ -168,59 +168,59 @@ def test_job_outlives_a_taskmanager_and_its_worker(cluster, corpus, here, tmp_pa
     before = receipts_of(output)
     whole = {path.name.partition("-")[0] for path in before if json.loads(path.read_text())["last"]}
     assert len(before) < json.loads((output / "_chatmill" / "job.json").read_text())["splits"]
-    _, said = build.communicate(timeout=SECONDS)
-    assert build.returncode == 0, said
+    _, stderr = build.communicate(timeout=SECONDS)
+    assert build.returncode == 0, stderr
     assert cluster.last_job()["timestamps"]["RESTARTING"] > 0
-    assert digests(output) == digests(here)
-    assert manifest_of(output)["records"] == manifest_of(here)["records"]
-    # Of a file that is read in parts, all are read again where one is missing.
+    assert digests(output) == digests(local)
+    assert manifest_of(output)["records"] == manifest_of(local)["records"]
+    # If one part of a file that cannot be cut is missing, all parts are read again.
     after = receipts_of(output)
     kept = {path: when for path, when in before.items() if path.name.partition("-")[0] in whole}
     assert kept and {path: after[path] for path in kept} == kept
 
 
-def test_embedded_flink_writes_the_same_bytes_and_tells_an_error_once(installed, corpus, here, tmp_path):
+def test_embedded_flink_writes_the_same_bytes_and_shows_an_error_once(installed, corpus, local, tmp_path):
     job = [f"--input={corpus}", *JOB, f"--output={tmp_path}/out", FLINK]
     refused = build_apart(*job, "--max_reject_fraction=0")
     assert refused.returncode == 1
-    rejected = f"{5 * COPIES:,} of {600 * COPIES:,} records were rejected, more than --max_reject_fraction 0"
+    rejected = f"{5 * COPIES:,} of {600 * COPIES:,} records were rejected, more than max_reject_fraction 0"
     assert refused.stderr.count(f"chatmill: {rejected}") == 1
     assert "Traceback" not in refused.stderr
     done = build_apart(*job)
     assert done.returncode == 0, done.stderr
-    assert digests(tmp_path / "out") == digests(here)
+    assert digests(tmp_path / "out") == digests(local)
 
 
 @pytest.mark.parametrize(
-    ("options", "path", "code", "said"),
+    ("options", "path", "code", "message"),
     [
         ([FLINK, "--flink_master=localhost:1"], None, 1, "http://localhost:1: no Flink cluster answers there"),
-        ([FLINK], "", 2, "there is no java"),
+        ([FLINK], "", 2, "java is not installed"),
         ([FLINK, "--flink_version=0.9"], None, 2, "--flink_version: invalid choice"),
         ([FLINK, "--detach"], None, 2, "--detach needs a cluster"),
         (["--detach"], None, 2, "--detach needs a cluster"),
     ],
 )
-def test_what_is_missing_is_told_in_one_line(installed, build, monkeypatch, tmp_path, options, path, code, said):
+def test_what_is_missing_is_shown_in_one_line(installed, build, monkeypatch, tmp_path, options, path, code, message):
     if path is not None:
         monkeypatch.setenv("PATH", path)
     ended = build(f"--input={CHATS}", *JOB, f"--output={tmp_path}/out", *options)
     assert ended.code == code
-    assert said in ended.err
+    assert message in ended.err
     assert len(ended.err.splitlines()) == 1
     assert not os.path.exists(tmp_path / "out")
 
 
 @pytest.fixture
 def empty_cluster(installed, tmp_path) -> Iterator[Cluster]:
-    """One without TaskManagers, which some start when a job needs them. Its jobs wait."""
+    """A cluster without TaskManagers, as those that start them when a job needs them. Its jobs wait."""
     folder = tmp_path / "cluster"
     started = subprocess.run([DEPLOY / "start.sh", folder, "0"], capture_output=True, text=True, check=True)
     yield Cluster(folder, started.stdout.strip())
     subprocess.run([DEPLOY / "stop.sh", folder], capture_output=True, check=True)
 
 
-def test_cluster_without_taskmanagers_takes_a_job_that_says_how_many_it_needs(empty_cluster, build, tmp_path):
+def test_cluster_without_taskmanagers_accepts_a_job_that_says_how_many_it_needs(empty_cluster, build, tmp_path):
     job = [f"--input={CHATS}", *JOB, f"--output={tmp_path}/out", FLINK, f"--flink_master={empty_cluster.address}"]
     refused = build(*job, "--parallelism=2")
     assert refused.code == 1 and "give --parallelism and --sdk_worker_parallelism" in refused.err
@@ -231,7 +231,7 @@ def test_cluster_without_taskmanagers_takes_a_job_that_says_how_many_it_needs(em
     (manager,) = empty_cluster.processes()
     manager.suspend()
     os.killpg(waiting.pid, signal.SIGINT)
-    _, said = waiting.communicate(timeout=60)
+    _, stderr = waiting.communicate(timeout=60)
     manager.resume()
     assert waiting.returncode == 130
-    assert "stopped. Only this launcher: the job could not be cancelled: --flink_master" in said
+    assert "stopped. Only this launcher: the job could not be cancelled: --flink_master" in stderr

@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes are valid, their commands are builds, and the daily one makes each day once."""
+"""The manifests of deploy/kubernetes are valid, their commands are builds, and each day is built once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from support.datasets import build_apart, digests
 from support.places import CHATS, ROOT, TOKENIZER
 
 MANIFESTS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "deploy" / "kubernetes").glob("*.yaml")}
-# Of the jar org.apache.flink:flink-kubernetes-operator-api:1.10.0, META-INF/fabric8 (Apache License 2.0).
+# From the jar org.apache.flink:flink-kubernetes-operator-api:1.10.0, META-INF/fabric8 (Apache License 2.0).
 FLINK_SCHEMA = ROOT / "tests" / "support" / "kubernetes" / "flinkdeployments.flink.apache.org-v1.yml.xz"
-# podFailurePolicy and backoffLimitPerIndex are stable from here on.
+# The first version in which podFailurePolicy and backoffLimitPerIndex are stable.
 OLDEST_KUBERNETES = "1.33"
 
 
 def closed(schema: Any) -> Any:
-    """A schema that refuses fields it does not name, which a cluster would drop in silence."""
+    """The schema, but so that it refuses unknown fields, which a cluster would silently drop."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -77,10 +77,10 @@ def container_of(job: dict[str, Any]) -> dict[str, Any]:
     return container
 
 
-def test_flink_job_is_a_build_on_the_cluster_beside_it():
+def test_flink_job_is_a_build_on_the_cluster_next_to_it():
     container, cluster = container_of(MANIFESTS["flink-job"]), MANIFESTS["flink-cluster"]
     assert container["command"] == ["chatmill", "build"]
-    options, beams = parse_options(container["args"])
+    options, beam_flags = parse_options(container["args"])
     assert options == Options(
         input=("gs://example-corpus/chats",),
         tokenizer="gs://example-models/qwen3",
@@ -92,7 +92,7 @@ def test_flink_job_is_a_build_on_the_cluster_beside_it():
     )
     [pool] = cluster["spec"]["taskManager"]["podTemplate"]["spec"]["initContainers"]
     slots = cluster["spec"]["flinkConfiguration"]["taskmanager.numberOfTaskSlots"]
-    assert beams == [
+    assert beam_flags == [
         f"--flink_master={cluster['metadata']['name']}-rest:8081",
         f"--flink_version={cluster['spec']['flinkVersion'].removeprefix('v').replace('_', '.')}",
         "--flink_submit_uber_jar",
@@ -105,9 +105,9 @@ def test_flink_job_is_a_build_on_the_cluster_beside_it():
 
 
 class Daily:
-    """The pods of the CronJob, run here: its command and its environment, with folders of this machine for the buckets.
+    """The pods of the CronJob, run on this machine: its command and its environment, with local folders as buckets.
 
-    pods(day) are those of the Job of a day, `date` telling that day.
+    The program `date` is replaced by one that prints the day of the Job.
     """
 
     def __init__(self, folder: Path):
@@ -122,7 +122,7 @@ class Daily:
         self._path = os.pathsep.join(map(str, (programs, Path(sys.executable).parent, os.environ["PATH"])))
 
     def command(self, today: datetime.date, index: int) -> dict[str, Any]:
-        """What subprocess needs to run a pod of the Job of a day."""
+        """The arguments of subprocess.run that run a pod of the Job of a day."""
         environment = {variable["name"]: variable.get("value") for variable in self._container["env"]}
         assert environment.keys() == {"INPUT", "TOKENIZER", "OUTPUT", "CPUS"}
         environment = {"INPUT": self.input, "TOKENIZER": TOKENIZER, "OUTPUT": self.output, "CPUS": "1"}
@@ -137,7 +137,7 @@ class Daily:
 
 
 def expanded(word: str, environment: dict[str, Any]) -> str:
-    """A word of a command as Kubernetes has it: $(NAME) of the container's environment, $$ is $, all else as it is."""
+    """A word of a command as Kubernetes expands it: $(NAME) is a variable of the container's environment, $$ is $."""
     known = {name: str(value) for name, value in environment.items()}
     return re.sub(r"\$(?:\$|\(([^)]*)\))", lambda found: known.get(found[1], found[0]) if found[1] else "$", word)
 
@@ -159,10 +159,10 @@ def test_daily_command_is_a_build_of_the_days_before(daily):
     chatmill.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     chatmill.chmod(0o755)
     for index, day in enumerate(("2026-02-28", "2026-02-27", "2026-02-26")):
-        said = subprocess.check_output(**daily.command(datetime.date(2026, 3, 1), index), text=True)
-        command, *arguments = said.splitlines()
+        printed = subprocess.check_output(**daily.command(datetime.date(2026, 3, 1), index), text=True)
+        command, *arguments = printed.splitlines()
         assert command == "build"
-        options, beams = parse_options(arguments)
+        options, beam_flags = parse_options(arguments)
         assert options == Options(
             input=(f"{daily.input}/{day}",),
             tokenizer=str(TOKENIZER),
@@ -171,7 +171,7 @@ def test_daily_command_is_a_build_of_the_days_before(daily):
             packing="bfd",
             summary_json="-",
         )
-        assert beams == ["--direct_num_workers=1"]
+        assert beam_flags == ["--direct_num_workers=1"]
     assert list(daily.indexes) == [0, 1, 2]
 
 
@@ -179,7 +179,7 @@ def written(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_day_that_was_killed_is_resumed_the_next_day_and_what_is_done_is_left_alone(daily):
+def test_build_that_was_killed_is_resumed_the_next_day_and_finished_ones_stay(daily):
     killed, small = daily.input / "2026-11-19", daily.input / "2026-11-20"
     for folder, times in ((killed, 20), (small, 1)):
         folder.mkdir(parents=True)
@@ -202,17 +202,17 @@ def test_day_that_was_killed_is_resumed_the_next_day_and_what_is_done_is_left_al
     kept = written(receipts)
     assert not (output / "_SUCCESS").exists()
 
-    ended = {index: daily.run(day_after(1), index) for index in (0, 1)}
-    assert {index: (code, said["status"]) for index, (code, said) in ended.items()} == {0: (0, "done"), 1: (0, "done")}
+    ended = [daily.run(day_after(1), index) for index in (0, 1)]
+    assert [(code, summary["status"]) for code, summary in ended] == [(0, "done"), (0, "done")]
     assert kept.items() <= written(receipts).items() and len(kept) < len(written(receipts))
     assert digests(output).keys() == digests(expected).keys()
     assert shards_of(output) == shards_of(expected)
 
     before = written(daily.output)
-    # The same day again, and the next: each knows the days that are done.
+    # The same day again, and the next: both find the finished days.
     for today, index in ((1, 0), (2, 2)):
-        code, said = daily.run(day_after(today), index)
-        assert (code, said["status"]) == (0, "done_before")
+        code, summary = daily.run(day_after(today), index)
+        assert (code, summary["status"]) == (0, "done_before")
     assert written(daily.output) == before
 
 
@@ -220,29 +220,29 @@ def shards_of(output: Path) -> dict[str, str]:
     return {name: digest for name, digest in digests(output).items() if name.startswith("data/")}
 
 
-def test_days_that_cannot_be_built_end_with_the_code_that_says_whether_to_try_again(daily):
+def test_exit_code_of_a_failed_build_says_whether_to_retry(daily):
     malformed = daily.input / "2026-11-19"
     malformed.mkdir(parents=True)
     (malformed / "chats.jsonl").write_text('{"text": "Once upon a time"}\n{"messages": "Hi"}\n')
     for _ in range(2):
-        code, said = daily.run(DAY, 0)
-        assert (code, said["status"]) == (1, "failed")
-        assert "1 of 2 records were rejected" in said["error"]
-    code, said = daily.run(DAY, 1)
-    assert (code, said["status"]) == (2, "failed")
-    assert said["error"] == f"--input {daily.input}/2026-11-18: there is no such file or folder."
+        code, summary = daily.run(DAY, 0)
+        assert (code, summary["status"]) == (1, "failed")
+        assert "1 of 2 records were rejected" in summary["error"]
+    code, summary = daily.run(DAY, 1)
+    assert (code, summary["status"]) == (2, "failed")
+    assert summary["error"] == f"--input {daily.input}/2026-11-18: there is no such file or folder."
 
 
-def test_only_what_a_retry_may_mend_is_tried_again():
+def test_only_builds_that_may_succeed_later_are_retried():
     job = MANIFESTS["cronjob"]["spec"]["jobTemplate"]["spec"]
-    [mistake, drained] = job["podFailurePolicy"]["rules"]
-    assert (mistake["action"], mistake["onExitCodes"]["values"]) == ("FailIndex", [2])
+    [user_error, drained] = job["podFailurePolicy"]["rules"]
+    assert (user_error["action"], user_error["onExitCodes"]["values"]) == ("FailIndex", [2])
     assert drained["action"] == "Ignore"
     assert job["backoffLimitPerIndex"] > 0
 
 
 def test_no_pod_starts_on_another_day_than_its_job():
-    """Else a retry after midnight would build a day that has not ended."""
+    """Otherwise a retry after midnight would build a day that has not ended."""
     schedule = MANIFESTS["cronjob"]["spec"]
     minute, hour = map(int, schedule["schedule"].split()[:2])
     latest = 3600 * hour + 60 * minute + schedule["startingDeadlineSeconds"]

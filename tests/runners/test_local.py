@@ -37,10 +37,8 @@ def test_beams_own_workers_write_the_same_bytes_and_one_line_says_why_they_are_u
     assert forked.returncode == 0, forked.stderr
     fallback = build_with_other_beam(*JOB, f"--output={tmp_path}/fallback", "--direct_num_workers=2")
     assert fallback.returncode == 0, fallback.stderr
-    (warning,) = (
-        line for line in fallback.stderr.splitlines() if " of 6 splits, " not in line
-    )  # progress, if it is slow
-    assert warning.startswith("chatmill: WARNING: Beam ")
+    (warning,) = (line for line in fallback.stderr.splitlines() if "warning" in line)
+    assert warning.startswith("chatmill: warning: Beam ")
     assert "has no apache_beam.runners.portability.fn_api_runner.worker_handlers.GrpcWorkerHandler" in warning
     assert digests(tmp_path / "fallback") == digests(tmp_path / "forked")
 
@@ -48,7 +46,7 @@ def test_beams_own_workers_write_the_same_bytes_and_one_line_says_why_they_are_u
 def test_one_worker_needs_no_internals_and_gives_no_warning(tmp_path):
     done = build_with_other_beam(*JOB, f"--output={tmp_path}/out", "--direct_num_workers=1")
     assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr
+    assert "warning" not in done.stderr
 
 
 def test_handler_of_thread_errors_is_restored_after_a_run():

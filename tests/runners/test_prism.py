@@ -1,4 +1,4 @@
-"""Other runners of Beam's: the same bytes as its local one."""
+"""Prism: the same bytes as on Beam's local runner."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def test_prism_writes_the_same_bytes(tmp_path):
     program = go_program(PRISM)
     if program is None:
         pytest.skip(no_program(PRISM))
-    here = build_apart(*JOB, f"--output={tmp_path}/here")
-    assert here.returncode == 0, here.stderr
+    local = build_apart(*JOB, f"--output={tmp_path}/local")
+    assert local.returncode == 0, local.stderr
     prism = f"--prism_location={program}"
     done = build_apart(*JOB, f"--output={tmp_path}/prism", "--runner=PrismRunner", prism, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert digests(tmp_path / "prism") == digests(tmp_path / "here")
+    assert digests(tmp_path / "prism") == digests(tmp_path / "local")

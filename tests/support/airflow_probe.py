@@ -1,8 +1,8 @@
-"""Run by Airflow's own Python: loads the DAGs of a folder, runs each at some moments, and writes what they ask for.
+"""Run by Airflow's own Python: load the DAGs of a folder, run each at some times, and write what they request.
 
 The operators run up to where they would call Dataflow or Kubernetes.
 
-    airflow_probe.py FOLDER OF DAGS, FILE TO WRITE, MOMENT ..
+    airflow_probe.py FOLDER_OF_DAGS FILE_TO_WRITE TIME ...
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
 from kubernetes.client import ApiClient
 
-asked = []
+requests = []
 
 
 def keep_pod(operator, context):
-    asked.append(ApiClient().sanitize_for_serialization(operator.build_pod_request_obj(context, dry_run=True)))
+    requests.append(ApiClient().sanitize_for_serialization(operator.build_pod_request_obj(context, dry_run=True)))
 
 
 def keep_body(operator, context):
-    asked.append(operator.body)
+    requests.append(operator.body)
 
 
 KubernetesPodOperator.execute = keep_pod
 DataflowStartFlexTemplateOperator.execute = keep_body
 
-folder, place, *moments = sys.argv[1:]
+folder, result, *times = sys.argv[1:]
 bag = DagBag(folder)
 found = {"import_errors": bag.import_errors, "dags": {}}
 for name, dag in bag.dags.items():
     task = dag.get_task("build")
-    retries, task.retries = task.retries, 0  # a test of a DAG waits for their delay
+    retries, task.retries = task.retries, 0  # dag.test would wait for their delay
     runs = {}
-    for moment in moments:
+    for time in times:
         if name == "chatmill_dataflow" and "STORAGE_EMULATOR_HOST" not in os.environ:
             continue
-        asked.clear()
-        run = dag.test(logical_date=datetime.fromisoformat(moment))
-        runs[moment] = {"state": run.state, "asked": list(asked)}
+        requests.clear()
+        run = dag.test(logical_date=datetime.fromisoformat(time))
+        runs[time] = {"state": run.state, "requests": list(requests)}
     timetable = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).timetable
     first = timetable.next_dagrun_info(
         last_automated_data_interval=None,
@@ -61,4 +61,4 @@ for name, dag in bag.dags.items():
     }
 api = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents" / "dataflow.v1b3.json"
 found["dataflow_api"] = json.loads(api.read_text())["schemas"]
-Path(place).write_text(json.dumps(found))
+Path(result).write_text(json.dumps(found))
