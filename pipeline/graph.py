@@ -22,7 +22,7 @@ from transforms.steps.write import WriteShards
 def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fraction: float, engine: str) -> None:
     options = job.options
     formatter = options.formatter
-    if formatter and job.formatter:  # a file, which is stored beside the job
+    if formatter and job.formatter:  # a file, which is stored next to the job
         formatter = f"{folder.formatter}:{formatter.rpartition(':')[2]}"
     splits = pipeline | "plan" >> ReadPlan(folder.plan, job.split_bytes) | "skip" >> SkipFinished(folder.receipts)
     config = RenderConfig(

@@ -1,4 +1,4 @@
-"""The job: everything that decides the bytes of a dataset, resolved once at launch and stored beside the output."""
+"""The job: everything that decides the bytes of a dataset, resolved once at launch and stored next to the output."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a worker must know. The same job writes the same bytes, on any runner and with any number of workers.
 
     split_bytes: bytes of input in each split. now: what the template's strftime_now returns, if it is used.
-    tokenizer, formatter: sha256 of the files that are stored beside the job. tokenizer_name: its option.
+    tokenizer, formatter: sha256 of the files that are stored next to the job. tokenizer_name: its option.
     chat_template: the text of the template, None for the tokenizer's own. inputs: sha256 of the list of input files.
     versions: of the libraries whose version may change the output.
     """

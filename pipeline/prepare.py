@@ -120,7 +120,7 @@ def _resolve(
 
 
 def _formatter_source(name: str | None) -> bytes | None:
-    """The source of a formatter that is a file, to be stored beside the output. Workers import one in a module."""
+    """The source of a formatter that is a file, to be stored next to the output. Workers import one in a module."""
     if name is None:
         return None
     load_formatter(name)

@@ -1,4 +1,4 @@
-"""Progress: a progress bar in a terminal, otherwise a line now and then, from the receipts beside the output."""
+"""Progress: a progress bar in a terminal, otherwise a line now and then, from the receipts next to the output."""
 
 from __future__ import annotations
 

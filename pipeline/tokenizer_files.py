@@ -1,4 +1,4 @@
-"""The files of the tokenizer and the text of the chat template, found once at launch to be stored beside the output."""
+"""The files of the tokenizer and the text of the chat template, found at launch to be stored next to the output."""
 
 from __future__ import annotations
 

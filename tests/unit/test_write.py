@@ -545,7 +545,7 @@ def test_receipts_of_a_split_are_read_when_all_its_parts_are_there(tmp_path: Pat
     "outcomes", [Outcomes(read=3, kept=2), Outcomes(read=1, kept=2)], ids=["lost", "counted twice"]
 )
 def test_records_without_one_outcome_are_an_error_that_names_what_to_use(tmp_path: Path, outcomes: Outcomes):
-    with pytest.raises(ValueError, match=r"chats\.jsonl.*have no outcome\. .*must use Examples\.drop"):
+    with pytest.raises(ValueError, match=r"chats\.jsonl.*have no outcome\. .*must use FilterExamples"):
         ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), outcomes=outcomes))
     assert not list(tmp_path.iterdir())
 

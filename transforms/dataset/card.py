@@ -1,4 +1,4 @@
-"""The dataset card: the README.md of a dataset, whose head tells `datasets` which files are which split."""
+"""The dataset card: the README.md of a dataset, whose header lists the files of each split for `datasets`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from transforms.outputs import datasets_files, loading_code
 
 
 def dataset_card(manifest: dict[str, Any]) -> str:
-    """The text of the card."""
+    """Return the text of the card of a dataset.
+
+    Args:
+        manifest: its manifest, as JSON.
+    """
     records, job = manifest["records"], manifest["job"]
     files = datasets_files(manifest["shards"])
     head = ["configs:", "- config_name: default", "  data_files:"]
@@ -33,7 +37,7 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         loading_code("PATH OF THIS FOLDER", manifest["shards"]),
         "```",
         "",
-        "`input_ids` are token ids; `labels` are the same where a token is trained on and -100 elsewhere.",
+        "`input_ids` are token ids; `labels` are the same for tokens that are trained on, and -100 for all others.",
         *(
             ["`seq_lengths` are the lengths of the examples that were packed into a row."]
             if job["options"]["packing"] != "none"
@@ -52,7 +56,7 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         "| --- | --- |",
         *(f"| {name} | {value} |" for name, value in options.items()),
         "",
-        "`manifest.json` has all of it, with a sha256 for each shard.",
+        "`manifest.json` has all details, with a sha256 for each shard.",
         "",
     ]
     return "\n".join(lines)

@@ -10,7 +10,7 @@ import msgspec
 from transforms import __version__
 from transforms.storage.files import read_bytes
 
-# Each of these shapes text, tokens or the bytes of a shard.
+# Each of these can change texts, tokens or the bytes of a shard.
 _LIBRARIES = ("transformers", "tokenizers", "jinja2", "pyarrow", "zstandard", "msgspec")
 
 
@@ -18,10 +18,10 @@ class Description(msgspec.Struct, frozen=True):
     """A job, as far as its commit needs it.
 
     Args:
-        options: the options that shape rows, by name, as JSON.
+        options: the options that change rows, by name, as JSON.
         splits: how many splits were planned.
         tokenizer_name: the tokenizer, as the user named it.
-        versions: of the libraries that shape the output.
+        versions: of the libraries that can change the output.
         job: all of job.json, which goes into the manifest.
     """
 
@@ -40,5 +40,5 @@ def read_description(url: str) -> Description:
 
 
 def library_versions() -> dict[str, str]:
-    """The versions of Chatmill and of the libraries that shape its output."""
+    """Return the versions of Chatmill and of the libraries that can change its output."""
     return {"chatmill": __version__} | {library: version(library) for library in _LIBRARIES}

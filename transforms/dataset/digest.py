@@ -46,7 +46,7 @@ def _parts(value: Any, module: str | None, seen: set[int]) -> Iterator[str]:
 
 
 def _inner(value: Any, module: str | None) -> list[Any]:
-    """What a value consists of, as far as it tells the value from others."""
+    """What a value consists of, as far as it distinguishes the value from others."""
     if isinstance(value, types.CodeType):
         return [value.co_code, value.co_names, value.co_varnames, value.co_freevars, *value.co_consts]
     if isinstance(value, (tuple, list)):

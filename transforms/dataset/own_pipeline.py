@@ -49,7 +49,7 @@ class ReadConversations(beam.PTransform):
     """Read the records of files of conversations.
 
     PBegin -> PCollection[Records]. The files are listed while the pipeline is built, and the list is a part of the
-    pipeline's graph. From some ten thousand files on, the command line is better, which keeps it beside the output.
+    pipeline's graph. From some ten thousand files on, the command line is better, which keeps it next to the output.
 
     Args:
         patterns: files, folders, globs and urls; one, or several.
@@ -116,7 +116,7 @@ class PipelineJob(msgspec.Struct, frozen=True):
         inputs: sha256 of the list of input files, their sizes and versions.
         input_bytes: the size of all input files.
         splits: how many splits there are.
-        versions: of the libraries that shape the output.
+        versions: of the libraries that can change the output.
     """
 
     options: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Label: from ids and spans to labels, the id where a token is trained on and -100 elsewhere."""
+"""Label: from ids and spans to labels: the id of a token that is trained on, -100 for any other."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from transforms.steps.base import Step
 
 
 def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Whether at least one character of each token lies in a span, as transformers counts it: bool (tokens,).
+    """Find the tokens of which at least one character is in a span, as transformers' assistant masks do.
 
-    starts, stops: int64 (tokens,). A token of no length (a byte of a character, a prefix) lies where it starts.
-    spans: int64 (spans, 2), ascending, disjoint (start, stop).
+    Args:
+        starts: int64, shape (tokens,): where each token starts, in the units of the spans.
+        stops: int64, shape (tokens,): where it stops. A token of no length (a byte of a character, a prefix) counts as
+            the character at its start.
+        spans: int64, shape (spans, 2): (start, stop), ascending and disjoint.
+
+    Returns:
+        bool, shape (tokens,).
     """
     if not len(spans):
         return np.zeros(len(starts), bool)
@@ -35,7 +41,7 @@ def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.n
 
 
 def build_labels(batch: Tokens) -> Labels:
-    """Labels for each row; rows of which nothing is trained on are left out, and records of such rows alone dropped."""
+    """Make the labels of each row. A row without a trained token is removed; a record without a row left is dropped."""
     trained = is_trained(batch.starts, batch.stops, batch.spans)
     labels = np.where(trained, batch.ids, np.int32(IGNORED))
     rows = np.flatnonzero(sums_of(trained, batch.offsets))

@@ -1,8 +1,8 @@
-"""Parity: whether each turn is trained on in the context in which a server would have asked the model for it.
+"""Parity: compare the context in which each turn is trained with the one that the model has at inference.
 
-What a server would have rendered is found by rendering, once for each turn, so a text costs as much again as it has
-turns. Where the template was found to keep the contexts of conversations like one (`spans.contexts`), only a sample of
-such is looked at; where one of that differs all the same, the whole batch is.
+What a server would have rendered before a turn is found by rendering, once for each turn, so that a text costs as many
+more renderings as it has turns. If the template is known to keep the contexts of conversations like one
+(`chat.contexts`), only a sample of such conversations is compared; if one of the sample differs, the whole batch is.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from transforms.model.outcomes import Reject
 from transforms.steps.base import Step
 from transforms.steps.render import loss_of
 
-# Of a batch of conversations that are thought safe, the first ones and then one of each so many are looked at.
+# The sample of those conversations of a batch whose contexts the template keeps: the first ones, and one of so many.
 _FIRST, _ONE_OF = 8, 64
-# Of the turns of one text, report looks at so many at the most, since each is another rendering of those before it.
+# The most turns of one text that `report` compares, since each is another rendering of all turns before it.
 _TURNS = 64
 
 
 class ParityChecker:
-    """Looks at the contexts of the turns in a batch of texts.
+    """Compares the contexts of the turns in a batch of texts.
 
     Args:
         config: how the texts were rendered.
         parity: one of PARITIES. `report` counts the turns that are trained on in another context than that of their
-            inference; `reject` rejects their records; `expand` makes of such a record as many texts as it has contexts,
-            each turn trained on in one of them; `off` does not look.
+            inference; `reject` rejects their records; `expand` makes as many texts of such a record as it has contexts,
+            and each turn is trained on in one of them; `off` does not compare.
 
     Raises:
         ParameterError: if parity is not one of those.
@@ -62,53 +62,53 @@ class ParityChecker:
         self._trace_cache.begin_batch()
         # If compiled templates gave another text in render, they may do so here.
         contexts = self._reference if "rendering_fell_back_to_reference" in batch.outcomes.notes else self._contexts
-        looked_at = self._looked_at(contexts, batch.texts)
-        differing = {number: (turns, how) for number, (turns, how) in looked_at.items() if how}
+        compared = self._compare_batch(contexts, batch.texts)
+        differing = {number: (turns, how) for number, (turns, how) in compared.items() if how}
         texts, rejects = batch.texts, list[Reject]()
         if self._parity != "report" and differing:
             texts = []
             for number, text in enumerate(batch.texts):
                 try:
-                    texts += self._made_of(contexts, text, *differing[number]) if number in differing else [text]
+                    texts += self._expanded(contexts, text, *differing[number]) if number in differing else [text]
                 except RecordError as error:
                     rejects.append(text.example.rejected(error))
         outcomes = batch.outcomes.reject(rejects)
-        outcomes = outcomes.note("parity_records_checked", len(looked_at))
-        outcomes = outcomes.note("parity_turns_checked", sum(len(turns) for turns, _ in looked_at.values()))
+        outcomes = outcomes.note("parity_records_checked", len(compared))
+        outcomes = outcomes.note("parity_turns_checked", sum(len(turns) for turns, _ in compared.values()))
         for number, (_, how) in differing.items():
             outcomes = outcomes.note("parity_turns_differing", len(how))
             first = batch.texts[number].example.position, next(iter(how.values()))
             outcomes = outcomes.note("parity_records_differing", 1, first)
         return dataclasses.replace(batch, texts=texts, outcomes=outcomes)
 
-    def _looked_at(self, contexts: Contexts, texts: list[Text]) -> dict[int, tuple[list[int], dict[int, str]]]:
-        """For the number of each text that was looked at, the turns that were, and how those of them differ that do."""
+    def _compare_batch(self, contexts: Contexts, texts: list[Text]) -> dict[int, tuple[list[int], dict[int, str]]]:
+        """For the number of each text that was compared, the turns compared, and how some of them differ."""
         contents = {
             number: text.example.content
             for number, text in enumerate(texts)
             if isinstance(text.example.content, Conversation)
         }
-        safe, put_off = list[int](), set[int]()
+        safe, postponed = list[int](), set[int]()
         if self._parity == "report":
             safe = [number for number, content in contents.items() if contexts.are_kept(content)]
-            put_off = {number for i, number in enumerate(safe) if i >= _FIRST and i % _ONE_OF}
-        looked_at = self._look_at(contexts, texts, [number for number in contents if number not in put_off])
-        if any(looked_at[number][1] for number in safe if number in looked_at):
-            looked_at |= self._look_at(contexts, texts, sorted(put_off))
-        return dict(sorted(looked_at.items()))
+            postponed = {number for i, number in enumerate(safe) if i >= _FIRST and i % _ONE_OF}
+        compared = self._compare(contexts, texts, [number for number in contents if number not in postponed])
+        if any(compared[number][1] for number in safe if number in compared):
+            compared |= self._compare(contexts, texts, sorted(postponed))
+        return dict(sorted(compared.items()))
 
-    def _look_at(
+    def _compare(
         self, contexts: Contexts, texts: list[Text], numbers: list[int]
     ) -> dict[int, tuple[list[int], dict[int, str]]]:
-        looked_at = {}
+        compared = {}
         for number in numbers:
             text = texts[number]
             if turns := self._trained_turns(text):
-                looked_at[number] = turns, contexts.differing(_conversation(text), text.text, text.spans, turns)
-        return looked_at
+                compared[number] = turns, contexts.differing(_conversation(text), text.text, text.spans, turns)
+        return compared
 
-    def _made_of(self, contexts: Contexts, text: Text, turns: list[int], differing: Mapping[int, str]) -> list[Text]:
-        """The texts that stand for one of which some turns differ. Raises RecordError."""
+    def _expanded(self, contexts: Contexts, text: Text, turns: list[int], differing: Mapping[int, str]) -> list[Text]:
+        """The texts that replace one of which some turns differ. Raises RecordError."""
         if self._parity == "reject":
             raise RecordError("differs_from_inference", next(iter(differing.values())))
         if text.prompt is not None:
@@ -117,7 +117,7 @@ class ParityChecker:
         return [msgspec.structs.replace(text, text=row, spans=spans) for row, spans in rows]
 
     def _trained_turns(self, text: Text) -> list[int]:
-        """The numbers of the messages that are trained on as turns of the assistant; of very many some."""
+        """The numbers of the assistant's messages that are trained on; a part of them if they are very many."""
         content = _conversation(text)
         loss_on = loss_of(content, self._loss_on)
         if loss_on == "all":
@@ -141,8 +141,8 @@ class CheckParity(Step):
 
     Args:
         config: how the texts were rendered.
-        parity: what happens to a record of which a turn differs: `report` counts it, `expand` makes a row of each
-            context, `reject` rejects it; `off` does not look.
+        parity: what happens to a record if one of its turns differs: `report` counts it, `expand` makes a row of each
+            context, `reject` rejects it; `off` does not compare.
 
     Raises:
         ParameterError: if parity is not one of those.

@@ -28,14 +28,13 @@ Formatter = Callable[[dict[str, Any]], dict[str, Any] | str]
 
 
 class Parser:
-    """Makes an example of each record; what cannot be understood is rejected.
+    """Makes an example of each record; a record that cannot be understood is rejected.
 
-    schema: one of SCHEMAS.
-    columns: the name that the record has for a column, by the schema's name for it.
-    roles: the role that each further name stands for.
-    formatter: module:function or url.py:function; it takes a record and gives one of a known schema, or a text.
-    keep_columns: columns of the record that are carried along, as strings.
-    validation_fraction, seed: which examples are held back, by a hash of what they say.
+    Args:
+        schema, columns, roles, formatter, keep_columns, validation_fraction, seed: as for ParseConversations.
+
+    Raises:
+        ParameterError: if a value is not one of those, or the formatter cannot be loaded.
     """
 
     def __init__(
@@ -44,10 +43,11 @@ class Parser:
         columns: Mapping[str, str] | None = None,
         roles: Mapping[str, str] | None = None,
         formatter: str | None = None,
-        keep_columns: tuple[str, ...] = (),
+        keep_columns: Sequence[str] = (),
         validation_fraction: float = 0.0,
         seed: int = 0,
     ):
+        _check_options(schema, columns, roles, formatter, keep_columns, validation_fraction)
         self._schema = schema
         self._columns = dict(columns or {})
         self._roles = ROLE_NAMES | dict(roles or {})
@@ -55,42 +55,42 @@ class Parser:
         self._keep_columns = keep_columns
         self._validation_below = int(validation_fraction * 2**64)
         self._seed = str(seed).encode()
-        as_it_is = schema in ("auto", "messages") and not (columns or formatter or keep_columns)
-        self._decode_plain = plain_decoder(self._roles) if as_it_is else None
+        only_messages = schema in ("auto", "messages") and not (columns or formatter or keep_columns)
+        self._decode_plain = plain_decoder(self._roles) if only_messages else None
 
     def __call__(self, batch: Records) -> Examples:
         examples, rejects = attempt(batch.records, self.parse)
         outcomes = batch.outcomes.reject(rejects)
-        lacking = Counter(name for example in examples for name in example.missing_columns)
-        for name, count in lacking.items():  # a name may be mistyped
+        missing = Counter(name for example in examples for name in example.missing_columns)
+        for name, count in missing.items():  # a name may be mistyped
             outcomes = outcomes.note(f"records_without_{name}", count)
         return batch.succeeded_by(Examples, outcomes, examples=examples)
 
     def parse(self, record: Record) -> Example:
-        """The example that a record is. Raises RecordError."""
+        """Make an example of a record. Raises RecordError."""
         if self._decode_plain and type(record.raw) is bytes:
             try:
                 return self._example(record, self._decode_plain(record.raw), {}, ())
-            except (ValueError, RecursionError):  # some other record, or a mistake, which is told below
+            except (ValueError, RecursionError):  # another kind of record, or an error, which is found below
                 pass
         fields = _decoded(record.raw)
         kept = {name: _as_string(name, fields.get(name)) for name in self._keep_columns}
-        lacks = {name for name in kept if kept[name] is None}
+        missing = {name for name in kept if kept[name] is None}
         if self._format:
-            # What it changes is not to be seen in what is rejected; JSON was decoded for it alone.
+            # A copy, so that its changes are not in a rejected record. JSON was decoded for it alone.
             fields = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
         if self._columns:
             named = {ours: fields[theirs] for ours, theirs in self._columns.items() if theirs in fields}
             taken = set(self._columns.values())
-            lacks |= {theirs for theirs in taken if fields.get(theirs) is None}
+            missing |= {theirs for theirs in taken if fields.get(theirs) is None}
             fields = {name: value for name, value in fields.items() if name not in taken} | named
         fields = {name: value for name, value in fields.items() if value is not None}
-        return self._example(record, content_of(fields, self._schema, self._roles), kept, tuple(sorted(lacks)))
+        return self._example(record, content_of(fields, self._schema, self._roles), kept, tuple(sorted(missing)))
 
     def _example(
-        self, record: Record, content: Content, columns: dict[str, str | None], lacks: tuple[str, ...]
+        self, record: Record, content: Content, columns: dict[str, str | None], missing: tuple[str, ...]
     ) -> Example:
-        return Example(record.position, content, columns, self._held_back(content), record.raw, lacks)
+        return Example(record.position, content, columns, self._is_validation(content), record.raw, missing)
 
     def _formatted(self, fields: dict[str, Any]) -> dict[str, Any]:
         assert self._format
@@ -101,7 +101,7 @@ class Parser:
             raise RecordError("formatter", f"it returned {type(formatted).__name__}; expected a dict or a string")
         return formatted
 
-    def _held_back(self, content: Content) -> bool:
+    def _is_validation(self, content: Content) -> bool:
         if not self._validation_below:
             return False
         digest = hashlib.blake2b(_canonical(content), digest_size=8, key=self._seed).digest()
@@ -123,7 +123,7 @@ def _decoded(raw: bytes | dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_string(column: str, value: Any) -> str | None:
-    """Strings as they are, all else as JSON: a column has one type in all shards, whatever a record holds."""
+    """A string as it is, any other value as JSON, so that a column has one type in all shards."""
     if value is None or isinstance(value, str):
         return value
     try:
@@ -133,7 +133,7 @@ def _as_string(column: str, value: Any) -> str | None:
 
 
 def _canonical(content: Content) -> bytes:
-    """What an example says, the same for duplicates under another schema, id, tools or order of keys."""
+    """The content of an example; the same for duplicates with another schema, id, tools or order of keys."""
     if isinstance(content, Conversation) and content.plain:
         says: Any = [[role, text, None] for role, text in zip(*content.plain, strict=True)]
     elif isinstance(content, Conversation):
@@ -149,11 +149,11 @@ def _canonical(content: Content) -> bytes:
     except UnicodeEncodeError as error:
         raise RecordError("invalid_unicode", f"the text is not Unicode: {error}") from None
     except (TypeError, RecursionError) as error:
-        raise RecordError("formatter", f"it returned what is no JSON: {error}") from None
+        raise RecordError("formatter", f"it returned a value that is not valid JSON: {error}") from None
 
 
 def _calls(message: dict[str, Any]) -> list[Any] | None:
-    """The calls of a message without their ids, which differ where all else is the same."""
+    """The calls of a message without their ids, which differ between duplicates."""
     calls = message.get("tool_calls") or None
     return calls and [
         call.get("function", {key: value for key, value in call.items() if key != "id"}) for call in calls
@@ -196,6 +196,27 @@ def _load_module(name: str, source: bytes | None) -> types.ModuleType:
     return module
 
 
+def _check_options(
+    schema: str,
+    columns: Mapping[str, str] | None,
+    roles: Mapping[str, str] | None,
+    formatter: str | None,
+    keep_columns: Sequence[str],
+    validation_fraction: float,
+) -> None:
+    """Raise ParameterError for a value that is not one of those that ParseConversations takes."""
+    check_choice("schema", schema, SCHEMAS)
+    for name in columns or {}:
+        check_choice("columns", name, INPUT_COLUMNS)
+    for role in (roles or {}).values():
+        check_choice("roles", role, ROLES)
+    if formatter is not None and not all(formatter.rpartition(":")):
+        raise ParameterError("formatter", formatter, "expected module:function or file.py:function.")
+    if isinstance(keep_columns, str):
+        raise ParameterError("keep_columns", keep_columns, "expected a list of names.")
+    check_fraction("validation_fraction", validation_fraction)
+
+
 class ParseConversations(Step):
     """Make an example of each record: a conversation, a prompt and completion, a plain text, or a tokenized row.
 
@@ -228,16 +249,7 @@ class ParseConversations(Step):
         validation_fraction: float = 0.0,
         seed: int = 0,
     ):
-        check_choice("schema", schema, SCHEMAS)
-        for name in columns or {}:
-            check_choice("columns", name, INPUT_COLUMNS)
-        for role in (roles or {}).values():
-            check_choice("roles", role, ROLES)
-        if formatter is not None and not all(formatter.rpartition(":")):
-            raise ParameterError("formatter", formatter, "expected module:function or file.py:function.")
-        if isinstance(keep_columns, str):
-            raise ParameterError("keep_columns", keep_columns, "expected a list of names.")
-        check_fraction("validation_fraction", validation_fraction)
+        _check_options(schema, columns, roles, formatter, keep_columns, validation_fraction)
         super().__init__(
             Parser,
             schema=schema,

@@ -1,4 +1,4 @@
-"""Engines: how the fast one proves itself against the reference while it runs."""
+"""Proof: the fast engine is compared with the reference on a sample of each batch, while it runs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,44 @@ from transforms.errors import InputError
 from transforms.model.batches import Batch
 from transforms.model.outcomes import Outcomes
 
-# Of each batch the first texts, and one of each so many, go through the reference as well.
+# The sample of a batch: its first texts, and a fraction of the others.
 _FIRST, _ONE_OF = 4, 512
 
 
 def sample(batch: Batch, count: int) -> list[int]:
-    """Which of so many texts of a batch the reference looks at; the same ones in each run."""
+    """Choose the texts of a batch that the reference processes too; the same ones in each run.
+
+    Args:
+        batch: its split and part are the seed.
+        count: how many texts it has.
+
+    Returns:
+        The numbers of the chosen texts, in ascending order.
+    """
     chosen = random.Random(f"{batch.split.number}-{batch.part}").sample(range(count), count // _ONE_OF)
     return sorted({*range(min(_FIRST, count)), *chosen})
 
 
-def fall_back(batch: Batch, engine: str, step: str, position: int, how: str) -> Outcomes:
-    """The outcomes of a batch that the reference does again, since the engines differ over the record at a position.
+def fall_back(batch: Batch, engine: str, step: str, position: int, difference: str) -> Outcomes:
+    """Log and count that a batch falls back to the reference, since the engines differ.
 
-    Raises InputError with --engine fast, which is not to be done again.
+    Args:
+        batch: the batch, as it was before the step.
+        engine: one of ENGINES.
+        step: rendering or tokenizing.
+        position: of the first record of the sample that differs.
+        difference: how it differs.
+
+    Returns:
+        The outcomes of the batch, with the note.
+
+    Raises:
+        InputError: with the engine fast, which does not fall back.
     """
-    where = f"{batch.split.url}, {position:,}"
+    record = f"{batch.split.url}, {position:,}"
     if engine == "fast":
-        raise InputError(f"{where}: {step} by the fast engine differs from the reference: {how}. Use --engine auto.")
-    logging.getLogger(__name__).warning("%s: %s is done again by the reference: %s", where, step, how)
-    return batch.outcomes.note(f"{step}_fell_back_to_reference", 1, (position, how))
+        raise InputError(
+            f"{record}: {step} by the fast engine differs from the reference: {difference}. Use the engine auto."
+        )
+    logging.getLogger(__name__).warning("%s: %s falls back to the reference: %s", record, step, difference)
+    return batch.outcomes.note(f"{step}_fell_back_to_reference", 1, (position, difference))

@@ -63,7 +63,7 @@ class Renderer:
         return replace(texts, outcomes=texts.outcomes.count_rendered_by_reference(reason, conversations))
 
     def _difference(self, batch: Examples, texts: Texts) -> tuple[int, str] | None:
-        """The position of a record that the reference renders otherwise, and how; None where none of a sample is."""
+        """The position of the first record of a sample that the reference renders differently, and how; or None."""
         for number in sample(batch, len(texts.texts)):
             text = texts.texts[number]
             try:
@@ -131,14 +131,14 @@ class Renderer:
 
 
 def loss_of(conversation: Conversation, loss_on: str) -> str:
-    """What is trained on of a conversation: auto made one of the other LOSSES."""
+    """Resolve auto: what is trained on of a conversation, one of LOSSES but auto."""
     if loss_on != "auto":
         return loss_on
     return "assistant" if conversation.completion_start is None else "completion"
 
 
 def _encodable(text: Text) -> Text:
-    """The text, which is Unicode. Raises RecordError."""
+    """The text itself. Raises RecordError if it cannot be encoded as UTF-8."""
     if not text.text.isascii():
         try:
             text.text.encode()
@@ -148,7 +148,7 @@ def _encodable(text: Text) -> Text:
 
 
 def _whole(text: str) -> list[Span]:
-    """All of a text, with the special tokens in front of it and behind it."""
+    """All of a text, with the special tokens before and after it."""
     return [(-1, len(text) + 1)]
 
 

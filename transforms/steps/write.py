@@ -63,7 +63,7 @@ class ShardWriter:
         if outcomes.unaccounted():
             raise ValueError(
                 f"{batch.split.url}, part {batch.part} from byte {batch.split.start:,}: of {outcomes.read} records "
-                f"read, {outcomes.unaccounted()} have no outcome. A step that drops records must use Examples.drop."
+                f"read, {outcomes.unaccounted()} have no outcome. A step that drops records must use FilterExamples."
             )
         # Each attempt has its own names: a worker that is taken for dead but is alive must not overwrite others'.
         attempt = f"{batch.split.number:07d}-{batch.part:05d}-{uuid.uuid4().hex}"
@@ -157,7 +157,7 @@ def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray) -> pa.ListAr
 
 
 class WriteShards(Step):
-    """Write rows as shards, rejects and receipts, which FinishDataset makes a dataset of.
+    """Write rows as shards, rejects and receipts, which CommitDataset makes a dataset of.
 
     PCollection[Rows] -> PCollection[Receipt].
 
