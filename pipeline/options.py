@@ -7,126 +7,30 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipeline import kinds
 from pipeline.console import CommandParser, as_typed, unknown_option
+from pipeline.kinds import Kind
 from transforms.chat.config import ENGINES, LOSSES, PARITIES
-from transforms.checks import did_you_mean
 from transforms.errors import UserError
 from transforms.inputs.formats import INPUT_FORMATS
 from transforms.inputs.messages import ROLES
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
-from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.rows.packing import PACKINGS
 from transforms.rows.truncation import TRUNCATIONS
 
 
-@dataclass(frozen=True)
-class Kind:
-    """The values that an option takes.
-
-    parse: turns text into a value; raises ValueError with what was expected, as a sentence.
-    regex: matches every text that parse takes, and few others: a POSIX extended one without backslashes, since
-    Dataflow checks it too (deploy/dataflow/metadata.py). None if parse takes any text.
-    """
-
-    regex: str | None
-    parse: Callable[[str], Any]
-
-
-def _matching(regex: str, expected: str, convert: Callable[[str], Any] = str) -> Kind:
-    def parse(text: str) -> Any:
-        try:
-            if re.fullmatch(regex, text):
-                return convert(text)
-        except ValueError:
-            pass
-        raise ValueError(f"expected {expected}.")
-
-    return Kind(regex, parse)
-
-
-def _one_of(names: Sequence[str]) -> Kind:
-    def parse(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"expected {', '.join(names)}.{did_you_mean(text, names)}")
-        return text
-
-    return Kind("|".join(names), parse)
-
-
-def _list_of(kind: Kind | None = None) -> Kind:
-    def parse(text: str) -> tuple[str, ...]:
-        parts = tuple(part.strip() for part in text.split(",") if part.strip())
-        if not parts:
-            raise ValueError("expected at least one value; several are separated by commas.")
-        return tuple(_parse_part(part, kind or _text, text) for part in parts)
-
-    return Kind(f"[, ]*({kind.regex}) *(,[, ]*({kind.regex}) *)*[, ]*" if kind else ".*[^, ].*", parse)
-
-
-def _map(names: Kind | None = None, kind: Kind | None = None) -> Kind:
-    def parse(text: str) -> dict[str, str]:
-        pairs = [tuple(side.strip() for side in part.partition("=")) for part in text.split(",")]
-        if not all(left and right for left, _, right in pairs):
-            raise ValueError("expected the form name=other,name=other.")
-        return {
-            _parse_part(left, names or _text, text): _parse_part(right, kind or _text, text) for left, _, right in pairs
-        }
-
-    left = f" *({names.regex}) *" if names else "[^=,]*[^=, ][^=,]*"
-    right = f" *({kind.regex}) *" if kind else "[^,]*[^, ][^,]*"
-    return Kind(f"{left}={right}(,{left}={right})*", parse)
-
-
-def _parse_part(part: str, kind: Kind, text: str) -> Any:
-    """Parse a part of an option's text. Raises ValueError, which names the part if it is not all of the text."""
-    try:
-        return kind.parse(part)
-    except ValueError as error:
-        raise ValueError(str(error) if part == text else f"{part}: {error}") from None
-
-
-def _template_kwargs(text: str) -> dict[str, Any]:
-    try:
-        arguments = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"this is not valid JSON ({error}).") from None
-    if not isinstance(arguments, dict):
-        raise ValueError('expected a JSON object, such as {"enable_thinking": false}.')
-    if reserved := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys()):
-        raise ValueError(f"{', '.join(reserved)} cannot be set here: Chatmill sets it for each record.")
-    return arguments
-
-
-_POSITIVE = "0*[1-9][0-9]*"
-_text = Kind(None, str)
-_flag = _matching("true|false", "true or false", lambda text: text == "true")
-_integer = _matching("-?[0-9]+", "a whole number", int)
-_positive = _matching(_POSITIVE, "a whole number above 0", int)
-_length = _matching(
-    f"none|{_POSITIVE}", "a whole number above 0, or none", lambda text: None if text == "none" else int(text)
-)
-_fraction = _matching("1([.]0*)?|0?[.][0-9]+|0[.]?|[0-9]([.][0-9]*)?e-[0-9]*[1-9][0-9]*", "a number from 0 to 1", float)
-_time = _matching(
-    "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?",
-    "a date and time, such as 2026-11-20T12:00:00",
-    lambda text: datetime.fromisoformat(text).isoformat(),
-)
-
-
 def _option(
     group: str,
     help: str,
-    kind: Kind = _text,
+    kind: Kind = kinds.any_text,
     default: Any = None,
     metavar: str | None = None,
     default_help: str | None = None,
@@ -146,7 +50,7 @@ class Options:
     input: tuple[str, ...] = _option(
         "Input",
         "files, folders, globs or urls to read, separated by commas; may be given several times",
-        _list_of(),
+        kinds.list_of(),
         (),
         "URL,..",
         _REQUIRED,
@@ -155,21 +59,21 @@ class Options:
         "Input",
         "format of the input files; auto: by the file's name, and by its first bytes if it is named .json or has "
         "no known ending",
-        _one_of(INPUT_FORMATS),
+        kinds.one_of(INPUT_FORMATS),
         "auto",
         "|".join(INPUT_FORMATS),
     )
     schema: str = _option(
         "Input",
         "schema of the records; auto: detected for each record by its columns",
-        _one_of(SCHEMAS),
+        kinds.one_of(SCHEMAS),
         "auto",
         "|".join(SCHEMAS),
     )
     columns: dict[str, str] | None = _option(
         "Input",
         "columns that have other names in your data, such as messages=dialog,tools=functions",
-        _map(names=_one_of(INPUT_COLUMNS)),
+        kinds.map_of(names=kinds.one_of(INPUT_COLUMNS)),
         None,
         "NAME=YOURS,..",
     )
@@ -177,21 +81,21 @@ class Options:
         "Input",
         "roles that have other names in your data, such as bot=assistant; human=user, gpt=assistant and "
         "observation=tool are known",
-        _map(kind=_one_of(ROLES)),
+        kinds.map_of(kind=kinds.one_of(ROLES)),
         None,
         "YOURS=ROLE,..",
     )
     formatter: str | None = _option(
         "Input",
         "a Python function that turns each record (a dict) into a record of a known schema, or into a text",
-        _matching(".+:.+", "the form module:function or file.py:function"),
+        kinds.matching(".+:.+", "the form module:function or file.py:function"),
         None,
         "MODULE:FUNCTION|FILE.py:FUNCTION",
     )
     split_bytes: int | None = _option(
         "Input",
         "bytes of input in each split; a split becomes one shard",
-        _positive,
+        kinds.positive,
         None,
         "INT",
         "chosen by the size of the input, 4 MiB to 64 MiB",
@@ -212,26 +116,26 @@ class Options:
     chat_template_kwargs: dict[str, Any] | None = _option(
         "Tokenizer and template",
         'variables that the template reads besides messages and tools, such as {"enable_thinking": false}',
-        Kind(" *[{].*[}] *", _template_kwargs),
+        kinds.template_kwargs,
         None,
         "JSON",
     )
     now: str | None = _option(
         "Tokenizer and template",
         "the date and time that a template prints with strftime_now",
-        _time,
+        kinds.moment,
         None,
         "YYYY-MM-DDTHH:MM:SS",
         "when the build starts; a resumed build keeps it",
     )
     strip_bos: bool = _option(
-        "Tokenizer and template", "remove a BOS token from the start of each row", _flag, False, "true|false"
+        "Tokenizer and template", "remove a BOS token from the start of each row", kinds.flag, False, "true|false"
     )
     loss_on: str = _option(
         "Rows",
         "what is trained on; auto: the completion of a prompt and completion, the assistant's turns of a "
         "conversation, all of a plain text",
-        _one_of(LOSSES),
+        kinds.one_of(LOSSES),
         "auto",
         "|".join(LOSSES),
     )
@@ -240,16 +144,16 @@ class Options:
         "what to do if a server would have rendered another context for a trained turn, for example because the "
         "template drops earlier reasoning; report: count such turns; expand: write a row for each context; reject: "
         "reject the record; off: do not compare",
-        _one_of(PARITIES),
+        kinds.one_of(PARITIES),
         "report",
         "|".join(PARITIES),
     )
-    max_length: int | None = _option("Rows", "the maximum number of tokens in a row", _length, None, "INT|none")
+    max_length: int | None = _option("Rows", "the maximum number of tokens in a row", kinds.length, None, "INT|none")
     truncation: str = _option(
         "Rows",
         "what to do with a row that is longer than max_length; keep_start or keep_end: keep that end of it; drop: drop "
         "the record",
-        _one_of(TRUNCATIONS),
+        kinds.one_of(TRUNCATIONS),
         "keep_start",
         "|".join(TRUNCATIONS),
     )
@@ -258,14 +162,14 @@ class Options:
         "how to pack several examples into each row, up to max_length; bfd: best fit decreasing, longer examples are "
         "truncated; bfd_split: longer examples are split; ffd: first fit decreasing; wrapped: all tokens in one "
         "sequence, cut at max_length",
-        _one_of(PACKINGS),
+        kinds.one_of(PACKINGS),
         "none",
         "|".join(PACKINGS),
     )
     shift_labels: bool = _option(
         "Rows",
         "write input_ids[:-1] and labels[1:], for trainers that do not shift labels themselves",
-        _flag,
+        kinds.flag,
         False,
         "true|false",
     )
@@ -273,43 +177,43 @@ class Options:
         "Rows",
         "the fraction of records in the validation split; a hash of the content decides, so duplicates stay in the "
         "same split",
-        _fraction,
+        kinds.fraction,
         0.0,
         "FRACTION",
     )
-    seed: int = _option("Rows", "another seed puts other records in the validation split", _integer, 0, "INT")
+    seed: int = _option("Rows", "another seed puts other records in the validation split", kinds.integer, 0, "INT")
     output: str = _option(
         "Output", "the folder or url to write the dataset to", default="", metavar="URL", default_help=_REQUIRED
     )
-    overwrite: bool = _option("Output", "replace the dataset that is in the output", _flag, False, "true|false")
+    overwrite: bool = _option("Output", "replace the dataset that is in the output", kinds.flag, False, "true|false")
     output_format: tuple[str, ...] = _option(
         "Output",
         "the formats of the shards, one or several",
-        _list_of(_one_of(OUTPUT_FORMATS)),
+        kinds.list_of(kinds.one_of(OUTPUT_FORMATS)),
         ("parquet",),
         ",".join(OUTPUT_FORMATS),
     )
     tfrecord_compression: str = _option(
-        "Output", "the compression of TFRecord shards", _one_of(("none", "gzip")), "none", "none|gzip"
+        "Output", "the compression of TFRecord shards", kinds.one_of(("none", "gzip")), "none", "none|gzip"
     )
     write_columns: tuple[str, ...] | None = _option(
         "Output",
         f"the columns to write, of {', '.join(OUTPUT_COLUMNS)}",
-        _list_of(_one_of(OUTPUT_COLUMNS)),
+        kinds.list_of(kinds.one_of(OUTPUT_COLUMNS)),
         None,
         "NAME,..",
         "input_ids,labels; with packing also seq_lengths",
     )
     keep_columns: tuple[str, ...] = _option(
-        "Output", "input columns to copy to the rows, as strings; not with packing", _list_of(), (), "NAME,.."
+        "Output", "input columns to copy to the rows, as strings; not with packing", kinds.list_of(), (), "NAME,.."
     )
     provenance: bool = _option(
-        "Output", "add the columns source and source_position (byte offset or row)", _flag, False, "true|false"
+        "Output", "add the columns source and source_position (byte offset or row)", kinds.flag, False, "true|false"
     )
     max_reject_fraction: float = _option(
         "Output",
         "the build fails if more than this fraction of the records is rejected",
-        _fraction,
+        kinds.fraction,
         0.01,
         "FRACTION",
     )
@@ -317,7 +221,7 @@ class Options:
         "Running",
         "what renders and tokenizes, with the same output; auto: the fast engine, compared with transformers on a "
         "sample, and transformers if they differ; fast: fail if they differ; reference: transformers only",
-        _one_of(ENGINES),
+        kinds.one_of(ENGINES),
         "auto",
         "|".join(ENGINES),
     )
@@ -336,7 +240,7 @@ class Options:
     detach: bool = _option(
         "Running",
         "submit the job to its cluster and do not wait for it; the job itself finishes the dataset",
-        _flag,
+        kinds.flag,
         False,
         "true|false",
     )
@@ -384,7 +288,7 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
             "metavar": field.metadata["metavar"],
             "help": help_text(field).replace("%", "%%"),
         }
-        if field.metadata["kind"] is _flag:
+        if field.metadata["kind"] is kinds.flag:
             settings |= {"nargs": "?", "const": True}
         elif field.name == "input":
             settings["action"] = "extend"

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from transforms.chat.turns import CALL, DIALOGUE, TOOL, Template, TurnFinder, assistant_turns, merged, settings_of
+from transforms.chat.conventions import CALL, DIALOGUE, TOOL, Template
+from transforms.chat.turns import TurnFinder, assistant_turns, merged, settings_of
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 

@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 import bisect
-import functools
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from transforms.chat.conventions import Conventions, Template, after, common_prefix
 from transforms.chat.message_map import MessageMap
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
-
-# What a header or a marker ends with. A generation prompt that is longer than the header in history is cut after one.
-_ENDS_OF_MARKERS = ">]:\n"
-
-
-class Template(Protocol):
-    """What finding spans needs of a chat template. `template.ChatTemplate` documents it."""
-
-    def source(self, conversation: Conversation) -> str: ...
-    def has_generation_markers(self, conversation: Conversation) -> bool: ...
-    def render(
-        self, conversation: Conversation, messages: Sequence[Any] | None = None, add_generation_prompt: bool = False
-    ) -> str: ...
-    def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]: ...
-    def map_messages(
-        self,
-        conversation: Conversation,
-        text: str,
-        messages: Sequence[Any] | None = None,
-        add_generation_prompt: bool = False,
-        mark_contents: bool = False,
-    ) -> MessageMap: ...
 
 
 def trained_turns(conversation: Conversation, last_only: bool = False) -> list[int]:
@@ -184,9 +162,9 @@ class TurnFinder:
             if content is not None and not start <= content <= stop:
                 raise _not_established(f"the template prints the content of messages[{turn}] in another turn")
             if turn:
-                start = _after(conventions.separator, text, start)
+                start = after(conventions.separator, text, start)
             answer = self._answer_start(conventions, conversation, text, turn, start, content, stop)
-            spans[turn] = answer, len(text) if stop == end_of_messages else _after(conventions.separator, text, stop)
+            spans[turn] = answer, len(text) if stop == end_of_messages else after(conventions.separator, text, stop)
         _check_contents(message_map, spans)
         return spans
 
@@ -225,7 +203,7 @@ class TurnFinder:
             # Before the first turn, the template may print a system message of its own.
             found = text.rfind(header, start, latest) if is_first else text.find(header, start, start + len(header))
             if found >= 0:
-                return found + _common_prefix(prompt, text[found:stop], at_least=len(header))
+                return found + common_prefix(prompt, text[found:stop], at_least=len(header))
         if content is not None and not text[start:content].strip():
             return start
         raise _not_established(f"the template prints no generation prompt before messages[{turn}]")
@@ -238,124 +216,6 @@ class TurnFinder:
         return self._conventions[key]
 
 
-class Conventions:
-    """What a template does for any conversation, found by rendering messages of our own.
-
-    Args:
-        template: the chat template.
-        conversation: it gives the template arguments, and whether there are tools, by which some tokenizers choose
-            between templates. Its messages do not matter.
-    """
-
-    def __init__(self, template: Template, conversation: Conversation):
-        self._template = template
-        self._tools = [TOOL] if conversation.tools else None
-        self._arguments = conversation.template_kwargs
-        self._prompts: dict[str, str | None] = {}
-
-    def prompt_after(self, role: str) -> str | None:
-        """Return the generation prompt after a message of a role, None if it is unknown."""
-        if role not in self._prompts:
-            probe = _PROBES.get(role)
-            self._prompts[role] = None if probe is None else self._generation_prompt(probe)
-        return self._prompts[role]
-
-    @functools.cached_property
-    def header(self) -> str:
-        """What both the generation prompt and history print before an answer; empty if it is unknown."""
-        prompt = self.prompt_after("user")
-        if not prompt or not self._answer:
-            return ""
-        message_map, start, content = self._answer
-        start = _after(self.separator, message_map.text, start)
-        return prompt[: _common_prefix(prompt, message_map.text[start:content])]
-
-    @functools.cached_property
-    def separator(self) -> str:
-        """What closes a turn only if another one follows, and is printed for that one."""
-        prompt, context = self.prompt_after("user"), self.rendered(DIALOGUE[:2], True)
-        if not prompt or not self._answer or not context:
-            return ""
-        message_map = self._answer[0]
-        stop = message_map.pieces_of_messages()[1][-1][1]
-        separator = context[stop:].removesuffix(prompt)
-        closes = context.startswith(message_map.text[:stop]) and context.endswith(prompt)
-        return separator if closes and message_map.text.startswith(separator, stop) else ""
-
-    def rendered(
-        self,
-        messages: list[dict[str, Any]],
-        add_generation_prompt: bool = False,
-        conversation: Conversation | None = None,
-    ) -> str | None:
-        """Render messages.
-
-        Args:
-            messages: messages of our own, or of the conversation.
-            add_generation_prompt: as in `apply_chat_template`.
-            conversation: the conversation that the messages are of, None for our own.
-
-        Returns:
-            The text, None if the template refuses the messages.
-        """
-        whole = conversation or self._probe(messages)
-        try:
-            return self._template.render(whole, messages, add_generation_prompt=add_generation_prompt)
-        except RecordError:
-            return None
-
-    def _probe(self, messages: list[dict[str, Any]]) -> Conversation:
-        return Conversation(messages, self._tools, self._arguments)
-
-    def _generation_prompt(self, messages: list[dict[str, Any]]) -> str | None:
-        """What add_generation_prompt adds to the text of some messages."""
-        without, with_prompt = self.rendered(messages), self.rendered(messages, True)
-        if without is None or with_prompt is None:
-            return None
-        if with_prompt.startswith(without):
-            return with_prompt[len(without) :]
-        # It replaces something else that the template prints at the end of a conversation.
-        tails = []
-        for text, on in ((without, False), (with_prompt, True)):
-            message_map = self._template.map_messages(self._probe(messages), text, add_generation_prompt=on)
-            if message_map.text != text:
-                return None
-            tails.append(text[message_map.end_of_messages() :])
-        return tails[1][_common_prefix(tails[1], tails[0]) :]
-
-    @functools.cached_property
-    def _answer(self) -> tuple[MessageMap, int, int] | None:
-        """The map of a dialogue of three messages, and the offsets of the answer's turn and of its content."""
-        text = self.rendered(DIALOGUE)
-        if text is None:
-            return None
-        message_map = self._template.map_messages(self._probe(DIALOGUE), text, mark_contents=True)
-        pieces = message_map.pieces_of_messages().get(1)
-        content = message_map.contents.get(1, (None, None))[0]
-        if message_map.text != text or not pieces or content is None or not pieces[0][0] <= content <= pieces[0][1]:
-            return None
-        return message_map, pieces[0][0], content
-
-
-# The messages that conventions are found with: a dialogue, and for each role a conversation that ends with it.
-DIALOGUE: list[dict[str, Any]] = [
-    {"role": "user", "content": "Good morning."},
-    {"role": "assistant", "content": "Hello there."},
-    {"role": "user", "content": "Thank you."},
-]
-TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}
-CALL = {"type": "function", "id": "call00000", "function": {"name": "look", "arguments": {"at": "it"}}}
-_PROBES: dict[str, list[dict[str, Any]]] = {
-    "user": DIALOGUE[:1],
-    "assistant": DIALOGUE[:2],
-    "tool": [
-        DIALOGUE[0],
-        {"role": "assistant", "content": "", "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "call00000", "name": "look", "content": "seen"},
-    ],
-}
-
-
 def _check_contents(message_map: MessageMap, spans: dict[int, Span]) -> None:
     """Raise RecordError if the content of one message was printed inside the answer to another."""
     ordered = sorted((start, stop, turn) for turn, (start, stop) in spans.items())
@@ -365,21 +225,6 @@ def _check_contents(message_map: MessageMap, spans: dict[int, Span]) -> None:
             at = bisect.bisect_left(starts, offset) - 1 if offset is not None else -1
             if at >= 0 and offset is not None and offset < ordered[at][1] and ordered[at][2] != message:
                 raise _not_established(f"the template prints the content of messages[{message}] in another turn")
-
-
-def _common_prefix(prompt: str, text: str, at_least: int = 0) -> int:
-    """The length of the longest prefix of a generation prompt that a text begins with, and that ends with a marker."""
-    length = next(
-        (i for i, (a, b) in enumerate(zip(prompt, text, strict=False)) if a != b), min(len(prompt), len(text))
-    )
-    while at_least < length < len(prompt) and prompt[length - 1] not in _ENDS_OF_MARKERS:
-        length -= 1
-    return length
-
-
-def _after(separator: str, text: str, start: int) -> int:
-    """The offset after a separator, if the text has one at start; start otherwise."""
-    return start + len(separator) if text.startswith(separator, start) else start
 
 
 def _message_of(pieces: dict[int, list[Span]], span: Span) -> int | None:

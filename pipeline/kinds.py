@@ -1,0 +1,117 @@
+"""Kinds of option values: how the text of an option is checked and becomes a value."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from transforms.checks import did_you_mean
+from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The values that an option takes.
+
+    parse: turns text into a value; raises ValueError with what was expected, as a sentence.
+    regex: matches every text that parse takes, and few others: a POSIX extended one without backslashes, since
+    Dataflow checks it too (deploy/dataflow/metadata.py). None if parse takes any text.
+    """
+
+    regex: str | None
+    parse: Callable[[str], Any]
+
+
+def matching(regex: str, expected: str, convert: Callable[[str], Any] = str) -> Kind:
+    """Texts that match a regular expression. expected: what they are, for the error. convert: makes the value."""
+
+    def parse(text: str) -> Any:
+        try:
+            if re.fullmatch(regex, text):
+                return convert(text)
+        except ValueError:
+            pass
+        raise ValueError(f"expected {expected}.")
+
+    return Kind(regex, parse)
+
+
+def one_of(names: Sequence[str]) -> Kind:
+    """One of some names."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"expected {', '.join(names)}.{did_you_mean(text, names)}")
+        return text
+
+    return Kind("|".join(names), parse)
+
+
+def list_of(kind: Kind | None = None) -> Kind:
+    """Values of a kind, separated by commas; a tuple."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        parts = tuple(part.strip() for part in text.split(",") if part.strip())
+        if not parts:
+            raise ValueError("expected at least one value; several are separated by commas.")
+        return tuple(_parse_part(part, kind or any_text, text) for part in parts)
+
+    return Kind(f"[, ]*({kind.regex}) *(,[, ]*({kind.regex}) *)*[, ]*" if kind else ".*[^, ].*", parse)
+
+
+def map_of(names: Kind | None = None, kind: Kind | None = None) -> Kind:
+    """Pairs of the form name=other, separated by commas; a dict. names: the kind of the left sides."""
+
+    def parse(text: str) -> dict[str, str]:
+        pairs = [tuple(side.strip() for side in part.partition("=")) for part in text.split(",")]
+        if not all(left and right for left, _, right in pairs):
+            raise ValueError("expected the form name=other,name=other.")
+        return {
+            _parse_part(left, names or any_text, text): _parse_part(right, kind or any_text, text)
+            for left, _, right in pairs
+        }
+
+    left = f" *({names.regex}) *" if names else "[^=,]*[^=, ][^=,]*"
+    right = f" *({kind.regex}) *" if kind else "[^,]*[^, ][^,]*"
+    return Kind(f"{left}={right}(,{left}={right})*", parse)
+
+
+def _parse_part(part: str, kind: Kind, text: str) -> Any:
+    """Parse a part of an option's text. Raises ValueError, which names the part if it is not all of the text."""
+    try:
+        return kind.parse(part)
+    except ValueError as error:
+        raise ValueError(str(error) if part == text else f"{part}: {error}") from None
+
+
+def _parse_template_kwargs(text: str) -> dict[str, Any]:
+    try:
+        arguments = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"this is not valid JSON ({error}).") from None
+    if not isinstance(arguments, dict):
+        raise ValueError('expected a JSON object, such as {"enable_thinking": false}.')
+    if reserved := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys()):
+        raise ValueError(f"{', '.join(reserved)} cannot be set here: Chatmill sets it for each record.")
+    return arguments
+
+
+_POSITIVE = "0*[1-9][0-9]*"
+any_text = Kind(None, str)
+template_kwargs = Kind(" *[{].*[}] *", _parse_template_kwargs)
+flag = matching("true|false", "true or false", lambda text: text == "true")
+integer = matching("-?[0-9]+", "a whole number", int)
+positive = matching(_POSITIVE, "a whole number above 0", int)
+length = matching(
+    f"none|{_POSITIVE}", "a whole number above 0, or none", lambda text: None if text == "none" else int(text)
+)
+fraction = matching("1([.]0*)?|0?[.][0-9]+|0[.]?|[0-9]([.][0-9]*)?e-[0-9]*[1-9][0-9]*", "a number from 0 to 1", float)
+moment = matching(
+    "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?",
+    "a date and time, such as 2026-11-20T12:00:00",
+    lambda text: datetime.fromisoformat(text).isoformat(),
+)
