@@ -1,8 +1,8 @@
-"""The least that each step needs: a loop written by hand for one corpus, without checks, outcomes, or other schemas.
+"""A lower bound for each step: a loop written by hand for one corpus, without checks, outcomes or other schemas.
 
-Each takes what the step takes and does with the same libraries what it does: the corpus is JSONL of plain messages, all
-are trained on alike, and the template is ChatML. Parity has none, since nobody else looks; nor has pack, whose loops
-are the step's own.
+Each loop takes the input of its step and does the same work with the same libraries. The corpus is JSONL of plain
+messages, all assistant turns are trained on, and the template is ChatML. There is no loop for parity, which other tools
+do not check, and none for pack, which is already such a loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from transforms.model.batches import Examples, Records, Rows, Texts, Tokens
 
-_BEFORE = {role: f"<|im_start|>{role}\n" for role in ("system", "user", "assistant", "tool")}
+_HEADERS = {role: f"<|im_start|>{role}\n" for role in ("system", "user", "assistant", "tool")}
 
 
 class _Message(msgspec.Struct):
@@ -34,7 +34,12 @@ class _Conversation(msgspec.Struct):
 
 
 def by_hand(tokenizer: Path, target: Path) -> dict[str, Callable[[Any], Any]]:
-    """The loop for each step that has one. tokenizer: its folder. target: where write writes."""
+    """Return the loop of each step that has one.
+
+    Args:
+        tokenizer: folder of the tokenizer.
+        target: the file that `write` writes.
+    """
     encoder = gigatoken.Tokenizer.from_json((tokenizer / "tokenizer.json").read_text())
     lengths = np.zeros(encoder.vocab_size, np.int64)
     for number, token in encoder.vocab.items():
@@ -50,10 +55,10 @@ def by_hand(tokenizer: Path, target: Path) -> dict[str, Callable[[Any], Any]]:
         for example in batch.examples:
             pieces, spans, length = [], [], 0
             for role, content in zip(*example.content.plain, strict=True):  # type: ignore[union-attr, misc]
-                before = _BEFORE[role]
-                start = length + len(before)
+                header = _HEADERS[role]
+                start = length + len(header)
                 length = start + len(content) + 11
-                pieces += [before, content, "<|im_end|>\n"]
+                pieces += [header, content, "<|im_end|>\n"]
                 if role == "assistant":
                     spans.append((start, length))
             texts.append(("".join(pieces), spans))

@@ -1,4 +1,4 @@
-"""What the benchmarks share: builds that are measured, corpora that are repeated, the machine, tables that are kept."""
+"""Helpers of the benchmarks: measure a build, repeat a corpus, describe the machine, store a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESULTS = HERE / "results"
 
 
 def build(options: Sequence[str]) -> tuple[float, int, dict[str, Any]]:
-    """Seconds and peak bytes of a build with these options in a process of its own, and its manifest."""
+    """Run a build in a separate process; return its seconds, its peak memory in bytes, and its manifest."""
     output = next(option.partition("=")[2] for option in options if option.startswith("--output="))
     start = time.monotonic()
     process = subprocess.Popen([sys.executable, "-m", "pipeline", *options], stdout=subprocess.DEVNULL, cwd=HERE.parent)
@@ -36,7 +36,7 @@ def build(options: Sequence[str]) -> tuple[float, int, dict[str, Any]]:
 
 
 def tree_pss(pid: int) -> int:
-    """Bytes of proportional set size of a process and all below it, in which pages that are shared count once."""
+    """Return the proportional set size of a process and its descendants, in bytes. Shared pages count once."""
     total = 0
     try:
         processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
@@ -51,7 +51,7 @@ def tree_pss(pid: int) -> int:
 
 
 def repeated(corpus: Path, times: int, target: Path) -> Path:
-    """A file that holds a JSONL corpus so many times."""
+    """Write a JSONL corpus `times` times, one copy after another, into one file."""
     with open(target, "wb") as file:
         for _ in range(times):
             with open(corpus, "rb") as source:
@@ -60,7 +60,7 @@ def repeated(corpus: Path, times: int, target: Path) -> Path:
 
 
 def peers_python() -> str:
-    """The Python of the peers' own environment, which is made from peers.txt where it is missing."""
+    """Return the Python of the other tools' environment, which is created from peers.txt if it does not exist."""
     folder = HERE / ".peers"
     python = folder / "bin" / "python"
     if not python.exists():
@@ -70,7 +70,7 @@ def peers_python() -> str:
 
 
 def machine() -> str:
-    """The machine in a line."""
+    """Describe the machine in one line."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     model = names[0].partition(":")[2].strip() if names else platform.processor()
@@ -79,7 +79,7 @@ def machine() -> str:
 
 
 def publish(name: str, title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table, and keep it for report.py."""
+    """Print a table, and store it for report.py."""
     RESULTS.mkdir(exist_ok=True)
     table = {
         "title": title,

@@ -1,8 +1,8 @@
-"""What people use today, on the same corpus: run by throughput.py in an environment of its own (peers.txt).
+"""Other tools on the same corpus. throughput.py runs this in a separate environment (peers.txt).
 
-    python peers.py NAME CORPUS.jsonl TOKENIZER WORKERS        prints {"seconds": .., "tokens": ..}
+    python benchmarks/peers.py NAME CORPUS.jsonl TOKENIZER WORKERS        prints {"seconds": .., "tokens": ..}
 
-The seconds begin behind the imports and the loading of the tokenizer.
+The clock starts after the imports and after the tokenizer is loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LENGTH = 4096
 
 
 def encode_batch(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
-    """tokenizers' encode_batch_fast alone, on texts that are rendered already."""
+    """Time encode_batch_fast of tokenizers alone, on texts that are already rendered."""
     from tokenizers import Tokenizer
 
     texts = rendered(corpus, tokenizer)
@@ -32,27 +32,27 @@ def encode_batch(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int
 
 
 def datasets_map(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
-    """The lesson's loop: the conversation rendered whole and without its last answer, the common prefix masked."""
+    """Time the loop of many tutorials: render each conversation with and without its last answer, mask the prompt."""
     import datasets
 
     loaded = load(tokenizer)
     start = time.perf_counter()
     rows = datasets.load_dataset("json", data_files=str(corpus), split="train")
 
-    def masked(row: dict[str, Any]) -> dict[str, Any]:
+    def tokenize_and_mask(row: dict[str, Any]) -> dict[str, Any]:
         whole = loaded.apply_chat_template(row["messages"], tokenize=True, return_dict=False)
         prompt = loaded.apply_chat_template(
             row["messages"][:-1], tokenize=True, add_generation_prompt=True, return_dict=False
         )
         return {"input_ids": whole, "labels": [-100] * len(prompt) + whole[len(prompt) :]}
 
-    rows = rows.map(masked, num_proc=workers, remove_columns=rows.column_names)
+    rows = rows.map(tokenize_and_mask, num_proc=workers, remove_columns=rows.column_names)
     rows.to_parquet(os.path.join(tempfile.mkdtemp(), "rows.parquet"))
     return time.perf_counter() - start, sum(map(len, rows["input_ids"]))
 
 
 def trl(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
-    """SFTTrainer's preparation, packed by bfd. It refuses masks for a template that it does not know: then without."""
+    """Time the preparation of SFTTrainer with bfd packing, without masks if it refuses them for this template."""
     import datasets
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -67,8 +67,8 @@ def trl(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
         rows = datasets.load_dataset("json", data_files=str(corpus), split="train")
         rows = rows.select_columns(["messages"] if "messages" in rows.column_names else ["prompt", "completion"])
         packed = {"packing": True, "max_length": LENGTH, "dataset_num_proc": workers}
-        place = {"output_dir": tempfile.mkdtemp(), "report_to": "none", "use_cpu": True, "bf16": False}
-        arguments = SFTConfig(assistant_only_loss=assistant_only, **packed, **place)
+        unused = {"output_dir": tempfile.mkdtemp(), "report_to": "none", "use_cpu": True, "bf16": False}
+        arguments = SFTConfig(assistant_only_loss=assistant_only, **packed, **unused)
         try:
             trainer = SFTTrainer(model=model, args=arguments, train_dataset=rows, processing_class=loaded)
             break
@@ -78,7 +78,7 @@ def trl(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
 
 
 def datatrove(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
-    """DocumentTokenizer, on texts that are rendered already; no masks, no rows."""
+    """Time DocumentTokenizer on texts that are already rendered; it makes no masks and no rows."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.readers import JsonlReader
     from datatrove.pipeline.tokens import DocumentTokenizer

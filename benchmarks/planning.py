@@ -1,8 +1,8 @@
-"""Planning at scale: a million splits over 10,000 files, without reading what is in them.
+"""Measure planning: a million splits over 10,000 files, whose content is not read.
 
     .venv/bin/python benchmarks/planning.py [--files 10000] [--splits 1000000]
 
-The files are sparse: they have a size, and take no space.
+The files are sparse: they have a size, but use no space on the disk.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from transforms.inputs.splits import splits_of
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=10_000)
-    parser.add_argument("--splits", type=int, default=1_000_000)
+    parser.add_argument("--files", type=int, default=10_000, help="(default: %(default)s)")
+    parser.add_argument("--splits", type=int, default=1_000_000, help="(default: %(default)s)")
     arguments = parser.parse_args()
     split_bytes = 64 << 20
     with tempfile.TemporaryDirectory() as folder:
@@ -40,7 +40,7 @@ def main() -> None:
     publish(
         "planning",
         "Planning without reading the data",
-        ["files", "splits", "seconds to list", "seconds to cut", "bytes of the plan", "MB of memory more"],
+        ["files", "splits", "seconds to list", "seconds to split", "bytes of the plan", "MB of additional memory"],
         [
             [
                 f"{len(files):,}",

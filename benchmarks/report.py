@@ -1,6 +1,6 @@
-"""RESULTS.md and its plots, from the tables that the other programs left in results/.
+"""Write RESULTS.md and its plot from the tables in results/, which the other programs stored.
 
-.peers/bin/python report.py          in benchmarks/; matplotlib is among the peers
+benchmarks/.peers/bin/python benchmarks/report.py          peers.txt installs matplotlib
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     tables = {path.stem: json.loads(path.read_text()) for path in sorted((HERE / "results").glob("*.json"))}
-    text = ["# Results", "", "Made by `report.py` from the tables in `results/`, which README.md says how to make.", ""]
+    text = [
+        "# Results",
+        "",
+        "Written by `report.py` from the tables in `results/`. README.md shows how to measure them.",
+        "",
+    ]
     text += ["![Throughput and memory](results.png)", ""]
     for machine in sorted({table["machine"] for table in tables.values()}):
         text += [f"## On {machine}", ""]
@@ -39,13 +44,13 @@ def plot(tables: dict[str, Any]) -> None:
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6))
-    # That with the most peers beside ours.
+    # The run with the most tools to compare.
     throughput = max((tables[name] for name in sorted(tables) if "throughput" in name), key=lambda t: len(t["rows"]))
     rates = {row[0]: float(row[3]) for row in throughput["rows"]}
     names = sorted(rates, key=lambda name: rates[name])
     left.barh(names, [rates[name] for name in names], color=["C0" if "Chatmill" in name else "C7" for name in names])
     left.bar_label(left.containers[0], fmt="%.2f", padding=3)
-    left.set_xlabel("million tokens in a second")
+    left.set_xlabel("million tokens per second")
     left.set_title(throughput["title"], fontsize=9)
     left.margins(x=0.15)
     rows = [row for row in tables["scaling"]["rows"] if row[1] == "2"]

@@ -1,4 +1,4 @@
-"""Seconds and peak memory of a build against its workers and the size of its corpus; of a small one, its start-up.
+"""Measure seconds and peak memory of a build by number of workers and size of corpus; ten lines show the start-up.
 
     .venv/bin/python benchmarks/scaling.py --input sgd.jsonl --tokenizer FOLDER [--workers 1,2,4] [--times 1,4,16]
 
@@ -17,9 +17,9 @@ from measure import build, publish, repeated
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", type=Path, required=True, help="a JSONL file, not compressed")
-    parser.add_argument("--tokenizer", type=Path, required=True, help="its folder")
-    parser.add_argument("--workers", default="1,2,4", help="(default: %(default)s)")
+    parser.add_argument("--input", type=Path, required=True, help="an uncompressed JSONL file")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of the tokenizer")
+    parser.add_argument("--workers", default="1,2,4", help="numbers of workers (default: %(default)s)")
     parser.add_argument("--times", default="1,2,4,16", help="how often the corpus is repeated (default: %(default)s)")
     arguments = parser.parse_args()
     sizes, workers = ([int(number) for number in text.split(",")] for text in (arguments.times, arguments.workers))
@@ -39,7 +39,7 @@ def main() -> None:
             rows.append([times, count, f"{size:,.3g}", f"{tokens:,}", f"{seconds:.1f}", f"{peak / 1e6:,.0f}"])
     publish(
         "scaling",
-        f"{arguments.input.stem} so many times, with the tokenizer {arguments.tokenizer.name}",
+        f"{arguments.input.stem}, repeated, with the tokenizer {arguments.tokenizer.name}",
         ["times", "workers", "MB of input", "tokens", "seconds", "peak MB"],
         rows,
     )

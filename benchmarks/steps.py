@@ -1,8 +1,8 @@
-"""Each step alone, in one process: what a split costs where, beside a loop written by hand for it.
+"""Measure each step alone, in one process, and compare it with a loop written by hand.
 
     .venv/bin/python benchmarks/steps.py --input sgd.jsonl --tokenizer FOLDER [--megabytes 8] [--rounds 5]
 
-The best of the rounds is taken, of which the first loads the tokenizer and evaluates the template.
+The best round counts. The first round also loads the tokenizer and traces the template.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import gc
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 
 from by_hand import by_hand
@@ -30,10 +31,10 @@ from transforms.steps.write import ShardWriter
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", type=Path, required=True, help="a JSONL file, not compressed")
-    parser.add_argument("--tokenizer", type=Path, required=True, help="its folder")
-    parser.add_argument("--megabytes", type=int, default=8, help="of the input (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--input", type=Path, required=True, help="an uncompressed JSONL file")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of the tokenizer")
+    parser.add_argument("--megabytes", type=int, default=8, help="how much of the input is used (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     arguments = parser.parse_args()
     gc.disable()  # as in a worker, see transforms/steps/base.py
     split = Split(0, str(arguments.input), "jsonl", None, 0, arguments.megabytes << 20)
@@ -57,7 +58,7 @@ def main() -> None:
     rows.append(["Mtok/s", *(f"{tokens / total / 1e6:.2f}" for total in totals.values()), "", "", ""])
     publish(
         f"steps-{arguments.tokenizer.name}",
-        f"Microseconds for a conversation, by step: {records:,} of {arguments.input.stem}, {tokens:,} tokens of "
+        f"Microseconds per conversation, by step: {records:,} of {arguments.input.stem}, {tokens:,} tokens of "
         f"{arguments.tokenizer.name}, one process",
         ["step", "--engine reference", "--engine auto", "share of auto", "by hand", "auto / by hand"],
         rows,
@@ -67,9 +68,10 @@ def main() -> None:
 def rounds(
     arguments: argparse.Namespace, engine: str, split: Split, folder: str
 ) -> tuple[dict[str, float], dict[str, float], int, int]:
-    """The least seconds of each step and of the loop by hand for it, the records, and the tokens."""
+    """Return the best seconds of each step and of its loop by hand, and the numbers of records and of tokens."""
     tokenizer = str(arguments.tokenizer)
-    config = RenderConfig(tokenizer=tokenizer, engine=engine)
+    now = datetime.now().isoformat()  # for templates that print the date
+    config = RenderConfig(tokenizer=tokenizer, engine=engine, now=now)
     steps = {
         "parse": Parser(),
         "render": Renderer(config),

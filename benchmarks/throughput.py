@@ -1,10 +1,10 @@
-"""End to end, beside what people use today: from JSONL to packed, masked Parquet, on the same corpus in the same run.
+"""Measure from JSONL to packed, masked Parquet, and compare with other tools on the same corpus in the same run.
 
     .venv/bin/python benchmarks/throughput.py --input sgd.jsonl --tokenizer FOLDER [--workers 2] [--rounds 2]
 
-Ours is the whole command. Its margin is what each further token costs: the corpus sixteen times less the corpus twice.
-The peers' seconds leave out imports and loading. The best of the rounds is taken: a machine may be slower at times, but
-never faster.
+For Chatmill, the whole command is measured. "At the margin" is the cost of further input: 16 times the corpus minus 2
+times the corpus. The seconds of the other tools do not include imports and the loading of the tokenizer. The best round
+counts, because other load can make a machine slower but never faster.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def main() -> None:
         "--input",
         type=Path,
         required=True,
-        help="a JSONL file of messages, or of prompt and completion, not compressed",
+        help="an uncompressed JSONL file of messages, or of prompt and completion",
     )
-    parser.add_argument("--tokenizer", type=Path, required=True, help="its folder")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--peers", default=PEERS, help="(default: %(default)s)")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="folder of the tokenizer")
+    parser.add_argument("--workers", type=int, default=2, help="(default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=2, help="(default: %(default)s)")
+    parser.add_argument("--peers", default=PEERS, help="the other tools (default: %(default)s)")
     arguments = parser.parse_args()
     corpus, tokenizer = arguments.input.resolve(), str(arguments.tokenizer.resolve())
     best: dict[str, tuple[float, int]] = {}
@@ -55,8 +55,8 @@ def main() -> None:
                 keep(f"Chatmill, {times} times the corpus", seconds, manifest["tokens"])
             for peer in filter(None, arguments.peers.split(",")):
                 command = [peers_python(), str(HERE / "peers.py"), peer, str(corpus), tokenizer, str(arguments.workers)]
-                said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
-                result = json.loads(said.stdout.splitlines()[-1])
+                finished = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
+                result = json.loads(finished.stdout.splitlines()[-1])
                 keep(peer, result["seconds"], result["tokens"])
     (few_seconds, few), (many_seconds, many) = (best[f"Chatmill, {times} times the corpus"] for times in (2, 16))
     rows = {"Chatmill, at the margin": (many_seconds - few_seconds, many - few)} | best
