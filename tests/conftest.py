@@ -1,4 +1,4 @@
-"""What the tests share: where things are, and how a dataset is built and read."""
+"""Settings of all tests, and the fixture that builds a dataset in this process."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Else gcsfs, which looks when it is imported, asks for the kind of each bucket at an address of Google's.
+# Otherwise gcsfs requests the type of each bucket from a Google server. It reads this variable when it is imported.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
-# The files that take longest come first, or the other cores would wait for them at the end.
-LONGEST = ("test_stores", "test_flink")
+# The slowest files run first. Otherwise the other cores would wait for them at the end.
+SLOWEST = ("test_stores", "test_flink")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    items.sort(key=lambda item: item.path.stem not in SLOWEST)
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a build ended: its exit code, and what it wrote."""
+class BuildResult:
+    """The exit code of a build, and what it wrote to stdout and stderr."""
 
     code: int
     out: str
@@ -30,12 +30,12 @@ class Ended:
 
 @pytest.fixture
 def build(capfd, monkeypatch):
-    """Builds a dataset in this process, as `python -m pipeline` would with these options."""
+    """Build a dataset in this process, as `python -m pipeline` does with the same options."""
     from pipeline.cli import build as build_with_cli
 
-    def run(*options: object) -> Ended:
+    def run(*options: object) -> BuildResult:
         capfd.readouterr()
         code = build_with_cli([str(option) for option in options])
-        return Ended(code, *capfd.readouterr())
+        return BuildResult(code, *capfd.readouterr())
 
     return run

@@ -15,8 +15,8 @@ import pytest
 from pipeline.console import as_typed, error_text
 from pipeline.job import JobOptions
 from pipeline.options import Options, parse_options
-from support.datasets import build_apart, digests, manifest_of
-from support.places import CHATS, ROOT, TOKENIZER
+from support.datasets import build_in_process, digests, manifest_of
+from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import __version__
 from transforms.errors import ParameterError
 
@@ -205,7 +205,7 @@ def test_help_and_mistyped_options_import_nothing_heavy(arguments, code):
 
 @pytest.mark.parametrize("columns", ["80", "110"])
 def test_help_shows_each_option_with_its_default_two_examples_and_where_the_docs_are(columns):
-    done = build_apart("build", "--help", env={**os.environ, "COLUMNS": columns})
+    done = build_in_process("build", "--help", env={**os.environ, "COLUMNS": columns})
     assert done.returncode == 0
     for group in ("Input:", "Tokenizer and template:", "Rows:", "Output:", "Running:"):
         assert f"\n{group}\n" in done.stdout
@@ -220,7 +220,7 @@ def test_help_shows_each_option_with_its_default_two_examples_and_where_the_docs
 
 
 def test_help_without_a_command_lists_the_commands_and_the_options_of_a_build():
-    whole, of_build = build_apart("--help").stdout, build_apart("build", "--help").stdout
+    whole, of_build = build_in_process("--help").stdout, build_in_process("build", "--help").stdout
     assert whole.endswith(of_build)
     for command in ("chatmill build OPTIONS", "chatmill masks OPTIONS", "chatmill --version"):
         assert command in whole.removesuffix(of_build)
@@ -228,20 +228,20 @@ def test_help_without_a_command_lists_the_commands_and_the_options_of_a_build():
 
 def test_version_is_shown():
     for arguments in (["--version"], ["build", "--version"], ["masks", "--version"]):
-        done = build_apart(*arguments)
+        done = build_in_process(*arguments)
         assert (done.returncode, done.stdout) == (0, f"chatmill {__version__}\n")
 
 
 def test_an_unknown_command_is_a_user_error():
-    done = build_apart("bild", *with_options("o"))
+    done = build_in_process("bild", *with_options("o"))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("chatmill: unknown command bild: expected build or masks. Did you mean build?\n")
-    assert build_apart().returncode == 2 and "chatmill build OPTIONS" in build_apart().stderr
+    assert build_in_process().returncode == 2 and "chatmill build OPTIONS" in build_in_process().stderr
 
 
 def test_build_is_the_command_if_none_is_given():
     for error in (["--packing=bdf"], ["--inptu=x"]):
-        assert build_apart(*error).stderr == build_apart("build", *error).stderr
+        assert build_in_process(*error).stderr == build_in_process("build", *error).stderr
 
 
 def test_inputs_may_be_repeated_and_separated_by_commas():
@@ -262,7 +262,7 @@ def test_the_console_command_is_the_same_program():
     chatmill = os.path.join(os.path.dirname(sys.executable), "chatmill")
     for arguments in (["build", "--packing=bdf"], ["masks"], ["bild"], ["--version"]):
         done = subprocess.run([chatmill, *arguments], capture_output=True, text=True, check=False)
-        module = build_apart(*arguments)
+        module = build_in_process(*arguments)
         assert (done.returncode, done.stdout, done.stderr) == (module.returncode, module.stdout, module.stderr)
 
 
@@ -284,10 +284,10 @@ def test_a_tokenizer_of_the_hub_is_taken_from_its_cache_without_the_network(tmp_
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0" * 40)
     options = with_options(tmp_path / "out", tokenizer="mill/tiny")
-    done = build_apart(*options, env={**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"})
+    done = build_in_process(*options, env={**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"})
     assert done.returncode == 0, done.stderr
     assert manifest_of(tmp_path / "out")["job"]["tokenizer_name"] == "mill/tiny"
-    missing = build_apart(
+    missing = build_in_process(
         *with_options(tmp_path / "no", tokenizer="mill/none"), env={**os.environ, "HF_HUB_OFFLINE": "1"}
     )
     assert missing.returncode == 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import transforms
-from support.places import ROOT
+from support.paths import ROOT
 
 # Sphinx in a process that cannot open a connection.
 OFFLINE = """

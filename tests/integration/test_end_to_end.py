@@ -17,7 +17,7 @@ import zstandard
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from support.datasets import manifest_of, rejects_of, rows_of, write_jsonl
-from support.places import TOKENIZER
+from support.paths import TOKENIZER
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from support.datasets import digests, manifest_of
-from support.places import CHATS, TOKENIZER
+from support.paths import CHATS, TOKENIZER
 
 OPTIONS = (f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=60000")
 

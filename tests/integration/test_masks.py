@@ -6,7 +6,7 @@ import pytest
 
 from pipeline import cli
 from support.datasets import write_jsonl
-from support.places import CHATS, TOKENIZER
+from support.paths import CHATS, TOKENIZER
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pipeline.job import Job
 from pipeline.options import parse_options
 from pipeline.prepare import prepare
 from support.datasets import manifest_of
-from support.places import CHATS, TOKENIZER
+from support.paths import CHATS, TOKENIZER
 from transforms.dataset.layout import Folder
 from transforms.model.receipts import Receipt
 

@@ -11,7 +11,7 @@ import apache_beam as beam
 import pytest
 
 from support.datasets import digests, manifest_of, rows_of
-from support.places import CHATS, ROOT, TOKENIZER
+from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import (
     ApplyChatTemplate,
     BuildLabels,

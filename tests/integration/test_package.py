@@ -8,7 +8,7 @@ from email import message_from_string
 import pytest
 
 from pipeline import __version__
-from support.places import ROOT
+from support.paths import ROOT
 from support.programs import build_wheel
 
 

@@ -15,8 +15,8 @@ import msgspec
 import psutil
 import pytest
 
-from support.datasets import build_apart, digests, manifest_of, rejects_of, rows_of, write_jsonl
-from support.places import CHATS, ROOT, TOKENIZER
+from support.datasets import build_in_process, digests, manifest_of, rejects_of, rows_of, write_jsonl
+from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import __version__
 from transforms.dataset.commit import commit, final_names, publish_files
 from transforms.model.receipts import Receipt
@@ -36,7 +36,7 @@ JOB = [
 def in_memory(tmp_path_factory) -> dict[str, str]:
     """The digests of the examples' dataset, made in one process."""
     output = tmp_path_factory.mktemp("in_memory") / "out"
-    done = build_apart(*JOB, f"--output={output}", "--direct_num_workers=1")
+    done = build_in_process(*JOB, f"--output={output}", "--direct_num_workers=1")
     assert done.returncode == 0, done.stderr
     assert len(manifest_of(output)["shards"]) > 40
     return digests(output)
@@ -44,7 +44,7 @@ def in_memory(tmp_path_factory) -> dict[str, str]:
 
 @pytest.mark.parametrize("workers", [2, 4])
 def test_any_number_of_workers_writes_the_same_bytes(workers, in_memory, tmp_path):
-    done = build_apart(*JOB, f"--output={tmp_path}/out", f"--direct_num_workers={workers}")
+    done = build_in_process(*JOB, f"--output={tmp_path}/out", f"--direct_num_workers={workers}")
     assert done.returncode == 0, done.stderr
     assert digests(tmp_path / "out") == in_memory
 
@@ -52,7 +52,7 @@ def test_any_number_of_workers_writes_the_same_bytes(workers, in_memory, tmp_pat
 def test_one_worker_process_writes_the_same_bytes_as_threads(in_memory, tmp_path):
     for mode in ("multi_processing", "multi_threading"):
         output = tmp_path / mode
-        done = build_apart(*JOB, f"--output={output}", "--direct_num_workers=1", f"--direct_running_mode={mode}")
+        done = build_in_process(*JOB, f"--output={output}", "--direct_num_workers=1", f"--direct_running_mode={mode}")
         assert done.returncode == 0, done.stderr
         assert digests(output) == in_memory
 
@@ -62,7 +62,7 @@ def test_workers_that_are_new_processes_write_the_same_bytes(in_memory, tmp_path
     formatter = tmp_path / "formatter.py"
     formatter.write_text("def same(record):\n    return record\n")
     made_by = [f"--formatter={formatter}:same", "--direct_num_workers=2"]
-    done = build_apart(*JOB, f"--output={tmp_path}/out", *made_by)
+    done = build_in_process(*JOB, f"--output={tmp_path}/out", *made_by)
     assert done.returncode == 0, done.stderr
     made = digests(tmp_path / "out")
     assert {name: made[name] for name in made if name.endswith((".parquet", ".tfrecord"))} == {
@@ -101,7 +101,7 @@ def test_a_run_that_was_killed_is_resumed_to_the_same_bytes(in_memory, tmp_path)
     finished = {path.name: path.stat().st_mtime_ns for path in receipts if path.name[:7] in done_splits}
     assert 0 < len(done_splits) < manifest_splits(output)
     assert not (output / "_SUCCESS").exists() and not (output / "data").exists()
-    done = build_apart(*JOB, f"--output={output}")
+    done = build_in_process(*JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
     assert "resuming" in done.stderr
     for name, written in finished.items():
@@ -148,14 +148,14 @@ def test_a_worker_that_dies_fails_the_run_which_can_be_resumed(in_memory, tmp_pa
     assert build.returncode == 1
     assert err.splitlines()[-1].startswith("chatmill: a worker was ended by SIGKILL")
     assert "Traceback" not in err
-    done = build_apart(*JOB, f"--output={output}")
+    done = build_in_process(*JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
     assert digests(output) == in_memory
 
 
 def test_commit_that_was_interrupted_can_be_repeated(in_memory, tmp_path):
     output = tmp_path / "out"
-    done = build_apart(*JOB, f"--output={output}")
+    done = build_in_process(*JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
     # The state after a kill: some shards are published, and there is no manifest.
     shards = manifest_of(output)["shards"]
@@ -166,7 +166,7 @@ def test_commit_that_was_interrupted_can_be_repeated(in_memory, tmp_path):
         os.replace(output / shard["path"], output / "_chatmill" / "shards" / by_digest[shard["sha256"]])
     for name in ("manifest.json", "README.md", "_SUCCESS"):
         (output / name).unlink()
-    done = build_apart(*JOB, f"--output={output}")
+    done = build_in_process(*JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
     assert digests(output) == in_memory
     # A runner may also repeat a commit that was complete.

@@ -22,9 +22,9 @@ import fsspec
 import pytest
 from fsspec import AbstractFileSystem
 
-from support.datasets import build_apart, digests
+from support.datasets import build_in_process, digests
 from support.faulty_proxy import FAULTS, FaultyProxy, seeded
-from support.places import CHATS, ROOT, TOKENIZER
+from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import free_port, serving
 from support.stores import gs, s3
 from transforms.inputs.listing import list_inputs
@@ -102,13 +102,13 @@ def options_of(store: Store, output: str, *more: str) -> list[str]:
 def on_disk(tmp_path_factory) -> dict[str, str]:
     """The digests of the shards that the same job writes on a disk."""
     output = tmp_path_factory.mktemp("on_disk") / "out"
-    done = build_apart(f"--input={CHATS}", f"--tokenizer={TOKENIZER}", f"--output={output}", *OPTIONS)
+    done = build_in_process(f"--input={CHATS}", f"--tokenizer={TOKENIZER}", f"--output={output}", *OPTIONS)
     assert done.returncode == 0, done.stderr
     return {name: digest for name, digest in digests(output).items() if name.startswith("data")}
 
 
 def test_shards_in_a_bucket_are_those_on_a_disk(store, output, on_disk):
-    done = build_apart(*options_of(store, output, f"--summary_json={store.url(output)}.json"))
+    done = build_in_process(*options_of(store, output, f"--summary_json={store.url(output)}.json"))
     assert done.returncode == 0, done.stderr
     assert store.digests_of_shards(output) == on_disk
     assert store.files.exists(f"{output}/_SUCCESS")
@@ -118,13 +118,13 @@ def test_shards_in_a_bucket_are_those_on_a_disk(store, output, on_disk):
     for name in store.names(output):
         assert b"of-the-tests" not in store.files.cat(name), f"{name} holds a credential"
     # Done already; then refused with other options, and made anew.
-    again = build_apart(*options_of(store, output))
+    again = build_in_process(*options_of(store, output))
     assert again.returncode == 0
     assert "is finished already" in again.stderr
-    refused = build_apart(*options_of(store, output, "--seed=1"))
+    refused = build_in_process(*options_of(store, output, "--seed=1"))
     assert refused.returncode == 2
     assert "--seed was 0 and is 1" in refused.stderr
-    anew = build_apart(*options_of(store, output, "--overwrite", "--packing=ffd"))
+    anew = build_in_process(*options_of(store, output, "--overwrite", "--packing=ffd"))
     assert anew.returncode == 0
     assert store.digests_of_shards(output) != on_disk
 
@@ -146,7 +146,7 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(store, output, on_disk):
     whole = [name for name in receipts if name.endswith("-00000.json") and json.loads(store.files.cat(name))["last"]]
     written = {name: store.files.modified(name) for name in whole}
     assert not store.files.exists(f"{output}/_SUCCESS")
-    done = build_apart(*options_of(store, output))
+    done = build_in_process(*options_of(store, output))
     assert done.returncode == 0, done.stderr
     assert store.digests_of_shards(output) == on_disk
     store.files.invalidate_cache()
@@ -163,14 +163,14 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(store, output, on_disk):
     ],
 )
 def test_what_is_not_there_is_told_in_one_line(store, output, option, path, said):
-    done = build_apart(*options_of(store, output, f"--{option}={store.url(path)}"))
+    done = build_in_process(*options_of(store, output, f"--{option}={store.url(path)}"))
     assert done.returncode == 2
     assert f"--{option} {store.url(path)}: {said}" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_store_that_cannot_be_reached_is_told_in_one_line(store, output):
-    done = build_apart(*options_of(store, output), env=os.environ | store.unreachable)
+    done = build_in_process(*options_of(store, output), env=os.environ | store.unreachable)
     assert done.returncode == 1
     assert "cannot be reached" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -17,8 +17,8 @@ import kubernetes_validate
 import pytest
 
 from pipeline.options import Options, parse_options
-from support.places import ROOT
-from support.programs import CACHE, FAKE_GCS_SERVER, free_port, go_program, no_program, serving
+from support.paths import ROOT
+from support.programs import CACHE, FAKE_GCS_SERVER, free_port, go_program, serving, why_no_program
 
 DAGS = ROOT / "deploy" / "airflow"
 # The DAGs are triggered by hand at these times; the day before the first of them is finished already.
@@ -86,7 +86,7 @@ def found(tmp_path_factory) -> dict[str, Any]:
 
 def runs_on_dataflow(found: dict[str, Any]) -> dict[str, Any]:
     if not (runs := found["dags"]["chatmill_dataflow"]["runs"]):
-        pytest.skip(no_program(FAKE_GCS_SERVER))
+        pytest.skip(why_no_program(FAKE_GCS_SERVER))
     return runs
 
 

@@ -24,8 +24,8 @@ from pipeline.cli import build as build_here
 from pipeline.graph import build_graph
 from pipeline.options import parse_options
 from pipeline.prepare import prepare
-from support.datasets import build_apart
-from support.places import CHATS, ROOT, TOKENIZER
+from support.datasets import build_in_process
+from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import build_wheel, free_port, serving
 from support.stores import gs
 from transforms.dataset.layout import Folder
@@ -157,7 +157,7 @@ def test_dry_run_accepts_gs_urls_for_everything(monkeypatch):
         files.put(str(CHATS), "bucket/chats", recursive=True)
         files.put(str(TOKENIZER), "bucket/tokenizer", recursive=True)
         urls = ["--input=gs://bucket/chats", "--tokenizer=gs://bucket/tokenizer", "--output=gs://bucket/out"]
-        dry = build_apart(*urls, *CLOUD, "--temp_location=gs://bucket/temp", "--dry_run=True", timeout=120)
+        dry = build_in_process(*urls, *CLOUD, "--temp_location=gs://bucket/temp", "--dry_run=True", timeout=120)
     assert dry.returncode == 0, dry.stderr
     assert dry.stderr == "chatmill: a dry run: the job could be run\n"
 

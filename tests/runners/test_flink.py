@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
-from support.datasets import build_apart, digests, manifest_of
-from support.places import CHATS, ROOT, TOKENIZER
+from support.datasets import build_in_process, digests, manifest_of
+from support.paths import CHATS, ROOT, TOKENIZER
 
 DEPLOY = ROOT / "deploy" / "flink"
 # How many times the examples are copied: with TEST_SLOW they are 200 MB.
@@ -54,7 +54,7 @@ def corpus(tmp_path_factory) -> Path:
 def local(corpus, tmp_path_factory) -> Path:
     """The dataset as built by Beam's local runner."""
     output = tmp_path_factory.mktemp("local") / "out"
-    done = build_apart(f"--input={corpus}", *JOB, f"--output={output}")
+    done = build_in_process(f"--input={corpus}", *JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
     return output
 
@@ -128,11 +128,11 @@ def wait_until(condition: Any, build: subprocess.Popen[str] | None = None, secon
 def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluster, corpus, local, tmp_path):
     output = tmp_path / "out"
     job = [f"--input={corpus}", *JOB, f"--output={output}", FLINK, f"--flink_master={cluster.address}", "--detach"]
-    submitted = build_apart(*job, "--parallelism=2", "--summary_json=-")
+    submitted = build_in_process(*job, "--parallelism=2", "--summary_json=-")
     assert submitted.returncode == 0, submitted.stderr
     assert json.loads(submitted.stdout) == {"status": "submitted", "output": str(output)}
     assert f"submitted: http://{cluster.address}/#/job/running/" in submitted.stderr
-    again = build_apart(*job, f"--output={output}/")
+    again = build_in_process(*job, f"--output={output}/")
     assert again.returncode == 1
     assert "is running already" in again.stderr
     wait_until((output / "_SUCCESS").exists)
@@ -181,12 +181,12 @@ def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, c
 
 def test_embedded_flink_writes_the_same_bytes_and_shows_an_error_once(installed, corpus, local, tmp_path):
     job = [f"--input={corpus}", *JOB, f"--output={tmp_path}/out", FLINK]
-    refused = build_apart(*job, "--max_reject_fraction=0")
+    refused = build_in_process(*job, "--max_reject_fraction=0")
     assert refused.returncode == 1
     rejected = f"{5 * COPIES:,} of {600 * COPIES:,} records were rejected, more than max_reject_fraction 0"
     assert refused.stderr.count(f"chatmill: {rejected}") == 1
     assert "Traceback" not in refused.stderr
-    done = build_apart(*job)
+    done = build_in_process(*job)
     assert done.returncode == 0, done.stderr
     assert digests(tmp_path / "out") == digests(local)
 

@@ -21,8 +21,8 @@ import pytest
 import yaml
 
 from pipeline.options import Options, parse_options
-from support.datasets import build_apart, digests
-from support.places import CHATS, ROOT, TOKENIZER
+from support.datasets import build_in_process, digests
+from support.paths import CHATS, ROOT, TOKENIZER
 
 MANIFESTS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "deploy" / "kubernetes").glob("*.yaml")}
 # From the jar org.apache.flink:flink-kubernetes-operator-api:1.10.0, META-INF/fabric8 (Apache License 2.0).
@@ -186,7 +186,7 @@ def test_build_that_was_killed_is_resumed_the_next_day_and_finished_ones_stay(da
         (folder / "support.jsonl").write_bytes((CHATS / "support.jsonl").read_bytes() * times)
     expected = daily.output.with_name("expected")
     options = [f"--tokenizer={TOKENIZER}", "--max_length=4096", "--packing=bfd"]
-    assert build_apart(*options, f"--input={killed}", f"--output={expected}").returncode == 0
+    assert build_in_process(*options, f"--input={killed}", f"--output={expected}").returncode == 0
 
     output = daily.output / "2026-11-19"
     receipts = output / "_chatmill" / "receipts"

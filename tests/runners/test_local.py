@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support.datasets import build_apart, digests
-from support.places import CHATS, ROOT, TOKENIZER
+from support.datasets import build_in_process, digests
+from support.paths import CHATS, ROOT, TOKENIZER
 
 JOB = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=200000"]
 
@@ -33,7 +33,7 @@ def build_with_other_beam(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_beams_own_workers_write_the_same_bytes_and_one_line_says_why_they_are_used(tmp_path):
-    forked = build_apart(*JOB, f"--output={tmp_path}/forked", "--direct_num_workers=2")
+    forked = build_in_process(*JOB, f"--output={tmp_path}/forked", "--direct_num_workers=2")
     assert forked.returncode == 0, forked.stderr
     fallback = build_with_other_beam(*JOB, f"--output={tmp_path}/fallback", "--direct_num_workers=2")
     assert fallback.returncode == 0, fallback.stderr
@@ -85,7 +85,7 @@ def options_for(corrupt_file: Path) -> list[str]:
 
 
 def test_error_of_a_worker_is_shown_whole_and_once_by_its_file(corrupt_file):
-    done = build_apart(*options_for(corrupt_file))
+    done = build_in_process(*options_for(corrupt_file))
     assert done.returncode == 1
     assert done.stderr.startswith(f"chatmill: {corrupt_file}: the gzip stream is corrupt or cut short")
     assert done.stderr.count("chatmill: ") == 1 and "Traceback" not in done.stderr
@@ -95,10 +95,10 @@ def test_error_of_a_worker_is_shown_whole_and_once_by_its_file(corrupt_file):
 
 
 def test_next_run_removes_the_failures_of_the_one_before(corrupt_file):
-    assert build_apart(*options_for(corrupt_file)).returncode == 1
+    assert build_in_process(*options_for(corrupt_file)).returncode == 1
     assert (corrupt_file.parents[1] / "out" / "_chatmill" / "failures").exists()
     corrupt_file.write_bytes(gzip.compress((CHATS / "arithmetic.jsonl").read_bytes()[:2000]))
-    done = build_apart(*options_for(corrupt_file), "--overwrite", "--max_reject_fraction=1")
+    done = build_in_process(*options_for(corrupt_file), "--overwrite", "--max_reject_fraction=1")
     assert done.returncode == 0, done.stderr
     assert not (corrupt_file.parents[1] / "out" / "_chatmill" / "failures").exists()
 

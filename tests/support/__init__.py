@@ -1,1 +1,1 @@
-"""What the tests share. No test imports another."""
+"""Helpers that several test modules use. No test module imports another."""

@@ -1,4 +1,4 @@
-"""Run by Airflow's own Python: load the DAGs of a folder, run each at some times, and write what they request.
+"""Load the DAGs of a folder, run each at some times, and write their requests. Airflow's own Python runs this.
 
 The operators run up to where they would call Dataflow or Kubernetes.
 
@@ -25,16 +25,16 @@ from kubernetes.client import ApiClient
 requests = []
 
 
-def keep_pod(operator, context):
+def record_pod(operator, context):
     requests.append(ApiClient().sanitize_for_serialization(operator.build_pod_request_obj(context, dry_run=True)))
 
 
-def keep_body(operator, context):
+def record_body(operator, context):
     requests.append(operator.body)
 
 
-KubernetesPodOperator.execute = keep_pod
-DataflowStartFlexTemplateOperator.execute = keep_body
+KubernetesPodOperator.execute = record_pod
+DataflowStartFlexTemplateOperator.execute = record_body
 
 folder, result, *times = sys.argv[1:]
 bag = DagBag(folder)

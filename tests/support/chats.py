@@ -1,11 +1,11 @@
-"""Messages, and batches of examples and texts."""
+"""Build messages, and batches of examples and texts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from support.places import TOKENIZER
+from support.paths import TOKENIZER
 from transforms.chat.config import RenderConfig
 from transforms.model.batches import Examples, Split, Texts
 from transforms.model.examples import Conversation, Example, PlainText, Span, Text

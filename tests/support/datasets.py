@@ -1,4 +1,4 @@
-"""Building a dataset in a process of its own, and reading what it wrote."""
+"""Build a dataset in a separate process, and read its output."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from support.places import ROOT
+from support.paths import ROOT
 
 
-def build_apart(*options: object, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Builds a dataset in a process of its own."""
+def build_in_process(*options: object, **popen_options: Any) -> subprocess.CompletedProcess[str]:
+    """Build a dataset in a separate process."""
     command = [sys.executable, "-m", "pipeline", *map(str, options)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **how)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **popen_options)
 
 
 def manifest_of(output: Path) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def manifest_of(output: Path) -> dict[str, Any]:
 
 
 def rows_of(output: Path, split: str = "train") -> list[dict[str, Any]]:
-    """All rows of a dataset's split, in the order of its shards."""
+    """Return all rows of `train` or `validation`, in the order of the shards."""
     return [row for shard in sorted((output / "data").glob(f"{split}-*")) for row in pq.read_table(shard).to_pylist()]
 
 
@@ -33,10 +33,10 @@ def rejects_of(output: Path) -> list[dict[str, Any]]:
     return [row for shard in sorted((output / "rejects").glob("*")) for row in pq.read_table(shard).to_pylist()]
 
 
-def digests(output: Path, *without: str) -> dict[str, str]:
-    """sha256 of each file that a dataset consists of, its manifest and card included, but those without."""
+def digests(output: Path, *excluded: str) -> dict[str, str]:
+    """Return the sha256 of each file of a dataset, except the work files and the excluded names."""
     files = [path for path in output.rglob("*") if path.is_file() and "_chatmill" not in path.parts]
-    files = [path for path in files if path.name not in without]
+    files = [path for path in files if path.name not in excluded]
     return {str(path.relative_to(output)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
 
 

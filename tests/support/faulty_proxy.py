@@ -1,6 +1,6 @@
-"""An HTTP proxy that stands in front of a store's server, counts requests and fails some of them on purpose.
+"""An HTTP proxy between a client and a store's server, which counts requests and fails some of them on purpose.
 
-It runs in a thread of the tests' own. What fails follows from a seed and the sequence of requests alone.
+It runs in a thread of the test process. Only a seed and the sequence of requests determine what fails.
 """
 
 from __future__ import annotations
@@ -17,29 +17,33 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-# What each kind of fault does to a request, as `_fail` has it.
-#   429, 500, 503  answers so, and the server never hears of the request
+# What each kind of fault does to a request:
+#   429, 500, 503  responds with this status; the server does not get the request
 #   reset          resets the connection while the request is still being sent
-#   lost           resets the connection once the server has done what was asked: its answer is lost
-#   truncated      ends the connection in the middle of the answer's body
-#   short          answers with fewer bytes than the range that was asked for, as if that were all
+#   lost           resets the connection after the server has processed the request: the response is lost
+#   truncated      closes the connection in the middle of the response body
+#   short          responds with fewer bytes than the requested range, as if they were all
 FAULTS = ("429", "500", "503", "reset", "lost", "truncated", "short")
 _CODES = {"429": "TooManyRequests", "500": "InternalError", "503": "SlowDown"}
-_NOT_PASSED_ON = {"transfer-encoding", "content-length", "connection", "keep-alive", "content-encoding"}
+_NOT_FORWARDED = {"transfer-encoding", "content-length", "connection", "keep-alive", "content-encoding"}
 
 
 def seeded(kinds: Sequence[str], rate: float, seed: int) -> Iterator[str | None]:
-    """For each request the fault that it meets, or None."""
+    """Yield for each request its fault, or None."""
     chance = random.Random(seed)
     while True:
         yield chance.choice(kinds) if chance.random() < rate else None
 
 
 class FaultyProxy:
-    """A proxy in front of 127.0.0.1:port. It passes everything on until it is told otherwise.
+    """A proxy for the server at 127.0.0.1:port. Without faults and refusals it forwards everything.
 
-    faults: for each request the fault that it meets, or None. refused: pattern of "METHOD path body" and the code of
-    the store's error for what is answered with 403. requests: counted by method; injected: by kind of fault.
+    Attributes:
+        faults: the fault of each request, or None.
+        refused: requests that get status 403: a pattern of "METHOD path body", and the code of the store's error.
+        requests: number of requests by method.
+        injected: number of faults by kind.
+        log: method and path of each request.
     """
 
     def __init__(self, port: int):
@@ -49,7 +53,7 @@ class FaultyProxy:
         self.requests: Counter[str] = Counter()
         self.injected: Counter[str] = Counter()
         self.log: list[str] = []
-        self._put_off: list[str] = []
+        self._pending: list[str] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -63,9 +67,9 @@ class FaultyProxy:
         self._thread.join()
 
     def reset(self) -> None:
-        """Pass everything on from here, and count from nothing."""
+        """Remove all faults and refusals, and count from zero."""
         self.faults, self.refused = iter(()), {}
-        self.requests, self.injected, self.log, self._put_off = Counter(), Counter(), [], []
+        self.requests, self.injected, self.log, self._pending = Counter(), Counter(), [], []
 
     async def _start(self, port: int) -> None:
         self._session = aiohttp.ClientSession(
@@ -85,7 +89,7 @@ class FaultyProxy:
         self.requests[request.method] += 1
         self.log.append(f"{request.method} {request.raw_path}")
         for pattern, code in self.refused.items():
-            # Google's clients name what they upload at the beginning of the body.
+            # Google's clients send the name of an upload at the beginning of the body.
             if re.match(pattern, f"{request.method} {request.path} {(await request.read())[:300]!r}"):
                 return _error(request, 403, code)
         fault = next(self.faults, None)
@@ -95,15 +99,15 @@ class FaultyProxy:
         if fault == "reset":
             await request.content.readany()
             return self._cut(request, fault)
-        status, headers, body = await self._passed_on(request)
+        status, headers, body = await self._forward(request)
         if fault == "lost":
             return self._cut(request, fault)
-        # What not every answer can suffer waits for the next one that can, so that each kind of fault is met.
+        # A fault that this response cannot have waits for the next one that can, so that each kind of fault occurs.
         if fault:
-            self._put_off.append(fault)
-        fault = next((kind for kind in self._put_off if self._can_suffer(request, status, body, kind)), None)
+            self._pending.append(fault)
+        fault = next((kind for kind in self._pending if self._is_possible(request, status, body, kind)), None)
         if fault:
-            self._put_off.remove(fault)
+            self._pending.remove(fault)
         if fault == "short":
             self.injected[fault] += 1
             headers.pop("Content-Range", None)
@@ -118,19 +122,19 @@ class FaultyProxy:
         return web.Response(status=status, headers=headers, body=body)
 
     @staticmethod
-    def _can_suffer(request: web.Request, status: int, body: bytes, fault: str) -> bool:
+    def _is_possible(request: web.Request, status: int, body: bytes, fault: str) -> bool:
         return len(body) > 1 and (status == 206 if fault == "short" else request.method == "GET")
 
-    async def _passed_on(self, request: web.Request) -> tuple[int, dict[str, str], bytes]:
-        """The server's answer, whole."""
+    async def _forward(self, request: web.Request) -> tuple[int, dict[str, str], bytes]:
+        """Send a request to the server, and return the status, headers and body of its response."""
         url = f"http://127.0.0.1:{self._server_port}{request.raw_path}"
         body = await request.read()
         sent = {"data": body, "headers": request.headers, "allow_redirects": False}
-        async with self._session.request(request.method, URL(url, encoded=True), **sent) as answer:
-            content = await answer.read()
-            left_out = _NOT_PASSED_ON - ({"content-length"} if request.method == "HEAD" else set())
-            headers = {name: value for name, value in answer.headers.items() if name.lower() not in left_out}
-            return answer.status, headers, content
+        async with self._session.request(request.method, URL(url, encoded=True), **sent) as response:
+            content = await response.read()
+            excluded = _NOT_FORWARDED - ({"content-length"} if request.method == "HEAD" else set())
+            headers = {name: value for name, value in response.headers.items() if name.lower() not in excluded}
+            return response.status, headers, content
 
     def _cut(self, request: web.Request, fault: str, response: web.StreamResponse | None = None) -> web.StreamResponse:
         self.injected[fault] += 1
@@ -140,7 +144,7 @@ class FaultyProxy:
 
 
 def _error(request: web.Request, status: int, code: str) -> web.Response:
-    """An error as the store that was asked would put it: Google's in JSON, Amazon's in XML."""
+    """Return an error in the format of the store: JSON for Google's, XML for Amazon's."""
     if re.match("/(storage|upload|download)/", request.path):
         body = json.dumps({"error": {"code": status, "message": f"{code} by the tests' proxy"}})
         return web.Response(status=status, text=body, content_type="application/json")

@@ -1,4 +1,4 @@
-"""Programs and servers that the tests install, build and start."""
+"""Install, build and start the programs and servers that the tests use."""
 
 from __future__ import annotations
 
@@ -15,33 +15,30 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from support.places import ROOT
+from support.paths import ROOT
 
 
 def build_wheel(folder: Path) -> Path:
-    """What pip would install, made in a folder."""
+    """Build the wheel of this package in a folder."""
     sources = folder / "sources"
     for name in ("pipeline", "transforms"):
         shutil.copytree(ROOT / name, sources / name)
     for name in ("setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, sources)
-    how = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", f"--wheel-dir={folder}"]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *how, "."], cwd=sources, check=True, timeout=120)
+    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", f"--wheel-dir={folder}"]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, "."], cwd=sources, check=True, timeout=120)
     return next(folder.glob("*.whl"))
 
 
-# What the tests install or build, once for all runs.
+# Programs are installed or built once, and kept for later runs.
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chatmill"
 
-
 FAKE_GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
-
-
 PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
 
 
 def go_program(module: str) -> str | None:
-    """A program that is installed, or that Go builds here, once for all runs; None where neither can be."""
+    """Return the path of a program, which Go builds if it is not installed; None if neither is possible."""
     name = posixpath.basename(module).partition("@")[0]
     folder = CACHE / "bin"
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +50,7 @@ def go_program(module: str) -> str | None:
     return found
 
 
-def no_program(module: str) -> str:
+def why_no_program(module: str) -> str:
     return f"neither {posixpath.basename(module)} nor Go, to build it, is installed (go install {module})"
 
 
@@ -65,7 +62,7 @@ def free_port() -> int:
 
 @contextmanager
 def serving(command: list[str], port: int) -> Iterator[None]:
-    """A server runs, and answers on its port."""
+    """Run a server, and wait until it listens on its port."""
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60

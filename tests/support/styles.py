@@ -1,4 +1,4 @@
-"""Generated chat templates whose right spans are known by construction, and random conversations."""
+"""Generate chat templates whose correct spans are known by construction, and random conversations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Style:
-    """A generated template, as a Jinja source and as a function that knows which characters the model would write.
+    """A generated template: its Jinja source, and a function that returns the text and the spans of the model's turns.
 
     Attributes:
         header: printed before a turn, with the name of the role for "@".
@@ -50,7 +50,7 @@ class Style:
     looks_ahead: bool = False
 
     def source(self) -> str:
-        """The template's Jinja."""
+        """Return the Jinja source of the template."""
         content = "message.content | trim" if self.trims else "message.content"
         if self.drops_reasoning:
             content = (
@@ -99,7 +99,7 @@ class Style:
         return "".join(parts)
 
     def rendered(self, messages: list[Message]) -> tuple[str, list[Span]]:
-        """The text, and the spans of what the model would write, by construction."""
+        """Return the text, and the spans that the model would write, by construction."""
         text, spans, system = "", [], ""
         if self.folds and messages[0]["role"] == "system":
             system, messages = messages[0]["content"] + "\n", messages[1:]
@@ -128,7 +128,7 @@ class Style:
 
 
 def _common(prompt: str, answer: str) -> str:
-    """The part of the generation prompt after the header that an answer begins with: all of it, or its first marker."""
+    """Return the part of the generation prompt with which an answer begins: all of it, its first marker, or nothing."""
     if answer.startswith(prompt):
         return prompt
     marker = prompt.partition(">")[0] + ">"
@@ -139,7 +139,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
 
 
-# They contain each known difficulty: headers and closings that share characters, closings that differ at the end,
+# The styles contain each known difficulty: headers and closings that share characters, closings that differ at the end,
 # generation prompts that are longer than the header in history, turns that are closed by the next one.
 STYLES = st.builds(
     Style,

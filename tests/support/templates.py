@@ -1,13 +1,13 @@
-"""Chat templates of our own, and the templates of the shared oracle."""
+"""Chat templates for the tests, and the templates of the shared oracle."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from support.places import SHARED
+from support.paths import SHARED
 
-# ChatML without markers, and with them. A token and a line break close a turn.
+# ChatML without generation markers. A token and a line break close a turn.
 CHATML = """
 {%- for message in messages -%}
     {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
@@ -15,7 +15,7 @@ CHATML = """
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
 """
 
-
+# ChatML with generation markers.
 MARKED = """
 {%- for message in messages -%}
     {{- '<|im_start|>' + message.role + '\\n' -}}
@@ -29,7 +29,7 @@ MARKED = """
 """
 
 
-# As in the templates of many models, the reasoning of a turn is printed only if no other turn follows.
+# The reasoning of a turn is printed only if it is the last turn, as in the templates of many models.
 DROPS_REASONING = """
 {%- for message in messages -%}
     {{- '<|im_start|>' + message.role + '\\n' -}}
@@ -42,14 +42,14 @@ DROPS_REASONING = """
 """
 
 
-# The generation prompt opens a block of reasoning that no turn in history has.
+# The generation prompt opens a reasoning block, but turns in history have none.
 OPENS_REASONING = CHATML.replace(
     "'<|im_start|>assistant\\n' -}}{%- endif", "'<|im_start|>assistant\\n<think>' -}}{%- endif"
 )
 
 
 def oracle_templates() -> dict[str, dict[str, Any]]:
-    """One case of the shared oracle for each of its templates, by the name of the template."""
+    """Return one case of the shared oracle for each template, by the name of the template."""
     oracle = SHARED / "oracle" / "masks.jsonl"
     lines = oracle.read_text().splitlines() if oracle.exists() else []
     return {case["template"]: case for case in map(json.loads, lines)}

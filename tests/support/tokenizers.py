@@ -1,4 +1,4 @@
-"""Small tokenizers, made here."""
+"""Small tokenizers, trained for the tests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 WORDS = ["The wheel turns", "when the rain comes", "<s>", "</s>", "<|im_end|>", "水車は回る。"]
 
 
-def saved(folder: Path, post_processor: Any = None, special_tokens: dict[str, str] | None = None) -> str:
-    """A byte-level BPE with a post-processor, as transformers loads it. Returns its folder."""
+def save_tokenizer(folder: Path, post_processor: Any = None, special_tokens: dict[str, str] | None = None) -> str:
+    """Train a small byte-level BPE, save it in the format of transformers, and return its folder."""
     special_tokens = {"bos_token": "<s>", "eos_token": "</s>"} if special_tokens is None else special_tokens
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import transforms
-from support.places import ROOT
+from support.paths import ROOT
 
 # From the bottom to the top: a module imports from its own layer and from those below it.
 LAYERS = [

@@ -31,7 +31,7 @@ from google.protobuf import text_format
 
 from pipeline.options import _beam_option_names
 from pipeline.runners.local import INTERNALS, WORKER_VARIABLES, Internal, missing_internals
-from support.places import ROOT
+from support.paths import ROOT
 
 # ---- the local runner: pipeline/runners/local_workers.py -------------------------------------------------------------
 

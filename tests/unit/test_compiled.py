@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from support.chats import assistant, user
-from support.places import CHATS, SHARED, TOKENIZER
+from support.paths import CHATS, SHARED, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, oracle_templates
 from transforms.chat.compiled import SlowPath

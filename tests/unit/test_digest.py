@@ -8,7 +8,7 @@ import sys
 
 import apache_beam as beam
 
-from support.places import ROOT
+from support.paths import ROOT
 from transforms.dataset.digest import digest_of
 
 LIMIT = 4

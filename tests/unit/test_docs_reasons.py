@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.places import ROOT
+from support.paths import ROOT
 
 # How the source says a reason, and the position of the argument that is the reason.
 REJECTS = {"RecordError": 0, "Reject": 1, "call_user_function": 2}

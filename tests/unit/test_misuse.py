@@ -7,7 +7,7 @@ import pytest
 from apache_beam.transforms.display import DisplayData
 from apache_beam.typehints.decorators import TypeCheckError
 
-from support.places import TOKENIZER
+from support.paths import TOKENIZER
 from transforms import (
     ApplyChatTemplate,
     BuildLabels,

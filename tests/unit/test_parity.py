@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.chats import SPLIT, assistant, render_config, user
 from support.datasets import manifest_of, rows_of, write_jsonl
-from support.places import SHARED, TOKENIZER
+from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, MARKED, OPENS_REASONING
 from transforms.chat.template import load_template
 from transforms.model.batches import Examples, Texts

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from support.chats import assistant, batch_of, examples_of, render_config, text_of, user
 from support.datasets import digests, manifest_of, write_jsonl
-from support.places import SHARED, TOKENIZER
+from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
-from support.tokenizers import saved
+from support.tokenizers import save_tokenizer
 from transforms.chat.compiled import CompiledTemplate
 from transforms.errors import InputError, ParameterError
 from transforms.model.batches import Texts, Tokens
@@ -220,7 +220,7 @@ def test_batch_that_the_fast_encoder_encodes_differently_falls_back_to_the_refer
 
 
 def saved_with_normalizer(folder: Path, normalizer: str) -> str:
-    saved(folder)
+    save_tokenizer(folder)
     state = json.loads((folder / "tokenizer.json").read_text())
     state["normalizer"] = {"type": normalizer}
     (folder / "tokenizer.json").write_text(json.dumps(state))

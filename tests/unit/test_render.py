@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from support.chats import SPLIT, assistant, render_config, user
-from support.places import CHATS, TOKENIZER
+from support.paths import CHATS, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING
 from transforms.chat.turns import merged
 from transforms.errors import ParameterError, RecordError, UserError

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from support.places import CHATS, SHARED, TOKENIZER
+from support.paths import CHATS, SHARED, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES, Message, Style
 from transforms.chat.template import ChatTemplate
 from transforms.chat.turns import TurnFinder, merged

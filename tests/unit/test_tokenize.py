@@ -22,8 +22,8 @@ from transformers import AutoTokenizer, ByT5Tokenizer
 
 from support.chats import batch_of, text_of
 from support.datasets import rows_of, write_jsonl
-from support.places import ROOT, SHARED, TOKENIZER
-from support.tokenizers import saved
+from support.paths import ROOT, SHARED, TOKENIZER
+from support.tokenizers import save_tokenizer
 from transforms.model.batches import Tokens
 from transforms.model.examples import Example, PlainText, Span, Text
 from transforms.rows import IGNORED
@@ -96,17 +96,17 @@ def with_specials(single: str) -> Any:
 
 @pytest.fixture(scope="module")
 def bos_and_eos(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return saved(tmp_path_factory.mktemp("bos_and_eos"), with_specials("<s> $A </s>"))
+    return save_tokenizer(tmp_path_factory.mktemp("bos_and_eos"), with_specials("<s> $A </s>"))
 
 
 @pytest.fixture(scope="module")
 def bos_only(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return saved(tmp_path_factory.mktemp("bos_only"), with_specials("<s> $A"))
+    return save_tokenizer(tmp_path_factory.mktemp("bos_only"), with_specials("<s> $A"))
 
 
 @pytest.fixture(scope="module")
 def no_eos(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return saved(tmp_path_factory.mktemp("no_eos"), special_tokens={})
+    return save_tokenizer(tmp_path_factory.mktemp("no_eos"), special_tokens={})
 
 
 @pytest.fixture(scope="module")
@@ -249,8 +249,8 @@ TRIMMING: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("post_processor", TRIMMING)
 def test_offsets_include_the_white_space_of_a_token(tmp_path: Path, post_processor: str):
-    trimming = saved(tmp_path / "trimming", TRIMMING[post_processor]())
-    plain = saved(tmp_path / "plain")
+    trimming = save_tokenizer(tmp_path / "trimming", TRIMMING[post_processor]())
+    plain = save_tokenizer(tmp_path / "plain")
     text = " The wheel  turns \n when the rain comes\t"
     assert their_tokens(trimming, text) != their_tokens(plain, text)  # otherwise this test shows nothing
 
@@ -261,14 +261,14 @@ def test_offsets_include_the_white_space_of_a_token(tmp_path: Path, post_process
 
 @pytest.mark.parametrize("post_processor", ["Sequence", "Roberta"])
 def test_special_tokens_are_still_added_if_offsets_include_white_space(tmp_path: Path, post_processor: str):
-    folder = saved(tmp_path, TRIMMING[post_processor]())
+    folder = save_tokenizer(tmp_path, TRIMMING[post_processor]())
     (row,) = tokens_of(Encoder(folder, engine="reference"), [text_of(" a ", special_tokens=True)])
     assert (row[0], row[-1]) == ((0, -1, 0), (1, 3, 4))
     assert [token for token, _, _ in row] == reference(folder)(" a ")["input_ids"]
 
 
 def test_token_is_trained_if_only_its_white_space_is(tmp_path: Path):
-    folder = saved(tmp_path, processors.ByteLevel(trim_offsets=True))
+    folder = save_tokenizer(tmp_path, processors.ByteLevel(trim_offsets=True))
     (_, wheel) = their_tokens(folder, "The wheel")[:2]
     assert labels_of(Encoder(folder), text_of("The wheel", [(3, 4)]))[:2] == [IGNORED, wheel[0]]
 

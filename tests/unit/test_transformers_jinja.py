@@ -15,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from transformers.utils import chat_template_utils
 
 from support.chats import assistant, user
-from support.places import TOKENIZER
+from support.paths import TOKENIZER
 from transforms.chat.transformers_jinja import compile_template, new_environment, render, render_with_generation_blocks
 from transforms.tokens.tokenizer import load_tokenizer
 

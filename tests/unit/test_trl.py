@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.places import ROOT
+from support.paths import ROOT
 from transforms.chat.config import RenderConfig
 from transforms.model.batches import Records, Rows, Split
 from transforms.model.examples import Record

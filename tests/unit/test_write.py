@@ -22,7 +22,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from support.places import ROOT
+from support.paths import ROOT
 from transforms.dataset.manifest import named_shards
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.outcomes import Outcomes, Reject

@@ -1,16 +1,10 @@
-"""Where things are."""
+"""Paths that the tests use."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-
-
 SHARED = ROOT.parent / "shared"
-
-
 CHATS = ROOT / "examples" / "chats"
-
-
 TOKENIZER = ROOT / "examples" / "tokenizer"
