@@ -96,7 +96,7 @@ def test_an_error_in_the_options_is_one_line(options, message, build):
         ({"summary_json": "{tmp}/out/summary.json"}, "it is inside --output"),
     ],
 )
-def test_an_error_in_what_the_options_name_is_one_line_and_leaves_nothing(changed, message, build, tmp_path):
+def test_an_error_in_the_value_of_an_option_is_one_line_and_writes_nothing(changed, message, build, tmp_path):
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "tokenizer.json").write_text("{}")
@@ -134,7 +134,7 @@ def test_values_are_shown_as_they_are_typed():
 
 
 def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
-    # What these name is compared by its content, or changes only how and where the job runs.
+    # The files of these options are compared by their content, or the option changes only how and where the job runs.
     by_content = {"input", "tokenizer", "chat_template", "now"}
     how = {"output", "overwrite", "max_reject_fraction", "engine", "summary_json", "runner", "detach"}
     assert {field.name for field in dataclasses.fields(Options)} == {*JobOptions.__struct_fields__, *by_content, *how}
@@ -204,7 +204,7 @@ def test_help_and_mistyped_options_import_nothing_heavy(arguments, code):
 
 
 @pytest.mark.parametrize("columns", ["80", "110"])
-def test_help_shows_each_option_with_its_default_two_examples_and_where_the_docs_are(columns):
+def test_help_shows_each_option_with_its_default_two_examples_and_the_place_of_the_docs(columns):
     done = build_in_process("build", "--help", env={**os.environ, "COLUMNS": columns})
     assert done.returncode == 0
     for group in ("Input:", "Tokenizer and template:", "Rows:", "Output:", "Running:"):
@@ -252,7 +252,7 @@ def test_inputs_may_be_repeated_and_separated_by_commas():
     assert beam_flags == ["--direct_num_workers", "3", "--temp_location=x"]
 
 
-def test_a_flag_may_have_a_value_as_schedulers_give_one():
+def test_a_flag_may_have_a_value_as_schedulers_write_it():
     given = with_options("o")
     assert parse_options([*given, "--provenance"])[0] == parse_options([*given, "--provenance=true"])[0]
     assert parse_options([*given, "--provenance", "--provenance=false"])[0] == parse_options(given)[0]

@@ -1,4 +1,4 @@
-"""The documentation site: it builds without a warning and without a network, and documents all that is public."""
+"""The documentation site: it builds without a warning and without a network, and documents each public name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ socket.socket.connect = socket.getaddrinfo = refuse
 from sphinx.cmd.build import main
 sys.exit(main(sys.argv[1:]))
 """
-# What a page would load when it is shown, from another server than its own.
+# What a browser would load from another server when it shows a page.
 LOADED = re.compile(
     r"""<(?:script|img|iframe)\b[^>]*\bsrc="(?:https?:)?//|<link\b[^>]*\bhref="(?:https?:)?//|@import"""
 )
@@ -40,7 +40,7 @@ def site(tmp_path_factory) -> Path:
 
 
 def section_of(name: str, page: str) -> str | None:
-    """The text of the section of a public name, None if there is none."""
+    """Return the text of the section of a public name; None if there is none."""
     start = page.find(f'id="transforms.{name}"')
     if start < 0:
         return None

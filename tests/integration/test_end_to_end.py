@@ -142,7 +142,7 @@ def test_one_conversation_gives_the_same_row_in_every_format_and_schema(mixed):
         assert tokenizer.decode([label for label in plain["labels"] if label != -100]) == " 5<|im_end|>"
 
 
-def test_arrow_adds_no_nulls_to_what_is_tokenized(mixed):
+def test_arrow_adds_no_nulls_to_the_tokenized_text(mixed):
     output, _ = mixed
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
     for row in rows_of(output) + rows_of(output, "validation"):

@@ -1,4 +1,4 @@
-"""Input over http, from servers that run in the tests: with ranges it works, without it is refused in one line."""
+"""Input over http: a server with ranges works, a server without ranges is refused in one line."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def without_ranges() -> Iterator[str]:
     server.shutdown()
 
 
-def test_input_over_http_gives_what_it_gives_on_a_disk(build, tmp_path, with_ranges):
+def test_input_over_http_gives_the_same_dataset_as_on_a_disk(build, tmp_path, with_ranges):
     names = ("arithmetic.jsonl", "support.jsonl")
-    for where, output in ((CHATS, tmp_path / "disk"), (with_ranges, tmp_path / "http")):
-        ended = build(f"--input={','.join(f'{where}/{name}' for name in names)}", f"--output={output}", *OPTIONS)
+    for source, output in ((CHATS, tmp_path / "disk"), (with_ranges, tmp_path / "http")):
+        ended = build(f"--input={','.join(f'{source}/{name}' for name in names)}", f"--output={output}", *OPTIONS)
         assert ended.code == 0, ended.err
     shards = {name: digest for name, digest in digests(tmp_path / "disk").items() if name.startswith("data")}
     assert len(shards) > 2
@@ -71,7 +71,7 @@ def test_server_without_ranges_is_refused_in_one_line(build, tmp_path, without_r
     assert ended.err.endswith("Copy it to a disk or a bucket first.\n") and ended.err.count("\n") == 1
 
 
-def test_file_that_is_not_on_its_server_is_told_in_one_line(build, tmp_path, with_ranges):
+def test_file_that_is_not_on_the_server_is_reported_in_one_line(build, tmp_path, with_ranges):
     ended = build(f"--input={with_ranges}/none.jsonl", f"--output={tmp_path}/out", *OPTIONS)
     assert (ended.code, ended.err) == (
         2, f"chatmill: --input {with_ranges}/none.jsonl: there is no such file or folder.\n"

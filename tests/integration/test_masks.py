@@ -11,7 +11,7 @@ from support.paths import CHATS, TOKENIZER
 
 @pytest.fixture
 def masks(capfd):
-    """Runs the command in this process. Returns the exit code, standard output and standard error."""
+    """Run the command in this process; return the exit code, standard output and standard error."""
 
     def run(*options: object) -> tuple[int, str, str]:
         capfd.readouterr()

@@ -1,4 +1,4 @@
-"""What a runner counts is what the manifest says, step by step, and a resumed run counts what it did itself."""
+"""The metrics of a runner agree with the manifest in each step, and a resumed run counts only its own work."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def prepared(tmp_path_factory) -> tuple[Job, Folder]:
     return prepare(options, folder), folder
 
 
-def test_counters_are_the_sums_of_the_manifest_and_a_resumed_run_counts_its_own(prepared):
+def test_counters_equal_the_manifest_and_a_resumed_run_counts_only_its_own_work(prepared):
     job, folder = prepared
     counters, distributions = run(job, folder)
     manifest = manifest_of(Path(folder.output))
@@ -69,7 +69,7 @@ def test_counters_are_the_sums_of_the_manifest_and_a_resumed_run_counts_its_own(
     assert (bytes_of_splits.count, bytes_of_splits.sum) == (job.splits, job.input_bytes)
     for step in STEPS:
         assert distributions[step, "milliseconds"].count == len(receipts)
-    # A step's time is its own: with that of the steps after it, which it waits for, parsing would take longer.
+    # The time of a step does not include the steps after it. Otherwise parsing would take longer.
     assert distributions["parse", "milliseconds"].sum < distributions["render", "milliseconds"].sum
 
     read = {path: msgspec.json.decode(path.read_bytes(), type=Receipt) for path in receipts}

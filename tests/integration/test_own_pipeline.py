@@ -1,4 +1,4 @@
-"""Pipelines of one's own: the README's, run as it stands there, twice; resumed; refused."""
+"""User pipelines: the example of the README, run twice without changes; resumed; refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_readmes_example_is_short():
     assert len((program[1] + program[2]).strip().splitlines()) <= 12
 
 
-def test_the_readmes_example_run_twice_has_the_same_rows_once(tmp_path):
+def test_the_readmes_example_run_twice_writes_each_row_once(tmp_path):
     (tmp_path / "own.py").write_text(readme_program())
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     seen = []
@@ -81,7 +81,7 @@ def finished(tmp_path_factory) -> Path:
     return output
 
 
-def test_interrupted_pipeline_resumes_without_doubling_rows(finished, tmp_path):
+def test_interrupted_pipeline_resumes_without_duplicate_rows(finished, tmp_path):
     """As if it had been killed after some splits: their receipts and shards are there, and the rest is not."""
     output = tmp_path / "out"
     run(output)
@@ -119,7 +119,7 @@ def test_changed_inputs_are_refused(tmp_path):
         run(tmp_path / "out", source=chats)
 
 
-def test_folder_that_holds_something_else_is_refused(tmp_path):
+def test_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ParameterError, match="the folder holds other files"):
         run(tmp_path)
@@ -134,7 +134,7 @@ def test_dataset_of_the_command_line_is_refused(build, tmp_path):
         run(tmp_path / "out")
 
 
-def test_pattern_that_names_no_file_is_refused_while_the_pipeline_is_built(tmp_path):
+def test_pattern_that_matches_no_file_is_refused_while_the_pipeline_is_built(tmp_path):
     with pytest.raises(ParameterError, match=r"nowhere\.jsonl"):
         beam.Pipeline("FnApiRunner") | ReadConversations(str(tmp_path / "nowhere.jsonl"))
 
@@ -159,7 +159,7 @@ def test_rows_of_two_sources_are_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_another_tokenizer_for_ids_than_for_the_template_is_refused(tmp_path):
+def test_different_tokenizers_for_template_and_ids_are_refused(tmp_path):
     rows = (
         beam.Pipeline("FnApiRunner")
         | ReadConversations(str(CHATS / "support.jsonl"))

@@ -1,4 +1,4 @@
-"""What pip installs."""
+"""The contents and the metadata of the wheel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_type_checkers_use_the_annotations_of_both_packages(wheel):
     assert {"pipeline/py.typed", "transforms/py.typed"} <= set(wheel.namelist())
 
 
-def test_metadata_has_the_version_the_description_and_the_pythons(wheel):
+def test_metadata_has_the_version_the_description_and_the_python_versions(wheel):
     name = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     metadata = message_from_string(wheel.read(name).decode())
     assert (metadata["Name"], metadata["Version"]) == ("chatmill", __version__)

@@ -1,4 +1,4 @@
-"""Runs: the same bytes with any workers, resumed after a stop, and never committed if something is wrong or missing."""
+"""Runs write the same bytes with any workers, resume after a stop, and never commit a wrong or incomplete dataset."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ JOB = [
 
 @pytest.fixture(scope="module")
 def in_memory(tmp_path_factory) -> dict[str, str]:
-    """The digests of the examples' dataset, made in one process."""
+    """The digests of the dataset of the examples, built in one process."""
     output = tmp_path_factory.mktemp("in_memory") / "out"
     done = build_in_process(*JOB, f"--output={output}", "--direct_num_workers=1")
     assert done.returncode == 0, done.stderr
@@ -71,7 +71,7 @@ def test_workers_that_are_new_processes_write_the_same_bytes(in_memory, tmp_path
 
 
 def start_and_wait_for_receipts(output: Path, count: int) -> subprocess.Popen[str]:
-    """Start a build in a session of its own, and wait until it has written some receipts."""
+    """Start a build in a new session, and wait until it has written some receipts."""
     build = subprocess.Popen(
         [sys.executable, "-m", "pipeline", *JOB, f"--output={output}", "--direct_num_workers=2"],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -96,7 +96,7 @@ def test_a_run_that_was_killed_is_resumed_to_the_same_bytes(in_memory, tmp_path)
     os.killpg(build.pid, signal.SIGKILL)
     build.wait()
     receipts = list((output / "_chatmill" / "receipts").glob("*.json"))
-    # A split of which some parts are missing is built again from its start.
+    # If some parts of a split are missing, it is built again from its start.
     done_splits = {path.name[:7] for path in receipts if json.loads(path.read_text())["last"]}
     finished = {path.name: path.stat().st_mtime_ns for path in receipts if path.name[:7] in done_splits}
     assert 0 < len(done_splits) < manifest_splits(output)

@@ -1,7 +1,7 @@
 """Buckets: input, tokenizer and output on s3:// and gs://, against moto's server and fake-gcs-server.
 
-They are reached through s3fs and gcsfs as a user's are, by the environment alone, and through a proxy that counts
-requests and makes them fail.
+s3fs and gcsfs are configured only by environment variables, as for a user. A proxy counts the requests and makes some
+of them fail.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", 
 
 @dataclass(frozen=True)
 class Store:
-    """A store that runs here, with the buckets corpus, models and out, which processes find by their environment."""
+    """A local store with the buckets corpus, models and out. Processes find it by environment variables."""
 
     protocol: str
     files: AbstractFileSystem
@@ -82,7 +82,7 @@ def store(request) -> Iterator[Store]:
 
 @pytest.fixture
 def proxy(store) -> Iterator[FaultyProxy]:
-    """The store's proxy, which passes everything on once the test is over."""
+    """The proxy of the store. It forwards everything again after the test."""
     store.proxy.reset()
     yield store.proxy
     store.proxy.reset()
@@ -107,7 +107,7 @@ def on_disk(tmp_path_factory) -> dict[str, str]:
     return {name: digest for name, digest in digests(output).items() if name.startswith("data")}
 
 
-def test_shards_in_a_bucket_are_those_on_a_disk(store, output, on_disk):
+def test_shards_in_a_bucket_are_the_same_as_on_a_disk(store, output, on_disk):
     done = build_in_process(*options_of(store, output, f"--summary_json={store.url(output)}.json"))
     assert done.returncode == 0, done.stderr
     assert store.digests_of_shards(output) == on_disk
@@ -117,15 +117,15 @@ def test_shards_in_a_bucket_are_those_on_a_disk(store, output, on_disk):
     assert summary["status"] == "done"
     for name in store.names(output):
         assert b"of-the-tests" not in store.files.cat(name), f"{name} holds a credential"
-    # Done already; then refused with other options, and made anew.
+    # Already finished; then refused with other options; then overwritten.
     again = build_in_process(*options_of(store, output))
     assert again.returncode == 0
     assert "is finished already" in again.stderr
     refused = build_in_process(*options_of(store, output, "--seed=1"))
     assert refused.returncode == 2
     assert "--seed was 0 and is 1" in refused.stderr
-    anew = build_in_process(*options_of(store, output, "--overwrite", "--packing=ffd"))
-    assert anew.returncode == 0
+    overwritten = build_in_process(*options_of(store, output, "--overwrite", "--packing=ffd"))
+    assert overwritten.returncode == 0
     assert store.digests_of_shards(output) != on_disk
 
 
@@ -142,7 +142,7 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(store, output, on_disk):
         time.sleep(0.01)
     os.killpg(build.pid, signal.SIGKILL)
     build.wait()
-    # Of a file that is read in parts, all are read again where one is missing.
+    # If one part of a file that is read in parts is missing, all of them are read again.
     whole = [name for name in receipts if name.endswith("-00000.json") and json.loads(store.files.cat(name))["last"]]
     written = {name: store.files.modified(name) for name in whole}
     assert not store.files.exists(f"{output}/_SUCCESS")
@@ -154,7 +154,7 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(store, output, on_disk):
 
 
 @pytest.mark.parametrize(
-    ("option", "path", "said"),
+    ("option", "path", "problem"),
     [
         ("input", "corpus/none", "there is no such file or folder"),
         ("input", "nobody/chats", "there is no such file or folder"),
@@ -162,14 +162,14 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(store, output, on_disk):
         ("output", "nobody/out", "it cannot be written ("),
     ],
 )
-def test_what_is_not_there_is_told_in_one_line(store, output, option, path, said):
+def test_missing_folder_or_bucket_is_reported_in_one_line(store, output, option, path, problem):
     done = build_in_process(*options_of(store, output, f"--{option}={store.url(path)}"))
     assert done.returncode == 2
-    assert f"--{option} {store.url(path)}: {said}" in done.stderr
+    assert f"--{option} {store.url(path)}: {problem}" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_store_that_cannot_be_reached_is_told_in_one_line(store, output):
+def test_store_that_cannot_be_reached_is_reported_in_one_line(store, output):
     done = build_in_process(*options_of(store, output), env=os.environ | store.unreachable)
     assert done.returncode == 1
     assert "cannot be reached" in done.stderr
@@ -177,19 +177,19 @@ def test_store_that_cannot_be_reached_is_told_in_one_line(store, output):
 
 
 @pytest.mark.parametrize(("kinds", "rate"), [(("short",), 0.05), (FAULTS, 0.1)], ids=["short", "mix"])
-def test_requests_that_fail_cost_no_byte(build, store, proxy, output, on_disk, kinds, rate):
+def test_failed_requests_do_not_change_the_dataset(build, store, proxy, output, on_disk, kinds, rate):
     proxy.faults = seeded(kinds, rate, seed=1)
     ended = build(*options_of(store, output))
     injected = dict(proxy.injected)
     proxy.reset()
     assert ended.code == 0, ended.err
-    assert injected.keys() == set(kinds), "a kind of fault was never met"
+    assert injected.keys() == set(kinds), "a kind of fault never occurred"
     assert store.digests_of_shards(output) == on_disk
     manifest = json.loads(store.files.cat(f"{output}/manifest.json"))
     assert {shard["path"]: shard["sha256"] for shard in manifest["shards"]} == on_disk
 
 
-def test_large_files_cost_no_byte_either(store, proxy, output):
+def test_failed_requests_do_not_change_large_files(store, proxy, output):
     content = random.Random(0).randbytes(12_000_000)
     for number, fault in enumerate([None, *FAULTS]):
         url = store.url(f"{output}/{number}")
@@ -198,11 +198,11 @@ def test_large_files_cost_no_byte_either(store, proxy, output):
         proxy.faults = iter([fault])
         assert read_bytes(url) == content
     assert proxy.injected.keys() == set(FAULTS)
-    assert sum(proxy.requests.values()) < 100, "it is not read by one request"
+    assert sum(proxy.requests.values()) < 100, "too many requests for files of this size"
 
 
 @pytest.mark.parametrize(
-    ("refused", "code", "told"),
+    ("refused", "code", "message"),
     [
         ("(GET|HEAD) .*corpus", "AccessDenied", "--input {corpus}"),
         (".*", "ExpiredToken", "it cannot be reached ("),
@@ -210,16 +210,16 @@ def test_large_files_cost_no_byte_either(store, proxy, output):
     ],
     ids=["input", "expired", "output"],
 )
-def test_what_is_forbidden_is_told_at_once(build, store, proxy, output, refused, code, told):
+def test_denied_access_is_reported_without_retries(build, store, proxy, output, refused, code, message):
     proxy.refused = {refused: code}
     ended = build(*options_of(store, output))
     assert ended.code == 2
-    assert told.format(corpus=store.url("corpus/chats"), output=store.url(output)) in ended.err
+    assert message.format(corpus=store.url("corpus/chats"), output=store.url(output)) in ended.err
     assert len(ended.err.splitlines()) == 1
     assert sum(proxy.requests.values()) < 60
 
 
-def test_what_is_forbidden_in_mid_run_is_told_in_one_line(build, store, proxy, output):
+def test_denied_access_during_the_run_is_reported_in_one_line(build, store, proxy, output):
     proxy.refused = {"(PUT|POST) .*_chatmill/shards": "AccessDenied"}
     ended = build(*options_of(store, output))
     assert ended.code == 1
@@ -237,7 +237,7 @@ def many(store) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["corpus/many", "corpus/many/*.jsonl"], ids=["folder", "glob"])
-def test_ten_thousand_objects_are_listed_in_order_by_a_few_pages(store, many, proxy, name):
+def test_ten_thousand_objects_are_listed_in_order_with_few_requests(store, many, proxy, name):
     found = list_inputs([store.url(name)])
     assert [file.url for file in found] == many
     assert [split.url for split in splits_of(found, 1 << 20)] == many

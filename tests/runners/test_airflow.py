@@ -1,4 +1,4 @@
-"""The DAGs of deploy/airflow in a real Airflow: they load and run, and request the build that they should."""
+"""The DAGs of deploy/airflow load and run in a real Airflow, and request the expected build."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.paths import ROOT
 from support.programs import CACHE, FAKE_GCS_SERVER, free_port, go_program, serving, why_no_program
 
 DAGS = ROOT / "deploy" / "airflow"
-# The DAGs are triggered by hand at these times; the day before the first of them is finished already.
+# The DAGs are triggered by hand at these times; the day before the first of them is already finished.
 DONE, TO_DO = "2026-11-20T10:00:00+00:00", "2026-11-21T10:00:00+00:00"
 EXPECTED = Options(
     input=("gs://example-corpus/chats/2026-11-20/*",),
@@ -33,7 +33,7 @@ EXPECTED = Options(
 
 
 def airflow_python() -> Path:
-    """The Python of an environment with deploy/airflow/requirements.txt: some 2 GB, created once."""
+    """Return the Python of an environment with deploy/airflow/requirements.txt, which is created once (2 GB)."""
     requirements = (DAGS / "requirements.txt").read_bytes()
     environment = CACHE / f"airflow-{hashlib.sha256(requirements + sys.version.encode()).hexdigest()[:12]}"
     python, stamp = environment / "bin" / "python", environment / "installed"
@@ -68,7 +68,7 @@ def store_with_a_finished_day() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory) -> dict[str, Any]:
-    """What airflow_probe.py finds."""
+    """The result of airflow_probe.py."""
     python, home = airflow_python(), tmp_path_factory.mktemp("airflow")
     settings = {"AIRFLOW_HOME": home, "AIRFLOW__CORE__DAGS_FOLDER": DAGS, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
     with store_with_a_finished_day() as store:

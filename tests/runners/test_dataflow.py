@@ -42,7 +42,7 @@ CLOUD = [
 
 @pytest.fixture(scope="module")
 def corpus() -> str:
-    """The url of conversations in the memory of this process, so that they are on no disk."""
+    """The url of conversations in the memory of this process, which are not on a disk."""
     fsspec.filesystem("memory").pipe("/corpus/support.jsonl", (CHATS / "support.jsonl").read_bytes())
     return "memory://corpus/support.jsonl"
 
@@ -79,7 +79,7 @@ def test_job_of_a_template_has_the_image_machines_and_limits_of_the_options(subm
     assert re.fullmatch("chatmill-2026-11-[0-9a-f]{8}", job["name"])
 
 
-def test_summary_of_a_launcher_that_only_submits_says_so(submitted):
+def test_summary_of_a_launcher_that_only_submits_has_the_status_submitted(submitted):
     summary = json.loads((submitted / "summary.json").read_text())
     assert summary == {"status": "submitted", "output": "memory://shards/2026-11"}
     assert fsspec.filesystem("memory").exists("/shards/2026-11/_chatmill/plan.jsonl")

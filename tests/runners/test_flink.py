@@ -31,7 +31,7 @@ FLINK = "--runner=FlinkRunner"
 
 @pytest.fixture(scope="module")
 def installed() -> None:
-    """Flink and its job server, which are installed once on a machine."""
+    """Install Flink and its job server, once on a machine."""
     missing = [tool for tool in ("java", "mvn", "curl") if not shutil.which(tool)]
     if missing:
         pytest.skip(f"Flink needs {', '.join(missing)} (apt-get install default-jre-headless maven curl)")
@@ -43,7 +43,7 @@ def installed() -> None:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Path:
-    """The examples, several times over."""
+    """Several copies of the examples."""
     folder = tmp_path_factory.mktemp("corpus")
     for number in range(COPIES):
         shutil.copytree(CHATS, folder / str(number))
@@ -61,7 +61,7 @@ def local(corpus, tmp_path_factory) -> Path:
 
 @dataclass(frozen=True)
 class Cluster:
-    """folder: that of start.sh. address: host:port of its REST server."""
+    """A cluster. folder: the FOLDER of start.sh. address: host:port of the REST server."""
 
     folder: Path
     address: str
@@ -201,7 +201,9 @@ def test_embedded_flink_writes_the_same_bytes_and_shows_an_error_once(installed,
         (["--detach"], None, 2, "--detach needs a cluster"),
     ],
 )
-def test_what_is_missing_is_shown_in_one_line(installed, build, monkeypatch, tmp_path, options, path, code, message):
+def test_missing_program_or_cluster_is_reported_in_one_line(
+    installed, build, monkeypatch, tmp_path, options, path, code, message
+):
     if path is not None:
         monkeypatch.setenv("PATH", path)
     ended = build(f"--input={CHATS}", *JOB, f"--output={tmp_path}/out", *options)
@@ -213,14 +215,14 @@ def test_what_is_missing_is_shown_in_one_line(installed, build, monkeypatch, tmp
 
 @pytest.fixture
 def empty_cluster(installed, tmp_path) -> Iterator[Cluster]:
-    """A cluster without TaskManagers, as those that start them when a job needs them. Its jobs wait."""
+    """A cluster without TaskManagers, like clusters that start them when a job needs them. Its jobs wait."""
     folder = tmp_path / "cluster"
     started = subprocess.run([DEPLOY / "start.sh", folder, "0"], capture_output=True, text=True, check=True)
     yield Cluster(folder, started.stdout.strip())
     subprocess.run([DEPLOY / "stop.sh", folder], capture_output=True, check=True)
 
 
-def test_cluster_without_taskmanagers_accepts_a_job_that_says_how_many_it_needs(empty_cluster, build, tmp_path):
+def test_cluster_without_taskmanagers_accepts_a_job_with_explicit_parallelism(empty_cluster, build, tmp_path):
     job = [f"--input={CHATS}", *JOB, f"--output={tmp_path}/out", FLINK, f"--flink_master={empty_cluster.address}"]
     refused = build(*job, "--parallelism=2")
     assert refused.code == 1 and "give --parallelism and --sdk_worker_parallelism" in refused.err

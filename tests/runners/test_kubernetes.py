@@ -32,7 +32,7 @@ OLDEST_KUBERNETES = "1.33"
 
 
 def closed(schema: Any) -> Any:
-    """The schema, but so that it refuses unknown fields, which a cluster would silently drop."""
+    """Return the schema in a form that refuses unknown fields, which a cluster would silently drop."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -137,7 +137,7 @@ class Daily:
 
 
 def expanded(word: str, environment: dict[str, Any]) -> str:
-    """A word of a command as Kubernetes expands it: $(NAME) is a variable of the container's environment, $$ is $."""
+    """Expand a word of a command like Kubernetes: $(NAME) is a variable of the container's environment, $$ is $."""
     known = {name: str(value) for name, value in environment.items()}
     return re.sub(r"\$(?:\$|\(([^)]*)\))", lambda found: known.get(found[1], found[0]) if found[1] else "$", word)
 
@@ -179,7 +179,7 @@ def written(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_build_that_was_killed_is_resumed_the_next_day_and_finished_ones_stay(daily):
+def test_build_that_was_killed_is_resumed_the_next_day_and_finished_datasets_stay(daily):
     killed, small = daily.input / "2026-11-19", daily.input / "2026-11-20"
     for folder, times in ((killed, 20), (small, 1)):
         folder.mkdir(parents=True)
@@ -209,7 +209,7 @@ def test_build_that_was_killed_is_resumed_the_next_day_and_finished_ones_stay(da
     assert shards_of(output) == shards_of(expected)
 
     before = written(daily.output)
-    # The same day again, and the next: both find the finished days.
+    # The same day again, and the next day: both find the finished days.
     for today, index in ((1, 0), (2, 2)):
         code, summary = daily.run(day_after(today), index)
         assert (code, summary["status"]) == (0, "done_before")
@@ -220,7 +220,7 @@ def shards_of(output: Path) -> dict[str, str]:
     return {name: digest for name, digest in digests(output).items() if name.startswith("data/")}
 
 
-def test_exit_code_of_a_failed_build_says_whether_to_retry(daily):
+def test_exit_code_of_a_failed_build_shows_whether_to_retry(daily):
     malformed = daily.input / "2026-11-19"
     malformed.mkdir(parents=True)
     (malformed / "chats.jsonl").write_text('{"text": "Once upon a time"}\n{"messages": "Hi"}\n')

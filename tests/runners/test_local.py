@@ -1,4 +1,4 @@
-"""Beam's local runner: its errors, and the same bytes if Beam lacks what our own workers need."""
+"""Beam's local runner: its errors, and the same bytes if Beam lacks an internal that our workers need."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build_with_other_beam(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
 
 
-def test_beams_own_workers_write_the_same_bytes_and_one_line_says_why_they_are_used(tmp_path):
+def test_beams_own_workers_write_the_same_bytes_and_one_line_gives_the_reason(tmp_path):
     forked = build_in_process(*JOB, f"--output={tmp_path}/forked", "--direct_num_workers=2")
     assert forked.returncode == 0, forked.stderr
     fallback = build_with_other_beam(*JOB, f"--output={tmp_path}/fallback", "--direct_num_workers=2")
@@ -70,7 +70,7 @@ sys.exit(build(sys.argv[1:]))
 
 @pytest.fixture
 def corrupt_file(tmp_path) -> Path:
-    """A stream that is cut short. Its name is what a regular expression over a traceback would take for its end."""
+    """A stream that is cut short. A regular expression could take its name for the end of a traceback."""
     folder = tmp_path / "corpus"
     folder.mkdir()
     shutil.copy(CHATS / "arithmetic.jsonl", folder / "a.jsonl")  # the launcher itself reads the first file's beginning
@@ -84,7 +84,7 @@ def options_for(corrupt_file: Path) -> list[str]:
     return [f"--input={corrupt_file.parent}", f"--tokenizer={TOKENIZER}", output, "--direct_num_workers=2"]
 
 
-def test_error_of_a_worker_is_shown_whole_and_once_by_its_file(corrupt_file):
+def test_error_of_a_worker_is_read_from_its_file_and_shown_once(corrupt_file):
     done = build_in_process(*options_for(corrupt_file))
     assert done.returncode == 1
     assert done.stderr.startswith(f"chatmill: {corrupt_file}: the gzip stream is corrupt or cut short")
@@ -94,7 +94,7 @@ def test_error_of_a_worker_is_shown_whole_and_once_by_its_file(corrupt_file):
     assert failure["kind"] == "InputError" and done.stderr == f"chatmill: {failure['message']}\n"
 
 
-def test_next_run_removes_the_failures_of_the_one_before(corrupt_file):
+def test_next_run_removes_the_failures_of_the_previous_run(corrupt_file):
     assert build_in_process(*options_for(corrupt_file)).returncode == 1
     assert (corrupt_file.parents[1] / "out" / "_chatmill" / "failures").exists()
     corrupt_file.write_bytes(gzip.compress((CHATS / "arithmetic.jsonl").read_bytes()[:2000]))
@@ -113,7 +113,7 @@ def test_error_of_a_worker_is_found_in_the_traceback_if_there_is_no_file(corrupt
     assert not (plain.parents[1] / "out" / "_chatmill" / "failures").exists()
 
 
-def test_worker_of_beams_own_reports_its_error_by_a_file_too(corrupt_file):
+def test_beams_own_worker_also_reports_its_error_by_a_file(corrupt_file):
     done = build_with_other_beam(*options_for(corrupt_file))
     assert done.returncode == 1
     shown = done.stderr[done.stderr.rindex("chatmill: ") :]  # after the tracebacks that Beam's worker prints

@@ -1,13 +1,13 @@
-"""Make expected/ and tokenizer/ anew: the rows that TRL's SFTTrainer makes of inputs/ at max_length 17.
+"""Create expected/ and tokenizer/ again: the rows of TRL's SFTTrainer for inputs/ with max_length 17.
 
 usage: python tests/trl/make_expected.py
 Needs trl==1.16.0, transformers==5.23.0, datasets, tokenizers and torch; a CPU is enough, and nothing is downloaded.
 
 The grid is that of TRL's pull request 3572: conversational or standard, language modelling or prompt and completion,
-each way of packing and none, with and without further columns. The latter two give the same rows, and are kept once.
+each packing and none, with and without other columns, which do not change the rows and so are stored once.
 
-inputs/NAME.jsonl is written by hand, and so is tokenizer/chat_template.jinja. expected/NAME.LOSS.FIT.jsonl holds the
-trainer's train_dataset: input_ids, labels (-100 where nothing is trained) and, packed by bfd or bfd_split, seq_lengths.
+inputs/NAME.jsonl is written by hand, and so is tokenizer/chat_template.jinja. expected/NAME.LOSS.MODE.jsonl is the
+trainer's train_dataset: input_ids, labels (-100 if a token is not trained) and, for bfd and bfd_split, seq_lengths.
 """
 
 import json
@@ -27,14 +27,14 @@ TRL_VERSION = "1.16.0"
 MAX_LENGTH = 17
 VOCAB_SIZE = 512
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>"]
-FURTHER_COLUMNS = ["id", "score"]
+OTHER_COLUMNS = ["id", "score"]
 
 LOSSES = {
     "all": {"completion_only_loss": False, "assistant_only_loss": False},
     "completion": {"completion_only_loss": True, "assistant_only_loss": False},
     "assistant": {"completion_only_loss": False, "assistant_only_loss": True},
 }
-FITS = {
+MODES = {
     "none": {"packing": False, "truncation_mode": "keep_start"},
     "keep_end": {"packing": False, "truncation_mode": "keep_end"},
     "bfd": {"packing": True, "packing_strategy": "bfd"},
@@ -58,7 +58,7 @@ def write_jsonl(path: Path, rows: list[dict]) -> None:
 
 
 def strings(value: object) -> Iterator[str]:
-    """Every string in a JSON value, in order: texts and roles alike, so that a role becomes one token."""
+    """Yield every string in a JSON value, in order. With the roles among them, a role becomes one token."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
@@ -67,7 +67,7 @@ def strings(value: object) -> Iterator[str]:
 
 
 def make_tokenizer(directory: Path, records: list[dict]) -> PreTrainedTokenizerBase:
-    """Train a byte-level BPE on the records, write it beside its chat template, and load it as transformers does."""
+    """Train a byte-level BPE on the records, write it next to its chat template, and load it by transformers."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.post_processor = processors.ByteLevel(trim_offsets=False)
@@ -91,13 +91,13 @@ def make_tokenizer(directory: Path, records: list[dict]) -> PreTrainedTokenizerB
     return AutoTokenizer.from_pretrained(directory)
 
 
-def prepare(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, loss: str, fit: str) -> list[dict]:
-    """The rows of the dataset that SFTTrainer would train on. Its model is there because it asks for one."""
-    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCAB_SIZE, num_key_value_heads=1, **shape))
+def prepare(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, loss: str, mode: str) -> list[dict]:
+    """Return the rows that SFTTrainer would train on. The model is only there because SFTTrainer requires one."""
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCAB_SIZE, num_key_value_heads=1, **sizes))
     with tempfile.TemporaryDirectory() as output_dir:
         args = trl.SFTConfig(
-            output_dir, max_length=MAX_LENGTH, use_cpu=True, bf16=False, report_to="none", **LOSSES[loss], **FITS[fit]
+            output_dir, max_length=MAX_LENGTH, use_cpu=True, bf16=False, report_to="none", **LOSSES[loss], **MODES[mode]
         )
         prepared = trl.SFTTrainer(model, args, train_dataset=dataset, processing_class=tokenizer).train_dataset
     columns = [name for name in ("input_ids", "labels", "seq_lengths") if name in prepared.column_names]
@@ -106,18 +106,18 @@ def prepare(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, loss: str, fit
 
 def main() -> None:
     if trl.__version__ != TRL_VERSION:
-        sys.exit(f"trl is {trl.__version__}; these rows are those of {TRL_VERSION}. pip install trl=={TRL_VERSION}")
+        sys.exit(f"trl is {trl.__version__}; the expected rows are from {TRL_VERSION}. pip install trl=={TRL_VERSION}")
     inputs = {name: read_jsonl(HERE / "inputs" / f"{name}.jsonl") for name in LOSSES_OF}
     tokenizer = make_tokenizer(HERE / "tokenizer", [record for records in inputs.values() for record in records])
     for name, losses in LOSSES_OF.items():
         with_columns = Dataset.from_list(inputs[name])
         for loss in losses:
-            for fit in FITS:
-                rows = prepare(with_columns, tokenizer, loss, fit)
-                without = prepare(with_columns.remove_columns(FURTHER_COLUMNS), tokenizer, loss, fit)
-                assert rows == without, f"{name}.{loss}.{fit}: further columns change the rows"
-                write_jsonl(HERE / "expected" / f"{name}.{loss}.{fit}.jsonl", rows)
-                print(f"{name}.{loss}.{fit}: {len(rows)} rows")
+            for mode in MODES:
+                rows = prepare(with_columns, tokenizer, loss, mode)
+                without = prepare(with_columns.remove_columns(OTHER_COLUMNS), tokenizer, loss, mode)
+                assert rows == without, f"{name}.{loss}.{mode}: other columns change the rows"
+                write_jsonl(HERE / "expected" / f"{name}.{loss}.{mode}.jsonl", rows)
+                print(f"{name}.{loss}.{mode}: {len(rows)} rows")
 
 
 if __name__ == "__main__":

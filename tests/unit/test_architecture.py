@@ -11,7 +11,7 @@ import pytest
 import transforms
 from support.paths import ROOT
 
-# From the bottom to the top: a module imports from its own layer and from those below it.
+# From the bottom to the top: a module imports only from its own layer and from the layers below it.
 LAYERS = [
     {"transforms.errors", "transforms.once"},
     {"transforms.checks"},
@@ -35,7 +35,7 @@ MODULES = {module_name(path): path for name in ("pipeline", "transforms") for pa
 
 
 def imports_of(path: Path) -> set[str]:
-    """The modules of ours that a module imports, also inside of functions, but not for type checkers alone."""
+    """Return our modules that a module imports, also inside functions, but not only for type checkers."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
@@ -54,7 +54,7 @@ IMPORTS = {name: imports_of(path) for name, path in MODULES.items()}
 
 
 def layer_of(module: str) -> int:
-    """The layer of a module; the package `transforms` itself only names what others define."""
+    """Return the layer of a module. The package `transforms` itself only exports names of other modules."""
     found = (
         i for i, layer in enumerate(LAYERS) if any(module == part or module.startswith(f"{part}.") for part in layer)
     )
@@ -84,7 +84,7 @@ def test_the_steps_are_in_one_folder():
     assert files >= set(STEPS)
 
 
-def test_public_names_are_where_they_are_said_to_be():
+def test_public_names_are_defined_in_the_listed_modules():
     assert list(transforms._HOMES) == transforms.__all__
     for name in transforms.__all__:
         assert getattr(transforms, name).__module__ == f"transforms.{transforms._HOMES[name]}"

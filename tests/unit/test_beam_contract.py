@@ -1,4 +1,4 @@
-"""What Chatmill uses of Beam beyond its documented API: one test for each kind, so that a change in Beam is named."""
+"""The parts of Beam outside its documented API that Chatmill uses: if Beam changes one, a test names it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class _Control(beam_fn_api_pb2_grpc.BeamFnControlServicer):
         return iter(())
 
 
-def test_worker_program_connects_with_nothing_but_the_variables_that_we_set():
+def test_worker_program_connects_with_only_the_variables_that_we_set():
     control, server = _Control(), grpc.server(futures.ThreadPoolExecutor(4))
     beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(control, server)
     address = f"localhost:{server.add_insecure_port('localhost:0')}"
@@ -128,7 +128,7 @@ def test_worker_program_connects_with_nothing_but_the_variables_that_we_set():
         server.stop(0)
 
 
-def test_fallback_of_the_local_runner_is_a_running_mode_and_a_name_of_beams():
+def test_beam_has_the_running_mode_and_the_runner_name_of_the_local_fallback():
     options = PipelineOptions(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
     assert options.view_as(DirectOptions).direct_running_mode == "multi_processing"
     assert type(create_runner("FnApiRunner")).__name__ == "FnApiRunner"
@@ -137,7 +137,7 @@ def test_fallback_of_the_local_runner_is_a_running_mode_and_a_name_of_beams():
 # ---- own pipelines: transforms/dataset/own_pipeline.py ---------------------------------------------------------------
 
 
-def test_collection_leads_to_the_transforms_that_it_comes_from():
+def test_collection_has_the_transforms_that_produce_it():
     numbers = beam.Pipeline() | "numbers" >> beam.Create([1])
     doubled = numbers | "double" >> beam.Map(lambda number: 2 * number)
     node = doubled.producer
@@ -175,7 +175,7 @@ def test_runners_are_imported_only_when_they_are_used():
 # ---- Flink: pipeline/runners/flink.py --------------------------------------------------------------------------------
 
 
-def test_flink_runs_in_the_job_server_by_default_and_by_the_names_that_we_know():
+def test_flink_runs_in_the_job_server_for_the_default_and_each_known_master():
     from apache_beam.runners.portability.flink_runner import FlinkRunner
 
     from pipeline.runners.flink import _EMBEDDED
@@ -239,7 +239,7 @@ class _Provision(beam_provision_api_pb2_grpc.ProvisionServiceServicer):
         return beam_provision_api_pb2.GetProvisionInfoResponse(info=self.info)
 
 
-def test_chatmill_worker_asks_for_its_provision_and_connects_as_beams_own_worker_does():
+def test_chatmill_worker_requests_its_provision_info_and_connects_like_beams_worker():
     control, server = _Control(), grpc.server(futures.ThreadPoolExecutor(4))
     beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(control, server)
     endpoint = endpoints_pb2.ApiServiceDescriptor(url=f"localhost:{server.add_insecure_port('localhost:0')}")

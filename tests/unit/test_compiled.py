@@ -1,4 +1,4 @@
-"""Compiled templates: the same text and mask as the reference, or the reason why there is none."""
+"""Compiled templates give the same text and mask as the reference, or the reason why they cannot."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def template_of(source: str, arguments: dict[str, Any] | None = None) -> ChatTem
 
 
 def looping(body: str) -> str:
-    """A template that prints this for each message."""
+    """Return a template that prints this for each message."""
     return "{%- for message in messages -%}" + body + "{%- endfor -%}" + GENERATION_PROMPT
 
 
@@ -123,7 +123,7 @@ def dialogues() -> st.SearchStrategy[Conversation]:
 
 
 @pytest.mark.parametrize("body", TRACEABLE + NOT_TRACEABLE)
-def test_trace_cache_renders_what_the_reference_renders(body):
+def test_trace_cache_renders_the_same_text_as_the_reference(body):
     template = template_of(looping(body))
     cache = TraceCache(template)
 
@@ -152,7 +152,7 @@ def test_template_is_compiled_if_it_can_be_traced(body, is_traceable):
 
 @pytest.mark.parametrize("template", [CHATML, MARKED, DROPS_REASONING, OPENS_REASONING, OPENS_AND_TRIMS])
 @pytest.mark.parametrize("loss_on", ["assistant", "last_assistant"])
-def test_masks_are_those_of_the_reference(template, loss_on):
+def test_masks_equal_the_reference(template, loss_on):
     known = template_of(template)
     cache, turns = TraceCache(known), TurnFinder(known)
 
@@ -172,7 +172,7 @@ def test_masks_are_those_of_the_reference(template, loss_on):
 @pytest.mark.slow
 @settings(max_examples=600, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(STYLES, st.lists(CONVERSATIONS, min_size=2, max_size=2))
-def test_masks_under_generated_templates_are_those_of_the_reference(style, drawn):
+def test_masks_under_generated_templates_equal_the_reference(style, drawn):
     template = template_of(style.source())
     cache, turns = TraceCache(template), TurnFinder(template)
     for messages in drawn:
@@ -182,7 +182,7 @@ def test_masks_under_generated_templates_are_those_of_the_reference(style, drawn
             assert found == turns.assistant_spans(conversation)
 
 
-def test_completion_begins_where_the_reference_has_it():
+def test_completion_begins_at_the_same_position_as_in_the_reference():
     template = template_of(CHATML)
     conversation = Conversation([user("2+2?"), assistant("4"), user("3+3?"), assistant("6")], completion_start=3)
     text, spans, prompt = TurnFinder(template).completion_span(conversation)
@@ -190,7 +190,7 @@ def test_completion_begins_where_the_reference_has_it():
     assert text[: spans[0][0]] == prompt
 
 
-def test_example_corpus_has_the_masks_of_the_reference():
+def test_masks_of_the_example_corpus_equal_the_reference():
     template = template_of((TOKENIZER / "chat_template.jinja").read_text())
     cache, turns = TraceCache(template), TurnFinder(template)
     known = 0
@@ -204,7 +204,7 @@ def test_example_corpus_has_the_masks_of_the_reference():
 
 
 @pytest.mark.skipif(not (SHARED / "oracle").exists(), reason="the shared oracle is absent")
-def test_masks_under_real_templates_are_those_of_the_reference():
+def test_masks_under_real_templates_equal_the_reference():
     known = 0
     for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
         template = template_of(case["chat_template"], case["special_tokens"])
@@ -252,7 +252,7 @@ def test_each_method_of_a_text_is_traced_or_refused(name):
     assert text.guards.absent == {"q"} or text.guards.trimmed
 
 
-def test_answer_that_begins_like_the_generation_prompt_is_left_to_the_reference():
+def test_answer_that_begins_like_the_generation_prompt_is_rendered_by_the_reference():
     template = template_of(OPENS_AND_TRIMS)
     cache = TraceCache(template)
     for content, expected in (("plain", True), (" <think>", False), ("<think>", False), ("\n<think>x", False)):

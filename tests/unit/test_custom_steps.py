@@ -1,4 +1,4 @@
-"""Functions of one's own between the steps: what they drop, replace or raise is counted."""
+"""User functions between the steps: what they drop, replace or raise is counted."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def positions(batch: Examples) -> list[int]:
     return [example.position for example in batch.examples]
 
 
-def test_examples_that_are_not_kept_are_dropped_for_the_reason():
+def test_examples_that_are_not_kept_are_dropped_with_the_reason():
     kept = _Filter(lambda example: len(example.content.messages) > 1, "short")(BATCH)
     assert positions(kept) == [0, 1]
     assert kept.outcomes.dropped == {"short": 1}
     assert not kept.outcomes.rejects
 
 
-def test_what_a_filter_raises_costs_its_record_alone():
+def test_error_in_a_filter_rejects_only_its_record():
     kept = _Filter(lambda example: example.content.messages[2], "short")(BATCH)
     assert positions(kept) == [1]
     assert [(reject.position, reject.reason) for reject in kept.outcomes.rejects] == [(0, "filter"), (2, "filter")]
@@ -42,7 +42,7 @@ def test_record_error_of_a_function_keeps_its_reason():
         assert {reject.reason for reject in step(BATCH).outcomes.rejects} == {"too_rude"}
 
 
-def test_mapped_examples_replace_the_others():
+def test_mapped_examples_replace_the_originals():
     def shorten(example):
         return msgspec.structs.replace(example, content=Conversation(example.content.messages[:1]))
 
@@ -72,6 +72,6 @@ def test_reason_is_a_name_in_snake_case(reason):
         FilterExamples(bool, reason=reason)
 
 
-def test_what_is_no_function_is_refused():
+def test_value_that_is_not_a_function_is_refused():
     with pytest.raises(ParameterError, match="expected a function"):
         MapExamples("upper")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The digest of a function: the same in each process, another if what the function does may differ."""
+"""The digest of a function: the same in each process, different if the function may do something else."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ print(digest_of(lambda a: {"x", "y", "z"} & {a}), digest_of(uses_helper), digest
 
 
 def test_digest_is_the_same_in_each_process():
-    said = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", PROGRAM],
             cwd=ROOT,
@@ -54,17 +54,17 @@ def test_digest_is_the_same_in_each_process():
         ).stdout
         for s in ("1", "2", "3")
     }
-    assert len(said) == 1 and len(set(said.pop().split())) == 4
+    assert len(outputs) == 1 and len(set(outputs.pop().split())) == 4
 
 
-def test_code_counts():
+def test_digest_depends_on_the_code():
     assert digest_of(lambda a: a > 1) == digest_of(lambda a: a > 1)
     assert digest_of(lambda a: a > 1) != digest_of(lambda a: a > 2)
     assert digest_of(lambda a: a > 1) != digest_of(lambda a: a < 1)
     assert digest_of(lambda a: a.lower()) != digest_of(lambda a: a.upper())
 
 
-def test_values_from_around_count(monkeypatch):
+def test_digest_depends_on_values_that_the_function_uses(monkeypatch):
     assert digest_of(at_least(2)) == digest_of(at_least(2))
     assert digest_of(at_least(2)) != digest_of(at_least(3))
     assert digest_of(functools.partial(helper, 1)) != digest_of(functools.partial(helper, 2))
@@ -74,7 +74,7 @@ def test_values_from_around_count(monkeypatch):
     assert digest_of(uses_helper) != before
 
 
-def test_functions_of_the_same_module_that_it_calls_count(monkeypatch):
+def test_digest_depends_on_called_functions_of_the_same_module(monkeypatch):
     before = digest_of(uses_helper)
 
     def other(values):
@@ -85,7 +85,7 @@ def test_functions_of_the_same_module_that_it_calls_count(monkeypatch):
     assert digest_of(uses_helper) != before
 
 
-def test_functions_that_call_themselves_end():
+def test_digest_of_a_recursive_function_terminates():
     def countdown(n):
         return n and countdown(n - 1)
 

@@ -11,7 +11,7 @@ import pytest
 
 from support.paths import ROOT
 
-# How the source says a reason, and the position of the argument that is the reason.
+# The calls that have a reason as an argument, and the position of this argument.
 REJECTS = {"RecordError": 0, "Reject": 1, "call_user_function": 2}
 DROPS = {"drop": 0}
 

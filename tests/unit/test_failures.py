@@ -1,4 +1,4 @@
-"""Failures: what a worker raises, the launcher reads from a file."""
+"""Failures: the launcher reads from a file what a worker raised."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_steps_of_a_pipeline_without_a_launcher_write_nothing(tmp_path, monkeypa
 
 def test_folder_that_cannot_be_written_or_read_hides_no_error(tmp_path):
     occupied = tmp_path / "failures"
-    occupied.write_text("a file, where the folder would be")
+    occupied.write_text("a file with the name of the folder")
     fail(writer_for(occupied), InputError(MESSAGE))
     assert last_failure(str(occupied)) is None
     assert last_failure(str(tmp_path / "nothing")) is None

@@ -16,11 +16,11 @@ from transforms.rows import IGNORED
 from transforms.steps.label import build_labels, is_trained
 
 CHARACTERS = 24
-LAW = settings(deadline=None)  # a machine that is busy is no fault of the code
+LAW = settings(deadline=None)  # no deadline: a busy machine is not an error of the code
 
 
-def tokens_of(rows: list[list[int]], places: list[tuple[int, int]], spans: list[tuple[int, int]]) -> Tokens:
-    """A batch of rows of ids, whose tokens lie at places; each row comes from a record of its own and keeps its id."""
+def tokens_of(rows: list[list[int]], ranges: list[tuple[int, int]], spans: list[tuple[int, int]]) -> Tokens:
+    """Build a batch of rows. ranges: characters of each token. Each row is from another record and keeps its id."""
     lengths = [len(row) for row in rows]
     return Tokens(
         split=SPLIT,
@@ -29,8 +29,8 @@ def tokens_of(rows: list[list[int]], places: list[tuple[int, int]], spans: list[
         outcomes=Outcomes(read=len(rows)),
         ids=np.array([token for row in rows for token in row], np.int32),
         offsets=np.cumsum([0, *lengths]).astype(np.int64),
-        starts=np.array([start for start, _ in places], np.int64),
-        stops=np.array([stop for _, stop in places], np.int64),
+        starts=np.array([start for start, _ in ranges], np.int64),
+        stops=np.array([stop for _, stop in ranges], np.int64),
         spans=np.array(spans, np.int64).reshape(-1, 2),
         source=RowSource(
             positions=np.array([100 + i for i in range(len(rows))], np.int64),
@@ -44,8 +44,8 @@ def rows_of(values: np.ndarray, offsets: np.ndarray) -> list[list[int]]:
     return [values[start:stop].tolist() for start, stop in pairwise(offsets)]
 
 
-def naive_is_trained(place: tuple[int, int], spans: list[tuple[int, int]]) -> bool:
-    start, stop = place
+def naive_is_trained(token_range: tuple[int, int], spans: list[tuple[int, int]]) -> bool:
+    start, stop = token_range
     return any(first <= character < end for character in range(start, max(stop, start + 1)) for first, end in spans)
 
 
@@ -57,55 +57,62 @@ def disjoint_spans(draw: st.DrawFn, first: int = -1, last: int = CHARACTERS) -> 
     return [span for span in spans if draw(st.booleans())]
 
 
-# In any order, overlapping, and of no length: bytes of one character share its place, added prefixes have none.
-places = st.tuples(st.integers(-1, CHARACTERS), st.integers(0, 5)).map(lambda place: (place[0], place[0] + place[1]))
+# In any order, overlapping or empty: the bytes of one character have the same range, added prefixes have an empty one.
+ranges = st.tuples(st.integers(-1, CHARACTERS), st.integers(0, 5)).map(
+    lambda token_range: (token_range[0], token_range[0] + token_range[1])
+)
 
 
 @LAW
-@given(st.lists(places, max_size=20), disjoint_spans())
+@given(st.lists(ranges, max_size=20), disjoint_spans())
 @example([(4, 4)], [(4, 5)])
 @example([(5, 5)], [(4, 5)])
 @example([(3, 4), (4, 6), (5, 9), (9, 10)], [(5, 6), (8, 9)])
-def test_token_is_trained_when_one_character_of_it_lies_in_a_span(places, spans):
-    starts = np.array([start for start, _ in places], np.int64)
-    stops = np.array([stop for _, stop in places], np.int64)
+def test_token_is_trained_if_one_of_its_characters_is_in_a_span(ranges, spans):
+    starts = np.array([start for start, _ in ranges], np.int64)
+    stops = np.array([stop for _, stop in ranges], np.int64)
 
     trained = is_trained(starts, stops, np.array(spans, np.int64).reshape(-1, 2))
 
     assert trained.dtype == bool
-    assert trained.tolist() == [naive_is_trained(place, spans) for place in places]
+    assert trained.tolist() == [naive_is_trained(token_range, spans) for token_range in ranges]
 
 
-def test_token_of_no_length_lies_where_it_starts():
+def test_empty_token_is_at_its_start():
     starts = stops = np.array([2, 3, 4, 5], np.int64)
     assert is_trained(starts, stops, np.array([[3, 5]], np.int64)).tolist() == [False, True, True, False]
 
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[list[int]], list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
-    """Rows of ids, and for each row its tokens' places and its spans, in characters of the row's own text."""
-    token = st.tuples(st.integers(0, 2**31 - 1), places)
+    """Rows of ids, and for each row the ranges of its tokens and its spans, in characters of its text."""
+    token = st.tuples(st.integers(0, 2**31 - 1), ranges)
     rows = draw(st.lists(st.tuples(st.lists(token, max_size=6), disjoint_spans()), max_size=8))
     return [[i for i, _ in row] for row, _ in rows], [[p for _, p in row] for row, _ in rows], [s for _, s in rows]
 
 
-def moved(places: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
-    """Places or spans of each row, moved so that no two rows share a character."""
-    apart = CHARACTERS + 10
-    return [(start + row * apart, stop + row * apart) for row, its in enumerate(places) for start, stop in its]
+def moved(ranges: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
+    """Move the ranges of each row so that no two rows share a character."""
+    distance = CHARACTERS + 10
+    return [
+        (start + row * distance, stop + row * distance) for row, of_row in enumerate(ranges) for start, stop in of_row
+    ]
 
 
 @LAW
 @given(batches())
-def test_labels_are_the_id_where_trained_and_ignored_elsewhere(batch):
-    rows, places, spans = batch
+def test_labels_are_ids_for_trained_tokens_and_ignored_for_others(batch):
+    rows, ranges, spans = batch
     expected = [
-        [token if naive_is_trained(place, row_spans) else IGNORED for token, place in zip(ids, row, strict=True)]
-        for ids, row, row_spans in zip(rows, places, spans, strict=True)
+        [
+            token if naive_is_trained(token_range, row_spans) else IGNORED
+            for token, token_range in zip(ids, row, strict=True)
+        ]
+        for ids, row, row_spans in zip(rows, ranges, spans, strict=True)
     ]
     kept = [i for i, labels in enumerate(expected) if any(label != IGNORED for label in labels)]
 
-    labels = build_labels(tokens_of(rows, moved(places), moved(spans)))
+    labels = build_labels(tokens_of(rows, moved(ranges), moved(spans)))
 
     assert rows_of(labels.ids, labels.offsets) == [rows[i] for i in kept]
     assert rows_of(labels.labels, labels.offsets) == [expected[i] for i in kept]
@@ -116,10 +123,10 @@ def test_labels_are_the_id_where_trained_and_ignored_elsewhere(batch):
 @LAW
 @given(batches())
 def test_row_without_label_is_dropped_and_counted(batch):
-    rows, places, spans = batch
-    kept = [i for i in range(len(rows)) if any(naive_is_trained(place, spans[i]) for place in places[i])]
+    rows, ranges, spans = batch
+    kept = [i for i in range(len(rows)) if any(naive_is_trained(token_range, spans[i]) for token_range in ranges[i])]
 
-    labels = build_labels(tokens_of(rows, moved(places), moved(spans)))
+    labels = build_labels(tokens_of(rows, moved(ranges), moved(spans)))
 
     lost = len(rows) - len(kept)
     assert labels.outcomes == Outcomes(read=len(rows), dropped={"no_trained_tokens": lost} if lost else {})
@@ -128,11 +135,11 @@ def test_row_without_label_is_dropped_and_counted(batch):
     assert labels.source.columns["id"].to_pylist() == [f"record-{i}" for i in kept]
 
 
-def test_rows_before_and_after_a_dropped_one_keep_their_own():
+def test_rows_before_and_after_a_dropped_row_keep_their_labels():
     rows: list[Any] = [[11, 12], [21, 22, 23], [31]]
-    places = [(0, 3), (3, 5), (10, 12), (12, 12), (12, 14), (20, 22)]
+    ranges = [(0, 3), (3, 5), (10, 12), (12, 12), (12, 14), (20, 22)]
 
-    labels = build_labels(tokens_of(rows, places, [(3, 4), (20, 21)]))
+    labels = build_labels(tokens_of(rows, ranges, [(3, 4), (20, 21)]))
 
     assert rows_of(labels.ids, labels.offsets) == [[11, 12], [31]]
     assert rows_of(labels.labels, labels.offsets) == [[-100, 12], [31]]
@@ -140,7 +147,7 @@ def test_rows_before_and_after_a_dropped_one_keep_their_own():
     assert (labels.split, labels.part, labels.last) == (SPLIT, 3, False)
 
 
-def test_record_of_several_rows_is_dropped_only_where_none_has_a_label():
+def test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label():
     batch = tokens_of([[1], [2], [3], [4]], [(0, 1), (5, 6), (10, 11), (15, 16)], [(5, 6)])
     source = dataclasses.replace(batch.source, positions=np.array([7, 7, 8, 8]))
     labels = build_labels(dataclasses.replace(batch, source=source, outcomes=Outcomes(read=2)))

@@ -1,4 +1,4 @@
-"""The steps refuse mistakes when a pipeline is built, before any worker starts."""
+"""The steps refuse wrong parameters when a pipeline is built, before any worker starts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ MISTAKES = {
         lambda: RenderConfig(tokenizer="t", chat_template_kwargs={"messages": []}),
         "messages cannot be given",
     ),
-    "no moment": (lambda: RenderConfig(tokenizer="t", now="yesterday"), "now='yesterday': expected a moment"),
+    "a date that cannot be parsed": (
+        lambda: RenderConfig(tokenizer="t", now="yesterday"),
+        "now='yesterday': expected a moment",
+    ),
     "a misspelt packing": (lambda: TruncateOrPack(max_length=8, packing="bdf"), "Did you mean bfd"),
     "a misspelt packing of the pure step": (lambda: Packer(8, packing="bdf"), "packing='bdf'"),
     "packing without a length": (lambda: TruncateOrPack(packing="bfd"), "needs a max_length"),
@@ -44,17 +47,17 @@ MISTAKES = {
     "a flag that is a string": (lambda: TruncateOrPack(shift_labels="false"), "expected True or False"),  # type: ignore[arg-type]
     "a misspelt format": (lambda: WriteShards("out", formats=("parqet",)), "Did you mean parquet"),
     "a misspelt format of the pure step": (lambda: ShardWriter("out", formats=("parqet",)), "formats='parqet'"),
-    "a format that is no list": (lambda: WriteShards("out", formats="parquet"), "expected a list"),
+    "a format that is not a list": (lambda: WriteShards("out", formats="parquet"), "expected a list"),
     "a misspelt column": (lambda: WriteShards("out", columns=["input_id"]), "Did you mean input_ids"),
     "a misspelt schema": (lambda: ParseConversations(schema="message"), "Did you mean messages"),
     "a column that no schema reads": (lambda: ParseConversations(columns={"mesages": "dialog"}), "Did you mean"),
-    "a role that there is not": (lambda: ParseConversations(roles={"bot": "asistant"}), "Did you mean assistant"),
+    "an unknown role": (lambda: ParseConversations(roles={"bot": "asistant"}), "Did you mean assistant"),
     "a formatter without a function": (lambda: ParseConversations(formatter="file.py"), "expected module:function"),
     "a fraction above 1": (lambda: ParseConversations(validation_fraction=2), "expected a number from 0 to 1"),
     "a misspelt parity": (lambda: CheckParity(CONFIG, parity="rejct"), "Did you mean reject"),
     "a misspelt parity of the pure step": (lambda: ParityChecker(CONFIG, "rejct"), "parity='rejct'"),
     "a misspelt engine of the encoder": (lambda: Encoder(str(TOKENIZER), engine="quick"), "engine='quick'"),
-    "a folder in place of a configuration": (lambda: ApplyChatTemplate("folder"), "expected a RenderConfig"),  # type: ignore[arg-type]
+    "a folder instead of a configuration": (lambda: ApplyChatTemplate("folder"), "expected a RenderConfig"),  # type: ignore[arg-type]
 }
 
 
@@ -72,7 +75,7 @@ def test_wrong_value_is_refused_with_its_parameter_and_what_was_expected(mistake
     [lambda: Tokenize(tokeniser="t"), lambda: RenderConfig("t"), lambda: Renderer(), lambda: TruncateOrPack(512)],  # type: ignore[call-arg,misc]
     ids=["a misspelt parameter", "a configuration by position", "nothing", "a length by position"],
 )
-def test_parameter_that_there_is_not_is_refused(build):
+def test_unknown_parameter_is_refused(build):
     with pytest.raises(TypeError):
         build()
 
@@ -89,7 +92,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_step_takes_its_own_kind_of_batch_alone(name):
+def test_step_accepts_only_its_own_kind_of_batch(name):
     kind, step = STEPS[name]
     for given in (Split, Records, Examples, Texts, Tokens, Labels, Rows):
         batches = beam.Pipeline("FnApiRunner") | beam.Create([]).with_output_types(given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from transforms.model.outcomes import Outcomes
 
 
-def test_records_of_the_reference_are_counted_by_reason_with_the_first_of_them():
+def test_records_that_the_reference_processed_are_counted_by_reason_with_the_first_example():
     outcomes = Outcomes(read=9).count_tokenized_by_reference("small_batch", 4)
     outcomes = outcomes.count_tokenized_by_reference("fell_back", 2, (7, "other tokens from 3 on"))
     outcomes = outcomes.count_tokenized_by_reference("fell_back", 3, (8, "other tokens from 0 on"))

@@ -1,4 +1,4 @@
-"""Truncation and packing, compared to plain Python that does the same slowly, one list and one loop at a time."""
+"""Truncation and packing, compared with slow plain Python that does the same with lists and loops."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def naive_rows(packer: Packer, segments: list[Segment]) -> list[list[Segment]]:
 
 
 def naive_wrap(segments: list[Segment], capacity: int) -> list[list[Segment]]:
-    """Go token by token; a segment ends with its record or with its row."""
+    """Process each token; a segment ends with its record or with its row."""
     stream = [
         (token, label, number)
         for number, segment in enumerate(segments)
@@ -219,7 +219,7 @@ def naive_wrap(segments: list[Segment], capacity: int) -> list[list[Segment]]:
 
 
 def naive_bfd(lengths: list[int], capacity: int) -> list[list[int]]:
-    """Longest first, into the row with the least space that suffices; of several, the one that has had it longest."""
+    """Longest first, into the row with the least sufficient space; among equals, the row that has had it longest."""
     rows: list[list[int]] = []
     space: list[int] = []
     since: list[int] = []
@@ -277,7 +277,7 @@ def naive_shift(row: list[Segment]) -> list[Segment]:
 )
 @example(Packer(max_length=1, packing="bfd", shift_labels=True), [RowOf([1, 2], [1, 2], True, 0)])
 @example(Packer(max_length=2, truncation="drop"), [RowOf([1, 2, 3], [-100] * 3, False, 0)])
-def test_rows_and_outcomes_are_those_of_the_naive_packer(packer: Packer, records: list[RowOf]):
+def test_rows_and_outcomes_equal_the_naive_packer(packer: Packer, records: list[RowOf]):
     expected = naive_pack(packer, records)
 
     rows = packer(batch_of(records))
@@ -354,7 +354,7 @@ def test_train_and_validation_share_no_record(packer: Packer, records: list[RowO
 
 @BRIEFLY
 @given(packers(), records_of())
-def test_each_segment_names_the_record_that_its_tokens_are_of(packer: Packer, records: list[RowOf]):
+def test_each_segment_names_the_record_of_its_tokens(packer: Packer, records: list[RowOf]):
     record_of = {token: record.position for record in records for token in record.ids}
     train, validation = tables_of(packer(batch_of(records)))
     for segment in (segment for row in train + validation for segment in row):
@@ -410,7 +410,7 @@ def test_wrapped_rows_are_the_records_one_after_the_other_cut_at_max_length(pack
 
 @BRIEFLY
 @given(packers(packings=("none",), shift=False), records_of())
-def test_truncation_keeps_the_end_that_it_names_and_nothing_else(packer: Packer, records: list[RowOf]):
+def test_truncation_keeps_only_the_end_that_it_names(packer: Packer, records: list[RowOf]):
     most = packer.max_length or 10**9
     cut = {
         "keep_start": lambda tokens: tokens[:most],
@@ -435,7 +435,7 @@ def test_shifted_labels_are_the_next_token_of_the_same_segment(packer: Packer, r
     for row in train + validation:
         for segment in row[:-1]:
             assert segment.labels == (*(label_of[token] for token in segment.ids[1:]), IGNORED)
-        # The row's last label is that of a token which is no longer in the row.
+        # The last label of the row is the id of a token that was removed from the row.
         assert row[-1].labels[:-1] == tuple(label_of[token] for token in row[-1].ids[1:])
         assert row[-1].labels[-1] in (IGNORED, row[-1].ids[-1] + 1)
 
@@ -560,7 +560,7 @@ def rows_of_segments(packed: Packed, lengths: np.ndarray) -> list[list[int]]:
 @given(lengths_and_capacity())
 @example(([3, 3, 2, 2], 5))
 @example(([60, 60, 5, 4, 4], 64))
-@example(([3896, 3895, 200, 10], 4096))  # of two spaces in one word, one is used up
+@example(([3896, 3895, 200, 10], 4096))  # two free spaces are bits of one word, and one is used up
 def test_best_fit_decreasing_gives_the_rows_of_the_quadratic_search(case: tuple[list[int], int]):
     lengths, capacity = case
     array = np.array(lengths, np.int64)
@@ -575,7 +575,7 @@ def test_first_fit_decreasing_gives_the_rows_of_the_quadratic_search(case: tuple
     assert rows_of_segments(pack_ffd(array, capacity), array) == naive_ffd(lengths, capacity)
 
 
-def test_of_rows_with_the_same_space_the_one_that_has_had_it_longest_is_filled_first():
+def test_row_that_has_had_the_same_space_longest_is_filled_first():
     # Rows 0 and 1 are left with a space of 4 each, in this order, and then with one of 1.
     lengths = np.array([6, 6, 5, 1, 1, 3, 3], np.int64)
     assert rows_of_segments(pack_bfd(lengths, 10), lengths) == [[0, 5, 3], [1, 6, 4], [2]]

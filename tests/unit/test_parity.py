@@ -22,7 +22,7 @@ from transforms.steps.parity import ParityChecker
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
 
-# As Qwen 3 and others do: reasoning is printed behind the last user's message, and dropped in front of it.
+# Like Qwen 3 and others: reasoning is printed after the last user message, and dropped before it.
 DROPS_EARLIER = """
 {%- set ns = namespace(last=-1) -%}
 {%- for message in messages -%}
@@ -45,7 +45,7 @@ MARKED_DROPS_EARLIER = DROPS_EARLIER.replace(
     "    {{- message.content + '<|im_end|>\\n' -}}{%- endgeneration -%}\n"
     "    {%- else -%}{{- message.content + '<|im_end|>\\n' -}}{%- endif -%}\n{%- endfor",
 )
-# Its own messages do not show that it looks at what the first message says.
+# The text of every message depends on a word in the last message.
 LOOKS_FOR_A_WORD = CHATML.replace(
     "message.content + '<|im_end|>", "message.content + ('!' if 'loud' in messages[-1].content else '') + '<|im_end|>"
 )
@@ -53,9 +53,9 @@ REFUSES_NOTHING = "{%- if not messages -%}{{- raise_exception('no messages') -}}
 BOTH_WAYS = pytest.mark.parametrize(
     "template", [DROPS_EARLIER, MARKED_DROPS_EARLIER], ids=["without_markers", "with_markers"]
 )
-NO_FLAW = {"parity_records_checked": 1, "parity_turns_checked": 3}
+NO_DIFFERENCE = {"parity_records_checked": 1, "parity_turns_checked": 3}
 
-# The second answer was given with the first one's reasoning in sight, as a user's message had not yet followed.
+# The context of the second answer contains the reasoning of the first one, because no user message was between them.
 WITH_A_TOOL = [
     user("2+2?"),
     assistant("add(2, 2)", reasoning_content="A sum."),
@@ -84,7 +84,7 @@ def trained(batch: Texts) -> list[list[str]]:
 
 
 @BOTH_WAYS
-def test_turns_of_another_context_are_counted_and_the_first_is_shown(template):
+def test_turns_with_another_context_are_counted_and_the_first_is_shown(template):
     batch = checked(template, PLAIN, WITH_A_TOOL)
     assert dict(batch.outcomes.notes) == {
         "parity_records_checked": 2,
@@ -99,7 +99,7 @@ def test_turns_of_another_context_are_counted_and_the_first_is_shown(template):
     assert not batch.outcomes.rejects
 
 
-def test_where_the_contexts_part_is_shown():
+def test_first_difference_of_the_contexts_is_shown():
     weightless = [*WITH_A_TOOL[:1], WITH_A_TOOL[1] | {"weight": 0}, *WITH_A_TOOL[2:]]
     batch = checked(DROPS_EARLIER, weightless)
     how = batch.outcomes.first_examples["parity_records_differing"][1]
@@ -128,18 +128,18 @@ def test_reject_has_its_own_reason(template):
 
 
 @pytest.mark.parametrize("parity", ["report", "expand", "reject"])
-def test_conversation_without_an_answer_has_no_turn_to_look_at(parity):
+def test_conversation_without_an_answer_has_no_turn_to_check(parity):
     batch = checked(CHATML, PLAIN[:1], PLAIN, parity=parity)
-    assert dict(batch.outcomes.notes) == NO_FLAW
+    assert dict(batch.outcomes.notes) == NO_DIFFERENCE
     assert len(batch.texts) == 2
 
 
-def test_off_looks_at_nothing():
+def test_off_checks_nothing():
     batch = checked(DROPS_EARLIER, WITH_A_TOOL, parity="off")
     assert batch == rendered(DROPS_EARLIER, Conversation(WITH_A_TOOL))
 
 
-def test_turn_whose_generation_prompt_no_history_shows_is_not_expandable():
+def test_turn_is_not_expandable_if_no_history_prints_its_generation_prompt():
     assert checked(OPENS_REASONING, PLAIN).outcomes.notes["parity_turns_differing"] == 3
     batch = checked(OPENS_REASONING, PLAIN, parity="expand")
     assert [reject.reason for reject in batch.outcomes.rejects] == ["not_expandable"]
@@ -147,7 +147,7 @@ def test_turn_whose_generation_prompt_no_history_shows_is_not_expandable():
     assert not batch.texts
 
 
-def test_turn_before_which_the_template_renders_nothing():
+def test_turn_differs_if_the_template_refuses_its_context():
     greeting = [assistant("Hello."), *PLAIN]
     assert dict(checked(CHATML, greeting).outcomes.notes) == {"parity_records_checked": 1, "parity_turns_checked": 4}
     batch = checked(REFUSES_NOTHING, greeting)
@@ -182,7 +182,7 @@ def test_completion_is_one_context():
     assert len(batch.texts) == 1
 
 
-def test_marked_turn_of_which_nothing_is_trained_on_does_not_differ():
+def test_marked_turn_without_trained_text_does_not_differ():
     template = MARKED.replace(
         "{{- message.content + '<|im_end|>\\n' -}}{%- endgeneration", "{{- message.content -}}{%- endgeneration"
     )
@@ -190,7 +190,7 @@ def test_marked_turn_of_which_nothing_is_trained_on_does_not_differ():
     assert dict(checked(template, empty).outcomes.notes) == {"parity_records_checked": 1, "parity_turns_checked": 4}
 
 
-def test_reasoning_and_answer_in_blocks_of_their_own_are_one_turn():
+def test_reasoning_and_answer_in_separate_blocks_are_one_turn():
     template = """
     {%- for message in messages -%}
         {{- '<|im_start|>' + message.role + '\\n' -}}
@@ -206,18 +206,18 @@ def test_reasoning_and_answer_in_blocks_of_their_own_are_one_turn():
     assert dict(checked(template, messages).outcomes.notes) == {"parity_records_checked": 1, "parity_turns_checked": 2}
 
 
-def test_of_conversations_whose_contexts_are_kept_a_sample_is_looked_at():
+def test_only_a_sample_is_checked_if_the_template_keeps_contexts():
     batch = checked(CHATML, *[PLAIN] * 100)
     assert dict(batch.outcomes.notes) == {"parity_records_checked": 9, "parity_turns_checked": 27}
     assert checked(CHATML, *[PLAIN] * 100, parity="expand").outcomes.notes["parity_records_checked"] == 100
-    # The template drops reasoning, but these have none; with those that have, those are looked at.
+    # The template drops reasoning. Conversations with reasoning are always checked, others only in the sample.
     assert checked(DROPS_EARLIER, *[PLAIN] * 100).outcomes.notes["parity_records_checked"] == 9
     mixed = checked(DROPS_EARLIER, *[PLAIN] * 99, WITH_A_TOOL)
     assert mixed.outcomes.notes["parity_records_checked"] == 10
     assert mixed.outcomes.first_examples["parity_records_differing"][0] == 99
 
 
-def test_where_one_of_the_sample_differs_all_are_looked_at():
+def test_all_are_checked_if_one_of_the_sample_differs():
     loud = [*PLAIN[:-1], assistant("so loud")]
     batch = checked(LOOKS_FOR_A_WORD, *[PLAIN] * 20, *[loud] * 80)
     assert batch.outcomes.notes["parity_records_checked"] == 100
@@ -226,7 +226,7 @@ def test_where_one_of_the_sample_differs_all_are_looked_at():
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_expanded_turns_are_each_trained_on_once_in_the_context_of_their_inference(data):
+def test_each_expanded_turn_is_trained_on_once_in_its_context_of_inference(data):
     template = data.draw(st.sampled_from([DROPS_EARLIER, MARKED_DROPS_EARLIER, CHATML]))
     conversation = Conversation(data.draw(_dialogues()))
     chat_template = load_template(render_config(template))
@@ -246,7 +246,7 @@ def test_expanded_turns_are_each_trained_on_once_in_the_context_of_their_inferen
 
 
 def _dialogues() -> st.SearchStrategy[list[dict[str, Any]]]:
-    """Exchanges of a user's message and one answer or several, with answers of a tool between them."""
+    """Exchanges: a user message and one or more answers, with tool results between them."""
 
     @st.composite
     def dialogue(draw) -> list[dict[str, Any]]:
@@ -263,7 +263,7 @@ def _dialogues() -> st.SearchStrategy[list[dict[str, Any]]]:
     return dialogue()
 
 
-def test_records_of_several_rows_have_one_fate():
+def test_record_of_several_rows_has_one_outcome():
     record = {"messages": [WITH_A_TOOL, PLAIN, WITH_A_TOOL]}
     batch = checked(DROPS_EARLIER, *record["messages"], parity="expand")
     labels = build_labels(Encoder(str(TOKENIZER))(batch))
@@ -277,7 +277,7 @@ def test_records_of_several_rows_have_one_fate():
         outcomes = Packer(max_length=shortest - 1, truncation=truncation)(labels).outcomes
         assert (outcomes.kept, outcomes.truncated, dict(outcomes.dropped)) == expected
         assert not outcomes.unaccounted()
-    # Of the tool's record the longer row is left out, and so it is no longer whole.
+    # The longer row of the record with the tool is dropped, so this record counts as truncated.
     outcomes = Packer(max_length=int(lengths.max()) - 1, truncation="drop")(labels).outcomes
     assert outcomes.kept + outcomes.truncated == 3
     assert outcomes.truncated == 2
@@ -308,8 +308,7 @@ def test_build_with_expand_reconciles_records_and_rows(build, tmp_path):
 
 
 @pytest.mark.skipif(not (SHARED / "oracle").exists(), reason="the shared oracle is absent")
-def test_real_templates_in_the_contexts_of_inference():
-    """Under real templates, what --parity expand keeps is trained on in the context of its inference."""
+def test_expand_trains_in_the_context_of_inference_under_real_templates():
     refused = kept = 0
     for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
         template, own = case["chat_template"], case["special_tokens"]
@@ -327,4 +326,4 @@ def test_real_templates_in_the_contexts_of_inference():
         found = [text.text[:start] for text in batch.texts for start, _ in text.spans]
         assert len(found) == len(set(found))
         assert set(found) <= contexts, case["case"]
-    assert refused < 20 < 100 < kept  # refused: a generation prompt that goes further than any history shows
+    assert refused < 20 < 100 < kept  # refused: the generation prompt is longer than the header in history

@@ -1,4 +1,4 @@
-"""Parsing: each schema is understood; a record that is not is rejected with its reason, and costs nothing else."""
+"""Parsing: each schema is read; a record that cannot be read is rejected with its reason, and nothing else is lost."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ CALLS = [{"type": "function", "function": CALL}]
 
 
 def parse(record: dict[str, Any] | bytes, **arguments: Any) -> Example:
-    """The example that a record is, as JSON. Raises RecordError."""
+    """Return the example of a record, given as JSON. Raises RecordError."""
     raw = record if isinstance(record, bytes) else json.dumps(record).encode()
     return Parser(**arguments).parse(Record(40, raw))
 
 
 def content_of(record: dict[str, Any], **arguments: Any) -> Any:
-    """The content of a record, which must be the same for a line of JSON and for a row of a table."""
+    """Return the content of a record, which must be the same from a line of JSON and from a row of a table."""
     of_json = parse(record, **arguments).content
     assert Parser(**arguments).parse(Record(40, record)).content == of_json
     return of_json
@@ -106,9 +106,9 @@ def test_prompt_and_completion_of_strings_are_kept_apart():
 
 
 def test_prompt_and_completion_of_messages_are_one_conversation_with_the_start_of_the_completion():
-    asked = [{"role": "system", "content": "Be brief."}, USER]
-    record = {"prompt": asked, "completion": [ASSISTANT], "tools": TOOLS}
-    assert content_of(record) == Conversation([*asked, ASSISTANT], TOOLS, completion_start=2)
+    prompt = [{"role": "system", "content": "Be brief."}, USER]
+    record = {"prompt": prompt, "completion": [ASSISTANT], "tools": TOOLS}
+    assert content_of(record) == Conversation([*prompt, ASSISTANT], TOOLS, completion_start=2)
 
 
 def test_sharegpt_turns_become_messages():
@@ -165,10 +165,10 @@ def test_alpaca_history_comes_first_and_input_goes_below_the_instruction():
         "system": "Be brief.",
         "history": [["Add.\n1 + 1", "2"], ["And again?", "2"]],
     }
-    said = ["Be brief.", "Add.\n1 + 1", "2", "And again?", "2", "Add.\n2 + 2", "4"]
+    contents = ["Be brief.", "Add.\n1 + 1", "2", "And again?", "2", "Add.\n2 + 2", "4"]
     roles = ["system"] + ["user", "assistant"] * 3
     assert content_of(record) == Conversation(
-        [{"role": role, "content": content} for role, content in zip(roles, said, strict=True)]
+        [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
     )
 
 
@@ -196,7 +196,7 @@ def test_a_text_is_not_changed():
          [False, True, False, False]),
     ],
 )  # fmt: skip
-def test_tokens_are_trained_on_if_labels_and_all_masks_say_so(masks, trained):
+def test_tokens_are_trained_on_if_labels_and_all_masks_agree(masks, trained):
     record = {"input_ids": [0, 11, 12, 13], **masks}
     for raw in (record, json.dumps(record).encode()):
         content = Parser().parse(Record(0, raw)).content
@@ -351,26 +351,26 @@ def test_columns_that_records_lack_are_counted_by_name():
     }
 
 
-def test_the_columns_that_can_be_renamed_are_those_that_are_read():
-    class Asked(dict):
+def test_exactly_the_columns_that_are_read_can_be_renamed():
+    class Lookups(dict):
         def get(self, key, default=None):
-            asked.add(key)
+            read.add(key)
             return super().get(key, default)
 
         def __getitem__(self, key):
-            asked.add(key)
+            read.add(key)
             return super().__getitem__(key)
 
         def __contains__(self, key):
-            asked.add(key)
+            read.add(key)
             return super().__contains__(key)
 
-    asked: set[str] = set()
+    read: set[str] = set()
     text = {"text": "a", "instruction": "a", "output": "b", "prompt": "a", "completion": "b", "messages": CHAT}
-    record = Asked(text, conversations=CHAT, input_ids=[1])
+    record = Lookups(text, conversations=CHAT, input_ids=[1])
     for schema in schemas.SCHEMAS:
         schemas.content_of(record, schema, ROLE_NAMES)
-    assert asked == set(schemas.INPUT_COLUMNS)
+    assert read == set(schemas.INPUT_COLUMNS)
 
 
 def test_a_kept_column_of_any_depth_is_kept_or_rejected():
@@ -460,30 +460,30 @@ def formatters(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def plain_formatters(tmp_path, formatters) -> Path:
-    """The same without the class, which is tested separately."""
+    """Write the same file without the class, which has its own test."""
     path = tmp_path / "plain_formatters.py"
     path.write_text(FORMATTERS.partition("@dataclass")[0])
     return path
 
 
-ASKED = {"q": "Where? ", "a": "Here.", "log": [1, 2]}
+QUESTION = {"q": "Where? ", "a": "Here.", "log": [1, 2]}
 
 
 def test_a_formatter_in_a_file_returns_a_record_or_a_text(plain_formatters):
-    assert content_of(ASKED, formatter=f"{plain_formatters}:to_text") == PlainText("Where? Here.")
-    assert content_of(ASKED, formatter=f"{plain_formatters}:to_messages") == Conversation(
+    assert content_of(QUESTION, formatter=f"{plain_formatters}:to_text") == PlainText("Where? Here.")
+    assert content_of(QUESTION, formatter=f"{plain_formatters}:to_messages") == Conversation(
         [{"role": "user", "content": "Where? "}, {"role": "assistant", "content": "Here."}]
     )
 
 
 def test_a_formatter_in_a_module_returns_a_record_or_a_text(plain_formatters, monkeypatch):
     monkeypatch.syspath_prepend(plain_formatters.parent)
-    assert content_of(ASKED, formatter="plain_formatters:to_text") == PlainText("Where? Here.")
+    assert content_of(QUESTION, formatter="plain_formatters:to_text") == PlainText("Where? Here.")
 
 
 def test_columns_are_kept_from_the_record_and_renamed_in_what_the_formatter_returns(plain_formatters):
     plain_formatters.write_text("def rename(record):\n    return {'body': record['q'], 'q': 'not this'}\n")
-    example = parse(ASKED, formatter=f"{plain_formatters}:rename", columns={"text": "body"}, keep_columns=("q",))
+    example = parse(QUESTION, formatter=f"{plain_formatters}:rename", columns={"text": "body"}, keep_columns=("q",))
     assert (example.content, example.columns) == (PlainText("Where? "), {"q": "Where? "})
 
 
@@ -499,14 +499,14 @@ def test_columns_are_kept_from_the_record_and_renamed_in_what_the_formatter_retu
     ],
 )
 def test_a_formatter_that_fails_costs_its_record(plain_formatters, function, reason, fragment):
-    found, detail = reject_of(ASKED, formatter=f"{plain_formatters}:{function}")
+    found, detail = reject_of(QUESTION, formatter=f"{plain_formatters}:{function}")
     assert (found, fragment in detail) == (reason, True), detail
 
 
 @pytest.mark.parametrize("function", ["tools_of_half_a_character", "call_of_half_a_character", "not_json"])
 def test_a_formatter_that_returns_what_is_not_json_costs_at_most_its_record(plain_formatters, function):
     parser = Parser(formatter=f"{plain_formatters}:{function}", validation_fraction=0.5)
-    found = parser(records_of([ASKED, ASKED]))
+    found = parser(records_of([QUESTION, QUESTION]))
     assert len(found.examples) + len(found.outcomes.rejects) == 2
 
 
@@ -524,11 +524,11 @@ def test_a_formatter_gets_records_of_any_depth_that_can_be_read(plain_formatters
 
 def test_a_formatter_file_knows_its_path(tmp_path):
     (tmp_path / "here.py").write_text("def here(record):\n    return __file__\n")
-    assert content_of(ASKED, formatter=f"{tmp_path}/here.py:here") == PlainText(f"{tmp_path}/here.py")
+    assert content_of(QUESTION, formatter=f"{tmp_path}/here.py:here") == PlainText(f"{tmp_path}/here.py")
 
 
 def test_a_formatter_file_may_have_dataclasses_and_annotations_of_the_future(formatters):
-    assert content_of(ASKED, formatter=f"{formatters}:to_text_by_class") == PlainText("Where? ")
+    assert content_of(QUESTION, formatter=f"{formatters}:to_text_by_class") == PlainText("Where? ")
 
 
 @pytest.mark.parametrize(
@@ -582,13 +582,13 @@ def test_which_records_are_for_validation_never_changes():
     called = [{"role": "user", "content": "Where is K-7?"}, {"role": "assistant", "tool_calls": [call]}]
     hello = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi, how can I help?"}]
     nihao = [{"role": "user", "content": "你好！😀"}, {"role": "assistant", "content": "您好"}]
-    where = [{"from": "human", "value": "Where is it?"}, {"from": "gpt", "value": "Over there."}]
+    conversation = [{"from": "human", "value": "Where is it?"}, {"from": "gpt", "value": "Over there."}]
     known: dict[str, dict[str, Any]] = {
         "vvvvtttvtvvvtvtt": {"messages": hello},
         "vtvvtvtvttvttttv": {"messages": nihao},
         "vtttvvtttttttvtv": {"messages": called},
         "ttvvvtvvvtvtvtvv": {"instruction": "Add.", "input": "1 + 1", "output": "2"},
-        "ttvttttvtvttttvv": {"conversations": where},
+        "ttvttttvtvttttvv": {"conversations": conversation},
         "tvtvtttvvtvtttvt": {"prompt": "Q: 2 + 2?\nA:", "completion": " 4"},
         "ttttvvtvvtvvtttt": {"text": "Once upon a time, in a valley far away"},
         "vvttvtvtvtvtvvvt": {"text": '\u2028 "quoted" \\ \0 \x7f'},
@@ -598,23 +598,23 @@ def test_which_records_are_for_validation_never_changes():
         assert "".join("v" if held_back(record, seed=seed) else "t" for seed in range(16)) == sides, record
 
 
-def same_said(number: int) -> list[dict[str, Any]]:
+def same_conversations(number: int) -> list[dict[str, Any]]:
     """Records with the same content under other schemas and names."""
-    asked, answered = f"Question {number}", f"Answer {number}"
-    user, assistant = {"role": "user", "content": asked}, {"role": "assistant", "content": answered}
+    question, answer = f"Question {number}", f"Answer {number}"
+    user, assistant = {"role": "user", "content": question}, {"role": "assistant", "content": answer}
     return [
         {"messages": [user, assistant]},
         {"id": number, "messages": [user, assistant], "tools": TOOLS, "source": "a"},
-        {"messages": [{"content": asked, "role": "user"}, assistant | {"weight": 1}], "id": f"copy-{number}"},
+        {"messages": [{"content": question, "role": "user"}, assistant | {"weight": 1}], "id": f"copy-{number}"},
         {"messages": [user, assistant], "chat_template_kwargs": {"enable_thinking": False}},
-        {"conversations": [{"from": "human", "value": asked}, {"value": answered, "from": "gpt"}]},
+        {"conversations": [{"from": "human", "value": question}, {"value": answer, "from": "gpt"}]},
         {"prompt": [user], "completion": [assistant]},
-        {"instruction": asked, "output": answered},
-        {"instruction": asked, "input": "", "output": answered, "history": []},
+        {"instruction": question, "output": answer},
+        {"instruction": question, "input": "", "output": answer, "history": []},
     ]
 
 
-def same_called(number: int) -> list[dict[str, Any]]:
+def same_calls(number: int) -> list[dict[str, Any]]:
     """Records with the same call, with other orders of keys, ids of calls and schemas."""
     user = {"role": "user", "content": f"Question {number}"}
     turns = [
@@ -636,8 +636,8 @@ def same_called(number: int) -> list[dict[str, Any]]:
     ]
 
 
-def same_called_by_other_ids(number: int) -> list[dict[str, Any]]:
-    """Servers give calls random ids."""
+def same_calls_with_other_ids(number: int) -> list[dict[str, Any]]:
+    """Servers give random ids to calls."""
     return [
         {"messages": [USER, {"role": "assistant", "tool_calls": [{"id": id, "function": {"name": f"f{number}"}}]}]}
         for id in ("call_3fa9", "call_71c0")
@@ -656,7 +656,9 @@ def same_tokens(number: int) -> list[dict[str, Any]]:
     return [{"input_ids": [1, number]}, {"input_ids": [1, number], "labels": [-100, number], "id": "copy"}]
 
 
-@pytest.mark.parametrize("duplicates", [same_said, same_called, same_called_by_other_ids, same_text, same_tokens])
+@pytest.mark.parametrize(
+    "duplicates", [same_conversations, same_calls, same_calls_with_other_ids, same_text, same_tokens]
+)
 def test_duplicates_are_in_the_same_split(duplicates):
     sides = [{held_back(record) for record in duplicates(number)} for number in range(40)]
     assert all(len(side) == 1 for side in sides)
@@ -673,7 +675,7 @@ def test_another_role_answer_or_call_is_not_a_duplicate():
     assert len(sides) == 4
 
 
-def test_about_the_fraction_is_for_validation_and_another_seed_chooses_others():
+def test_about_the_given_fraction_is_for_validation_and_another_seed_chooses_other_records():
     examples = [{"text": f"Record {i}"} for i in range(2000)]
     first, second = ({i for i, r in enumerate(examples) if held_back(r, 0.1, seed)} for seed in (0, 1))
     for chosen in (first, second):
@@ -735,7 +737,7 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "content a number": (message(role="user", content=7), "bad_content", "messages[1] is a number"),
     "content an object": (message(role="user", content={"text": "a"}), "bad_content", "messages[1] is an object"),
     "content missing": (message(role="assistant"), "bad_content", "messages[1] has no content"),
-    "content missing beside a call": (message(role="user", tool_calls=CALLS), "bad_content", "messages[1]"),
+    "content missing next to a call": (message(role="user", tool_calls=CALLS), "bad_content", "messages[1]"),
     "part a string": (with_part("Hello"), "bad_content", "messages[1]"),
     "part of an unknown type": (with_part({"type": "refusal", "text": "a"}), "bad_content", "messages[1]"),
     "part without text": (with_part({"type": "text"}), "bad_content", "messages[1]"),
@@ -872,7 +874,7 @@ def test_rejects_of_a_table_are_the_json_of_their_rows_and_follow_those_of_readi
     assert examples.outcomes.unaccounted() == len(examples.examples) == 1
 
 
-# Any values in any columns, as a crawl may have. Known names are frequent.
+# Any values in any columns, as in crawled data. Known names are frequent.
 names = st.sampled_from(
     [
         *("role", "content", "from", "value", "type", "text", "weight", "tool_calls", "name", "arguments"),
@@ -922,16 +924,16 @@ def test_a_line_of_plain_messages_and_a_row_with_the_same_values_are_the_same(me
 
     def outcome(raw: Any) -> Any:
         batch = parser(dataclasses.replace(records_of([]), records=[Record(10, raw)]))
-        said = [(e.content if isinstance(e.content, Conversation) else repr(e.content)) for e in batch.examples]
+        found = [(e.content if isinstance(e.content, Conversation) else repr(e.content)) for e in batch.examples]
         orders = [[*map(list, e.content.messages)] for e in batch.examples if isinstance(e.content, Conversation)]
         return (
-            said,
+            found,
             orders,
             [e.validation for e in batch.examples],
             [(r.reason, r.detail) for r in batch.outcomes.rejects],
         )
 
-    assume(b"Infinity" not in as_line(record))  # which is not JSON
+    assume(b"Infinity" not in as_line(record))  # this is not JSON
     assert outcome(as_line(record)) == outcome(record)
 
 

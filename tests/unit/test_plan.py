@@ -26,10 +26,10 @@ def test_no_worker_is_idle_for_longer_than_the_largest_split_takes(sizes, worker
     files = [InputFile(f"/{i}.jsonl", "jsonl", None, size, "") for i, size in enumerate(sizes)]
     splits = largest_first(splits_of(files, 4 * MEGA))
     largest = max(split.stop - split.start for split in splits)
-    # Dealt in turn, as by Beam's local runner.
+    # Assigned to the workers in turn, as by Beam's local runner.
     dealt = [sum(split.stop - split.start for split in splits[worker::workers]) for worker in range(workers)]
     assert max(dealt) - min(dealt) <= largest
-    # Taken by whoever is free.
+    # Each split is taken by the first worker that is free.
     busy = [0] * workers
     for split in splits:
         busy[busy.index(min(busy))] += split.stop - split.start
@@ -46,7 +46,7 @@ def test_splits_keep_their_numbers_in_another_order():
     assert sorted(ordered, key=lambda split: split.number) == planned
 
 
-def test_compressed_file_comes_before_a_larger_one_that_is_cut():
+def test_compressed_file_comes_before_a_larger_file_that_is_split():
     files = [InputFile("/a.jsonl", "jsonl", None, 4 * MEGA, ""), InputFile("/b.jsonl.gz", "jsonl", "gzip", MEGA, "")]
     assert [split.url for split in largest_first(splits_of(files, 4 * MEGA))] == ["/b.jsonl.gz", "/a.jsonl"]
 
@@ -77,13 +77,13 @@ def test_other_files_of_a_folder_are_not_read_and_logged(tmp_path, caplog):
         ("a.parquet", b"[]", "parquet"),
     ],
 )
-def test_format_follows_from_the_suffix_or_else_from_the_first_bytes(tmp_path, name, content, format):
+def test_format_is_found_from_the_suffix_or_from_the_first_bytes(tmp_path, name, content, format):
     (tmp_path / name).write_bytes(content)
     [file] = list_inputs(str(tmp_path / name))
     assert file.format == format
 
 
-def test_format_that_is_chosen_goes_before_the_suffix(tmp_path):
+def test_chosen_format_overrides_the_suffix(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"{}")
     [file] = list_inputs(str(tmp_path / "a.parquet"), "jsonl")
     assert file.format == "jsonl"
@@ -98,7 +98,7 @@ def test_format_that_is_chosen_goes_before_the_suffix(tmp_path):
         ("{folder}/a.parquet.gz", "a parquet file that is compressed as a whole cannot be read"),
     ],
 )
-def test_pattern_that_names_no_input_is_an_error_with_its_parameter(tmp_path, pattern, problem):
+def test_pattern_without_an_input_is_an_error_with_its_parameter(tmp_path, pattern, problem):
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(b"PAR1", mtime=0))
     pattern = pattern.format(folder=tmp_path)

@@ -1,4 +1,4 @@
-"""The fast engine: the same texts, masks and ids as the reference, or the reference does the batch again."""
+"""The fast engine gives the same texts, masks and ids as the reference, or falls back to the reference."""
 
 from __future__ import annotations
 
@@ -41,32 +41,32 @@ PLAIN = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
 
 @pytest.fixture(autouse=True)
 def always_fast(monkeypatch):
-    """Small batches are not left to the reference."""
+    """Use the fast encoder for small batches too."""
     monkeypatch.setattr(tokenize, "_WORTH_LOADING", 0)
 
 
 def rows_of(tokens: Tokens) -> tuple[list[list[int]], list[list[int]]]:
-    """The ids and labels of each row that has a label."""
+    """Return the ids and the labels of each row that has a label."""
     labels = build_labels(tokens)
     cuts = labels.offsets[1:-1]
     return tuple([row.tolist() for row in np.split(flat, cuts)] for flat in (labels.ids, labels.labels))  # type: ignore[return-value]
 
 
 def check(folder: Any, batch: Texts, strip_bos: bool = False) -> None:
-    """The engines give the same rows, the same rejects and the same notes."""
+    """Check that both engines give the same rows, rejects and notes."""
     fast, reference = (Encoder(str(folder), strip_bos, engine)(batch) for engine in ("fast", "reference"))
     assert rows_of(fast) == rows_of(reference)
     assert of_any_engine(fast.outcomes) == of_any_engine(reference.outcomes)
 
 
 def of_any_engine(outcomes: Outcomes) -> Outcomes:
-    """The outcomes without what the reference did, which alone depends on the engine."""
+    """Return the outcomes without the counts of the reference, which depend on the engine."""
     by_reference = ("rendered_by_reference", "tokenized_by_reference")
     examples = {name: example for name, example in outcomes.first_examples.items() if name not in by_reference}
     return dataclasses.replace(outcomes, rendered_by_reference={}, tokenized_by_reference={}, first_examples=examples)
 
 
-# Other planes, parts of characters, what normalisers change, controls, special tokens.
+# Characters of other planes, parts of characters, characters that normalizers change, controls, special tokens.
 PIECES = [
     "a",
     " ",
@@ -97,7 +97,7 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 
 @FOLDERS
-def test_tokens_and_masks_are_the_references(folder):
+def test_tokens_and_masks_equal_the_reference(folder):
     @settings(max_examples=150, deadline=None)
     @given(st.lists(st.tuples(TEXTS, st.data()), min_size=1, max_size=4), st.booleans(), st.booleans(), st.booleans())
     def law(drawn: list[Any], special_tokens: bool, strip_bos: bool, has_prompt: bool) -> None:
@@ -136,7 +136,7 @@ def test_tokens_and_masks_are_the_references(folder):
         pytest.param(PromptCompletion("e", "\u0301 and \u212b"), id="a completion that begins inside a character"),
     ],
 )
-def test_hostile_input(folder, content):
+def test_hostile_input_gives_the_same_rows_with_both_engines(folder, content):
     check_all(folder, content)
 
 
@@ -150,14 +150,14 @@ def test_hostile_input(folder, content):
         pytest.param(PLAIN[:2] * 5_000, id="10,000 turns"),
     ],
 )
-def test_long_input(content, monkeypatch):
-    for module in (render, tokenize):  # which would only have the reference do the same twice
+def test_long_input_gives_the_same_rows_with_both_engines(content, monkeypatch):
+    for module in (render, tokenize):  # otherwise the check would process the batch by the reference once more
         monkeypatch.setattr(module, "sample", lambda batch, count: [])
     check_all(TOKENIZER, content)
 
 
 def check_all(folder: Any, content: Any) -> None:
-    """Both engines make the same rows of a conversation, from its rendering on."""
+    """Check that both engines render and tokenize a conversation to the same rows."""
     results = []
     for engine in ("fast", "reference"):
         texts = Renderer(render_config(folder=folder, chat_template=CHATML, engine=engine))(examples_of(content, PLAIN))
@@ -168,7 +168,7 @@ def check_all(folder: Any, content: Any) -> None:
     assert results[0] == results[1]
 
 
-def test_batch_that_is_rendered_otherwise_is_rendered_again(monkeypatch, caplog):
+def test_batch_that_renders_differently_falls_back_to_the_reference(monkeypatch, caplog):
     render_compiled = CompiledTemplate.render
 
     def renders_differently(self: CompiledTemplate, *texts: Any) -> Any:
@@ -188,7 +188,7 @@ def test_batch_that_is_rendered_otherwise_is_rendered_again(monkeypatch, caplog)
         Renderer(render_config(CHATML, engine="fast"))(batch)
 
 
-def test_mask_that_differs_is_found(monkeypatch):
+def test_different_mask_is_found(monkeypatch):
     render_compiled = CompiledTemplate.render
     monkeypatch.setattr(CompiledTemplate, "render", lambda self, *texts: (render_compiled(self, *texts)[0], [(0, 1)]))
     texts = Renderer(render_config(CHATML))(examples_of(PLAIN))
@@ -227,7 +227,7 @@ def saved_with_normalizer(folder: Path, normalizer: str) -> str:
     return str(folder)
 
 
-def test_tokenizer_whose_normalizer_is_not_supported_is_left_to_the_reference(tmp_path, caplog):
+def test_tokenizer_with_an_unsupported_normalizer_uses_the_reference(tmp_path, caplog):
     folder = saved_with_normalizer(tmp_path, "Lowercase")
     batch = batch_of([text_of("The Wheel Turns", [(4, 9)])])
     with caplog.at_level(logging.WARNING):
@@ -260,7 +260,7 @@ SEVERAL_TEXTS_OF_A_RECORD = [
 
 
 @pytest.mark.parametrize(("engine", "counts"), [("reference", {"engine": 3}), ("auto", {}), ("fast", {})])
-def test_each_record_that_the_reference_encodes_counts_once_and_those_of_token_ids_do_not(engine, counts):
+def test_each_record_that_the_reference_encodes_counts_once_and_token_ids_do_not_count(engine, counts):
     tokens = Encoder(str(TOKENIZER), engine=engine)(batch_of(SEVERAL_TEXTS_OF_A_RECORD))
     assert tokens.outcomes.tokenized_by_reference == counts
     assert tokens.outcomes.first_examples == {}
@@ -299,14 +299,14 @@ def test_engines_write_the_same_bytes(build, tmp_path):
     auto, reference, fast = (manifest_of(output) for output in outputs)
     assert auto["rendered_by_reference"] == auto["tokenized_by_reference"] == {}
     assert (reference["rendered_by_reference"], reference["tokenized_by_reference"]) == ({"engine": 41}, {"engine": 62})
-    for manifest in (auto, reference, fast):  # all that depends on the engine
+    for manifest in (auto, reference, fast):  # only these depend on the engine
         for name in ("rendered_by_reference", "tokenized_by_reference"):
             del manifest[name]
             manifest["first_examples"].pop(name, None)
     assert auto == reference == fast
 
 
-def test_engine_that_differs_ends_a_build_in_one_line(build, tmp_path, monkeypatch):
+def test_fast_engine_that_differs_fails_the_build_in_one_line(build, tmp_path, monkeypatch):
     monkeypatch.setattr(CompiledTemplate, "render", lambda self, *texts: ("?", [(0, 1)]))
     chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": PLAIN}])
     options = ("--input", chats, "--tokenizer", TOKENIZER, "--output")

@@ -1,4 +1,4 @@
-"""Reading: each record once and at its position, however its file is cut, compressed, laid out or damaged."""
+"""Reading: each record is read once and at its position, for any split, compression, layout or damage of its file."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "bz2": bz2.compress,
     "xz": lzma.compress,
-    # Without the size in the frame's header, as when zstd compresses a pipe.
+    # Without the size in the frame header, as if zstd compresses a pipe.
     "zstd": zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress,
 }
 each_compression = pytest.mark.parametrize("compression", COMPRESS)
 
-# Newlines, other characters that some libraries take for one (\r, \v, U+0085, U+2028), byte order marks, halves of
+# Newlines, other characters that some libraries treat as newlines (\r, \v, U+0085, U+2028), byte order marks, halves of
 # characters, and a line that is longer than most splits.
 pieces = st.sampled_from(
     [
@@ -95,7 +95,7 @@ def ranges_of(cuts: Sequence[int], size: int) -> list[dict[str, int]]:
 
 
 def lines_of(content: bytes) -> list[tuple[int, bytes]]:
-    """Each line that is not white space, and the position of its first byte; found byte by byte."""
+    """Return each line that is not white space, and the position of its first byte; searched byte by byte."""
     lines = []
     start = 0
     for end in [i for i, byte in enumerate(content) if byte == NEWLINE] + [len(content)]:
@@ -148,7 +148,7 @@ def test_a_cut_at_any_byte_leaves_each_line_to_the_range_in_which_it_begins(fold
 
 @st.composite
 def members_of(draw: st.DrawFn, content: bytes) -> list[bytes]:
-    """The content cut anywhere into pieces, some of them empty, which are compressed one by one."""
+    """Cut the content at any positions into pieces, some of them empty, and compress each."""
     ranges = ranges_of(draw(st.lists(st.integers(0, len(content)), max_size=3)), len(content))
     return [content[bounds["start"] : bounds["stop"]] for bounds in ranges]
 
@@ -230,7 +230,7 @@ def test_damage_to_a_compressed_file_is_an_error_that_names_it_and_never_loses_r
 
 @each_compression
 def test_a_compressed_file_of_zeros_is_an_error_that_names_it(folder, compression):
-    # A crash can leave such a file, whose blocks were allocated and never written.
+    # After a crash, such a file can exist: its blocks were allocated but not written.
     with pytest.raises(InputError, match="zeros"):
         parts_of(folder / "zeros", bytes(4096), "jsonl", compression)
 
@@ -365,7 +365,7 @@ def test_text_around_arrays_is_a_record_of_its_own(chunk):
 
 
 @each_compression
-def test_a_compressed_array_has_positions_of_what_it_holds(folder, compression):
+def test_a_compressed_array_has_positions_in_its_decompressed_content(folder, compression):
     array = json.dumps([{"text": "é" * n} for n in range(40)], indent=1, ensure_ascii=False)
     parts = parts_of(folder / "a.json.x", COMPRESS[compression](array.encode()), "json", compression, part_bytes=100)
     assert records_of(parts) == list(elements_of(array))
@@ -594,7 +594,7 @@ def test_a_value_that_python_cannot_represent_costs_only_its_row(folder, values)
 
 
 def test_timestamps_with_an_unknown_time_zone_cost_their_rows_and_not_the_run(folder):
-    # An image without tzdata knows no time zone.
+    # A container image without tzdata has no time zones.
     values = pa.array([0, None], pa.timestamp("us", tz="Nowhere/Atlantis"))
     parts = parts_of(folder / "zone.parquet", parquet(pa.table({"text": ["a", "b"], "at": values})), "parquet")
     assert records_of(parts) == [(1, {"text": "b"})]

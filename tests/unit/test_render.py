@@ -46,7 +46,7 @@ def chatml(messages: list[dict[str, Any]]) -> str:
 
 
 def render(content: Any, template: str | None = CHATML, folder: Path | str = TOKENIZER, **arguments: Any) -> Text:
-    """The text of one example. Raises RecordError. A list of messages is a conversation."""
+    """Render one example. A list of messages is a conversation. Raises RecordError."""
     content = Conversation(content) if isinstance(content, list) else content
     return Renderer(render_config(folder=folder, chat_template=template, **arguments)).render(
         Example(0, content, {}, False, b"{}")
@@ -60,13 +60,13 @@ def refusal(*arguments: Any, **options: Any) -> str:
 
 
 def trained(text: Text) -> list[str]:
-    """What of a text its spans hold."""
+    """Return the parts of a text that its spans select."""
     return [text.text[start:stop] for start, stop in text.spans]
 
 
 @functools.cache
 def support() -> list[tuple[int, dict[str, Any]]]:
-    """The records of a real corpus with their positions, but those that are malformed."""
+    """Return the valid records of the example corpus, with their positions."""
     records = []
     for position, line in enumerate((CHATS / "support.jsonl").read_bytes().splitlines()):
         try:
@@ -92,11 +92,11 @@ def weighted(record: dict[str, Any]) -> bool:
     return any(message.get("weight") == 0 for message in record["messages"])
 
 
-# With markers.
+# Templates with generation markers.
 
 
 def masks_of(record: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """The ids and the assistant's mask that transformers has for a record."""
+    """Return the ids and the assistant mask of a record in transformers."""
     encoded = reference().apply_chat_template(
         record["messages"], tools=record.get("tools"), return_dict=True, return_assistant_tokens_mask=True
     )
@@ -104,7 +104,7 @@ def masks_of(record: dict[str, Any]) -> tuple[list[int], list[int]]:
 
 
 def without_turns_of_no_weight(record: dict[str, Any], mask: list[int]) -> list[int]:
-    """The mask without its runs of ones that are of turns with weight 0: each turn has one run."""
+    """Return the mask without the turns of weight 0. Each turn is one run of ones."""
     edges = np.flatnonzero(np.diff([0, *mask, 0])).reshape(-1, 2).tolist()
     turns = [message for message in record["messages"] if message["role"] == "assistant"]
     for turn, (start, stop) in zip(turns, edges, strict=True):
@@ -124,7 +124,7 @@ def test_real_conversations_have_the_ids_and_the_masks_of_transformers():
             mask = without_turns_of_no_weight(record, mask)
         if any(mask):
             expected[example.position] = ids, [i if m else IGNORED for i, m in zip(ids, mask, strict=True)]
-    # Else there would be little to compare.
+    # Otherwise there would be little to compare.
     assert len(expected) > 390
     assert sum(weighted(by_position[position]) for position in expected) > 10
 
@@ -137,11 +137,11 @@ def test_real_conversations_have_the_ids_and_the_masks_of_transformers():
     }
     assert ours == expected
     assert labels.outcomes.dropped == {"no_trained_tokens": len(batch.examples) - len(expected)}
-    assert labels.outcomes.rejects == batch.outcomes.rejects  # none but those that cannot be parsed
+    assert labels.outcomes.rejects == batch.outcomes.rejects  # only malformed records are rejected
 
 
-def test_markers_and_their_absence_give_the_same_spans_for_real_conversations():
-    """Without its markers, the template prints the same, and the spans are found from prefixes."""
+def test_spans_of_real_conversations_are_the_same_with_and_without_markers():
+    """Without its markers, the template prints the same text, and the spans are found from prefixes."""
     template = (TOKENIZER / "chat_template.jinja").read_text("utf-8")
     unmarked = re.sub(r"\{%-?\s*(end)?generation\s*-?%\}", "", template)
     assert "generation -%}" in template
@@ -156,8 +156,8 @@ def test_markers_and_their_absence_give_the_same_spans_for_real_conversations():
     ]
 
 
-def test_threads_that_render_at_once_have_masks_of_their_own():
-    """Runners run bundles in threads of one process, where all have the same compiled template."""
+def test_threads_that_render_at_the_same_time_have_separate_masks():
+    """Runners process bundles in threads of one process, which share the compiled template."""
     conversations = [[user("Hi"), *(assistant(f"{n}, {i}") for i in range(20))] for n in range(200)]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -170,7 +170,7 @@ def test_threads_that_render_at_once_have_masks_of_their_own():
         assert trained(text) == [f"{n}, {i}<|im_end|>\n" for i in range(20)]
 
 
-def test_nested_markers_mark_what_the_outer_ones_do():
+def test_nested_markers_mark_the_same_text_as_the_outer_markers():
     inner = "{%- generation -%}{{- message.content -}}{%- endgeneration -%}"
     nested = MARKED.replace(
         "{%- generation -%}{{- message.content + '<|im_end|>\\n' -}}",
@@ -199,7 +199,7 @@ def test_empty_generation_block_has_no_span():
     assert (text.text, trained(text)) == ("assistant: \nuser: a\nassistant: b\n", ["b"])
 
 
-def test_empty_generation_block_is_still_its_turns():
+def test_empty_generation_block_still_belongs_to_its_turn():
     messages = [assistant("", weight=0), user("a"), assistant("b"), assistant("c", weight=0)]
     assert trained(render(messages, MARKED_CONTENT)) == ["b"]
 
@@ -212,24 +212,24 @@ def test_blocks_that_touch_are_one_span():
 @pytest.mark.parametrize(
     "tag", ["{% generation %}", "{%- generation -%}", "{%generation%}", "{%+ generation +%}", "{%\n generation\n%}"]
 )
-def test_markers_count_however_they_are_spelled(tag: str):
+def test_markers_are_found_in_each_spelling(tag: str):
     template = "{% for m in messages %}a: " + tag + "{{ m.content }}{% endgeneration %}{% endfor %}"
     assert trained(render([assistant("b")], template)) == ["b"]
 
 
 @pytest.mark.parametrize(
-    "no_marker",
+    "not_a_marker",
     ["{# No {% generation %} here. #}", "{%- set help = '{% generation %}' -%}", "{{- generation -}}"],
     ids=["comment", "string", "variable"],
 )
-def test_word_that_is_no_marker_marks_nothing(no_marker: str):
-    text = render(HELLO, no_marker + CHATML)
+def test_word_that_is_not_a_marker_marks_nothing(not_a_marker: str):
+    text = render(HELLO, not_a_marker + CHATML)
     assert (text.text, trained(text)) == (chatml(HELLO), ["Hello<|im_end|>\n", "Bye<|im_end|>\n"])
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda span: (span[0], span[0] + span[1]))))
 @settings(deadline=None)
-def test_merged_spans_hold_the_same_characters_and_are_ascending_and_apart(spans: list[Span]):
+def test_merged_spans_have_the_same_characters_and_are_ascending_and_separate(spans: list[Span]):
     def characters(these: list[Span]) -> set[int]:
         return {character for start, stop in these for character in range(start, stop)}
 
@@ -239,11 +239,11 @@ def test_merged_spans_hold_the_same_characters_and_are_ascending_and_apart(spans
     assert all(before < after for (_, before), (after, _) in pairwise(result))
 
 
-# With and without.
+# Templates with and without markers.
 
 
 @BOTH_WAYS
-def test_assistant_turns_are_trained_with_what_closes_them(template: str):
+def test_assistant_turns_are_trained_with_their_closing_tokens(template: str):
     text = render(HELLO, template)
     assert text.text == chatml(HELLO)
     assert trained(text) == ["Hello<|im_end|>\n", "Bye<|im_end|>\n"]
@@ -261,7 +261,7 @@ def test_turn_of_weight_0_is_not_trained(template: str):
 
 
 @BOTH_WAYS
-def test_only_the_last_turn_is_trained_where_that_is_asked_for(template: str):
+def test_only_the_last_turn_is_trained_with_last_assistant(template: str):
     assert trained(render(HELLO, template, loss_on="last_assistant")) == ["Bye<|im_end|>\n"]
     assert trained(render([*HELLO, user("?")], template, loss_on="last_assistant")) == ["Bye<|im_end|>\n"]
     assert trained(render([*HELLO, assistant("!", weight=0)], template, loss_on="last_assistant")) == []
@@ -281,7 +281,7 @@ TWO_BLOCKS = """
 """
 
 
-def test_blocks_are_those_of_the_turn_that_they_are_printed_for():
+def test_each_block_belongs_to_the_turn_that_prints_it():
     assert trained(render([assistant("a"), assistant("b")], TWO_BLOCKS)) == ["a", "!b", "!"]
     assert trained(render([assistant("a"), assistant("b", weight=0)], TWO_BLOCKS)) == ["a", "!"]
     assert trained(render([assistant("a"), assistant("b")], TWO_BLOCKS, loss_on="last_assistant")) == ["b", "!"]
@@ -290,12 +290,12 @@ def test_blocks_are_those_of_the_turn_that_they_are_printed_for():
 ONE_BLOCK = "{% generation %}{% for message in messages %}{{ message.content }}{% endfor %}{% endgeneration %}"
 
 
-def test_block_of_several_turns_is_refused_where_not_all_of_them_are_trained():
+def test_block_of_several_turns_is_refused_if_not_all_of_them_are_trained():
     assert trained(render([assistant("a"), assistant("b")], ONE_BLOCK)) == ["ab"]
     assert refusal([assistant("a"), assistant("b", weight=0)], ONE_BLOCK) == "spans_not_established"
 
 
-# Without markers.
+# Templates without markers.
 
 REASONED = [user("a"), assistant("b", reasoning_content="why b"), user("c"), assistant("d", reasoning_content="why d")]
 
@@ -305,22 +305,22 @@ def test_turns_that_change_when_others_follow_are_trained_as_they_are_printed():
     assert trained(render([*REASONED, user("e")], DROPS_REASONING, loss_on="last_assistant")) == ["d<|im_end|>\n"]
 
 
-def test_turn_that_nothing_follows_is_established():
+def test_last_turn_has_its_span_if_only_earlier_turns_change():
     text = render(REASONED, DROPS_REASONING, loss_on="last_assistant")
     assert trained(text) == ["<think>why d</think>d<|im_end|>\n"]
     not_the_first = [REASONED[0], {**REASONED[1], "weight": 0}, *REASONED[2:]]
     assert render(not_the_first, DROPS_REASONING).spans == text.spans
 
 
-def test_generation_prompt_that_goes_further_than_history_is_cut_at_the_header():
+def test_generation_prompt_that_is_longer_than_in_history_is_cut_at_the_header():
     assert trained(render(HELLO, OPENS_REASONING)) == ["Hello<|im_end|>\n", "Bye<|im_end|>\n"]
 
 
-# All that was said is printed once more at the end, so that no turn is in one place.
+# All contents are printed again at the end, so each turn has two positions.
 REPEATS = CHATML + "{% for message in messages %}{{ message.content }}{% endfor %}"
 
 
-def test_spans_of_one_record_that_are_refused_reject_that_record_only():
+def test_record_without_established_spans_is_rejected_alone():
     contents = [Conversation([user("a")]), Conversation(HELLO), Conversation([user("b")])]
     examples = [Example(10 * i, content, {}, False, b"raw %d" % i) for i, content in enumerate(contents)]
     batch = Examples(split=SPLIT, part=0, last=True, outcomes=Outcomes(read=3), examples=examples)
@@ -338,7 +338,7 @@ def test_spans_of_one_record_that_are_refused_reject_that_record_only():
 
 
 @BOTH_WAYS
-def test_completion_begins_behind_the_generation_prompt(template: str):
+def test_completion_begins_after_the_generation_prompt(template: str):
     text = render(Conversation(HELLO, completion_start=4), template)
     assert trained(text) == ["Bye<|im_end|>\n"]
     assert text.prompt == text.text[: text.spans[0][0]]
@@ -351,17 +351,18 @@ def test_completion_is_all_that_follows_the_prompt():
     assert trained(text) == [text.text[text.text.index("<|im_start|>assistant\n") + len("<|im_start|>assistant\n") :]]
 
 
-def test_prompt_that_is_no_prefix_of_the_whole_ends_where_the_answer_begins_or_is_refused():
+def test_prompt_that_is_not_a_prefix_ends_at_the_answer_or_is_refused():
     text = render(Conversation(HELLO, completion_start=4), OPENS_REASONING)
     assert trained(text) == ["Bye<|im_end|>\n"]
-    assert refusal(Conversation(HELLO, completion_start=3)) == "prompt_not_a_prefix"  # a user's turn is no completion
+    # A user turn cannot be a completion.
+    assert refusal(Conversation(HELLO, completion_start=3)) == "prompt_not_a_prefix"
 
 
 PAIR = PromptCompletion("2 + 3 =", " 5")
 WHOLE_PAIR = Text(Example(0, PAIR, {}, False, b"{}"), "2 + 3 = 5", [(-1, 10)], special_tokens=True)
 
 
-def test_completion_of_plain_text_is_trained_with_the_special_tokens_behind_it():
+def test_completion_of_plain_text_is_trained_with_the_special_tokens_after_it():
     text = render(PAIR)
     assert (text.text, text.spans, text.special_tokens, text.prompt) == ("2 + 3 = 5", [(7, 10)], True, "2 + 3 =")
 
@@ -371,14 +372,14 @@ def test_plain_text_is_trained_as_a_whole_with_its_special_tokens():
     assert (text.text, text.spans, text.special_tokens, text.prompt) == ("2 + 3", [(-1, 6)], True, None)
 
 
-def test_row_that_came_tokenized_keeps_what_is_trained_of_it():
+def test_tokenized_row_keeps_its_trained_tokens():
     row = TokenRow(np.array([7, 8, 9, 5, 6], np.int32), np.array([0, 1, 1, 0, 1], bool))
     text = render(row)
     assert (text.spans, text.text, text.special_tokens) == ([(1, 3), (4, 5)], "", False)
     assert text.token_ids is row.input_ids
 
 
-# Which of the texts that a record can be has what --loss_on asks for; None is refused.
+# The trained part of each kind of record for each loss_on; None if the record is rejected.
 
 CHAT = Conversation(HELLO)
 TURNS, LAST = ["Hello<|im_end|>\n", "Bye<|im_end|>\n"], ["Bye<|im_end|>\n"]
@@ -390,7 +391,7 @@ HELLO_TEXT = chatml(HELLO)
     ("loss_on", "expected"),
     [("auto", TURNS), ("assistant", TURNS), ("last_assistant", LAST), ("completion", None), ("all", [HELLO_TEXT])],
 )
-def test_loss_on_of_messages(loss_on: str, expected: list[str] | None, template: str):
+def test_loss_on_selects_the_trained_part_of_messages(loss_on: str, expected: list[str] | None, template: str):
     if expected is None:
         assert refusal(CHAT, template, loss_on=loss_on) == "loss_not_applicable"
     else:
@@ -403,7 +404,9 @@ def test_loss_on_of_messages(loss_on: str, expected: list[str] | None, template:
     ("loss_on", "expected"),
     [("auto", LAST), ("assistant", TURNS), ("last_assistant", LAST), ("completion", LAST), ("all", [HELLO_TEXT])],
 )
-def test_loss_on_of_messages_of_prompt_and_completion(loss_on: str, expected: list[str], template: str):
+def test_loss_on_selects_the_trained_part_of_prompt_and_completion_messages(
+    loss_on: str, expected: list[str], template: str
+):
     assert trained(render(Conversation(HELLO, completion_start=4), template, loss_on=loss_on)) == expected
 
 
@@ -424,18 +427,18 @@ def test_loss_on_of_messages_of_prompt_and_completion(loss_on: str, expected: li
         (TokenRow(np.array([5, 6], np.int32), np.array([0, 1], bool)), "all", [(0, 2)]),
     ],
 )
-def test_loss_on_of_texts_and_tokens(content: Any, loss_on: str, expected: list[Span] | None):
+def test_loss_on_selects_the_trained_part_of_texts_and_tokens(content: Any, loss_on: str, expected: list[Span] | None):
     if expected is None:
         assert refusal(content, loss_on=loss_on) == "loss_not_applicable"
     else:
         assert render(content, loss_on=loss_on).spans == expected
 
 
-def test_where_all_is_trained_on_prompt_and_completion_are_one_text():
+def test_prompt_and_completion_are_one_text_if_all_is_trained():
     assert render(PAIR, loss_on="all") == WHOLE_PAIR
 
 
-# What the template reads.
+# The variables of the template.
 
 
 @pytest.mark.parametrize(
@@ -446,28 +449,28 @@ def test_where_all_is_trained_on_prompt_and_completion_are_one_text():
         ("{{ 1 + messages[0].content }}", "TypeError"),
     ],
 )
-def test_record_that_the_template_raises_for_is_refused_with_what_it_says(template: str, what: str):
+def test_record_that_the_template_refuses_is_rejected_with_its_message(template: str, what: str):
     with pytest.raises(RecordError) as refused:
         render(HELLO, template)
     assert refused.value.reason == "template"
     assert what in refused.value.detail
 
 
-def test_template_reads_the_special_tokens_before_them_the_jobs_arguments_and_before_those_the_rows():
+def test_template_arguments_of_a_row_override_the_jobs_which_override_special_tokens():
     template = "{{ style }} {{ length }} {{ eos_token }} {{ pad_token }}"
     conversation = Conversation(HELLO, template_kwargs={"style": "row"})
     of_job = {"style": "job", "length": 3, "eos_token": "E"}
     assert render(conversation, template, chat_template_kwargs=of_job, loss_on="all").text == "row 3 E <|pad|>"
 
 
-def test_arguments_of_a_row_are_not_those_of_the_next():
+def test_arguments_of_a_row_do_not_affect_the_next_row():
     renderer = Renderer(render_config("{{ style }}", chat_template_kwargs={"style": "job"}, loss_on="all"))
     conversations = [Conversation(HELLO, template_kwargs=kwargs) for kwargs in ({"style": "row"}, {})]
     texts = [renderer.render(Example(0, conversation, {}, False, b"")).text for conversation in conversations]
     assert texts == ["row", "job"]
 
 
-def test_arguments_reach_every_rendering_that_spans_are_found_from():
+def test_arguments_are_given_to_every_rendering_that_finds_spans():
     template = CHATML.replace("'<|im_start|>assistant\\n' -}}{%- endif", "'<|im_start|>' + name + '\\n' -}}{%- endif")
     template = template.replace("message.role", "(name if message.role == 'assistant' else message.role)")
     assert trained(render(HELLO, template, chat_template_kwargs={"name": "bot"})) == TURNS
@@ -478,7 +481,7 @@ TOOLS = [{"type": "function", "function": {"name": "track_order", "parameters": 
 WITH_TOOLS = "{% for tool in tools or [] %}[{{ tool.function.name }}]{% endfor %}" + CHATML
 
 
-def test_tools_reach_the_template_in_every_rendering():
+def test_tools_are_given_to_the_template_in_every_rendering():
     text = render(Conversation(HELLO, TOOLS), WITH_TOOLS)
     assert text.text == "[track_order]" + HELLO_TEXT
     assert trained(text) == TURNS
@@ -486,8 +489,8 @@ def test_tools_reach_the_template_in_every_rendering():
     assert render(Conversation(HELLO), WITH_TOOLS).text == HELLO_TEXT
 
 
-def saved(folder: Path, template: str | None = None, named: dict[str, str] | None = None) -> Path:
-    """The example tokenizer with other templates, or none, as transformers saves them. Returns its folder."""
+def save_with_templates(folder: Path, template: str | None = None, named: dict[str, str] | None = None) -> Path:
+    """Save the example tokenizer with these templates, in the format of transformers, and return its folder."""
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).write_bytes((TOKENIZER / name).read_bytes())
     if template is not None:
@@ -498,22 +501,22 @@ def saved(folder: Path, template: str | None = None, named: dict[str, str] | Non
     return folder
 
 
-def test_of_named_templates_the_one_for_tools_renders_conversations_with_tools(tmp_path: Path):
-    folder = saved(tmp_path, MARKED, {"tool_use": "USES TOOLS" + CHATML})
+def test_named_template_for_tools_renders_conversations_with_tools(tmp_path: Path):
+    folder = save_with_templates(tmp_path, MARKED, {"tool_use": "USES TOOLS" + CHATML})
     plain, with_tools = (render(Conversation(HELLO, tools), None, folder) for tools in (None, TOOLS))
     assert (plain.text, with_tools.text) == (HELLO_TEXT, "USES TOOLS" + HELLO_TEXT)
     assert trained(plain) == trained(with_tools) == TURNS
 
 
-def test_given_template_goes_before_those_of_the_tokenizer(tmp_path: Path):
-    folder = saved(tmp_path, "its own", {"tool_use": "its own"})
+def test_given_template_overrides_the_templates_of_the_tokenizer(tmp_path: Path):
+    folder = save_with_templates(tmp_path, "its own", {"tool_use": "its own"})
     for tools in (None, TOOLS):
         assert render(Conversation(HELLO, tools), CHATML, folder).text == HELLO_TEXT
 
 
 @pytest.mark.parametrize("named", [{}, {"tool_use": CHATML}], ids=["none", "only_for_tools"])
-def test_conversation_without_a_template_ends_the_run_and_says_what_to_do(tmp_path: Path, named: dict[str, str]):
-    folder = saved(tmp_path, None, named)
+def test_conversation_without_a_template_fails_the_run_with_advice(tmp_path: Path, named: dict[str, str]):
+    folder = save_with_templates(tmp_path, None, named)
     with pytest.raises(UserError, match=r"no chat template.*give chat_template"):
         render(HELLO, None, folder)
     assert render(PlainText("a"), None, folder).text == "a"
@@ -522,7 +525,7 @@ def test_conversation_without_a_template_ends_the_run_and_says_what_to_do(tmp_pa
 CLOCK = "{{ strftime_now('%d %B %Y, %H:%M') }}"
 
 
-def test_template_that_prints_the_date_prints_that_of_the_job():
+def test_template_that_prints_the_date_prints_the_date_of_the_job():
     renderers = [
         Renderer(render_config(CLOCK, now=now, loss_on="all")) for now in ("2024-07-26T09:30:00", "1999-12-31")
     ]
@@ -532,9 +535,9 @@ def test_template_that_prints_the_date_prints_that_of_the_job():
 
 
 @pytest.mark.parametrize("template", [CLOCK, None], ids=["given", "of_the_tokenizer"])
-def test_template_that_prints_the_date_is_refused_without_a_moment(template: str | None, tmp_path: Path):
-    """Or each worker would print the time of its own clock."""
-    folder = saved(tmp_path, CHATML, {"tool_use": CLOCK})
+def test_template_that_prints_the_date_is_refused_if_now_is_not_given(template: str | None, tmp_path: Path):
+    """Otherwise each worker would print the time of its own clock."""
+    folder = save_with_templates(tmp_path, CHATML, {"tool_use": CLOCK})
     with pytest.raises(ParameterError, match=r"now=None: the chat template prints the date"):
         Renderer(render_config(template, folder))
     with pytest.raises(ParameterError, match="now=None"):
@@ -562,8 +565,8 @@ def test_text_parts_are_joined_for_a_template_that_cannot_read_them(template: st
     assert trained(text) == ["three<|im_end|>\n"]
 
 
-def test_text_parts_are_joined_for_a_template_that_cannot_be_asked():
-    """It raises where a row does not tell it a name, whether it is given texts or parts."""
+def test_text_parts_are_joined_for_a_template_that_fails_the_check():
+    """Without the argument `name` of the row, the template raises for texts and for parts alike."""
     template = CHATML.replace("message.role +", "name[message.role] +")
     names = {"name": {"user": "U", "assistant": "A"}}
     text = render(Conversation(PARTS, template_kwargs=names), template, loss_on="all")
@@ -575,7 +578,7 @@ def test_text_parts_are_passed_on_to_a_template_that_reads_them():
     assert text.text == "<|im_start|>user\none+two<|im_end|>\n<|im_start|>assistant\nthree<|im_end|>\n"
 
 
-def test_records_themselves_keep_their_parts():
+def test_record_itself_keeps_its_text_parts():
     messages = [dict(message) for message in PARTS]
     render(messages)
     assert messages == PARTS
@@ -586,11 +589,12 @@ def test_keys_of_a_message_that_are_null_are_left_out():
     messages = [{"role": "user", "content": "a", "name": None}, assistant(None, tool_calls=[{"id": None}])]
     assert render(messages, template, loss_on="all").text == "content,role;role,tool_calls;"
     keys = "{{ messages[0].tool_calls[0].keys() | join }}"
-    assert render(messages[1:], keys, loss_on="all").text == "id"  # as transformers has it: only the message's own
+    # Like transformers, only the keys of the message itself count.
+    assert render(messages[1:], keys, loss_on="all").text == "id"
 
 
 @pytest.mark.parametrize(
     "content", [PlainText("a\ud800"), PromptCompletion("a", "\udfff"), Conversation([user("\ud83d")])]
 )
-def test_text_that_is_no_unicode_is_refused(content: Any):
+def test_text_that_is_not_unicode_is_refused(content: Any):
     assert refusal(content) == "invalid_unicode"

@@ -23,7 +23,7 @@ class Answer(Exception):
 
 
 class ClientPayloadError(Exception):
-    """Named as aiohttp's error for a body that ends early."""
+    """Has the name of aiohttp's error for a body that ends early."""
 
 
 def caused_by(error: BaseException, cause: BaseException) -> BaseException:
@@ -37,7 +37,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failing(*errors: BaseException) -> tuple[Callable[[str], str], list[str]]:
-    """An operation that raises the errors one after the other, and then succeeds; and the urls of its calls."""
+    """Return an operation that raises these errors one after another and then succeeds, and the urls of its calls."""
     left, calls = list(errors), []
 
     @with_retries("read")
@@ -81,7 +81,7 @@ def test_a_refusal_is_reported_at_once_in_one_line(error: BaseException):
     assert type(raised.value.as_user_error("message")) is UserError
 
 
-def test_an_error_that_stays_is_reported_after_six_attempts():
+def test_a_lasting_error_is_reported_after_six_attempts():
     read, calls = failing(*[Answer(503, "slow down")] * 9)
     with pytest.raises(StoreError, match="slow down") as raised:
         read(URL)

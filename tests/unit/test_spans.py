@@ -1,7 +1,7 @@
-"""Spans under any template: right or refused, never wrong.
+"""Spans under any template are correct or refused, never wrong.
 
-Templates are generated from parts (how a turn opens and closes, what is stripped, folded or dropped), so that their
-right spans are known by construction, and render random conversations. Two methods that other tools use, the prefix
+Templates are generated from parts (how a turn opens and closes, what is stripped, folded or dropped), so their correct
+spans are known by construction. They render random conversations. Two methods that other tools use, the prefix
 difference and the search for the content, fail the same test.
 """
 
@@ -31,9 +31,9 @@ def tokenizer() -> Any:
 
 
 def wrong(style: Style, messages: list[Message], text: str, spans: list[Span]) -> str | None:
-    """Show the first character at which the spans are wrong, None if there is none. White space may be in or out."""
+    """Describe the first character for which the spans are wrong; None if all are correct. White space is ignored."""
     expected_text, expected = style.rendered(messages)
-    assert text == expected_text, "the generated template and its construction differ"
+    assert text == expected_text, "the template and the function of the style differ"
     ours, right = ({i for a, b in these for i in range(a, b)} for these in (spans, expected))
     for i in sorted(ours ^ right):
         if not text[i].isspace():
@@ -43,7 +43,7 @@ def wrong(style: Style, messages: list[Message], text: str, spans: list[Span]) -
 
 
 def prefix_difference(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Span]]:
-    """What each turn adds to the rendering of the messages before it with the generation prompt."""
+    """Take what each turn adds to the rendering of the messages before it with the generation prompt."""
     whole = Conversation(messages)
     turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
     lengths = [
@@ -53,7 +53,7 @@ def prefix_difference(template: ChatTemplate, messages: list[Message]) -> tuple[
 
 
 def content_search(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Span]]:
-    """The next occurrence of each answer in the text, to the end of its line."""
+    """Take the next occurrence of each answer in the text, up to the end of its line."""
     text, spans, at = template.render(Conversation(messages)), [], 0
     for message in messages:
         if message["role"] == "assistant" and (found := text.find(message["content"].strip(), at)) >= 0:
@@ -68,7 +68,7 @@ def ours(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Spa
 
 
 def check(tokenizer: Any, find: Any, examples: int) -> int:
-    """Run a finder on generated templates. Returns how many were refused. Raises AssertionError if a span is wrong."""
+    """Check a method on generated templates; return how many were refused. Raises AssertionError if a span is wrong."""
     refused = 0
 
     @settings(
@@ -100,12 +100,12 @@ def test_spans_under_generated_templates_are_right_and_rarely_refused(tokenizer)
 
 
 @pytest.mark.parametrize("find", [prefix_difference, content_search])
-def test_methods_of_other_tools_fail(tokenizer, find):
+def test_methods_of_other_tools_give_wrong_spans(tokenizer, find):
     with pytest.raises(AssertionError, match="trained at"):
         check(tokenizer, find, 500)
 
 
-# Real templates: that of the example tokenizer, and those of the shared tokenizers.
+# Real templates, from the example tokenizer and the shared tokenizers.
 
 MARKERS = re.compile(r"\{%(-?)\s*(?:end)?generation\s*(-?)%\}")
 

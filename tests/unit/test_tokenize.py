@@ -1,4 +1,4 @@
-"""Tokenize: the ids and offsets are those of transformers, for every kind of tokenizer, text and batch."""
+"""Tokenize: ids and offsets are the same as in transformers, for every kind of tokenizer, text and batch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def row_of(ids: list[int], spans: Iterable[Span] = ((0, 1),), position: int = 0)
 
 
 def tokens_of(encoder: Encoder, texts: list[Text]) -> list[list[Token]]:
-    """The tokens of each text, moved back to its own characters. None may be rejected."""
+    """Return the tokens of each text, in characters of that text. None may be rejected."""
     tokens = encoder(batch_of(texts))
     assert not tokens.outcomes.rejects
     rows = []
@@ -60,7 +60,7 @@ def tokens_of(encoder: Encoder, texts: list[Text]) -> list[list[Token]]:
 
 
 def labels_of(encoder: Encoder, text: Text) -> list[int]:
-    """The labels of one text, all ignored if the row is dropped."""
+    """Return the labels of one text; all are ignored if the row is dropped."""
     tokens = encoder(batch_of([text]))
     assert not tokens.outcomes.rejects
     labels = build_labels(tokens)
@@ -68,7 +68,7 @@ def labels_of(encoder: Encoder, text: Text) -> list[int]:
 
 
 def same(one: Tokens, other: Tokens) -> bool:
-    """Whether the ids and the trained tokens of all rows are the same, at whatever offsets."""
+    """Return whether the ids and the trained tokens of all rows are the same, at any offsets."""
     rows = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("ids", "offsets"))
     masks = (is_trained(tokens.starts, tokens.stops, tokens.spans) for tokens in (one, other))
     return rows and np.array_equal(*masks) and one.outcomes == other.outcomes
@@ -76,11 +76,11 @@ def same(one: Tokens, other: Tokens) -> bool:
 
 @functools.cache
 def reference(folder: str) -> Any:
-    """The tokenizer as transformers loads it. A large one is the encoder's own, since each loading takes a second."""
+    """Load a tokenizer by transformers. A large one is shared with the encoder, because loading takes a second."""
     return load_tokenizer(folder) if Path(folder).is_relative_to(SHARED) else AutoTokenizer.from_pretrained(folder)
 
 
-def their_tokens(folder: str, text: str, special_tokens: bool = False) -> list[Token]:
+def transformers_tokens(folder: str, text: str, special_tokens: bool = False) -> list[Token]:
     encoded = reference(folder)(text, add_special_tokens=special_tokens, return_offsets_mapping=True)
     return [(i, *edges) for i, edges in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)]
 
@@ -111,7 +111,7 @@ def no_eos(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def byt5(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tokenizer of transformers in Python, which gives no offsets: a token is a byte, its id the byte and 3."""
+    """A tokenizer of transformers in Python, which has no offsets: a token is a byte, its id is the byte plus 3."""
     folder = str(tmp_path_factory.mktemp("byt5"))
     ByT5Tokenizer().save_pretrained(folder)
     assert not reference(folder).is_fast
@@ -143,7 +143,7 @@ def available(folder: str) -> str:
 
 
 @fast
-def test_tokens_and_their_offsets_are_those_of_transformers(folder: str):
+def test_tokens_and_their_offsets_are_the_same_as_in_transformers(folder: str):
     encoder = encoder_of(available(folder))
 
     @LAW
@@ -151,7 +151,7 @@ def test_tokens_and_their_offsets_are_those_of_transformers(folder: str):
     @example(["Zoë e\u0301 \u1e0b\u0323 ▁ 👩‍👧 水車\n", "", " ", "<|im_end|></s>"])
     def check(some: list[str]):
         rows = tokens_of(encoder, [text_of(text) for text in some])
-        assert rows == [their_tokens(folder, text) for text in some]
+        assert rows == [transformers_tokens(folder, text) for text in some]
 
     check()
 
@@ -167,7 +167,7 @@ def test_plain_text_has_the_same_tokens_and_one_eos(folder: str):
     @example("ends itself<|eot_id|>")
     def check(text: str):
         (row,) = tokens_of(encoder, [text_of(text, special_tokens=True)])
-        theirs = their_tokens(folder, text)
+        theirs = transformers_tokens(folder, text)
         ends_itself = bool(theirs) and theirs[-1][0] == eos
         assert row == (theirs if ends_itself else [*theirs, (eos, len(text), len(text) + 1)])
 
@@ -181,8 +181,8 @@ def test_special_tokens_have_the_offsets_before_and_after_the_text(bos_and_eos: 
     def check(some: list[str]):
         rows = tokens_of(encoder_of(bos_and_eos), [text_of(text, special_tokens=True) for text in some])
         for text, row in zip(some, rows, strict=True):
-            plain = their_tokens(bos_and_eos, text)
-            assert [token for token, _, _ in row] == [i for i, _, _ in their_tokens(bos_and_eos, text, True)]
+            plain = transformers_tokens(bos_and_eos, text)
+            assert [token for token, _, _ in row] == [i for i, _, _ in transformers_tokens(bos_and_eos, text, True)]
             if plain:
                 assert row == [(0, -1, 0), *plain, (1, len(text), len(text) + 1)]
 
@@ -196,15 +196,15 @@ def test_special_tokens_that_a_text_spells_out_have_the_offsets_of_their_spellin
 
 def test_eos_is_added_if_the_tokenizer_adds_none(bos_only: str):
     (row,) = tokens_of(encoder_of(bos_only), [text_of("a", special_tokens=True)])
-    assert row == [(0, -1, 0), *their_tokens(bos_only, "a"), (1, 1, 2)]
+    assert row == [(0, -1, 0), *transformers_tokens(bos_only, "a"), (1, 1, 2)]
 
 
 def test_no_eos_is_added_if_the_tokenizer_has_none(no_eos: str):
     (row,) = tokens_of(encoder_of(no_eos), [text_of("a", special_tokens=True)])
-    assert row == their_tokens(no_eos, "a")
+    assert row == transformers_tokens(no_eos, "a")
 
 
-def test_conversations_have_no_special_tokens_but_those_of_the_template(bos_and_eos: str):
+def test_conversations_have_only_the_special_tokens_of_the_template(bos_and_eos: str):
     (row,) = tokens_of(encoder_of(bos_and_eos), [text_of("<s>a</s>")])
     assert [token for token, _, _ in row if token in (0, 1)] == [0, 1]
 
@@ -220,7 +220,7 @@ def test_strip_bos_removes_one_bos_at_the_start(bos_and_eos: str):
         row_of([0, 0, 40]),
         row_of([40, 0]),
     ]
-    (a, _, _), *_ = their_tokens(bos_and_eos, "a")
+    (a, _, _), *_ = transformers_tokens(bos_and_eos, "a")
     kept, stripped = (
         [[token for token, _, _ in row] for row in tokens_of(encoder_of(bos_and_eos, strip), some)]
         for strip in (False, True)
@@ -231,14 +231,14 @@ def test_strip_bos_removes_one_bos_at_the_start(bos_and_eos: str):
 
 def test_strip_bos_changes_no_other_token(bos_and_eos: str):
     (row,) = tokens_of(encoder_of(bos_and_eos, True), [text_of("<s>a b", special_tokens=True)])
-    assert row == [*their_tokens(bos_and_eos, "<s>a b"), (1, 6, 7)]
+    assert row == [*transformers_tokens(bos_and_eos, "<s>a b"), (1, 6, 7)]
 
 
 def test_strip_bos_removes_nothing_if_the_tokenizer_has_no_bos(no_eos: str):
-    assert tokens_of(encoder_of(no_eos, True), [text_of("<s>a")]) == [their_tokens(no_eos, "<s>a")]
+    assert tokens_of(encoder_of(no_eos, True), [text_of("<s>a")]) == [transformers_tokens(no_eos, "<s>a")]
 
 
-# Tokenizers that leave white space out of their offsets.
+# Tokenizers whose offsets do not include white space.
 
 TRIMMING: dict[str, Callable[[], Any]] = {
     "ByteLevel": lambda: processors.ByteLevel(trim_offsets=True),
@@ -252,11 +252,11 @@ def test_offsets_include_the_white_space_of_a_token(tmp_path: Path, post_process
     trimming = save_tokenizer(tmp_path / "trimming", TRIMMING[post_processor]())
     plain = save_tokenizer(tmp_path / "plain")
     text = " The wheel  turns \n when the rain comes\t"
-    assert their_tokens(trimming, text) != their_tokens(plain, text)  # otherwise this test shows nothing
+    assert transformers_tokens(trimming, text) != transformers_tokens(plain, text)  # otherwise this test shows nothing
 
     (row,) = tokens_of(Encoder(trimming, engine="reference"), [text_of(text)])
 
-    assert row == their_tokens(plain, text)
+    assert row == transformers_tokens(plain, text)
 
 
 @pytest.mark.parametrize("post_processor", ["Sequence", "Roberta"])
@@ -269,16 +269,16 @@ def test_special_tokens_are_still_added_if_offsets_include_white_space(tmp_path:
 
 def test_token_is_trained_if_only_its_white_space_is(tmp_path: Path):
     folder = save_tokenizer(tmp_path, processors.ByteLevel(trim_offsets=True))
-    (_, wheel) = their_tokens(folder, "The wheel")[:2]
+    (_, wheel) = transformers_tokens(folder, "The wheel")[:2]
     assert labels_of(Encoder(folder), text_of("The wheel", [(3, 4)]))[:2] == [IGNORED, wheel[0]]
 
 
-# Tokenizers in Python, which give no offsets.
+# Tokenizers in Python, which have no offsets.
 
 
 @st.composite
 def texts_and_spans(draw: st.DrawFn, alphabet: Any, special_tokens: bool) -> Text:
-    """A text and ascending, disjoint spans of it, with the special tokens around it if there are any."""
+    """A text and ascending, disjoint spans of it, which may include the special tokens around it."""
     around = int(special_tokens)
     text = draw(st.text(alphabet, min_size=around, max_size=16))  # no plain text is empty: such a record is rejected
     edges = sorted(draw(st.sets(st.integers(-around, len(text) + around), max_size=6)))
@@ -353,7 +353,7 @@ def test_record_is_rejected_as_a_whole_if_one_of_its_texts_is_rejected(byt5: str
     assert tokens.source.positions.tolist() == [0, 2]
 
 
-# Rows that are tokenized already.
+# Rows that are already tokenized.
 
 
 def test_rows_of_token_ids_pass_through_with_their_trained_tokens():
@@ -388,7 +388,7 @@ def test_row_with_an_id_that_is_not_in_the_vocabulary_is_rejected_and_no_other_r
 
 
 def test_id_after_a_gap_in_the_vocabulary_is_known(tmp_path: Path):
-    """Some vocabularies leave ids out, so that the greatest id is not their size less one."""
+    """In some vocabularies ids are missing, so the largest id is not their size minus one."""
     Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend", "backend": "tokenizers"}')
     tokens = Encoder(str(tmp_path))(batch_of([row_of([7], position=1), row_of([8], position=2)]))
@@ -422,7 +422,9 @@ def test_special_tokens_after_a_prompt_do_not_count_as_its_tokens(bos_and_eos: s
 
 
 def test_completion_that_begins_inside_a_token_trains_that_token():
-    (token, *_) = [token for token in their_tokens(TRL_TOKENIZER, "counts the sacks") if token[1] < 13 < token[2]]
+    (token, *_) = [
+        token for token in transformers_tokens(TRL_TOKENIZER, "counts the sacks") if token[1] < 13 < token[2]
+    ]
     labels = labels_of(
         encoder_of(TRL_TOKENIZER), text_of("counts the sacks", [(13, 17)], special_tokens=True, prompt="counts the sa")
     )
@@ -457,7 +459,7 @@ def test_texts_of_all_kinds_keep_their_order_and_their_tokens():
 
 
 @pytest.mark.parametrize("characters_at_once", [1, 7, 20])
-def test_how_many_characters_are_encoded_at_once_changes_nothing(
+def test_number_of_characters_per_call_does_not_change_the_tokens(
     monkeypatch: pytest.MonkeyPatch, characters_at_once: int
 ):
     whole = encoder_of(EXAMPLES)(batch_of(mixed()))
@@ -477,7 +479,7 @@ def test_a_call_of_the_tokenizer_ends_with_the_text_that_reaches_characters_at_o
     assert chunks == [["four", "five!"], ["sixsix", "x"]]
 
 
-def test_batch_without_texts_makes_one_without_tokens():
+def test_batch_without_texts_becomes_a_batch_without_tokens():
     tokens = encoder_of(EXAMPLES)(batch_of([]))
     assert tokens.offsets.tolist() == [0]
     assert [len(values) for values in (tokens.ids, tokens.starts, tokens.stops, tokens.spans)] == [0, 0, 0, 0]
@@ -521,8 +523,8 @@ print([(len(ones), len(set(map(id, ones)))) for ones in loaded])
 """
 
 
-def test_threads_that_load_at_once_load_once():
-    """They start one after the other, so that some call it at each moment of the import of transformers."""
+def test_threads_that_load_at_the_same_time_load_once():
+    """The threads start one after another, so some call it at each moment of the import of transformers."""
     done = subprocess.run(
         [sys.executable, "-c", LOADING, EXAMPLES], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -551,7 +553,7 @@ def test_a_tokenizer_that_is_replaced_in_its_folder_is_loaded_again(tmp_path: Pa
     assert [encoder(batch_of([text_of("b")])).ids.tolist() for encoder in (first, second)] == [[2], [1]]
 
 
-def test_a_fast_encoder_is_that_of_the_files_in_its_folder(tmp_path: Path):
+def test_a_fast_encoder_is_loaded_again_if_the_files_in_its_folder_change(tmp_path: Path):
     folder = str(shutil.copytree(EXAMPLES, tmp_path / "tokenizer"))
     first = load_fast_encoder(folder, "fast")
     assert load_fast_encoder(folder, "fast") is first
@@ -572,7 +574,7 @@ def test_a_tokenizer_that_is_replaced_in_a_store_is_loaded_again(tmp_path: Path)
 
 
 @pytest.mark.parametrize("engine", ["fast", "reference"])
-def test_a_build_that_overwrites_with_another_tokenizer_uses_that_one(build, tmp_path: Path, engine: str):
+def test_a_build_that_overwrites_with_another_tokenizer_uses_the_new_one(build, tmp_path: Path, engine: str):
     text = "The wheel turns when the rain comes."
     corpus, output = write_jsonl(tmp_path / "corpus.jsonl", [{"text": text}]), tmp_path / "out"
     for folder in (EXAMPLES, TRL_TOKENIZER):

@@ -26,7 +26,7 @@ def cache_of(template: str = CHATML) -> TraceCache:
 
 
 def conversation_of(length: int, **fields: Any) -> Conversation:
-    """A conversation of so many messages, which are its signature."""
+    """Return a conversation of `length` messages. Its signature depends on this number."""
     return Conversation([(assistant if number % 2 else user)("a") for number in range(length)], **fields)
 
 
@@ -79,7 +79,7 @@ def test_conversation_on_the_slow_path_is_rendered_by_the_reference():
 
 
 def paths(cache: TraceCache, lengths: list[int]) -> list[str]:
-    """For each conversation of a batch why it takes the slow path, or that it takes the fast one."""
+    """Return for each conversation of a batch why it takes the slow path, or that it takes the fast path."""
     cache.begin_batch()
     found = [cache.render_with_spans(conversation_of(length), "assistant") for length in lengths]
     return [one.reason if isinstance(one, SlowPath) else "fast" for one in found]

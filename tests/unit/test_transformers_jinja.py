@@ -1,4 +1,4 @@
-"""The contract with transformers: the private parts of it that transforms/chat/transformers_jinja.py uses.
+"""The contract with transformers: its private parts that transforms/chat/transformers_jinja.py uses.
 
 If one of these tests fails after an upgrade of transformers, that module is the only one to adapt.
 """
@@ -20,7 +20,7 @@ from transforms.chat.transformers_jinja import compile_template, new_environment
 from transforms.tokens.tokenizer import load_tokenizer
 
 ADAPT = f"in transformers {transformers.__version__}: adapt transforms/chat/transformers_jinja.py"
-# It shows the options of the environment: blocks take their line with them, tojson leaves Unicode and tags as they are.
+# Its output depends on the options of the environment: lines of blocks are removed, tojson keeps Unicode and tags.
 SHOWS_ENVIRONMENT = """
 {%- for message in messages %}
     {% if loop.index > 3 %}{% break %}{% endif %}

@@ -1,8 +1,7 @@
-"""The rows are those that TRL's SFTTrainer makes of the same records (tests/trl/make_expected.py, TRL 1.16).
+"""The rows equal the rows of TRL's SFTTrainer for the same records (tests/trl/make_expected.py, TRL 1.16).
 
-What has no label but -100 is left out on both sides, since no such row is written; rows that are not packed, and
-wrapped ones, must be equal and in order; what bfd and bfd_split pack must be the same segments, in no more rows than
-TRL uses.
+Rows whose labels are all -100 are ignored on both sides, because Chatmill does not write them. Unpacked and wrapped
+rows must be equal and in the same order. Rows of bfd and bfd_split must have the same segments, in no more rows.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from transforms.steps.tokenize import Encoder
 HERE = ROOT / "tests" / "trl"
 TOKENIZER = str(HERE / "tokenizer")
 MAX_LENGTH = 17
-FITS = {
+MODES = {
     "none": {"packing": "none", "truncation": "keep_start"},
     "keep_end": {"packing": "none", "truncation": "keep_end"},
     "bfd": {"packing": "bfd"},
     "bfd_split": {"packing": "bfd_split"},
     "wrapped": {"packing": "wrapped"},
 }
-FURTHER_COLUMNS = ("id", "score")
+OTHER_COLUMNS = ("id", "score")
 CASES = sorted(path.stem for path in (HERE / "expected").glob("*.jsonl"))
 
 Segment = tuple[tuple[int, ...], tuple[int, ...]]
@@ -47,17 +46,17 @@ def read_jsonl(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def fitted(records: list[dict], loss: str, fit: str, keep_columns: tuple[str, ...]) -> Rows:
+def chatmill_rows(records: list[dict], loss: str, mode: str, keep_columns: tuple[str, ...]) -> Rows:
     raws = [Record(position, json.dumps(record).encode()) for position, record in enumerate(records)]
     split = Split(number=0, url="records.jsonl", format="jsonl", compression=None, start=0, stop=1)
     batch = Records(split=split, part=0, last=True, outcomes=Outcomes(read=len(raws)), records=raws)
     examples = Parser(keep_columns=keep_columns)(batch)
     tokens = Encoder(TOKENIZER)(Renderer(RenderConfig(tokenizer=TOKENIZER, loss_on=loss))(examples))
-    return Packer(max_length=MAX_LENGTH, **FITS[fit])(build_labels(tokens))
+    return Packer(max_length=MAX_LENGTH, **MODES[mode])(build_labels(tokens))
 
 
 def rows_of(rows: Rows) -> list[dict]:
-    """The rows under the names that TRL has for their columns."""
+    """Return the rows with TRL's column names."""
     table = rows.train
     cuts = table.offsets[1:-1]
     columns = {
@@ -67,7 +66,7 @@ def rows_of(rows: Rows) -> list[dict]:
     }
     return [
         {name: values[row].tolist() for name, values in columns.items()}
-        for row in range(len(table))  # np.split makes one empty piece of a table without rows
+        for row in range(len(table))  # np.split returns one empty piece for a table without rows
     ]
 
 
@@ -84,21 +83,21 @@ def trained(rows: list[Segment] | Iterator[Segment]) -> list[Segment]:
     return [(ids, labels) for ids, labels in rows if any(label != IGNORED for label in labels)]
 
 
-@pytest.mark.parametrize("further_columns", [True, False], ids=["with_columns", "without_columns"])
+@pytest.mark.parametrize("other_columns", [True, False], ids=["with_columns", "without_columns"])
 @pytest.mark.parametrize("case", CASES)
-def test_rows_are_those_of_sft_trainer(case: str, further_columns: bool):
-    name, loss, fit = case.split(".")
+def test_rows_equal_sft_trainer(case: str, other_columns: bool):
+    name, loss, mode = case.split(".")
     records = read_jsonl(HERE / "inputs" / f"{name}.jsonl")
-    if not further_columns:
-        records = [{key: value for key, value in row.items() if key not in FURTHER_COLUMNS} for row in records]
+    if not other_columns:
+        records = [{key: value for key, value in row.items() if key not in OTHER_COLUMNS} for row in records]
     theirs = read_jsonl(HERE / "expected" / f"{case}.jsonl")
 
-    rows = fitted(records, loss, fit, FURTHER_COLUMNS if further_columns else ())
+    rows = chatmill_rows(records, loss, mode, OTHER_COLUMNS if other_columns else ())
     ours = rows_of(rows)
 
     assert rows.outcomes.unaccounted() == 0
     assert not rows.outcomes.rejects
-    if fit.startswith("bfd"):
+    if mode.startswith("bfd"):
         assert Counter(trained(segments_of(ours))) == Counter(trained(segments_of(theirs)))
         assert len(ours) <= len(theirs)
     else:
@@ -106,16 +105,16 @@ def test_rows_are_those_of_sft_trainer(case: str, further_columns: bool):
         assert trained(as_pairs[0]) == trained(as_pairs[1])
 
 
-def test_every_way_of_fitting_is_compared():
-    """A grid of TRL's pull request 3572 that has lost its files would pass without a word."""
+def test_every_packing_and_truncation_is_compared():
+    """Without this, the comparison would pass if files of the grid (TRL's pull request 3572) were missing."""
     assert len(CASES) == 35
-    assert {case.rpartition(".")[2] for case in CASES} == FITS.keys()
+    assert {case.rpartition(".")[2] for case in CASES} == MODES.keys()
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (HERE / "inputs").glob("*.jsonl")))
-def test_further_columns_come_along_with_the_rows_of_their_records(name: str):
+def test_other_columns_stay_with_the_rows_of_their_records(name: str):
     records = read_jsonl(HERE / "inputs" / f"{name}.jsonl")
-    table = fitted(records, "all", "none", FURTHER_COLUMNS).train
+    table = chatmill_rows(records, "all", "none", OTHER_COLUMNS).train
 
     assert table.columns.to_pylist() == [{"id": record["id"], "score": str(record["score"])} for record in records]
     assert table.positions.tolist() == list(range(len(records)))

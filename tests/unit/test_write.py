@@ -1,4 +1,4 @@
-"""Shards: what each format writes, and what the receipt says of it."""
+"""Shards: the output of each format, and its receipt."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def path_of(folder: Path, shard: Shard) -> Path:
 
 
 def written(folder: Path, batch: Rows, **arguments: Any) -> pa.Table:
-    """The Parquet shard that a writer makes of the train rows of a batch."""
+    """Return the Parquet shard that a writer writes for the train rows of a batch."""
     (shard,) = ShardWriter(str(folder), **arguments)(batch).shards
     return pq.read_table(path_of(folder, shard))
 
@@ -209,7 +209,7 @@ def test_row_with_more_values_than_a_row_group_has_a_row_group_of_its_own(monkey
     assert pq.ParquetFile(pa.BufferReader(encode_parquet(table))).metadata.num_row_groups == 2
 
 
-# TFRecord, read as its specification says
+# TFRecord, read according to its specification
 
 
 def tf_example_class() -> Any:
@@ -341,7 +341,7 @@ def test_gzipped_tfrecord_is_the_plain_one_compressed(tmp_path: Path):
     assert gzipped.file.endswith(".tfrecord.gz")
     content = path_of(tmp_path, gzipped).read_bytes()
     assert gzip.decompress(content) == path_of(tmp_path, plain).read_bytes()
-    assert content[4:8] == b"\0\0\0\0"  # RFC 1952's MTIME: the clock must not be in the bytes
+    assert content[4:8] == b"\0\0\0\0"  # MTIME of RFC 1952: the bytes must not depend on the clock
 
 
 int32 = st.integers(-(2**31), 2**31 - 1)
@@ -415,7 +415,7 @@ def two_files(table: pa.Table, options: OutputOptions) -> dict[str, bytes]:
 
 @pytest.fixture
 def flat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A format with two files for each shard, as a further module of transforms.outputs would be."""
+    """Register a format with two files for each shard, like another module of transforms.outputs."""
     module = types.ModuleType("transforms.outputs.flat")
     module.FORMAT = OutputFormat("flat", two_files, lambda folder, shards: f"load {folder}/{shards[0]['path']}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -423,7 +423,7 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("flat")
-def test_format_of_two_files_counts_its_rows_once_and_numbers_both_files_alike(tmp_path: Path):
+def test_format_of_two_files_counts_its_rows_once_and_gives_both_files_one_number(tmp_path: Path):
     writer = ShardWriter(str(tmp_path), formats=("flat", "parquet"))
     receipts = [writer(batch_of(table_of(rows))) for rows in (UNPACKED, UNPACKED[:1])]
 
@@ -463,7 +463,7 @@ def test_tfrecord_is_loaded_with_its_compression(suffix: str, compression: str):
     )
 
 
-def test_names_of_formats_are_known_without_importing_what_they_need():
+def test_names_of_formats_are_known_without_importing_their_libraries():
     code = (
         "import sys; from transforms.inputs.formats import INPUT_FORMATS; "
         "from transforms.outputs import OUTPUT_FORMATS; "
@@ -544,7 +544,7 @@ def test_receipts_of_a_split_are_read_when_all_its_parts_are_there(tmp_path: Pat
 @pytest.mark.parametrize(
     "outcomes", [Outcomes(read=3, kept=2), Outcomes(read=1, kept=2)], ids=["lost", "counted twice"]
 )
-def test_records_without_one_outcome_are_an_error_that_names_what_to_use(tmp_path: Path, outcomes: Outcomes):
+def test_record_without_exactly_one_outcome_is_an_error_with_advice(tmp_path: Path, outcomes: Outcomes):
     with pytest.raises(ValueError, match=r"chats\.jsonl.*have no outcome\. .*must use FilterExamples"):
         ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), outcomes=outcomes))
     assert not list(tmp_path.iterdir())
@@ -587,7 +587,7 @@ def test_receipt_has_the_first_record_that_was_rejected_for_each_reason(tmp_path
     }
 
 
-def test_two_attempts_write_the_same_bytes_under_names_of_their_own(tmp_path: Path):
+def test_two_attempts_write_the_same_bytes_under_different_names(tmp_path: Path):
     outcomes = Outcomes(read=5, kept=4, rejects=(Reject(1, "empty", "text is empty", b"{}"),))
     batch = batch_of(table_of(UNPACKED), table_of(UNPACKED), outcomes=outcomes)
     writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"), compress_tfrecord=True)
