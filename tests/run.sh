@@ -8,7 +8,7 @@ cd "$root"
 . ./venv.sh
 if [ "${1:-}" = --fast ]; then
     shift
-    set -- -m "not slow" tests/unit tests/integration/test_{docs,masks,own_pipeline,package}.py "$@"
+    set -- -m "not slow" tests/unit tests/integration/test_{masks,own_pipeline,package}.py "$@"
 fi
 ensure_venv "$root" test
 .venv/bin/ruff check .

@@ -37,6 +37,7 @@ def test_the_readmes_example_is_short():
     assert len((program[1] + program[2]).strip().splitlines()) <= 12
 
 
+@pytest.mark.slow
 def test_the_readmes_example_run_twice_writes_each_row_once(tmp_path):
     (tmp_path / "own.py").write_text(readme_program())
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -183,7 +183,7 @@ def test_batch_that_renders_differently_falls_back_to_the_reference(monkeypatch,
     assert texts.texts == expected.texts
     assert dict(texts.outcomes.notes) == {"rendering_fell_back_to_reference": 1}
     assert texts.outcomes.first_examples == {"rendering_fell_back_to_reference": (3, "another text")}
-    assert "chats.jsonl, 3: rendering is done again by the reference" in caplog.text
+    assert "chats.jsonl, 3: rendering falls back to the reference" in caplog.text
     with pytest.raises(InputError, match=r"chats\.jsonl, 3: rendering by the fast engine differs"):
         Renderer(render_config(CHATML, engine="fast"))(batch)
 
