@@ -172,3 +172,42 @@ def test_different_tokenizers_for_template_and_ids_are_refused(tmp_path):
     )
     with pytest.raises(UserError, match="expected one and the same"):
         rows | WriteDataset(str(tmp_path / "out"))
+
+
+def test_two_datasets_of_one_source_are_refused(tmp_path):
+    """The receipts of one of them would say which splits the other one skips."""
+    rows = (
+        beam.Pipeline("FnApiRunner")
+        | ReadConversations(str(CHATS / "support.jsonl"))
+        | ParseConversations()
+        | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
+        | Tokenize(str(TOKENIZER))
+        | BuildLabels()
+        | TruncateOrPack()
+    )
+    rows | "one" >> WriteDataset(str(tmp_path / "one"))
+    with pytest.raises(UserError, match="feeds another dataset"):
+        rows | "two" >> WriteDataset(str(tmp_path / "two"))
+
+
+def test_changed_formatter_is_refused(tmp_path):
+    formatter = tmp_path / "formatter.py"
+
+    def build() -> None:
+        with beam.Pipeline("FnApiRunner") as pipeline:
+            (
+                pipeline
+                | ReadConversations(str(CHATS / "support.jsonl"))
+                | ParseConversations(formatter=f"{formatter}:as_text")
+                | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
+                | Tokenize(str(TOKENIZER))
+                | BuildLabels()
+                | TruncateOrPack()
+                | WriteDataset(str(tmp_path / "out"), max_reject_fraction=0.05)
+            )
+
+    formatter.write_text("def as_text(record): return 'one'")
+    build()
+    formatter.write_text("def as_text(record): return 'two'")
+    with pytest.raises(ParameterError, match="another pipeline: formatter differ"):
+        build()

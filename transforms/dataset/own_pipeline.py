@@ -71,6 +71,7 @@ class ReadConversations(beam.PTransform):
         self.split_bytes = split_bytes or 0
         self.files: list[InputFile] = []
         self._skip_finished = SkipFinished()
+        self._receipts: str | None = None
         self.with_output_types(Records)
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
@@ -91,7 +92,13 @@ class ReadConversations(beam.PTransform):
 
         Returns:
             PCollection[Receipt], their receipts.
+
+        Raises:
+            UserError: if another dataset is written from the same source, whose receipts say what is skipped.
         """
+        if self._receipts not in (None, receipts):
+            raise UserError("WriteDataset: its ReadConversations feeds another dataset. Give each dataset its own.")
+        self._receipts = receipts
         self._skip_finished.look_in(receipts)
         return self.finished
 
@@ -112,6 +119,7 @@ class PipelineJob(msgspec.Struct, frozen=True):
         steps: the name and the options of each step, in order; a function is named with a digest of its code.
         split_bytes: bytes of input in each split.
         tokenizer: sha256 of the tokenizer's files.
+        formatter: sha256 of the formatter's file, if it is one.
         tokenizer_name: the tokenizer's folder.
         inputs: sha256 of the list of input files, their sizes and versions.
         input_bytes: the size of all input files.
@@ -124,6 +132,7 @@ class PipelineJob(msgspec.Struct, frozen=True):
     split_bytes: int
     tokenizer: str
     tokenizer_name: str
+    formatter: str | None
     inputs: str
     input_bytes: int
     splits: int
@@ -245,11 +254,17 @@ def _job(source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str
         split_bytes=source.split_bytes,
         tokenizer=fingerprint(read_tokenizer_folder(tokenizer)),
         tokenizer_name=tokenizer,
+        formatter=_formatter_digest(options.get("formatter")),
         inputs=hashlib.sha256(msgspec.json.encode(source.files)).hexdigest(),
         input_bytes=sum(file.bytes for file in source.files),
         splits=source.splits(),
         versions=library_versions(),
     )
+
+
+def _formatter_digest(name: str | None) -> str | None:
+    file = (name or "").rpartition(":")[0]
+    return hashlib.sha256(read_bytes(file)).hexdigest() if file.endswith(".py") else None
 
 
 def _is_config(option: Any) -> TypeGuard[RenderConfig]:
