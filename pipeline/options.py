@@ -22,7 +22,7 @@ from transforms.inputs.formats import INPUT_FORMATS
 from transforms.inputs.messages import ROLES
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.outputs import OUTPUT_FORMATS
-from transforms.rows.columns import OUTPUT_COLUMNS
+from transforms.rows.columns import OUTPUT_COLUMNS, check_kept_columns
 from transforms.rows.packing import PACKINGS
 from transforms.rows.truncation import TRUNCATIONS
 
@@ -369,12 +369,4 @@ def _check(options: Options) -> None:
             )
     if options.packing != "none" and options.max_length is None:
         raise UserError(f"--packing {options.packing} needs --max_length, such as --max_length 4096.")
-    if options.keep_columns and options.packing != "none":
-        raise UserError(
-            f"--keep_columns cannot be used with --packing {options.packing}: a packed row holds several records. "
-            "Leave one of the two out."
-        )
-    written = {*(options.write_columns or ("input_ids", "labels", "seq_lengths"))}
-    written |= {"source", "source_position"} if options.provenance else set()
-    if both := sorted(written & set(options.keep_columns)):
-        raise UserError(f"--keep_columns {both[0]}: Chatmill writes a column of that name. Rename yours.")
+    check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance)

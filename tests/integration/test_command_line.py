@@ -48,7 +48,7 @@ USER_ERRORS = [
     (with_options("o", now="tomorrow"), "--now tomorrow: expected a date and time, such as 2026-11-20T12:00:00."),
     (
         with_options("o", packing="bfd", max_length="9", keep_columns="id"),
-        "--keep_columns cannot be used with --packing bfd: a packed row holds several records.",
+        "--keep_columns id: a row with packing bfd holds several records, so it has no such columns.",
     ),
     (with_options("o", keep_columns="labels"), "--keep_columns labels: Chatmill writes a column of that name."),
     ([*with_options("o", keep_columns="source"), "--provenance"], "source: Chatmill writes a column of that name."),

@@ -211,3 +211,17 @@ def test_changed_formatter_is_refused(tmp_path):
     formatter.write_text("def as_text(record): return 'two'")
     with pytest.raises(ParameterError, match="another pipeline: formatter differ"):
         build()
+
+
+def test_columns_that_packing_would_lose_are_refused(tmp_path):
+    rows = (
+        beam.Pipeline("FnApiRunner")
+        | ReadConversations(str(CHATS / "support.jsonl"))
+        | ParseConversations(keep_columns=["id"])
+        | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
+        | Tokenize(str(TOKENIZER))
+        | BuildLabels()
+        | TruncateOrPack(max_length=512, packing="bfd")
+    )
+    with pytest.raises(ParameterError, match=r"keep_columns=.*a row with packing bfd holds several records"):
+        rows | WriteDataset(str(tmp_path / "out"))

@@ -26,6 +26,7 @@ from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
 from transforms.model.batches import Records, Rows, Split
+from transforms.rows.columns import check_kept_columns
 from transforms.steps.base import Step
 from transforms.steps.read import ReadSplits
 from transforms.steps.write import ShardWriter, WriteShards
@@ -148,8 +149,9 @@ class WriteDataset(beam.PTransform):
 
     Args:
         output: the folder of the dataset, at any url that fsspec opens: new, empty, or of the same pipeline.
-        formats: of OUTPUT_FORMATS.
-        columns: of OUTPUT_COLUMNS; by default input_ids and labels, and seq_lengths if rows are packed.
+        formats: `parquet`, `tfrecord`, or both.
+        columns: of `input_ids`, `labels`, `attention_mask`, `position_ids`, `seq_lengths` and `loss_mask`; by default
+            input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row says the url and the position of its record; a packed one, of each example.
         compress_tfrecord: whether TFRecord shards are gzipped.
         max_reject_fraction: the run fails if a larger fraction of the records is rejected.
@@ -242,6 +244,8 @@ def _whole_step(node: Any) -> Any:
 def _job(source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str, Any]) -> PipelineJob:
     described = [{"step": name, **_plain(options)} for name, options in steps]
     options = {name: value for step in described for name, value in step.items() if name not in _OF_A_STEP}
+    kept, packing = options.get("keep_columns") or (), options.get("packing", "none")
+    check_kept_columns(kept, packing, writing["columns"], writing["provenance"])
     tokenizers = {option.tokenizer for _, options in steps for option in options.values() if _is_config(option)}
     tokenizers |= {options["tokenizer"] for _, options in steps if "tokenizer" in options}
     if len(tokenizers) != 1:

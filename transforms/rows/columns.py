@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from transforms.errors import ParameterError
 from transforms.rows import IGNORED
 from transforms.rows.ragged import indices_of
 
@@ -33,6 +34,7 @@ _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
 }
 
 OUTPUT_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)
+PROVENANCE_COLUMNS = ("source", "source_position")
 
 
 def default_columns(packed: bool) -> tuple[str, ...]:
@@ -42,6 +44,30 @@ def default_columns(packed: bool) -> tuple[str, ...]:
         packed: whether a row may hold several examples.
     """
     return ("input_ids", "labels", "seq_lengths") if packed else ("input_ids", "labels")
+
+
+def check_kept_columns(
+    kept: Sequence[str], packing: str, columns: Sequence[str] | None = None, provenance: bool = False
+) -> None:
+    """Check that input columns can be carried along to the rows.
+
+    Args:
+        kept: their names.
+        packing: one of PACKINGS.
+        columns: the columns that are written; None for the default.
+        provenance: whether the columns of provenance are written too.
+
+    Raises:
+        ParameterError: if rows are packed, or a column of that name is written already.
+    """
+    if kept and packing != "none":
+        problem = (
+            f"a row with packing {packing} holds several records, so it has no such columns. Leave one of them out."
+        )
+        raise ParameterError("keep_columns", kept, problem)
+    written = {*(columns or default_columns(packed=True)), *(PROVENANCE_COLUMNS if provenance else ())}
+    if both := sorted(written & set(kept)):
+        raise ParameterError("keep_columns", both[0], "Chatmill writes a column of that name. Rename yours.")
 
 
 def column_of(table: RowTable, name: str) -> Column:

@@ -223,12 +223,13 @@ class ParseConversations(Step):
     PCollection[Records] -> PCollection[Examples]. A record that cannot be understood is rejected, with the reason.
 
     Args:
-        schema: what the records are; `auto` looks at the columns of each.
+        schema: what the records are: `messages`, `prompt_completion`, `sharegpt`, `alpaca`, `text` or `tokenized`;
+            `auto` looks at the columns of each.
         columns: the name that the records have for a column, by the schema's name for it.
         roles: the role (system, developer, user, assistant, tool) that each further name stands for.
         formatter: `module:function` or `url.py:function`; the function takes each record as a dict and returns a record
             of a known schema, or a text.
-        keep_columns: columns of the records to carry along, as strings.
+        keep_columns: columns of the records to carry along, as strings; not with packing.
         validation_fraction: how much of the examples goes to the validation split, by a hash of their content.
         seed: another seed chooses other examples for validation.
 
