@@ -18,6 +18,7 @@ from pipeline.run import parse_beam_options, run_job
 from pipeline.summary import check_summary_json, print_summary, sums, write_summary_json
 from pipeline.tokenizer_files import read_tokenizer_files
 from transforms.dataset.layout import Folder
+from transforms.dataset.manifest import FORMAT
 from transforms.errors import StoreError, UserError
 from transforms.storage.files import check_reachable, exists, full_url, read_bytes
 from transforms.tokens.files import fingerprint
@@ -80,6 +81,11 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
             print(f"chatmill: {message}", file=sys.stderr)
             return status, None
     manifest = msgspec.json.decode(read_bytes(folder.manifest))
+    if manifest.get("format") != FORMAT:
+        raise UserError(
+            f"{folder.manifest}: another version of Chatmill wrote this dataset. Give another --output, or --overwrite "
+            "to replace it."
+        )
     print_summary(folder, manifest)
     return status, manifest
 

@@ -17,6 +17,7 @@ from pipeline import kinds
 from pipeline.console import CommandParser, as_typed, unknown_option
 from pipeline.kinds import Kind
 from transforms.chat.config import ENGINES, LOSSES, PARITIES
+from transforms.checks import check_choices
 from transforms.errors import UserError
 from transforms.inputs.formats import INPUT_FORMATS
 from transforms.inputs.messages import ROLES
@@ -369,4 +370,5 @@ def _check(options: Options) -> None:
             )
     if options.packing != "none" and options.max_length is None:
         raise UserError(f"--packing {options.packing} needs --max_length, such as --max_length 4096.")
+    check_choices("output_format", options.output_format, OUTPUT_FORMATS)
     check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance)

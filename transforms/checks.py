@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from transforms.errors import ParameterError
@@ -19,14 +19,14 @@ def check_choice(parameter: str, value: Any, choices: Sequence[str]) -> None:
         raise ParameterError(parameter, value, f"expected {', '.join(choices)}.{did_you_mean(value, choices)}")
 
 
-def check_choices(parameter: str, values: Iterable[Any], choices: Sequence[str]) -> None:
+def check_choices(parameter: str, values: Any, choices: Sequence[str]) -> None:
     """Check that each of several values is one of some names.
 
     Raises:
-        ParameterError: if one is not, if there is none, or if they are a string, whose letters would be taken for them.
+        ParameterError: if one is not, if there is none, if one is there twice, or if they are not a list or a tuple.
     """
-    if isinstance(values, str) or not (values := list(values)):
-        raise ParameterError(parameter, values, f"expected a list of {', '.join(choices)}.")
+    if not isinstance(values, (list, tuple)) or not values or len({*values}) < len(values):
+        raise ParameterError(parameter, values, f"expected a list of {', '.join(choices)}, each once.")
     for value in values:
         check_choice(parameter, value, choices)
 
@@ -78,7 +78,7 @@ def check_type(parameter: str, value: Any, kind: type) -> None:
         ParameterError: if it is not.
     """
     if not isinstance(value, kind):
-        raise ParameterError(parameter, value, f"expected a {kind.__name__}.")
+        raise ParameterError(parameter, value, f"expected a value of type {kind.__name__}.")
 
 
 def did_you_mean(name: Any, names: Sequence[str]) -> str:

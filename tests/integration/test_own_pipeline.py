@@ -15,6 +15,8 @@ from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import (
     ApplyChatTemplate,
     BuildLabels,
+    CheckParity,
+    Examples,
     FilterExamples,
     MapExamples,
     ParseConversations,
@@ -155,7 +157,7 @@ def test_rows_of_two_sources_are_refused(tmp_path):
         | BuildLabels()
         | TruncateOrPack()
     )
-    with pytest.raises(UserError, match="from 2 ReadConversations; expected one, which takes several patterns"):
+    with pytest.raises(UserError, match="has 2 inputs and 0 side inputs; expected one line of steps"):
         rows | WriteDataset(str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
@@ -225,3 +227,43 @@ def test_columns_that_packing_would_lose_are_refused(tmp_path):
     )
     with pytest.raises(ParameterError, match=r"keep_columns=.*a row with packing bfd holds several records"):
         rows | WriteDataset(str(tmp_path / "out"))
+
+
+def rows_from(*steps: beam.PTransform, config: RenderConfig | None = None) -> beam.PCollection:
+    """Rows of a pipeline with steps between parsing and rendering, which is not run."""
+    config = config or RenderConfig(tokenizer=str(TOKENIZER))
+    examples = beam.Pipeline("FnApiRunner") | ReadConversations(str(CHATS / "support.jsonl")) | ParseConversations()
+    for number, step in enumerate(steps):
+        examples |= f"own {number}" >> step
+    texts = examples | ApplyChatTemplate(config) | CheckParity(RenderConfig(tokenizer=str(TOKENIZER)))
+    return texts | Tokenize(str(TOKENIZER)) | BuildLabels() | TruncateOrPack()
+
+
+def test_changed_function_of_a_beam_step_is_refused(tmp_path):
+    def keep(batch):
+        return batch
+
+    def drop(batch):
+        return batch.drop("all", lambda example: True)
+
+    rows_from(beam.Map(keep).with_output_types(Examples)) | WriteDataset(str(tmp_path))
+    rows_from(beam.Map(keep).with_output_types(Examples)) | WriteDataset(str(tmp_path))
+    with pytest.raises(ParameterError, match="another pipeline: steps differ"):
+        rows_from(beam.Map(drop).with_output_types(Examples)) | WriteDataset(str(tmp_path))
+
+
+def test_steps_that_contradict_each_other_are_refused(tmp_path):
+    other = RenderConfig(tokenizer=str(TOKENIZER), loss_on="last_assistant")
+    with pytest.raises(UserError, match="have loss_on last_assistant and auto"):
+        rows_from(config=other) | WriteDataset(str(tmp_path))
+
+
+def test_finished_dataset_is_not_written_again(finished):
+    card = finished / "README.md"
+    before = card.read_text()
+    card.write_text("edited by its owner")
+    try:
+        run(finished)
+        assert card.read_text() == "edited by its owner"
+    finally:
+        card.write_text(before)

@@ -57,6 +57,8 @@ def test_mapped_examples_replace_the_originals():
         (lambda example: None, "it returned NoneType; expected an Example"),
         (lambda example: msgspec.structs.replace(example, position=9), "the position of another record"),
         (lambda example: 1 / 0, "ZeroDivisionError"),
+        (lambda example: msgspec.structs.replace(example, content="hello"), "it returned the content str"),
+        (lambda example: msgspec.structs.replace(example, columns={"labels": "x"}), "other columns than keep_columns"),
     ],
 )
 def test_map_that_returns_no_example_of_the_record_rejects_it(function, detail):

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import copy
 import functools
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import apache_beam as beam
+import numpy as np
+import pytest
 
 from support.paths import ROOT
 from transforms.dataset.digest import digest_of
@@ -90,3 +96,75 @@ def test_digest_of_a_recursive_function_terminates():
         return n and countdown(n - 1)
 
     assert digest_of(countdown) == digest_of(countdown)
+
+
+WORDS = {"foo"}
+PATTERN = re.compile("foo")
+
+
+def has_a_word(values):
+    return any(value in WORDS for value in values)
+
+
+def matches(values):
+    return PATTERN.search(values)
+
+
+def calls_two_helpers(values):
+    return helper(values) and uses_helper(values)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "value"),
+    [
+        (has_a_word, "WORDS", {"bar"}),
+        (matches, "PATTERN", re.compile("bar")),
+        (calls_two_helpers, "LIMIT", 6),
+        (functools.partial(uses_helper), "LIMIT", 6),
+        (beam.Map(uses_helper).fn, "LIMIT", 6),
+        (beam.Filter(lambda values: uses_helper(values)).fn, "LIMIT", 6),
+    ],
+    ids=[
+        "in a comprehension",
+        "of another module's type",
+        "of a helper",
+        "of a partial",
+        "of beam.Map",
+        "of beam.Filter",
+    ],
+)
+def test_global_values_count_wherever_they_are_used(monkeypatch, function, name, value):
+    before = digest_of(function)
+    assert digest_of(function) == before
+    monkeypatch.setitem(globals(), name, value)
+    assert digest_of(function) != before
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.arange(3), np.arange(4)),
+        (argparse.Namespace(least=1), argparse.Namespace(least=2)),
+        (Path("a"), Path("b")),
+        (functools.partial(helper, n=3), functools.partial(helper, n=4)),
+        ({"a", "b"}, {"a", "c"}),
+    ],
+    ids=["array", "namespace", "path", "partial", "set"],
+)
+def test_values_count(one, other):
+    assert digest_of(one) == digest_of(copy.deepcopy(one)) != digest_of(other)
+
+
+def test_all_of_a_class_counts():
+    def make(value, method):
+        class Base:
+            limit = value
+
+        class Own(Base):
+            run = staticmethod(method)
+
+        return Own()
+
+    methods = [lambda: 1, lambda: 2]
+    digests = {digest_of(make(value, method)) for value in (1, 2) for method in methods}
+    assert len(digests) == 4

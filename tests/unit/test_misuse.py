@@ -13,6 +13,7 @@ from transforms import (
     BuildLabels,
     CheckParity,
     ParseConversations,
+    ReadConversations,
     RenderConfig,
     Split,
     Tokenize,
@@ -48,6 +49,10 @@ MISTAKES = {
     "a misspelt format": (lambda: WriteShards("out", formats=("parqet",)), "Did you mean parquet"),
     "a misspelt format of the pure step": (lambda: ShardWriter("out", formats=("parqet",)), "formats='parqet'"),
     "a format that is not a list": (lambda: WriteShards("out", formats="parquet"), "expected a list"),
+    "a format given twice": (lambda: WriteShards("out", formats=("parquet", "parquet")), "each once"),
+    "columns that are no map": (lambda: ParseConversations(columns=["text"]), "of type Mapping"),  # type: ignore[arg-type]
+    "a seed that is no number": (lambda: ParseConversations(seed="x"), "of type int"),  # type: ignore[arg-type]
+    "no patterns": (lambda: ReadConversations([]), "expected a string, or a list of strings"),
     "a misspelt column": (lambda: WriteShards("out", columns=["input_id"]), "Did you mean input_ids"),
     "a misspelt schema": (lambda: ParseConversations(schema="message"), "Did you mean messages"),
     "a column that no schema reads": (lambda: ParseConversations(columns={"mesages": "dialog"}), "Did you mean"),
@@ -57,7 +62,7 @@ MISTAKES = {
     "a misspelt parity": (lambda: CheckParity(CONFIG, parity="rejct"), "Did you mean reject"),
     "a misspelt parity of the pure step": (lambda: ParityChecker(CONFIG, "rejct"), "parity='rejct'"),
     "a misspelt engine of the encoder": (lambda: Encoder(str(TOKENIZER), engine="quick"), "engine='quick'"),
-    "a folder instead of a configuration": (lambda: ApplyChatTemplate("folder"), "expected a RenderConfig"),  # type: ignore[arg-type]
+    "a folder instead of a configuration": (lambda: ApplyChatTemplate("folder"), "of type RenderConfig"),  # type: ignore[arg-type]
 }
 
 

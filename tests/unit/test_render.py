@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import re
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from support.chats import SPLIT, assistant, render_config, user
+from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.paths import CHATS, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING
 from transforms.chat.turns import merged
@@ -535,13 +536,20 @@ def test_template_that_prints_the_date_prints_the_date_of_the_job():
 
 
 @pytest.mark.parametrize("template", [CLOCK, None], ids=["given", "of_the_tokenizer"])
-def test_template_that_prints_the_date_is_refused_if_now_is_not_given(template: str | None, tmp_path: Path):
+def test_conversation_whose_template_prints_the_date_is_refused_if_now_is_not_given(
+    template: str | None, tmp_path: Path
+):
     """Otherwise each worker would print the time of its own clock."""
     folder = save_with_templates(tmp_path, CHATML, {"tool_use": CLOCK})
-    with pytest.raises(ParameterError, match=r"now=None: the chat template prints the date"):
-        Renderer(render_config(template, folder))
-    with pytest.raises(ParameterError, match="now=None"):
-        ParityChecker(render_config(template, folder))
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+    examples = examples_of(PlainText("no template is needed"), Conversation(HELLO, tools))
+    for engine in ("reference", "fast"):
+        config = render_config(template, folder, engine=engine)
+        renderer = Renderer(config)
+        texts = renderer(dataclasses.replace(examples, examples=examples.examples[:1]))
+        assert ParityChecker(config)(texts).texts[0].text == "no template is needed"
+        with pytest.raises(ParameterError, match=r"now=None: the chat template prints the date"):
+            renderer(examples)
 
 
 PARTS = [

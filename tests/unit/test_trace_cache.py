@@ -80,14 +80,15 @@ def test_conversation_on_the_slow_path_is_rendered_by_the_reference():
 
 def paths(cache: TraceCache, lengths: list[int]) -> list[str]:
     """Return for each conversation of a batch why it takes the slow path, or that it takes the fast path."""
-    cache.begin_batch()
+    cache.begin_batch(len(lengths))
     found = [cache.render_with_spans(conversation_of(length), "assistant") for length in lengths]
     return [one.reason if isinstance(one, SlowPath) else "fast" for one in found]
 
 
 def test_fast_path_does_not_depend_on_earlier_batches(monkeypatch):
     """Which batches a worker has seen differs from run to run, and the counts of reasons must not."""
-    monkeypatch.setattr(trace_cache, "_SIGNATURES", 3)
+    monkeypatch.setattr(trace_cache, "_FEW_SIGNATURES", 3)
+    monkeypatch.setattr(trace_cache, "_KEPT", 3)
     batches = [[1, 2, 1], [4, 3, 2, 1, 4, 1], [5, 6], [1, 2, 3, 4, 5, 3], []]
     expected = [paths(cache_of(), lengths) for lengths in batches]
     slow = "too_many_signatures"
@@ -99,7 +100,8 @@ def test_fast_path_does_not_depend_on_earlier_batches(monkeypatch):
 
 
 def test_signatures_are_compiled_once_until_the_cache_is_large(monkeypatch):
-    monkeypatch.setattr(trace_cache, "_SIGNATURES", 3)
+    monkeypatch.setattr(trace_cache, "_FEW_SIGNATURES", 3)
+    monkeypatch.setattr(trace_cache, "_KEPT", 3)
     compiled = []
     compile_one = TemplateCompiler.compile
 

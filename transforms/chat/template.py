@@ -35,7 +35,12 @@ _NO_MOMENT = "the chat template prints the date (strftime_now). Give the moment,
 
 def reads_clock(template: str | Mapping[str, str] | None) -> bool:
     """Return whether a chat template, or one of several named ones, prints the date."""
-    return any(_CLOCK in text for text in ([template] if isinstance(template, str) else (template or {}).values()))
+    return any(map(_reads_clock, [template] if isinstance(template, str) else (template or {}).values()))
+
+
+@functools.lru_cache(16)
+def _reads_clock(source: str) -> bool:
+    return _CLOCK in source
 
 
 @functools.cache
@@ -60,9 +65,6 @@ class ChatTemplate:
             tools and one for those without.
         arguments: what the template reads besides messages and tools. Those of a conversation take precedence.
         now: the moment that strftime_now prints; needed if the template calls it, since the clock is never read.
-
-    Raises:
-        ParameterError: if the template prints the date and now is None.
     """
 
     def __init__(
@@ -72,9 +74,8 @@ class ChatTemplate:
         arguments: Mapping[str, Any] | None = None,
         now: datetime | None = None,
     ):
-        if now is None and reads_clock(tokenizer.chat_template if template is None else template):
-            raise ParameterError("now", None, _NO_MOMENT)
         self._tokenizer = tokenizer
+        self._has_moment = now is not None
         self._template = template
         clock = {} if now is None else {_CLOCK: now.strftime}
         self._arguments = {**tokenizer.special_tokens_map, **clock, **(arguments or {})}
@@ -85,11 +86,15 @@ class ChatTemplate:
 
         Raises:
             UserError: if there is none.
+            ParameterError: if it prints the date, and there is no moment to print.
         """
         try:
-            return self._tokenizer.get_chat_template(self._template, conversation.tools)
+            source = self._tokenizer.get_chat_template(self._template, conversation.tools)
         except ValueError:
             raise UserError(f"{NO_TEMPLATE}: give chat_template.") from None
+        if not self._has_moment and _reads_clock(source):
+            raise ParameterError("now", None, _NO_MOMENT)
+        return source
 
     def has_generation_markers(self, conversation: Conversation) -> bool:
         """Return whether the template that renders a conversation has {% generation %} blocks."""

@@ -9,9 +9,11 @@ from transforms.chat.compiled import CompiledTemplate, SlowPath, Target, Templat
 from transforms.chat.template import ChatTemplate
 from transforms.model.examples import Conversation, Span
 
-# The most signatures that one batch compiles, and the most messages of one conversation. What is beyond is left to the
-# reference, so that memory is bounded.
-_SIGNATURES, _MESSAGES = 4096, 512
+# A signature takes as long to compile as some five conversations to render by the reference, so that it pays only if it
+# repeats. A batch compiles one signature for so many conversations, or a few if it is small.
+_CONVERSATIONS_PER_SIGNATURE, _FEW_SIGNATURES = 8, 16
+# The most compiled templates that are kept beyond a batch, and the most messages of one conversation.
+_KEPT, _MESSAGES = 4096, 512
 
 
 class TraceCache:
@@ -30,12 +32,18 @@ class TraceCache:
         self._compiler = TemplateCompiler(template)
         self._cache: dict[Any, CompiledTemplate | SlowPath] = {}
         self._batch: dict[Any, CompiledTemplate | SlowPath] = {}
+        self._most = _FEW_SIGNATURES
 
-    def begin_batch(self) -> None:
-        """Begin a batch: it has no signature yet. If the cache is large, keep only what the last batch used of it."""
-        if len(self._cache) > _SIGNATURES:
+    def begin_batch(self, conversations: int) -> None:
+        """Begin a batch: it has no signature yet. If the cache is large, keep only what the last batch used of it.
+
+        Args:
+            conversations: how many the batch has, which bounds how many signatures it compiles.
+        """
+        if len(self._cache) > _KEPT:
             self._cache = self._batch
         self._batch = {}
+        self._most = max(_FEW_SIGNATURES, conversations // _CONVERSATIONS_PER_SIGNATURE)
 
     def render(
         self, conversation: Conversation, messages: Sequence[dict[str, Any]], add_generation_prompt: bool = False
@@ -87,7 +95,7 @@ class TraceCache:
         return compiled if isinstance(compiled, SlowPath) else compiled.render(texts, trimmed)
 
     def _compiled(self, key: Any, conversation: Conversation, target: Target) -> CompiledTemplate | SlowPath:
-        if len(self._batch) >= _SIGNATURES:
+        if len(self._batch) >= self._most:
             return _TOO_MANY_SIGNATURES
         compiled = self._cache.get(key)
         if compiled is None:

@@ -23,6 +23,8 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         for outcome in ("dropped", "rejected")
     )
     options = {name: value for name, value in job["options"].items() if value not in (None, [], {}, False)}
+    if "chat_template" in options:
+        options["chat_template"] = "another than the tokenizer's own"
     lines = [
         "---",
         *(head if files else ["pretty_name: token shards"]),
@@ -40,7 +42,7 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         "`input_ids` are token ids; `labels` are the same for tokens that are trained on, and -100 for all others.",
         *(
             ["`seq_lengths` are the lengths of the examples that were packed into a row."]
-            if job["options"]["packing"] != "none"
+            if job["options"].get("packing", "none") != "none"
             else []
         ),
         "",

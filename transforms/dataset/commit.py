@@ -30,7 +30,7 @@ from transforms.errors import InputError
 from transforms.model.batches import Split
 from transforms.model.receipts import Receipt, read_receipts
 from transforms.steps.failures import FailureWriter
-from transforms.storage.files import join, publish, remove, write_atomically
+from transforms.storage.files import exists, join, publish, remove, write_atomically
 
 _AT_ONCE = 16
 _IN_BATCH = 256
@@ -172,6 +172,8 @@ class CommitDataset(beam.PTransform):
 def _batches_of_names(
     receipts: Iterable[Receipt], output: str, max_reject_fraction: float, failures: FailureWriter
 ) -> Iterator[list[Name]]:
+    if exists(Folder(output).success):
+        return  # an earlier run of the same pipeline committed it
     in_order = _in_order(receipts)
     with failures:
         check_complete(read_description(Folder(output).job).splits, in_order)
@@ -190,8 +192,10 @@ def _commit(
     receipts: Iterable[Receipt], _published: int, output: str, max_reject_fraction: float, failures: FailureWriter
 ) -> str:
     with failures:
+        folder = Folder(output)
+    if not exists(folder.success):
         commit(output, _in_order(receipts), max_reject_fraction)
-    return Folder(output).manifest
+    return folder.manifest
 
 
 def _in_order(receipts: Iterable[Receipt]) -> list[Receipt]:

@@ -64,6 +64,8 @@ class ReadConversations(beam.PTransform):
 
     def __init__(self, patterns: str | Sequence[str], *, input_format: str = "auto", split_bytes: int | None = None):
         super().__init__()
+        if not isinstance(patterns, (str, list, tuple)) or not patterns:
+            raise ParameterError("patterns", patterns, "expected a string, or a list of strings.")
         self.patterns = [patterns] if isinstance(patterns, str) else list(patterns)
         for pattern in self.patterns:
             check_text("patterns", pattern)
@@ -223,7 +225,14 @@ def _upstream(rows: beam.PCollection) -> tuple[ReadConversations, list[_Step]]:
         if isinstance(transform, Step):
             steps[id(node)] = type(transform).__name__, transform.options
         else:
-            steps[id(node)] = node.full_label, {"function": getattr(transform, "fn", None)}
+            made_of = [getattr(transform, name, None) for name in ("fn", "args", "kwargs")]
+            steps[id(node)] = node.full_label, {"function": digest_of(made_of)}
+        if len(node.inputs) != 1 or node.side_inputs:
+            raise UserError(
+                f"WriteDataset: the step {node.full_label} before it has {len(node.inputs)} inputs and "
+                f"{len(node.side_inputs)} side inputs; expected one line of steps from one ReadConversations, which "
+                "takes several patterns."
+            )
         waiting += [collection.producer for collection in node.inputs if collection.producer]
     if len(sources) != 1:
         raise UserError(
@@ -243,7 +252,11 @@ def _whole_step(node: Any) -> Any:
 
 def _job(source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str, Any]) -> PipelineJob:
     described = [{"step": name, **_plain(options)} for name, options in steps]
-    options = {name: value for step in described for name, value in step.items() if name not in _OF_A_STEP}
+    options: dict[str, Any] = {}
+    for step in described:
+        for name, value in step.items():
+            if name not in _OF_A_STEP and options.setdefault(name, value) != value:
+                raise UserError(f"WriteDataset: the steps before it have {name} {options[name]} and {value}.")
     kept, packing = options.get("keep_columns") or (), options.get("packing", "none")
     check_kept_columns(kept, packing, writing["columns"], writing["provenance"])
     tokenizers = {option.tokenizer for _, options in steps for option in options.values() if _is_config(option)}
@@ -282,8 +295,7 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
         if _is_config(value):
             plain |= _plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
         elif name not in _NOT_COMPARED:
-            is_function = callable(value) or isinstance(value, beam.DoFn)
-            plain[name] = digest_of(value) if is_function else msgspec.json.decode(msgspec.json.encode(value))
+            plain[name] = digest_of(value) if callable(value) else msgspec.json.decode(msgspec.json.encode(value))
     return plain
 
 
@@ -302,9 +314,11 @@ def _claim(folder: Folder, job: PipelineJob) -> None:
     except msgspec.MsgspecError:
         problem = "it holds a dataset of the command line. Give another."
         raise ParameterError("output", folder.output, problem) from None
-    differing = [name for name in job.__struct_fields__ if getattr(before, name) != getattr(job, name)]
+    finished = exists(folder.success)
+    compared = [name for name in job.__struct_fields__ if not (finished and name == "versions")]
+    differing = [name for name in compared if getattr(before, name) != getattr(job, name)]
     if differing:
         problem = f"it holds the dataset of another pipeline: {', '.join(differing)} differ. Give another folder."
         raise ParameterError("output", folder.output, problem)
-    if exists(folder.success):
+    if finished:
         logging.getLogger(__name__).warning("%s is complete: no record is read again.", folder.output)

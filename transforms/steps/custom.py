@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 
 from transforms.errors import ParameterError, RecordError, call_user_function
 from transforms.model.batches import Examples
-from transforms.model.examples import Example, attempt
+from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow, attempt
 from transforms.steps.base import Step
 
 
@@ -17,13 +18,13 @@ class _Filter:
         self._reason = reason
 
     def __call__(self, batch: Examples) -> Examples:
-        judged, rejects = attempt(batch.examples, lambda example: (example, self._judge(example)))
+        judged, rejects = attempt(batch.examples, self._judged)
         kept = [example for example, is_kept in judged if is_kept]
         outcomes = batch.outcomes.reject(rejects).drop(self._reason, len(judged) - len(kept))
         return batch.succeeded_by(Examples, outcomes, examples=kept)
 
-    def _judge(self, example: Example) -> bool:
-        return bool(call_user_function(self._keep, example, "filter"))
+    def _judged(self, example: Example) -> tuple[Example, bool]:
+        return example, call_user_function(lambda given: bool(self._keep(given)), example, "filter")
 
 
 class _Map:
@@ -39,6 +40,14 @@ class _Map:
             raise RecordError("map", f"it returned {type(replaced).__name__}; expected an Example")
         if replaced.position != example.position:
             raise RecordError("map", "it returned an example with the position of another record")
+        if not isinstance(replaced.content, (Conversation, PromptCompletion, PlainText, TokenRow)):
+            raise RecordError(
+                "map", f"it returned the content {type(replaced.content).__name__}; expected a Conversation"
+            )
+        if replaced.columns.keys() != example.columns.keys():
+            raise RecordError("map", "it returned other columns than keep_columns names")
+        if not all(value is None or isinstance(value, str) for value in replaced.columns.values()):
+            raise RecordError("map", "it returned a column that is not a string")
         return replaced
 
 
@@ -85,5 +94,6 @@ class MapExamples(Step):
 
 
 def _check_callable(parameter: str, value: object) -> None:
-    if not callable(value):
-        raise ParameterError(parameter, value, "expected a function of an Example.")
+    is_lazy = inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value)
+    if not callable(value) or is_lazy:
+        raise ParameterError(parameter, value, "expected a function of an Example, without async or yield.")

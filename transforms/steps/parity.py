@@ -59,7 +59,7 @@ class ParityChecker:
     def __call__(self, batch: Texts) -> Texts:
         if self._parity == "off":
             return batch
-        self._trace_cache.begin_batch()
+        self._trace_cache.begin_batch(len(batch.texts))
         # If compiled templates gave another text in render, they may do so here.
         contexts = self._reference if "rendering_fell_back_to_reference" in batch.outcomes.notes else self._contexts
         compared = self._compare_batch(contexts, batch.texts)

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from transforms.checks import check_choice, check_fraction
-from transforms.errors import ParameterError, RecordError, call_user_function
+from transforms.checks import check_choice, check_fraction, check_type
+from transforms.errors import ParameterError, RecordError, StoreError, call_user_function
 from transforms.inputs.messages import ROLE_NAMES, ROLES, kind_of
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS, Content, content_of, plain_decoder
 from transforms.model.batches import Examples, Records
@@ -47,7 +47,7 @@ class Parser:
         validation_fraction: float = 0.0,
         seed: int = 0,
     ):
-        _check_options(schema, columns, roles, formatter, keep_columns, validation_fraction)
+        _check_options(schema, columns, roles, formatter, keep_columns, validation_fraction, seed)
         self._schema = schema
         self._columns = dict(columns or {})
         self._roles = ROLE_NAMES | dict(roles or {})
@@ -176,6 +176,8 @@ def load_formatter(name: str) -> Formatter:
     try:
         source = read_bytes(module) if module.endswith(".py") else None
         names = vars(_load_module(module, source))
+    except StoreError:
+        raise
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is loaded
         raise ParameterError("formatter", name, f"{module or 'it'} cannot be loaded: {error}") from error
     if not callable(names.get(function)):
@@ -203,8 +205,12 @@ def _check_options(
     formatter: str | None,
     keep_columns: Sequence[str],
     validation_fraction: float,
+    seed: int,
 ) -> None:
     """Raise ParameterError for a value that is not one of those that ParseConversations takes."""
+    check_type("columns", columns or {}, Mapping)
+    check_type("roles", roles or {}, Mapping)
+    check_type("seed", seed, int)
     check_choice("schema", schema, SCHEMAS)
     for name in columns or {}:
         check_choice("columns", name, INPUT_COLUMNS)
@@ -212,7 +218,7 @@ def _check_options(
         check_choice("roles", role, ROLES)
     if formatter is not None and not all(formatter.rpartition(":")):
         raise ParameterError("formatter", formatter, "expected module:function or file.py:function.")
-    if isinstance(keep_columns, str):
+    if not isinstance(keep_columns, (list, tuple)):
         raise ParameterError("keep_columns", keep_columns, "expected a list of names.")
     check_fraction("validation_fraction", validation_fraction)
 
@@ -250,7 +256,7 @@ class ParseConversations(Step):
         validation_fraction: float = 0.0,
         seed: int = 0,
     ):
-        _check_options(schema, columns, roles, formatter, keep_columns, validation_fraction)
+        _check_options(schema, columns, roles, formatter, keep_columns, validation_fraction, seed)
         super().__init__(
             Parser,
             schema=schema,

@@ -43,7 +43,7 @@ class Renderer:
     def __call__(self, batch: Examples) -> Texts:
         if self._trace_cache is None:
             return self._by_reference(batch, "engine")
-        self._trace_cache.begin_batch()
+        self._trace_cache.begin_batch(len(batch.examples))
         slow_paths: list[tuple[int, SlowPath]] = []
         texts = batch.attempt(Texts, "texts", lambda example: self._render_compiled(example, slow_paths))
         difference = self._difference(batch, texts)

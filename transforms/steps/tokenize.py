@@ -80,12 +80,15 @@ class Encoder:
 
         example: the position of a record, or None for the first one, and a detail.
         """
+        tokens = self._encode(batch, self._reference)
+        rejected = {reject.position for reject in tokens.outcomes.rejects}
         positions = [text.example.position for text in batch.texts if text.token_ids is None]
+        encoded = [position for position in positions if position not in rejected]
         record = None
-        if example and positions:
-            record = (positions[0] if example[0] is None else example[0], example[1])
-        outcomes = batch.outcomes.count_tokenized_by_reference(reason, len(set(positions)), record)
-        return self._encode(dataclasses.replace(batch, outcomes=outcomes), self._reference)
+        if example and encoded:
+            record = (encoded[0] if example[0] is None else example[0], example[1])
+        outcomes = tokens.outcomes.count_tokenized_by_reference(reason, len(set(encoded)), record)
+        return dataclasses.replace(tokens, outcomes=outcomes)
 
     def _difference(self, batch: Texts, tokens: Tokens) -> tuple[int, str] | None:
         """The position of a record of the sample whose tokens the reference does not confirm, and the difference."""
