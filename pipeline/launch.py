@@ -62,6 +62,11 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
     folder = Folder(full_url(options.output))
     _check_reachable(options)
     if not options.overwrite and exists(folder.success):
+        if msgspec.json.decode(read_bytes(folder.manifest)).get("format") != FORMAT:
+            raise UserError(
+                f"{folder.manifest}: another version of Chatmill wrote this dataset. Give another --output, or "
+                "--overwrite to replace it."
+            )
         job = read_job(folder)
         if job and (changed := list(_differences(job, options))):
             raise UserError(
@@ -81,11 +86,6 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
             print(f"chatmill: {message}", file=sys.stderr)
             return status, None
     manifest = msgspec.json.decode(read_bytes(folder.manifest))
-    if manifest.get("format") != FORMAT:
-        raise UserError(
-            f"{folder.manifest}: another version of Chatmill wrote this dataset. Give another --output, or --overwrite "
-            "to replace it."
-        )
     print_summary(folder, manifest)
     return status, manifest
 

@@ -357,3 +357,15 @@ def test_a_stream_that_is_cut_short_fails_the_run_and_names_the_file(build, tmp_
     assert ended.code == 1
     assert ended.err.startswith(f"chatmill: {corpus}: the gzip stream is corrupt or cut short")
     assert ended.err.count("\n") == 1
+
+
+def test_finished_dataset_of_another_version_is_an_error_in_one_line(build, tmp_path):
+    chats = write_jsonl(tmp_path / "chats.jsonl", [{"text": "one"}])
+    options = [f"--input={chats}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}"]
+    assert build(*options).code == 0
+    manifest = manifest_of(tmp_path / "out")
+    del manifest["format"]
+    (tmp_path / "out" / "manifest.json").write_text(json.dumps(manifest))
+    ended = build(*options)
+    assert ended.code == 2
+    assert "another version of Chatmill wrote this dataset" in ended.err and len(ended.err.splitlines()) == 1

@@ -172,14 +172,14 @@ class CommitDataset(beam.PTransform):
 def _batches_of_names(
     receipts: Iterable[Receipt], output: str, max_reject_fraction: float, failures: FailureWriter
 ) -> Iterator[list[Name]]:
-    if exists(Folder(output).success):
-        return  # an earlier run of the same pipeline committed it
-    in_order = _in_order(receipts)
-    with failures:
-        check_complete(read_description(Folder(output).job).splits, in_order)
-    names = final_names(in_order, max_reject_fraction)
-    for i in range(0, len(names), _IN_BATCH):
-        yield names[i : i + _IN_BATCH]
+    folder = Folder(output)
+    if not exists(folder.success):  # unless an earlier run of the same pipeline committed it
+        in_order = _in_order(receipts)
+        with failures:
+            check_complete(read_description(folder.job).splits, in_order)
+            names = final_names(in_order, max_reject_fraction)
+        for i in range(0, len(names), _IN_BATCH):
+            yield names[i : i + _IN_BATCH]
 
 
 def _publish(names: list[Name], output: str, failures: FailureWriter) -> int:
