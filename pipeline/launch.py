@@ -62,7 +62,8 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
     folder = Folder(full_url(options.output))
     _check_reachable(options)
     if not options.overwrite and exists(folder.success):
-        if msgspec.json.decode(read_bytes(folder.manifest)).get("format") != FORMAT:
+        manifest = msgspec.json.decode(read_bytes(folder.manifest))
+        if manifest.get("format") != FORMAT:
             raise UserError(
                 f"{folder.manifest}: another version of Chatmill wrote this dataset. Give another --output, or "
                 "--overwrite to replace it."
@@ -85,7 +86,7 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
         if status != "done":
             print(f"chatmill: {message}", file=sys.stderr)
             return status, None
-    manifest = msgspec.json.decode(read_bytes(folder.manifest))
+        manifest = msgspec.json.decode(read_bytes(folder.manifest))
     print_summary(folder, manifest)
     return status, manifest
 

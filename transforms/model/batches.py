@@ -9,7 +9,6 @@ Rows are in flat arrays with offsets, as in Arrow's list layout.
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from typing_extensions import Self
 
 from transforms.model.examples import Example, Record, Text, attempt
 from transforms.model.outcomes import Outcomes
@@ -112,24 +110,6 @@ class Examples(Batch):
     """What `parse` returns."""
 
     examples: list[Example]
-
-    def drop(self, reason: str, unwanted: Callable[[Example], bool]) -> Self:
-        """Return this batch without some of its examples, whose records are counted as dropped.
-
-        Args:
-            reason: in snake_case, as it is counted in the manifest.
-            unwanted: whether an example is dropped.
-        """
-        wanted = [example for example in self.examples if not unwanted(example)]
-        outcomes = self.outcomes.drop(reason, len(self.examples) - len(wanted))
-        return dataclasses.replace(self, examples=wanted, outcomes=outcomes)
-
-    def map(self, function: Callable[[Example], Example]) -> Self:
-        """Return this batch with each example replaced by what the function returns for it.
-
-        If the function raises RecordError, the example's record is rejected.
-        """
-        return self.attempt(Examples, "examples", function)
 
     def attempt(self, kind: Callable[..., Any], name: str, function: Callable[[Example], Any]) -> Any:
         """Return the next step's batch, of what a function returns for each example.
