@@ -67,7 +67,15 @@ myst_substitutions = {
 
 # Files outside docs/ are pages too. The navigation is not in README.md, where a code host would show it as text.
 _NAVIGATION = {
-    "Guides": ["docs/records", "docs/masks", "docs/output", "docs/metrics", "docs/stores", "docs/engines"],
+    "Guides": [
+        "docs/records",
+        "docs/sources",
+        "docs/masks",
+        "docs/output",
+        "docs/metrics",
+        "docs/stores",
+        "docs/engines",
+    ],
     "Python": ["docs/api"],
     "Deployment": [f"deploy/{where}/README" for where in ("dataflow", "flink", "kubernetes", "airflow")],
     "Project": ["examples/README", "benchmarks/README", "benchmarks/RESULTS", "CONTRIBUTING", "CHANGELOG"],

@@ -76,7 +76,7 @@ def as_typed(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (tuple, list)):
         return ",".join(map(as_typed, value))
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict) else str(value)
 
 
 def shortened(text: str) -> str:

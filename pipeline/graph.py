@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import apache_beam as beam
+import msgspec
 
 from pipeline.job import Job
 from pipeline.plan import ReadPlan
+from pipeline.sources import parse_options_of, render_options_of
 from transforms.chat.config import RenderConfig
 from transforms.dataset.commit import CommitDataset, SkipFinished
+from transforms.dataset.consumers import about_rows
 from transforms.dataset.layout import Folder
 from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
@@ -17,13 +22,12 @@ from transforms.steps.read import ReadSplits
 from transforms.steps.render import ApplyChatTemplate
 from transforms.steps.tokenize import Tokenize
 from transforms.steps.write import WriteShards
+from transforms.storage.files import join
 
 
 def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fraction: float, engine: str) -> None:
     options = job.options
-    formatter = options.formatter
-    if formatter and job.formatter:  # a file, which is stored next to the job
-        formatter = f"{folder.formatter}:{formatter.rpartition(':')[2]}"
+    formatter = _stored(options.formatter, folder.formatter if job.formatter else None)
     splits = pipeline | "plan" >> ReadPlan(folder.plan, job.split_bytes) | "skip" >> SkipFinished(folder.receipts)
     config = RenderConfig(
         tokenizer=folder.tokenizer,
@@ -31,8 +35,12 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
         chat_template_kwargs=options.chat_template_kwargs,
         now=job.now,
         loss_on=options.loss_on,
+        eot_tokens=options.eot_tokens,
+        spans=options.spans,
+        unprinted=options.unprinted,
         engine=engine,
     )
+    parsing, rendering = _options_of_sources(job, folder)
     receipts = (
         splits.unfinished
         | "read" >> ReadSplits(part_bytes=job.split_bytes)
@@ -41,13 +49,20 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
             schema=options.schema,
             columns=options.columns,
             roles=options.roles,
+            message_fields=options.message_fields,
+            train_field=options.train_field,
+            tool_arguments=options.tool_arguments,
             formatter=formatter,
+            preference=options.preference,
+            as_chat=options.as_chat,
             keep_columns=options.keep_columns,
+            loss_weights="loss_weights" in (options.write_columns or ()),
             validation_fraction=options.validation_fraction,
             seed=options.seed,
+            sources=parsing,
         )
-        | "render" >> ApplyChatTemplate(config)
-        | "parity" >> CheckParity(config, parity=options.parity)
+        | "render" >> ApplyChatTemplate(config, sources=rendering)
+        | "parity" >> CheckParity(config, parity=options.parity, sources=rendering)
         | "tokenize" >> Tokenize(folder.tokenizer, strip_bos=options.strip_bos, engine=engine)
         | "label" >> BuildLabels()
         | "pack"
@@ -64,6 +79,7 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
             columns=options.write_columns,
             provenance=options.provenance,
             compress_tfrecord=options.tfrecord_compression == "gzip",
+            about=about_rows(msgspec.structs.asdict(options), job.tokenizer),
         )
     )
     (
@@ -71,3 +87,21 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
         | "all" >> beam.Flatten()
         | "commit" >> CommitDataset(folder.output, max_reject_fraction)
     )
+
+
+def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The options of each source that parsing and rendering have other values for; none if no source has any."""
+    parsing, rendering = list[dict[str, Any]](), list[dict[str, Any]]()
+    for number, source in enumerate(job.sources):
+        own = dict(source.options)
+        if "formatter" in own:
+            file = join(folder.formatters, f"{number}.py") if source.formatter else None
+            own["formatter"] = _stored(own["formatter"], file)
+        parsing.append(parse_options_of(own))
+        rendering.append(render_options_of(own))
+    return parsing if any(parsing) else [], rendering if any(rendering) else []
+
+
+def _stored(formatter: str | None, file: str | None) -> str | None:
+    """The name of a formatter on a worker. file: where it is stored next to the job, if it is in a file."""
+    return f"{file}:{formatter.rpartition(':')[2]}" if formatter and file else formatter

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from pipeline import __version__
 from pipeline.console import as_typed
-from pipeline.options import Options
+from pipeline.options import Options, option_name
+from pipeline.sources import Source
 from transforms.dataset.layout import Folder
 from transforms.errors import UserError
 from transforms.storage.files import exists, full_url, read_bytes, write_atomically
@@ -46,6 +47,15 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     write_columns: tuple[str, ...] | None
     keep_columns: tuple[str, ...]
     provenance: bool
+    preference: str | None = None
+    message_fields: dict[str, str] | None = None
+    train_field: str | None = None
+    tool_arguments: str = "keep"
+    eot_tokens: tuple[str, ...] = ()
+    spans: str = "auto"
+    as_chat: bool = False
+    unprinted: str = "report"
+    consumer: str | None = None
 
     @classmethod
     def of(cls, options: Options) -> JobOptions:
@@ -56,7 +66,15 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Describe each option that is not the same now."""
         for name in sorted(self.__struct_fields__):
             if (value := getattr(self, name)) != (new := getattr(now, name)):
-                yield f"--{name} was {as_typed(value)} and is {as_typed(new)}"
+                yield f"--{option_name(name)} was {as_typed(value)} and is {as_typed(new)}"
+
+
+class JobSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A source of records. options: those that are its own. formatter: sha256 of the file of its own formatter."""
+
+    name: str
+    options: dict[str, Any] = {}
+    formatter: str | None = None
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +83,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     split_bytes: bytes of input in each split. now: what the template's strftime_now returns, if it is used.
     tokenizer, formatter: sha256 of the files that are stored next to the job. tokenizer_name: its option.
     chat_template: the text of the template, None for the tokenizer's own. inputs: sha256 of the list of input files.
-    versions: of the libraries whose version may change the output.
+    versions: of the libraries whose version may change the output. sources: by their numbers.
     """
 
     options: JobOptions
@@ -79,6 +97,25 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input_bytes: int
     splits: int
     versions: dict[str, str]
+    sources: tuple[JobSource, ...] = (JobSource("input"),)
+
+
+def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> tuple[JobSource, ...]:
+    """Return the sources of a job.
+
+    Args:
+        sources: those of the build.
+        formatters: by the number of the source, the content of the file of its own formatter.
+    """
+    return tuple(
+        JobSource(
+            name=source.name,
+            # As they will be read from job.json.
+            options=msgspec.json.decode(msgspec.json.encode(source.own)),
+            formatter=hashlib.sha256(formatters[number]).hexdigest() if number in formatters else None,
+        )
+        for number, source in enumerate(sources)
+    )
 
 
 def job_name(output: str) -> str:
@@ -111,6 +148,19 @@ def read_job(folder: Folder) -> Job | None:
         ) from None
 
 
+def source_differences(before: Sequence[JobSource], now: Sequence[JobSource]) -> Iterator[str]:
+    """Describe each source and each of its options that is not the same now."""
+    names, new_names = ([source.name for source in sources] for sources in (before, now))
+    if names != new_names:
+        yield f"the sources were {as_typed(names)} and are {as_typed(new_names)}"
+        return
+    for source, new in zip(before, now, strict=True):
+        for name in sorted(source.options.keys() | new.options.keys()):
+            values = [as_typed(each.options[name]) if name in each.options else "not set" for each in (source, new)]
+            if values[0] != values[1]:
+                yield f"{name} of the source {source.name} was {values[0]} and is {values[1]}"
+
+
 def differences(before: Job, now: Job) -> Iterator[str]:
     """Describe what differs between the job that an earlier build planned and the one that would be planned now."""
     yield from before.options.differences(now.options)
@@ -120,6 +170,10 @@ def differences(before: Job, now: Job) -> Iterator[str]:
         yield "the chat template differs"
     if before.formatter != now.formatter:
         yield "the formatter's file differs"
+    yield from source_differences(before.sources, now.sources)
+    for source, new in zip(before.sources, now.sources, strict=False):
+        if source.formatter != new.formatter and source.options == new.options:
+            yield f"the file of the formatter of the source {source.name} differs"
     if before.now != now.now:
         yield f"--now was {before.now} and is {now.now}"
     for library in now.versions:

@@ -18,12 +18,30 @@ class Kind:
     """The values that an option takes.
 
     parse: turns text into a value; raises ValueError with what was expected, as a sentence.
+    convert: the same for a list or a mapping of a file; None if the option takes only text.
     regex: matches every text that parse takes, and few others: a POSIX extended one without backslashes, since
     Dataflow checks it too (deploy/dataflow/metadata.py). None if parse takes any text.
     """
 
     regex: str | None
     parse: Callable[[str], Any]
+    convert: Callable[[Any], Any] | None = None
+
+    def of_value(self, value: Any) -> Any:
+        """Turn a value of a YAML file into that of the option.
+
+        Args:
+            value: text, a number or a flag, as on the command line; or a list or a mapping.
+
+        Raises:
+            ValueError: with what was expected, as a sentence.
+        """
+        if isinstance(value, (str, int, float)):
+            return self.parse(str(value).lower() if isinstance(value, bool) else str(value))
+        if self.convert:
+            return self.convert(value)
+        found = {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(value), type(value).__name__)
+        raise ValueError(f"expected text, found {found}.")
 
 
 def matching(regex: str, expected: str, convert: Callable[[str], Any] = str) -> Kind:
@@ -60,7 +78,12 @@ def list_of(kind: Kind | None = None) -> Kind:
             raise ValueError("expected at least one value; several are separated by commas.")
         return tuple(_parse_part(part, kind or any_text, text) for part in parts)
 
-    return Kind(f"[, ]*({kind.regex}) *(,[, ]*({kind.regex}) *)*[, ]*" if kind else ".*[^, ].*", parse)
+    def convert(values: Any) -> tuple[str, ...]:
+        if not values or not isinstance(values, list):
+            raise ValueError("expected a list of at least one value.")
+        return tuple((kind or any_text).of_value(value) for value in values)
+
+    return Kind(f"[, ]*({kind.regex}) *(,[, ]*({kind.regex}) *)*[, ]*" if kind else ".*[^, ].*", parse, convert)
 
 
 def map_of(names: Kind | None = None, kind: Kind | None = None) -> Kind:
@@ -75,9 +98,22 @@ def map_of(names: Kind | None = None, kind: Kind | None = None) -> Kind:
             for left, _, right in pairs
         }
 
+    def convert(pairs: Any) -> dict[str, str]:
+        if not isinstance(pairs, dict):
+            raise ValueError("expected a mapping, such as {name: other}.")
+        return {(names or any_text).of_value(left): _converted_side(right, kind, left) for left, right in pairs.items()}
+
     left = f" *({names.regex}) *" if names else "[^=,]*[^=, ][^=,]*"
     right = f" *({kind.regex}) *" if kind else "[^,]*[^, ][^,]*"
-    return Kind(f"{left}={right}(,{left}={right})*", parse)
+    return Kind(f"{left}={right}(,{left}={right})*", parse, convert)
+
+
+def _converted_side(right: Any, kind: Kind | None, left: Any) -> Any:
+    """The right side of a pair. Raises ValueError, which names the left side."""
+    try:
+        return (kind or any_text).of_value(right)
+    except ValueError as error:
+        raise ValueError(f"{left}: {error}") from None
 
 
 def _parse_part(part: str, kind: Kind, text: str) -> Any:
@@ -100,9 +136,16 @@ def _parse_template_kwargs(text: str) -> dict[str, Any]:
     return arguments
 
 
+def _convert_template_kwargs(arguments: Any) -> dict[str, Any]:
+    try:
+        return _parse_template_kwargs(json.dumps(arguments, allow_nan=False))
+    except TypeError as error:
+        raise ValueError(f"expected values that JSON has ({error}).") from None
+
+
 _POSITIVE = "0*[1-9][0-9]*"
 any_text = Kind(None, str)
-template_kwargs = Kind(" *[{].*[}] *", _parse_template_kwargs)
+template_kwargs = Kind(" *[{].*[}] *", _parse_template_kwargs, _convert_template_kwargs)
 flag = matching("true|false", "true or false", lambda text: text == "true")
 integer = matching("-?[0-9]+", "a whole number", int)
 positive = matching(_POSITIVE, "a whole number above 0", int)

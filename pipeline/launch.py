@@ -10,16 +10,18 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pipeline.console import error_text
-from pipeline.job import Job, JobOptions, read_job
+from pipeline.console import as_typed, error_text
+from pipeline.job import Job, JobOptions, job_sources, read_job, source_differences
 from pipeline.options import Options
-from pipeline.prepare import prepare
+from pipeline.prepare import PREFERENCE_ADVICE, prepare
 from pipeline.run import parse_beam_options, run_job
+from pipeline.sources import Source, read_sources, with_all_inputs
 from pipeline.summary import check_summary_json, print_summary, sums, write_summary_json
 from pipeline.tokenizer_files import read_tokenizer_files
+from transforms.dataset.consumers import RowLayout, warnings
 from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import FORMAT
-from transforms.errors import StoreError, UserError
+from transforms.errors import InputError, StoreError, UserError
 from transforms.storage.files import check_reachable, exists, full_url, read_bytes
 from transforms.tokens.files import fingerprint
 from transforms.tokens.tokenizer import WITHOUT_TORCH
@@ -57,10 +59,12 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
 
     The status is done, done_before, or, if the job does not end in this process, submitted or dry_run.
     """
-    if options.formatter is None:  # a formatter may be a model
-        os.environ.setdefault(WITHOUT_TORCH, "1")
     folder = Folder(full_url(options.output))
-    _check_reachable(options)
+    sources = read_sources(options)
+    for_runner = with_all_inputs(options, sources)
+    _check_reachable(for_runner)
+    if for_runner.formatter is None:  # a formatter may be a model
+        os.environ.setdefault(WITHOUT_TORCH, "1")
     if not options.overwrite and exists(folder.success):
         manifest = msgspec.json.decode(read_bytes(folder.manifest))
         if manifest.get("format") != FORMAT:
@@ -69,7 +73,7 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
                 "--overwrite to replace it."
             )
         job = read_job(folder)
-        if job and (changed := list(_differences(job, options))):
+        if job and (changed := list(_differences(job, options, sources))):
             raise UserError(
                 f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
                 "Give another --output, or --overwrite to replace it."
@@ -77,23 +81,33 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
         print(f"chatmill: {folder.output} is finished already. Use --overwrite to build it again.", file=sys.stderr)
         status = "done_before"
     else:
-        runner_options = parse_beam_options(options, beam_flags)
+        runner_options = parse_beam_options(for_runner, beam_flags)
+        for option, text in [] if options.consumer else warnings(RowLayout.of(vars(options))):
+            print(f"chatmill: warning: --{option} {as_typed(getattr(options, option))}: {text}", file=sys.stderr)
         try:
-            job = prepare(options, folder)
+            job = prepare(options, folder, sources)
         except StoreError as error:
             raise error.as_user_error(str(error)) from None
-        status, message = run_job(job, folder, runner_options, options)
+        try:
+            status, message = run_job(job, folder, runner_options, for_runner)
+        except InputError as error:
+            if "\n  preference_data (" in str(error):
+                raise InputError(f"{error}\n{PREFERENCE_ADVICE}.") from None
+            raise
         if status != "done":
             print(f"chatmill: {message}", file=sys.stderr)
             return status, None
         manifest = msgspec.json.decode(read_bytes(folder.manifest))
-    print_summary(folder, manifest)
+    print_summary(folder, manifest, options.max_reject_fraction)
+    if pairs := manifest["records"]["rejected"].get("preference_data"):
+        print(f"chatmill: note: {pairs:,} preference_data: {PREFERENCE_ADVICE}.", file=sys.stderr)
     return status, manifest
 
 
-def _differences(job: Job, options: Options) -> Iterator[str]:
+def _differences(job: Job, options: Options, sources: Sequence[Source]) -> Iterator[str]:
     """Describe what differs between a finished job and these options, as far as it shows without the inputs."""
     yield from job.options.differences(JobOptions.of(options))
+    yield from source_differences(job.sources, job_sources(sources, {}))
     name = options.tokenizer
     if name != job.tokenizer_name and fingerprint(read_tokenizer_files(name)) != job.tokenizer:
         yield f"--tokenizer was {job.tokenizer_name} and is {name}"

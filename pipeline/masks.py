@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -9,8 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipeline import kinds
 from pipeline.console import CommandParser, marked_text, unknown_option
-from transforms.errors import RecordError, UserError
+from transforms.chat.config import LOSSES, SPANS
+from transforms.errors import RecordDropped, UserError
 
 _SHOWN = 5
 
@@ -75,9 +78,15 @@ def show_masks(arguments: Sequence[str]) -> int:
 
     from rich.console import Console
 
-    from pipeline.tokenizer_files import check_tokenizer, read_tokenizer_files, resolve_template
-    from transforms.chat.template import ChatTemplate
+    from pipeline.tokenizer_files import check_stop_tokens, check_tokenizer, read_tokenizer_files, resolve_template
+    from transforms.chat.config import RenderConfig
+    from transforms.chat.habits import HabitFinder
+    from transforms.chat.stop_tokens import load_turn_rules
+    from transforms.chat.template import load_template
     from transforms.chat.turns import TurnFinder
+    from transforms.model.examples import attempt
+    from transforms.model.outcomes import Reject
+    from transforms.steps.render import Omitted, Renderer
     from transforms.storage.files import join, write_atomically
 
     console = Console(highlight=False, soft_wrap=True)
@@ -85,38 +94,54 @@ def show_masks(arguments: Sequence[str]) -> int:
         for name, content in read_tokenizer_files(options["tokenizer"]).items():
             write_atomically(join(folder, name), content)
         tokenizer = check_tokenizer(folder, options["tokenizer"])
-    template = ChatTemplate(tokenizer, resolve_template(options["chat_template"], tokenizer), now=datetime.now())
-    finder = TurnFinder(template)
-    conversations = list(_conversations_of(options["input"]) if options["input"] else _built_in_conversations())
-    if not conversations:
-        raise UserError(f"--input {options['input']}: there is no conversation among the first records.")
+        check_stop_tokens(options["eot_tokens"], tokenizer)
+        config = RenderConfig(
+            tokenizer=folder,
+            chat_template=resolve_template(options["chat_template"], tokenizer),
+            now=datetime.now().isoformat(),
+            loss_on=options["loss_on"],
+            eot_tokens=options["eot_tokens"],
+            spans=options["spans"],
+            engine="reference",
+        )
+        renderer, template, rules = Renderer(config), load_template(config), load_turn_rules(config)
+    finder = TurnFinder(template, rules)
+    found = list(_conversations_of(options["input"]) if options["input"] else _built_in_conversations())
+    first = next((example for _, example in found if not isinstance(example, Reject)), None)
+    if first is None:
+        why = f" The first record is rejected ({found[0][1].reason}): {found[0][1].detail}." if found else ""
+        raise UserError(f"--input {options['input']}: there is no conversation among the first records.{why}")
+    _print_template(console, template, finder, first.content)
+    _print_stop_tokens(console, rules, tokenizer)
+    _print_habits(console, HabitFinder(finder).habits(first.content))
     rejected = untrained = 0
-    for number, (title, conversation) in enumerate(conversations):
-        if number == 0:
-            _print_template(console, template, finder, conversation)
+    for title, example in found:
         console.print(f"\n[bold]{title}[/]")
-        try:
-            text, spans = finder.assistant_spans(conversation)
-        except RecordError as error:
+        omitted: Omitted = []
+        render = functools.partial(renderer.render, omitted=omitted)
+        texts, rejects = ([], [example]) if isinstance(example, Reject) else attempt([example], render)
+        for reject in rejects:
             rejected += 1
-            console.print(f"rejected ({error.reason}): {error.detail}", style="red", markup=False)
-            continue
-        if not any(start < stop for start, stop in spans):
-            untrained += 1
-            console.print("nothing of this conversation is trained on:", style="yellow")
-        pieces = ((text[start:stop], trained) for start, stop, trained in _alternating(len(text), spans))
-        console.print(marked_text(console, pieces))
+            console.print(f"rejected ({reject.reason}): {reject.detail}", style="red", markup=False)
+        for _, omissions in omitted:
+            console.print(f"note: {omissions.reasoning_detail()}", style="yellow", markup=False)
+        for text in texts:
+            if not any(start < stop for start, stop in text.spans):
+                untrained += 1
+                console.print("nothing of this conversation is trained on:", style="yellow")
+            parts = _alternating(len(text.text), text.spans)
+            console.print(marked_text(console, ((text.text[start:stop], trained) for start, stop, trained in parts)))
     mark = "in green" if console.color_system else "between ⟦ and ⟧"
-    trained = len(conversations) - rejected - untrained
+    trained = len(found) - rejected - untrained
     console.print(
-        f"\n{trained} of {len(conversations)} conversations have trained parts ({mark}); {untrained} have none and "
+        f"\n{trained} of {len(found)} conversations have trained parts ({mark}); {untrained} have none and "
         f"would be dropped; {rejected} would be rejected."
     )
     return int(rejected > 0)
 
 
 def _parse(arguments: Sequence[str]) -> dict[str, Any]:
-    """The value of each option, None for one that is not given. Raises UserError."""
+    """The value of each option, None for one that is not given and has no default. Raises UserError."""
     parser = CommandParser(
         "masks",
         usage="--tokenizer NAME|URL [...]",
@@ -135,6 +160,16 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
             f"files of your conversations, of which the first {_SHOWN} are shown (default: {len(_CONVERSATIONS)} "
             "built-in conversations)",
         ),
+        "eot_tokens": (
+            "TEXT,..",
+            "texts with which the model ends its turn, such as <|user|>,<|observation|> (default: those of "
+            "generation_config.json next to the tokenizer)",
+        ),
+        "loss_on": (
+            "|".join(LOSSES),
+            "what is trained on, as in a build (default: auto)",
+        ),
+        "spans": ("auto|traced", "traced: derive the trained parts although the template has markers (default: auto)"),
     }
     for name, (metavar, help) in texts.items():
         parser.add_argument(f"--{name}", metavar=metavar, help=help)
@@ -149,13 +184,28 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
             "--tokenizer is missing: give one, such as --tokenizer Qwen/Qwen3-8B. "
             "chatmill masks --help lists the options."
         )
+    kinds_of = {
+        "eot_tokens": (kinds.list_of(), ()),
+        "loss_on": (kinds.one_of(LOSSES), "auto"),
+        "spans": (kinds.one_of(SPANS), "auto"),
+    }
+    for name, (kind, default) in kinds_of.items():
+        text: Any = options[name]
+        try:
+            options[name] = default if text is None else kind.parse(text)
+        except ValueError as error:
+            raise UserError(f"--{name} {text}: {error}") from None
     return options
 
 
 def _print_template(console: Any, template: Any, finder: Any, conversation: Any) -> None:
     """Print what a template does at the start and the end of each turn."""
-    markers = template.has_generation_markers(conversation)
-    source = "marked by the template" if markers else "derived from the template, which has no generation markers"
+    if finder.follows_markers(conversation):
+        source = "marked by the template"
+    elif template.has_generation_markers(conversation):
+        source = "derived from the template, not taken from its generation markers"
+    else:
+        source = "derived from the template, which has no generation markers"
     console.print(f"trained parts: {source}")
     conventions = finder.conventions(conversation)
     for what, text in (
@@ -167,19 +217,57 @@ def _print_template(console: Any, template: Any, finder: Any, conversation: Any)
         console.print(f"{what}: {'none' if text is None else repr(text)}", markup=False)
 
 
-def _built_in_conversations() -> Iterator[tuple[str, Any]]:
-    from transforms.model.examples import Conversation
+def _print_stop_tokens(console: Any, rules: Any, tokenizer: Any) -> None:
+    """Print the stop tokens, how many tokens of the vocabulary each is, and where they were found."""
+    if not rules.stop_tokens:
+        found = "none; --eot_tokens names them, or generation_config.json next to the tokenizer"
+    else:
+        lengths = {text: len(tokenizer.encode(text, add_special_tokens=False)) for text in rules.stop_tokens}
+        named = [f"{text!r}{'' if length == 1 else f' ({length} tokens)'}" for text, length in lengths.items()]
+        found = f"{', '.join(named)}, from {'--eot_tokens' if rules.named else 'generation_config.json'}"
+    console.print(f"stop tokens that are trained on if they follow an answer: {found}", markup=False)
 
-    for title, messages, tools in _CONVERSATIONS:
-        yield title, Conversation(messages, tools)
+
+# The kinds of turns whose end is shown, as in Habits.closings. Of the others, those that nothing closes are.
+_SHOWN_ENDS = {(False, "user"): "an answer before a question", (False, None): "an answer at the end of the text"}
+_OTHER_ENDS = {
+    (False, "assistant"): "an answer before another one",
+    (False, "tool"): "an answer before a tool's result",
+    (True, "tool"): "a tool call before its result",
+    (True, None): "a tool call at the end of the text",
+}
+
+
+def _print_habits(console: Any, habits: Any) -> None:
+    """Print what closes an answer, and warn of what keeps a model from learning where its turns begin and end."""
+    for ending, what in (_SHOWN_ENDS | _OTHER_ENDS).items():
+        closing = habits.closings[ending]
+        if ending in _SHOWN_ENDS:
+            console.print(f"end of {what}: {'unknown' if closing is None else repr(closing)}", markup=False)
+        if ending in habits.open:
+            console.print(
+                f"warning: nothing closes {what}, so that a model does not learn to stop there", style="yellow"
+            )
+    if habits.ignores_prompt:
+        console.print(
+            "warning: the template ignores add_generation_prompt, so that the header of each answer is trained on",
+            style="yellow",
+        )
+
+
+def _built_in_conversations() -> Iterator[tuple[str, Any]]:
+    from transforms.model.examples import Conversation, Example
+
+    for number, (title, messages, tools) in enumerate(_CONVERSATIONS):
+        yield title, Example(number, Conversation(messages, tools), {}, False, b"")
 
 
 def _conversations_of(inputs: str) -> Iterator[tuple[str, Any]]:
-    """The first conversations of the user's files, each with its position; rejected records are printed."""
+    """The first conversations of the user's files, each with its position: an example, or a reject."""
     from transforms.inputs.formats import input_format
     from transforms.inputs.listing import list_inputs
     from transforms.inputs.splits import splits_of
-    from transforms.model.examples import Conversation
+    from transforms.model.examples import Conversation, attempt
     from transforms.steps.parse import Parser
     from transforms.steps.read import read_split
 
@@ -189,12 +277,12 @@ def _conversations_of(inputs: str) -> Iterator[tuple[str, Any]]:
         for record in next(read_split(split, 1 << 20)).records:
             position = f"{Path(split.url).name}, {unit} {record.position:,}"
             try:
-                content = parser.parse(record).content
-            except RecordError as error:
-                print(f"{position}: rejected ({error.reason}): {error.detail}", file=sys.stderr)
+                examples, rejects = attempt([record], parser.parse)
+            except RecordDropped as drop:
+                print(f"{position}: dropped ({drop.reason})", file=sys.stderr)
                 continue
-            if isinstance(content, Conversation):
-                yield position, content
+            if rejects or isinstance(examples[0].content, Conversation):
+                yield position, (rejects or examples)[0]
                 shown += 1
                 if shown == _SHOWN:
                     return

@@ -16,11 +16,13 @@ from typing import Any
 from pipeline import kinds
 from pipeline.console import CommandParser, as_typed, unknown_option
 from pipeline.kinds import Kind
-from transforms.chat.config import ENGINES, LOSSES, PARITIES
+from transforms.chat.config import ENGINES, LOSSES, PARITIES, SPANS, UNPRINTED
 from transforms.checks import check_choices
+from transforms.dataset.consumers import CONSUMERS, RowLayout, columns_for, problems
 from transforms.errors import UserError
 from transforms.inputs.formats import INPUT_FORMATS
-from transforms.inputs.messages import ROLES
+from transforms.inputs.preference import PREFERENCES
+from transforms.inputs.reading import ROLES, TOOL_ARGUMENTS
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import OUTPUT_COLUMNS, check_kept_columns
@@ -35,9 +37,20 @@ def _option(
     default: Any = None,
     metavar: str | None = None,
     default_help: str | None = None,
+    name: str | None = None,
 ) -> Any:
-    """A field of Options. default_help: what the default is, if the value does not say it."""
-    metadata = {"group": group, "help": help, "kind": kind, "metavar": metavar, "default_help": default_help}
+    """A field of Options.
+
+    default_help: what the default is, if the value does not say it. name: the option's, if it is not the field's.
+    """
+    metadata = {
+        "group": group,
+        "help": help,
+        "kind": kind,
+        "metavar": metavar,
+        "default_help": default_help,
+        "name": name,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -54,7 +67,13 @@ class Options:
         kinds.list_of(),
         (),
         "URL,..",
-        _REQUIRED,
+        "none; one of --input and --dataset_config is required",
+    )
+    dataset_config: str | None = _option(
+        "Input",
+        "a YAML file that lists sources, each with its input and options of its own, such as schema, columns and "
+        "loss_on; the options of the command line are the defaults of the sources",
+        metavar="URL",
     )
     input_format: str = _option(
         "Input",
@@ -66,10 +85,27 @@ class Options:
     )
     schema: str = _option(
         "Input",
-        "schema of the records; auto: detected for each record by its columns",
+        f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns",
         kinds.one_of(SCHEMAS),
         "auto",
-        "|".join(SCHEMAS),
+        "NAME",
+    )
+    preference: str | None = _option(
+        "Input",
+        "what is trained on of a record with a chosen and a rejected answer; chosen: that answer; needs --schema "
+        "preference, or auto",
+        kinds.one_of(PREFERENCES),
+        None,
+        "|".join(PREFERENCES),
+        "such records are rejected",
+    )
+    as_chat: bool = _option(
+        "Input",
+        "render a prompt and a completion that are strings as messages of a user and of the assistant, with the chat "
+        "template",
+        kinds.flag,
+        False,
+        "true|false",
     )
     columns: dict[str, str] | None = _option(
         "Input",
@@ -86,9 +122,34 @@ class Options:
         None,
         "YOURS=ROLE,..",
     )
+    message_fields: dict[str, str] | None = _option(
+        "Input",
+        "fields of messages that have other names in your data, such as role=speaker,content=utterance; from and value "
+        "are known",
+        kinds.map_of(),
+        None,
+        "NAME=YOURS,..",
+    )
+    train_field: str | None = _option(
+        "Input",
+        "a field of messages that says whether they are trained on: true or false, or a weight; train, training, loss, "
+        "masked, weight and loss_weight are known",
+        kinds.any_text,
+        None,
+        "NAME",
+    )
+    tool_arguments: str = _option(
+        "Input",
+        "what to do with arguments of tool calls that are strings of JSON; parse: parse them, as a server does before "
+        "it renders; keep: give the strings to the template",
+        kinds.one_of(TOOL_ARGUMENTS),
+        "parse",
+        "|".join(TOOL_ARGUMENTS),
+    )
     formatter: str | None = _option(
         "Input",
-        "a Python function that turns each record (a dict) into a record of a known schema, or into a text",
+        "a Python function that turns each record (a dict) into a record of a known schema or a text, into a list of "
+        "them, or into None, which drops the record",
         kinds.matching(".+:.+", "the form module:function or file.py:function"),
         None,
         "MODULE:FUNCTION|FILE.py:FUNCTION",
@@ -134,15 +195,40 @@ class Options:
     )
     loss_on: str = _option(
         "Rows",
-        "what is trained on; auto: the completion of a prompt and completion, the assistant's turns of a "
-        "conversation, all of a plain text",
+        "what is trained on; auto: the completion of a prompt and completion (of several messages, the assistant's), "
+        "the assistant's turns of a conversation, all of a plain text",
         kinds.one_of(LOSSES),
         "auto",
         "|".join(LOSSES),
     )
+    eot_tokens: tuple[str, ...] = _option(
+        "Rows",
+        "texts with which the model ends its turn, such as <|user|>,<|observation|>; one that follows an answer is "
+        "trained on",
+        kinds.list_of(),
+        (),
+        "TEXT,..",
+        "the eos_token_id of generation_config.json next to the tokenizer, if there is one",
+    )
+    spans: str = _option(
+        "Rows",
+        "how the text of the assistant is found; auto: by the {% generation %} markers of the template, or if it has "
+        "none, derived from the template; traced: derived from the template, also if it has markers",
+        kinds.one_of(SPANS),
+        "auto",
+        "|".join(SPANS),
+    )
+    unprinted: str = _option(
+        "Rows",
+        "what to do with a conversation of which the chat template does not print a content, a tool call or the tools; "
+        "reject: reject the record; report: keep the record and count it",
+        kinds.one_of(UNPRINTED),
+        "reject",
+        "|".join(UNPRINTED),
+    )
     parity: str = _option(
         "Rows",
-        "what to do if a server would have rendered another context for a trained turn, for example because the "
+        "what to do if a trained turn or the text before it is not what it is at inference, for example because the "
         "template drops earlier reasoning; report: count such turns; expand: write a row for each context; reject: "
         "reject the record; off: do not compare",
         kinds.one_of(PARITIES),
@@ -183,6 +269,16 @@ class Options:
         "FRACTION",
     )
     seed: int = _option("Rows", "another seed puts other records in the validation split", kinds.integer, 0, "INT")
+    consumer: str | None = _option(
+        "Output",
+        "the trainer that will read the rows: chooses the columns that it needs, and refuses options with which it "
+        "would train on something else, such as examples that attend to each other; trainer: that of transformers",
+        kinds.one_of(CONSUMERS),
+        None,
+        "|".join(CONSUMERS),
+        "any; traps are warned of",
+        "for",
+    )
     output: str = _option(
         "Output", "the folder or url to write the dataset to", default="", metavar="URL", default_help=_REQUIRED
     )
@@ -209,7 +305,7 @@ class Options:
         "Output", "input columns to copy to the rows, as strings; not with packing", kinds.list_of(), (), "NAME,.."
     )
     provenance: bool = _option(
-        "Output", "add the columns source and source_position (byte offset or row)", kinds.flag, False, "true|false"
+        "Output", "add the columns source and source_position (byte offset or number)", kinds.flag, False, "true|false"
     )
     max_reject_fraction: float = _option(
         "Output",
@@ -250,7 +346,8 @@ class Options:
         """The urls that the job reads or writes, each after the name of its option; not the paths on this machine."""
         template = "" if self.chat_template is None or is_template(self.chat_template) else self.chat_template
         named = [("output", self.output), ("tokenizer", self.tokenizer), *(("input", url) for url in self.input)]
-        return [(option, url) for option, url in (*named, ("chat_template", template)) if "://" in url]
+        named += [("chat_template", template), ("dataset_config", self.dataset_config or "")]
+        return [(option, url) for option, url in named if "://" in url]
 
 
 def is_template(text: str) -> bool:
@@ -293,14 +390,14 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
             settings |= {"nargs": "?", "const": True}
         elif field.name == "input":
             settings["action"] = "extend"
-        groups[field.metadata["group"]].add_argument(f"--{field.name}", **settings)
+        groups[field.metadata["group"]].add_argument(f"--{option_name(field.name)}", dest=field.name, **settings)
     known, rest = parser.parse_known_args(arguments)
     if "input" in known:
         known.input = tuple(known.input)
     options = Options(**vars(known))
-    _check_unknown(rest, [f.name for f in dataclasses.fields(Options)], options.runner)
-    _check(options)
-    return options, rest
+    _check_unknown(rest, [option_name(field.name) for field in dataclasses.fields(Options)], options.runner)
+    check_options(options)
+    return _for_consumer(options), rest
 
 
 def _parser_of(field: dataclasses.Field[Any]) -> Callable[[str], Any]:
@@ -310,9 +407,14 @@ def _parser_of(field: dataclasses.Field[Any]) -> Callable[[str], Any]:
         try:
             return field.metadata["kind"].parse(text)
         except ValueError as error:
-            raise UserError(f"--{field.name} {text}: {error}") from None
+            raise UserError(f"--{option_name(field.name)} {text}: {error}") from None
 
     return parse
+
+
+def option_name(field: str) -> str:
+    """The name of the option of a field of Options, without dashes."""
+    return Options.__dataclass_fields__[field].metadata["name"] or field
 
 
 def help_text(field: dataclasses.Field[Any]) -> str:
@@ -361,14 +463,32 @@ def _beam_option_names() -> set[str]:
     return set(re.findall(r"""['"]--([a-zA-Z_]\w*)['"]""", source.read_text(encoding="utf-8")))
 
 
-def _check(options: Options) -> None:
+def check_options(options: Options) -> None:
     """Raise UserError if an option is missing, or if two do not go together."""
+    if options.dataset_config and options.input:
+        raise UserError(
+            "--dataset_config names the inputs of each source, so it does not go with --input: add that as a source."
+        )
     for name, example in (("input", "chats/"), ("tokenizer", "Qwen/Qwen3-8B"), ("output", "out/chats")):
-        if not getattr(options, name):
+        if not getattr(options, name) and not (name == "input" and options.dataset_config):
             raise UserError(
                 f"--{name} is missing: give one, such as --{name} {example}. chatmill build --help lists the options."
             )
+    if options.schema == "preference" and options.preference is None:
+        raise UserError("--schema preference needs --preference, such as --preference chosen.")
     if options.packing != "none" and options.max_length is None:
         raise UserError(f"--packing {options.packing} needs --max_length, such as --max_length 4096.")
     check_choices("output_format", options.output_format, OUTPUT_FORMATS)
     check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance)
+
+
+def _for_consumer(options: Options) -> Options:
+    """The options with the columns that the trainer needs. Raises UserError if another option does not suit it."""
+    consumer = options.consumer
+    if consumer is None:
+        return options
+    columns = options.write_columns or columns_for(consumer, options.packing != "none")
+    options = dataclasses.replace(options, write_columns=columns)
+    for option, text in problems(consumer, RowLayout.of(vars(options))):
+        raise UserError(f"--for {consumer}: --{option} {as_typed(getattr(options, option))}: {text}")
+    return options

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from pipeline.console import shortened
-from pipeline.job import Job, JobOptions, differences, read_job, write_job
+from pipeline.job import Job, JobOptions, differences, job_sources, read_job, write_job
 from pipeline.options import Options
 from pipeline.plan import decode_plan, encode_plan
-from pipeline.tokenizer_files import check_tokenizer, read_tokenizer_files, resolve_template
+from pipeline.sources import SOURCE_OPTIONS, Source, files_of, parse_options_of
+from pipeline.tokenizer_files import (
+    check_stop_tokens,
+    check_tokenizer,
+    read_tokenizer_files,
+    resolve_template,
+    unknown_stop_tokens,
+)
+from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.turns import TurnFinder
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import PARTS, Folder, check_free
-from transforms.errors import RecordError, StoreError, UserError
+from transforms.errors import RecordDropped, RecordError, StoreError, UserError
 from transforms.inputs.formats import input_format
-from transforms.inputs.listing import InputFile, list_inputs
+from transforms.inputs.listing import InputFile
 from transforms.inputs.splits import default_split_bytes, splits_of
 from transforms.model.batches import Split
-from transforms.model.examples import Conversation, Record
+from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.steps.parse import Parser, load_formatter
 from transforms.steps.read import read_split
 from transforms.storage.files import is_inside, join, read_bytes, remove, write_atomically
@@ -30,14 +39,16 @@ from transforms.tokens.files import fingerprint
 
 _PEEKED_BYTES = 1 << 16
 _ON_TURNS = ("auto", "assistant", "last_assistant")
+PREFERENCE_ADVICE = "--schema preference --preference chosen --overwrite trains on the chosen answers instead"
 
 
-def prepare(options: Options, folder: Folder) -> Job:
+def prepare(options: Options, folder: Folder, sources: Sequence[Source]) -> Job:
     """Plan a job and store it in its folder, or find it there unfinished.
 
     Args:
         options: the options of the build.
         folder: the folder of the dataset.
+        sources: of read_sources.
 
     Returns:
         The job to run.
@@ -46,39 +57,36 @@ def prepare(options: Options, folder: Folder) -> Job:
         UserError: if the options cannot be met, or the folder holds another job or something else.
         Unavailable: if a store does not answer.
     """
-    files = list_inputs(options.input, options.input_format, parameter="input")
+    files = files_of(sources)
     for file in files:
         if is_inside(file.url, folder.output) and any(is_inside(file.url, join(folder.output, part)) for part in PARTS):
             raise UserError(
-                f"--input {file.url}: it is part of the dataset in --output, which the build would replace. "
-                "Give another --output."
+                f"{sources[file.source].option('input')} {file.url}: it is part of the dataset in --output, which the "
+                "build would replace. Give another --output."
             )
     tokenizer_files = read_tokenizer_files(options.tokenizer)
     formatter = _formatter_source(options.formatter)
+    formatters = _formatters_of(sources)
     check_free(folder, options.overwrite)
     try:
-        if options.overwrite:
-            _remove(folder, PARTS)
-        before = read_job(folder)
+        before = None if options.overwrite else read_job(folder)
+        # All that can be wrong with the options is found before a dataset is replaced, or anything is written.
+        job, warnings = _resolve(options, sources, files, tokenizer_files, formatter, formatters, before)
         if before is None:
-            _remove(folder, ["_chatmill"])
-            for name, content in tokenizer_files.items():
-                write_atomically(join(folder.tokenizer, name), content)
-        try:
-            job = _resolve(options, folder, files, fingerprint(tokenizer_files), formatter, before)
-        except UserError:
-            if before is None:
-                _remove(folder, ["_chatmill"])
-            raise
-        if before is None:
+            _remove(folder, PARTS if options.overwrite else ["_chatmill"])
+            _store_tokenizer(folder.tokenizer, tokenizer_files)
             if formatter is not None:
                 write_atomically(folder.formatter, formatter)
+            for number, content in formatters.items():
+                write_atomically(join(folder.formatters, f"{number}.py"), content)
             write_atomically(folder.plan, encode_plan(files))
             write_job(folder, job)
     except StoreError as error:
         raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
     except OSError as error:
         raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
+    for warning in warnings:
+        print(f"chatmill: {warning}", file=sys.stderr)
     if before is not None and (changed := [*differences(before, job), *_changed_files(folder, files)]):
         raise UserError(
             f"{folder.output} holds an unfinished dataset that was begun with other options or inputs: "
@@ -90,25 +98,38 @@ def prepare(options: Options, folder: Folder) -> Job:
 
 def _resolve(
     options: Options,
-    folder: Folder,
+    sources: Sequence[Source],
     files: Sequence[InputFile],
-    tokenizer_fingerprint: str,
+    tokenizer_files: dict[str, bytes],
     formatter: bytes | None,
+    formatters: Mapping[int, bytes],
     before: Job | None,
-) -> Job:
-    tokenizer = check_tokenizer(folder.tokenizer, options.tokenizer)
+) -> tuple[Job, list[str]]:
+    """The job of the options, and warnings. Raises UserError if the options cannot be met."""
+    with tempfile.TemporaryDirectory() as folder:
+        _store_tokenizer(folder, tokenizer_files)
+        tokenizer = check_tokenizer(folder, options.tokenizer)
+    check_stop_tokens(options.eot_tokens, tokenizer)
     template = resolve_template(options.chat_template, tokenizer)
+    warnings = [
+        f"warning: --eot_tokens {text}: neither the chat template nor the added tokens of the tokenizer have this "
+        "text. If no answer is followed by it, it changes nothing."
+        for text in unknown_stop_tokens(options.eot_tokens, tokenizer, template)
+    ]
+    for number, source in enumerate(sources):
+        first = next(file for file in files if file.source == number)
+        with source.named_in_errors():
+            warnings += _check_first_records(source, first, tokenizer, template)
     total = sum(file.bytes for file in files)
     split_bytes = options.split_bytes or default_split_bytes(total)
-    _check_first_conversation(options, files, tokenizer, template)
     now = options.now
     if now is None and reads_clock(template or tokenizer.chat_template):
         now = before.now if before else datetime.now().replace(microsecond=0).isoformat()
-    return Job(
+    job = Job(
         options=JobOptions.of(options),
         split_bytes=split_bytes,
         now=now,
-        tokenizer=tokenizer_fingerprint,
+        tokenizer=fingerprint(tokenizer_files),
         tokenizer_name=options.tokenizer,
         chat_template=template,
         formatter=None if formatter is None else hashlib.sha256(formatter).hexdigest(),
@@ -116,7 +137,9 @@ def _resolve(
         input_bytes=total,
         splits=sum(1 for _ in splits_of(files, split_bytes)),
         versions=library_versions(),
+        sources=job_sources(sources, formatters),
     )
+    return job, warnings
 
 
 def _formatter_source(name: str | None) -> bytes | None:
@@ -128,46 +151,84 @@ def _formatter_source(name: str | None) -> bytes | None:
     return read_bytes(module) if module.endswith(".py") else None
 
 
-def _check_first_conversation(
-    options: Options, files: Sequence[InputFile], tokenizer: Any, template: str | None
-) -> None:
-    """Raise UserError if the first record is a conversation and there is no chat template.
+def _formatters_of(sources: Sequence[Source]) -> dict[int, bytes]:
+    """For the numbers of the sources that have a formatter of their own which is a file, the content of that."""
+    formatters = {}
+    for number, source in enumerate(sources):
+        if source.own.get("formatter"):
+            with source.named_in_errors():
+                content = _formatter_source(source.options.formatter)
+            if content is not None:
+                formatters[number] = content
+    return formatters
 
-    If its mask cannot be established, others may have the same problem, so a warning is printed before the work.
+
+def _store_tokenizer(folder: str, tokenizer_files: Mapping[str, bytes]) -> None:
+    for name, content in tokenizer_files.items():
+        write_atomically(join(folder, name), content)
+
+
+def _check_first_records(source: Source, file: InputFile, tokenizer: Any, template: str | None) -> Iterator[str]:
+    """Warn if a source's first records are pairs of answers, or if its first conversation has no certain mask.
+
+    Others may have the same problem. Raises UserError if the first record that can be read is a conversation and there
+    is no chat template.
     """
-    parser = Parser(options.schema, options.columns, options.roles, options.formatter)
-    first = next(splits_of(files[:1], _PEEKED_BYTES))
-    for record in _records_of(first):
+    options = source.options
+    parser = Parser(
+        **parse_options_of({name: getattr(options, name) for name in SOURCE_OPTIONS}),
+        loss_weights="loss_weights" in (options.write_columns or ()),
+    )
+    first = next(splits_of([file], _PEEKED_BYTES))
+    unit = input_format(first.format).position_unit
+    is_warned = False
+    for record in _records_of(first, source):
         try:
             content = parser.parse(record).content
-        except RecordError:
+        except (RecordDropped, RecursionError):
             continue
+        except RecordError as error:
+            if error.reason == "preference_data" and not is_warned:
+                is_warned = True
+                yield (
+                    f"warning: a chosen and a rejected answer ({first.url}, {unit} {record.position:,}) are rejected "
+                    f"as preference_data. {PREFERENCE_ADVICE}."
+                )
+            continue
+        has_template = template is not None or tokenizer.chat_template is not None
+        if isinstance(content, PromptCompletion) and has_template:
+            of_source = f" of the source {source.name}" if source.place else ""
+            yield (
+                f"note: prompt and completion{of_source} are strings, and are tokenized as plain text. --as_chat true "
+                "renders them as messages of a user and of the assistant, with the chat template."
+            )
         if not isinstance(content, Conversation):
             return
-        if template is None and tokenizer.chat_template is None:
+        if not has_template:
             raise UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}: give it with --chat_template.")
         moment = datetime.fromisoformat(options.now) if options.now else datetime.now()
-        finder = TurnFinder(ChatTemplate(tokenizer, template, options.chat_template_kwargs, moment))
+        rules = TurnRules(options.eot_tokens, named=bool(options.eot_tokens), traced=options.spans == "traced")
+        finder = TurnFinder(ChatTemplate(tokenizer, template, options.chat_template_kwargs, moment), rules)
         try:
             if options.loss_on in _ON_TURNS and content.completion_start is None:
                 finder.assistant_spans(content)
+        except RecursionError:  # the build rejects this record
+            pass
         except RecordError as error:
             name = shortened(options.chat_template or f"of {options.tokenizer}")
-            unit = input_format(first.format).position_unit
-            print(
-                f"chatmill: warning: with the chat template {name}, the first conversation ({first.url}, {unit} "
-                f"{record.position:,}) would be rejected: {error.detail}. Others may be rejected for the same reason.",
-                file=sys.stderr,
+            yield (
+                f"warning: with the chat template {name}, the first conversation ({first.url}, {unit} "
+                f"{record.position:,}) would be rejected: {error.detail}. Others may be rejected for the same reason."
             )
         return
 
 
-def _records_of(split: Split) -> Sequence[Record]:
+def _records_of(split: Split, source: Source) -> Sequence[Record]:
     """The records of a split's first part. Raises UserError or Unavailable if its store does not give them."""
     try:
         return next(read_split(split, _PEEKED_BYTES)).records
     except StoreError as error:
-        raise error.as_user_error(f"--input {error}") from None
+        raise error.as_user_error(f"{source.option('input')} {error}") from None
 
 
 def _remove(folder: Folder, parts: Sequence[str]) -> None:
@@ -177,9 +238,9 @@ def _remove(folder: Folder, parts: Sequence[str]) -> None:
 
 def _changed_files(folder: Folder, files: Sequence[InputFile]) -> Iterator[str]:
     """Describe the first input file that is not as it was when the job was planned."""
-    before: dict[str, Any] = {file.url: file for file in decode_plan(read_bytes(folder.plan))}
-    now = {file.url: file for file in files}
-    for url in [*before, *(now.keys() - before.keys())]:
-        if before.get(url) != now.get(url):
-            yield f"{url} was {'added' if url not in before else 'removed' if url not in now else 'changed'}"
+    before = {(file.source, file.url): file for file in decode_plan(read_bytes(folder.plan))}
+    now = {(file.source, file.url): file for file in files}
+    for key in [*before, *(key for key in now if key not in before)]:
+        if before.get(key) != now.get(key):
+            yield f"{key[1]} was {'added' if key not in before else 'removed' if key not in now else 'changed'}"
             return

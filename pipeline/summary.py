@@ -11,9 +11,12 @@ import numpy as np
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pipeline.console import marked_text
+from transforms.chat.contexts import KINDS
 from transforms.dataset.layout import Folder
+from transforms.dataset.manifest import counts_of_source
 from transforms.errors import StoreError, UserError
 from transforms.outputs import loading_code
 from transforms.rows import IGNORED
@@ -35,36 +38,66 @@ _BY_REFERENCE = {"rendered_by_reference": "rendered", "tokenized_by_reference": 
 # The user chose the reference, or a batch is so small that the fast engine would not be faster.
 _EXPECTED_REASONS = {"engine", "small_batch"}
 _NOTED_FRACTION = 0.01
-_SUMS = ("records", "rows", "tokens", "trained_tokens", "trained_tokens_lost", "notes")
+_SUMS = ("records", "rows", "tokens", "trained_tokens", "trained_tokens_lost", "notes", "sources")
 # Notes that have lines of their own, or warnings.
 _SHOWN_ELSEWHERE = {
+    "not_printed",
     "rendering_fell_back_to_reference",
     "tokenizing_fell_back_to_reference",
+    "comparing_fell_back_to_reference",
     "parity_records_checked",
+    "parity_records_not_checked",
     "parity_turns_checked",
     "parity_records_differing",
     "parity_turns_differing",
+    *(f"parity_turns_{kind}" for kind in KINDS),
     "parity_rows_added",
+    "turns_without_end",
+    "records_without_generation_prompt",
 }
 
 
-def print_summary(folder: Folder, manifest: dict[str, Any]) -> None:
-    """Print a summary of the finished dataset to standard output, and warnings about it to standard error."""
+def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction: float) -> None:
+    """Print a summary of the finished dataset to standard output, and warnings about it to standard error.
+
+    Args:
+        folder: of the dataset.
+        manifest: its manifest.
+        max_reject_fraction: sources of which more was rejected have a warning.
+    """
     output = folder.output
     console = Console(highlight=False, soft_wrap=True)
     console.print(_table(manifest))
+    sources = manifest.get("sources", [])
+    if len(sources) > 1:
+        console.print(_table_of_sources(sources))
+        _warn_of_sources(sources, max_reject_fraction)
     if lost := manifest["trained_tokens_lost"]:
         records = manifest["notes"].get("records_that_lost_trained_tokens", 0)
         length = manifest["job"]["options"]["max_length"]
         print(
-            f"chatmill: warning: {records:,} records lost {lost:,} trained tokens to --max_length {length}.",
+            f"chatmill: warning: {_number(records, 'record')} lost {_number(lost, 'trained token')} to --max_length "
+            f"{length}.",
             file=sys.stderr,
         )
-    for what in ("rendering_fell_back_to_reference", "tokenizing_fell_back_to_reference"):
+    for what in (
+        "rendering_fell_back_to_reference",
+        "tokenizing_fell_back_to_reference",
+        "comparing_fell_back_to_reference",
+    ):
         if what in manifest["first_examples"]:
             _warn_of_fallback(what, manifest)
     for what in _BY_REFERENCE:
         _note_reference(what, manifest)
+    _warn_of_habits(manifest)
+    if unprinted := manifest["notes"].get("not_printed"):
+        have = "has" if unprinted == 1 else "have"
+        print(
+            f"chatmill: warning: {_number(unprinted, 'record')} {have} a content, a tool call or tools that the chat "
+            f"template does not print.{_first_example('not_printed', manifest)} --unprinted reject rejects such "
+            "records.",
+            file=sys.stderr,
+        )
     if differing := manifest["notes"].get("parity_turns_differing"):
         _warn_of_parity(differing, manifest)
     if manifest["rejects"]:
@@ -72,6 +105,11 @@ def print_summary(folder: Folder, manifest: dict[str, Any]) -> None:
     _print_row(console, folder, manifest)
     console.print(f"\nThe dataset is in {output}. Load it with:")
     console.print(f"  {loading_code(output, manifest['shards'])}", markup=False)
+
+
+def _number(count: int, noun: str) -> str:
+    """A number with its noun, such as `1 record`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def sums(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -156,19 +194,54 @@ def _first_example(what: str, manifest: dict[str, Any]) -> str:
     return f" The first is {first['source']}, {first['position']}: {first['detail'].rstrip('.')}."
 
 
+def _warn_of_habits(manifest: dict[str, Any]) -> None:
+    """What the template does that keeps a model from learning where its turns begin and end."""
+    notes = manifest["notes"]
+    if turns := notes.get("turns_without_end"):
+        are_trained = "turn that is trained on closes" if turns == 1 else "turns that are trained on close"
+        advice = (
+            "none of --eot_tokens follows there, as after the last turn of a text"
+            if manifest["job"]["options"].get("eot_tokens")
+            else "--eot_tokens names stop tokens that follow an answer"
+        )
+        print(
+            f"chatmill: warning: {turns:,} {are_trained} with nothing, so that a model does not learn to stop there; "
+            f"{advice}, and chatmill masks shows the turns.{_first_example('turns_without_end', manifest)}",
+            file=sys.stderr,
+        )
+    if records := notes.get("records_without_generation_prompt"):
+        print(
+            f"chatmill: warning: {_number(records, 'record')} {'is' if records == 1 else 'are'} rendered by a template "
+            "that ignores add_generation_prompt, so that the header of each answer is trained on."
+            f"{_first_example('records_without_generation_prompt', manifest)}",
+            file=sys.stderr,
+        )
+
+
 def _warn_of_parity(turns: int, manifest: dict[str, Any]) -> None:
-    """Turns that a server would have rendered in another context."""
+    """Turns that the model would write in another way, or in another context."""
     what, do = {
-        "report": ("are trained on", "--parity expand writes a row for each context, --parity reject rejects them"),
+        "report": (
+            f"{'is' if turns == 1 else 'are'} trained on",
+            "--parity expand writes a row for each context that a server can render, and rejects the other records; "
+            "--parity reject rejects all of them",
+        ),
         "expand": ("would be trained on", "their records became a row for each context, or were rejected"),
         "reject": ("would be trained on", "their records were rejected"),
     }[manifest["job"]["options"]["parity"]]
     print(
-        f"chatmill: warning: {turns:,} turns of {manifest['notes']['parity_records_differing']:,} records {what} in "
-        f"another context than a server would have rendered; {do}."
+        f"chatmill: warning: {_number(turns, 'turn')} of "
+        f"{_number(manifest['notes']['parity_records_differing'], 'record')} {what} in "
+        f"another way than the model would write them for a server ({_parity_kinds(manifest['notes'])}); {do}."
         f"{_first_example('parity_records_differing', manifest)}",
         file=sys.stderr,
     )
+
+
+def _parity_kinds(notes: dict[str, int]) -> str:
+    """The turns that differ, by kind, such as `default added 10, other end 2`."""
+    counts = {kind: notes.get(f"parity_turns_{kind}") for kind in sorted(KINDS)}
+    return ", ".join(f"{kind.replace('_', ' ')} {count:,}" for kind, count in counts.items() if count)
 
 
 def _table(manifest: dict[str, Any]) -> Table:
@@ -185,7 +258,9 @@ def _table(manifest: dict[str, Any]) -> Table:
         table.add_row(f"  {outcome}", f"{sum(records[outcome].values()):,}", why)
     splits = {shard["split"] for shard in manifest["shards"]}
     table.add_row(
-        "rows", f"{manifest['rows']:,}", f"in {len(manifest['shards']):,} shards of {' and '.join(sorted(splits))}"
+        "rows",
+        f"{manifest['rows']:,}",
+        f"in {_number(len(manifest['shards']), 'shard')} of {' and '.join(sorted(splits))}",
     )
     table.add_row("tokens", f"{manifest['tokens']:,}")
     trained = manifest["trained_tokens"]
@@ -200,10 +275,37 @@ def _table(manifest: dict[str, Any]) -> Table:
         table.add_row(what.replace("_", " "), f"{notes[what]:,}")
     if checked := notes.get("parity_turns_checked"):
         records, turns = notes["parity_records_checked"], notes.get("parity_turns_differing", 0)
-        table.add_row("parity", f"{checked:,}", f"turns of {records:,} records checked, {turns:,} differ")
+        kinds = f" ({_parity_kinds(notes)})" if turns else ""
+        others = notes.get("parity_records_not_checked", 0)
+        not_checked = f"; {_number(others, 'record')} not checked" if others else ""
+        compared = f"of {_number(records, 'record')} checked, {turns:,} differ{kinds}{not_checked}"
+        table.add_row("parity", f"{checked:,}", f"{'turn' if checked == 1 else 'turns'} {compared}")
     if added := notes.get("parity_rows_added"):
         table.add_row("  rows added", f"{added:,}")
     return table
+
+
+def _table_of_sources(sources: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("source", *counts_of_source(sources[0])):
+        table.add_column(title, justify="left" if title == "source" else "right", header_style="")
+    for source in sources:
+        table.add_row(Text(source["name"]), *(f"{count:,}" for count in counts_of_source(source).values()))
+    return table
+
+
+def _warn_of_sources(sources: list[dict[str, Any]], max_reject_fraction: float) -> None:
+    """A small source that is rejected is a small fraction of a large dataset."""
+    for source in sources:
+        read, rejected = source["records"]["read"], source["records"]["rejected"]
+        if (count := sum(rejected.values())) > max_reject_fraction * read:
+            why = ", ".join(f"{reason} {of_it:,}" for reason, of_it in rejected.items())
+            found = f"{count:,} of {read:,} records of the source {source['name']} were rejected ({why})"
+        elif not source["rows"]:
+            found = f"the source {source['name']} has no row in the dataset"
+        else:
+            continue
+        print(f"chatmill: warning: {found}.", file=sys.stderr)
 
 
 def _print_row(console: Console, folder: Folder, manifest: dict[str, Any]) -> None:

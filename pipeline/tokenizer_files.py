@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from jinja2 import TemplateSyntaxError
@@ -52,6 +53,34 @@ def check_tokenizer(folder: str, name: str) -> Any:
         raise error.as_user_error(f"--tokenizer {error}") from None
     except Exception as error:  # transformers raises any type for files that it does not understand
         raise UserError(f"--tokenizer {name}: it cannot be loaded ({_first_line(error)}).") from None
+
+
+def check_stop_tokens(texts: Sequence[str], tokenizer: Any) -> None:
+    """Check that a vocabulary can express stop tokens.
+
+    Args:
+        texts: the value of --eot_tokens.
+        tokenizer: the tokenizer, as transformers loads it.
+
+    Raises:
+        UserError: if it has no tokens for one of them.
+    """
+    for text in texts:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        if not ids or tokenizer.unk_token_id in ids:
+            raise UserError(f"--eot_tokens {text}: the tokenizer has no tokens for this text.")
+
+
+def unknown_stop_tokens(texts: Sequence[str], tokenizer: Any, template: str | None) -> list[str]:
+    """Find stop tokens that may be mistyped: those that have no added token in them and are not in the template's text.
+
+    Args:
+        texts: the value of --eot_tokens.
+        tokenizer: the tokenizer, as transformers loads it.
+        template: the text of the template, None for the tokenizer's own.
+    """
+    printed, added = str(template or tokenizer.chat_template), tokenizer.get_added_vocab()
+    return [text for text in texts if text not in printed and not any(token in text for token in added)]
 
 
 def resolve_template(value: str | None, tokenizer: Any) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.errors import ParameterError
@@ -69,6 +69,23 @@ def check_text(parameter: str, value: Any, optional: bool = False) -> None:
     """
     if not ((isinstance(value, str) and value) or (optional and value is None)):
         raise ParameterError(parameter, value, f"expected a string{', or None' if optional else ''}.")
+
+
+def check_sources(sources: Any, names: Sequence[str]) -> None:
+    """Check that a value has, for each source, a mapping of parameters to their values for that source.
+
+    Args:
+        sources: the value.
+        names: the parameters that a source may have.
+
+    Raises:
+        ParameterError: if it has something else.
+    """
+    if not isinstance(sources, (list, tuple)) or not all(isinstance(source, Mapping) for source in sources):
+        raise ParameterError("sources", sources, "expected a list with a mapping for each source.")
+    for source in sources:
+        for name in source:
+            check_choice("sources", name, names)
 
 
 def check_type(parameter: str, value: Any, kind: type) -> None:

@@ -84,6 +84,18 @@ class RecordError(Exception):
         self.detail = " ".join(detail.encode(errors="backslashreplace").decode().splitlines())
 
 
+class RecordDropped(Exception):
+    """A record that is well-formed and does not belong in the dataset.
+
+    Args:
+        reason: why, in snake_case, as it is counted in the manifest.
+    """
+
+    def __init__(self, reason: str):
+        super().__init__(reason)
+        self.reason = reason
+
+
 def call_user_function(function: Callable[[Any], Any], value: Any, reason: str) -> Any:
     """Call a function that a user gave.
 

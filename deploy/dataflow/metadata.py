@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.options import Options, help_text
+from pipeline.options import Options, help_text, option_name
 
 FILE = Path(__file__).with_name("metadata.json")
-_REQUIRED = ("input", "tokenizer", "output")
+_REQUIRED = ("tokenizer", "output")
 
 
 def metadata() -> dict[str, Any]:
@@ -35,8 +35,8 @@ def metadata() -> dict[str, Any]:
 def _parameter(field: dataclasses.Field[Any]) -> dict[str, Any]:
     kind = field.metadata["kind"]
     parameter = {
-        "name": field.name,
-        "label": field.name.replace("_", " ").capitalize(),
+        "name": option_name(field.name),
+        "label": option_name(field.name).replace("_", " ").capitalize(),
         "helpText": f"{field.metadata['metavar']}: {help_text(field)}",
         "groupName": field.metadata["group"],
     }

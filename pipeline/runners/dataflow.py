@@ -43,7 +43,8 @@ def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any)
             f"--runner DataflowRunner: apache-beam[gcp] is not installed for {sys.executable}: "
             "pip install '.[dataflow]' in Chatmill's repository."
         ) from None
-    for name, urls in (("input", options.input), ("output", (options.output,))):
+    inputs = f"dataset_config {options.dataset_config}: input" if options.dataset_config else "input"
+    for name, urls in ((inputs, options.input), ("output", (options.output,))):
         if local := [url for url in urls if "://" not in url or url.startswith("file:")]:
             raise UserError(f"--{name} {local[0]}: Dataflow's workers cannot read a local file. Give a gs:// url.")
     cloud, setup = beam_options.view_as(GoogleCloudOptions), beam_options.view_as(SetupOptions)

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.console import as_typed, error_text
 from pipeline.job import JobOptions
-from pipeline.options import Options, parse_options
+from pipeline.options import Options, option_name, parse_options
 from support.datasets import build_in_process, digests, manifest_of
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import __version__
@@ -135,7 +135,7 @@ def test_values_are_shown_as_they_are_typed():
 
 def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
     # The files of these options are compared by their content, or the option changes only how and where the job runs.
-    by_content = {"input", "tokenizer", "chat_template", "now"}
+    by_content = {"input", "dataset_config", "tokenizer", "chat_template", "now"}
     how = {"output", "overwrite", "max_reject_fraction", "engine", "summary_json", "runner", "detach"}
     assert {field.name for field in dataclasses.fields(Options)} == {*JobOptions.__struct_fields__, *by_content, *how}
 
@@ -212,7 +212,7 @@ def test_help_shows_each_option_with_its_default_two_examples_and_the_place_of_t
     options, _, end = done.stdout.partition("\nexamples:\n")
     entries = [" ".join(entry.split()) for entry in re.split(r"\n\n|\n(?=  --)", options)]
     for field in dataclasses.fields(Options):
-        [entry] = [entry for entry in entries if entry.startswith(f"--{field.name} ")]
+        [entry] = [entry for entry in entries if entry.startswith(f"--{option_name(field.name)} ")]
         assert re.search(r"\((default: .+|required)\)$", entry), entry
     assert end.count("  chatmill build --input ") == 2
     assert "documentation: README.md and the docs/ folder" in end

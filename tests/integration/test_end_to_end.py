@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import json
 import lzma
@@ -57,7 +58,9 @@ def records_of_each_schema(name: str) -> list[dict[str, object]]:
 
 def write_every_format(folder: Path) -> list[str]:
     """Write a file in each format, with a record of each schema in each. Returns the ids of the records."""
-    by_format = {name: records_of_each_schema(name) for name in ("lines", "gz", "bz2", "xz", "zst", "array", "deep")}
+    by_format = {
+        name: records_of_each_schema(name) for name in ("lines", "gz", "bz2", "xz", "zst", "array", "pretty", "deep")
+    }
     lines = {name: b"".join(msgspec.json.encode(record) + b"\n" for record in by_format[name]) for name in by_format}
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines["lines"].replace(b"\n", b"\r\n").rstrip())
@@ -68,9 +71,10 @@ def write_every_format(folder: Path) -> list[str]:
     compress = zstandard.ZstdCompressor().compress
     (folder / "e.jsonl.zst").write_bytes(compress(lines["zst"][:half]) + compress(lines["zst"][half:]))
     (folder / "f.json").write_text(json.dumps(by_format["array"], indent=2))
+    (folder / "g.jsonl").write_text("\n".join(json.dumps(record, indent=1) for record in by_format["pretty"]))
     (folder / "below").mkdir()
     (folder / "below" / "g.ndjson").write_bytes(lines["deep"])
-    (folder / "notes.txt").write_text("no records here")
+    (folder / "malformed.txt").write_text("{no record")
     (folder / ".hidden.jsonl").write_text("{}")
     names = [record["id"] for records in by_format.values() for record in records]
     # A column has one type, so a columnar file holds records of one schema.
@@ -82,8 +86,13 @@ def write_every_format(folder: Path) -> list[str]:
         for record in records_of_each_schema(f"a{i}")
         if "conversations" in record
     ]
+    rows = [{"id": f"csv-{i}", "messages": json.dumps(chat(f"c{i}")), "tools": json.dumps(TOOLS)} for i in range(5)]
+    with open(folder / "i.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
     datasets.Dataset.from_list(sharegpt).save_to_disk(str(folder / "saved"))
-    return [*names, *(row["id"] for row in messages), *(row["id"] for row in sharegpt)]
+    return [*names, *(row["id"] for row in [*messages, *rows]), *(row["id"] for row in sharegpt)]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +115,7 @@ def mixed(tmp_path_factory) -> tuple[Path, list[str]]:
         "--max_reject_fraction=0.02",
         "--direct_num_workers=1",
     ]
-    # The glob matches notes.txt, so it is read, and its lines are not valid JSON.
+    # The glob matches malformed.txt, so it is read, and its line is not valid JSON.
     assert build(options) == 0
     return folder / "out", names
 
@@ -119,7 +128,7 @@ def test_each_record_of_each_format_and_schema_becomes_a_row(mixed):
     assert manifest["records"]["read"] == len(names) + 1
     assert manifest["records"]["kept"] == manifest["rows"] == len(names)
     assert [(Path(reject["source"]).name, reject["reason"]) for reject in rejects_of(output)] == [
-        ("notes.txt", "invalid_json")
+        ("malformed.txt", "invalid_json")
     ]
 
 
@@ -127,7 +136,7 @@ def test_one_conversation_gives_the_same_row_in_every_format_and_schema(mixed):
     output, _ = mixed
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
     rows = {row["id"]: row for row in rows_of(output) + rows_of(output, "validation")}
-    for name in ("lines", "gz", "bz2", "xz", "zst", "array", "deep"):
+    for name in ("lines", "gz", "bz2", "xz", "zst", "array", "pretty", "deep"):
         encoded = tokenizer.apply_chat_template(
             chat(name), tools=TOOLS, return_dict=True, return_assistant_tokens_mask=True
         )
@@ -154,12 +163,19 @@ def test_provenance_names_the_record_of_each_row(mixed):
     output, _ = mixed
     for row in rows_of(output) + rows_of(output, "validation"):
         source = Path(row["source"])
-        if source.suffix == ".jsonl":
+        position = row["source_position"]
+        if source.name == "g.jsonl":
+            assert row["id"] == [record["id"] for record in records_of_each_schema("pretty")][position]
+        elif source.suffix == ".json":
+            assert row["id"] == json.loads(source.read_text())[position]["id"]
+        elif source.suffix == ".csv":
+            assert row["id"] == f"csv-{position}"
+        elif source.suffix == ".jsonl":
             content = source.read_bytes()
-            line = content[row["source_position"] :].split(b"\n")[0].removeprefix(b"\xef\xbb\xbf")
+            line = content[position:].split(b"\n")[0].removeprefix(b"\xef\xbb\xbf")
             assert json.loads(line)["id"] == row["id"]
         elif source.suffix == ".parquet":
-            assert pq.read_table(source)["id"][row["source_position"]].as_py() == row["id"]
+            assert pq.read_table(source)["id"][position].as_py() == row["id"]
 
 
 def test_datasets_loads_the_output_and_a_collator_pads_it(mixed, tmp_path):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pipeline import cli
+from support.chats import assistant, user
 from support.datasets import write_jsonl
 from support.paths import CHATS, TOKENIZER
+from support.templates import CHATML
 
 
 @pytest.fixture
@@ -38,14 +42,18 @@ def test_conversations_of_the_user_are_shown_with_their_position(masks, tmp_path
             {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]},
         ],
     )
-    code, out, err = masks(f"--tokenizer={TOKENIZER}", f"--input={corpus}")
-    assert code == 0
+    code, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--input={corpus}")
+    assert code == 1
     assert "corpus.jsonl, byte 21\n" in out and "⟦Hello<|im_end|>\n⟧" in out
-    assert "corpus.jsonl, byte 0: rejected (bad_message)" in err
+    assert "corpus.jsonl, byte 0\nrejected (bad_message)" in out
+    assert "1 of 2 conversations have trained parts" in out and "1 would be rejected" in out
 
 
-def test_a_template_that_prints_no_answer_trains_on_nothing(masks):
-    code, out, _ = masks(f"--tokenizer={TOKENIZER}", "--chat_template={{ messages[0].content }}")
+def test_a_template_that_marks_nothing_trains_on_nothing(masks, tmp_path):
+    empty = CHATML.replace("{%- endfor -%}", "{%- generation -%}{%- endgeneration -%}{%- endfor -%}")
+    conversation = {"messages": [user("Hi"), assistant("Hello")]}
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [conversation] * 3)
+    code, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--chat_template={empty}", f"--input={corpus}")
     assert code == 0
     assert out.count("nothing of this conversation is trained on:\n") == 3
     assert "0 of 3 conversations have trained parts (between ⟦ and ⟧); 3 have none and would be dropped" in out
@@ -58,10 +66,62 @@ def test_a_conversation_without_a_mask_is_shown_with_exit_code_1(masks):
     assert "rejected (spans_not_established): the template prints messages[2] in 2 places" in out
 
 
+def test_conversation_that_is_not_printed_is_rejected_as_in_a_build(masks):
+    code, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--chat_template={CHATML}")
+    assert code == 1
+    assert "rejected (not_printed): the chat template does not print the tool call of messages[1]" in out
+    assert "note: the chat template does not print the reasoning_content of messages[1]" in out
+    assert "2 of 3 conversations have trained parts" in out and "1 would be rejected" in out
+
+
+def test_prompt_and_completion_has_its_own_mask(masks, tmp_path):
+    prompt = [user("2+2?"), assistant("4"), user("3+3?")]
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"prompt": prompt, "completion": [assistant("6")]}])
+    options = f"--tokenizer={TOKENIZER}", f"--chat_template={CHATML}", f"--input={corpus}"
+    _, out, _ = masks(*options)
+    assert "⟦6<|im_end|>\n⟧" in out and "⟦4" not in out
+    _, out, _ = masks(*options, "--loss_on=assistant")
+    assert "⟦6<|im_end|>\n⟧" in out and "⟦4<|im_end|>\n⟧" in out
+
+
+NEXT_MARKER_CLOSES = (
+    "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
+
+def test_stop_tokens_and_turns_that_close_with_nothing_are_shown(masks):
+    _, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--chat_template={NEXT_MARKER_CLOSES}")
+    assert "follow an answer: none; --eot_tokens names them, or generation_config.json" in out
+    assert "warning: nothing closes an answer before a question" in out
+    assert "warning: nothing closes an answer at the end of the text" in out
+
+    _, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--chat_template={NEXT_MARKER_CLOSES}", "--eot_tokens=<|user|>")
+    assert re.search(r"follow an answer: '<\|user\|>'( \(\d tokens\))?, from --eot_tokens\n", out)
+    assert "end of an answer before a question: '<|user|>'\n" in out
+    assert "⟦4<|user|>⟧And 3 + 3?" in out
+    assert "warning: nothing closes an answer before a question" not in out
+    assert "warning: nothing closes an answer at the end of the text" in out
+
+
+def test_template_that_ignores_the_generation_prompt_is_shown(masks):
+    _, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--chat_template={NEXT_MARKER_CLOSES.partition('{% if')[0]}")
+    assert "warning: the template ignores add_generation_prompt" in out
+
+
+def test_spans_that_are_traced_although_the_template_has_markers_are_shown(masks):
+    _, out, _ = masks(f"--tokenizer={TOKENIZER}", "--spans=traced")
+    assert "trained parts: derived from the template, not taken from its generation markers\n" in out
+    assert "⟦4<|im_end|>\n⟧" in out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ([], "--tokenizer is missing: give one, such as --tokenizer Qwen/Qwen3-8B."),
+        ([f"--tokenizer={TOKENIZER}", "--loss_on=alle"], "--loss_on alle: expected auto, assistant,"),
+        ([f"--tokenizer={TOKENIZER}", "--spans=trace"], "--spans trace: expected auto, traced."),
+        ([f"--tokenizer={TOKENIZER}", "--eot_tokens=,"], "--eot_tokens ,: expected at least one value"),
         (["--tokeniser=x"], "unknown option --tokeniser. Did you mean --tokenizer?"),
         (["corpus.jsonl"], "unexpected argument corpus.jsonl. Conversations need their option: --input corpus.jsonl"),
         ([f"--tokenizer={CHATS}"], "there is no tokenizer there"),

@@ -14,6 +14,7 @@ from pipeline.graph import build_graph
 from pipeline.job import Job
 from pipeline.options import parse_options
 from pipeline.prepare import prepare
+from pipeline.sources import read_sources
 from support.datasets import manifest_of
 from support.paths import CHATS, TOKENIZER
 from transforms.dataset.layout import Folder
@@ -44,7 +45,7 @@ def prepared(tmp_path_factory) -> tuple[Job, Folder]:
          "--max_length=100", "--loss_on=last_assistant", "--output_format=parquet,tfrecord"]
     )  # fmt: skip
     folder = Folder(options.output)
-    return prepare(options, folder), folder
+    return prepare(options, folder, read_sources(options)), folder
 
 
 def test_counters_equal_the_manifest_and_a_resumed_run_counts_only_its_own_work(prepared):

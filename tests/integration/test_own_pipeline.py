@@ -258,6 +258,44 @@ def test_steps_that_contradict_each_other_are_refused(tmp_path):
         rows_from(config=other) | WriteDataset(str(tmp_path))
 
 
+def sources_to(output: Path, patterns: dict[str, list[str]], *sources: dict[str, str]) -> beam.PCollection:
+    config = RenderConfig(tokenizer=str(TOKENIZER))
+    return (
+        beam.Pipeline("FnApiRunner")
+        | ReadConversations(patterns)
+        | ParseConversations()
+        | ApplyChatTemplate(config, sources=sources)
+        | CheckParity(config, sources=sources)
+        | Tokenize(str(TOKENIZER))
+        | BuildLabels()
+        | TruncateOrPack()
+        | WriteDataset(str(output), max_reject_fraction=0.05)
+    )
+
+
+SUPPORT, SHAREGPT = str(CHATS / "support.jsonl"), str(CHATS / "sharegpt.json")
+
+
+def test_sources_have_their_own_options_and_sums(tmp_path):
+    both = {"support": [SUPPORT], "sharegpt": [SHAREGPT]}
+    sources_to(tmp_path, both, {"loss_on": "last_assistant"}, {"loss_on": "all"}).pipeline.run().wait_until_finish()
+    manifest = manifest_of(tmp_path)
+    support, sharegpt = manifest["sources"]
+    assert (support["name"], sharegpt["name"]) == ("support", "sharegpt")
+    assert 0 < support["trained_tokens"] < support["tokens"]
+    assert sharegpt["trained_tokens"] == sharegpt["tokens"] > 0
+    assert support["rows"] + sharegpt["rows"] == manifest["rows"] == len(rows_of(tmp_path))
+    with pytest.raises(ParameterError, match="another pipeline: steps differ"):
+        sources_to(tmp_path, both, {"loss_on": "last_assistant"}, {})
+
+
+def test_sources_that_do_not_fit_the_steps_are_refused(tmp_path):
+    with pytest.raises(UserError, match="has parameters for 1 sources, and ReadConversations reads 2: a, b"):
+        sources_to(tmp_path, {"a": [SUPPORT], "b": [SHAREGPT]}, {})
+    with pytest.raises(ParameterError, match=r"support.jsonl': it is in two sources, a and b\."):
+        sources_to(tmp_path, {"a": [SUPPORT], "b": [str(CHATS)]}, {}, {})
+
+
 def test_finished_dataset_is_not_written_again(finished):
     card = finished / "README.md"
     before = card.read_text()

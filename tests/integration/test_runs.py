@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from support.datasets import build_in_process, digests, manifest_of, rejects_of, rows_of, write_jsonl
@@ -23,6 +24,7 @@ from transforms.model.receipts import Receipt
 
 JOB = [
     f"--input={CHATS}",
+    "--as_chat=true",
     f"--tokenizer={TOKENIZER}",
     "--packing=bfd",
     "--max_length=1024",
@@ -344,6 +346,21 @@ def test_a_corpus_without_a_single_row_fails(build, tmp_path):
     ended = build(*options_for(corpus, tmp_path / "out"))
     assert ended.code == 1
     assert ended.err == "chatmill: no row is left of 3 records: no_trained_tokens 3.\n"
+
+
+def test_a_corpus_of_rejects_alone_fails_with_the_first_record_of_each_reason(build, tmp_path):
+    record = {"chosen": "Yes.", "rejected": "No.", "prompt": "Is tea hot?"}
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"a": 1}, record, record])
+    ended = build(*options_for(corpus, tmp_path / "out"), "--max_reject_fraction=1")
+    assert ended.code == 1
+    assert "no row is left of 3 records: preference_data 2, unknown_schema 1." in ended.err
+    assert f"The rejected records are in {tmp_path}/out/rejects. The most frequent reasons:\n" in ended.err
+    assert f"\n  unknown_schema (1): {corpus}, byte 0: the columns are a; expected " in ended.err
+    assert (tmp_path / "out" / "rejects").is_dir()
+    # The options that train on the pairs are given as they are typed, before the build and after it.
+    advice = "--schema preference --preference chosen --overwrite"
+    warning = f"chatmill: warning: a chosen and a rejected answer ({corpus}, byte 9) are"
+    assert ended.err.count(warning) == 1 and ended.err.count(advice) == 2
     assert not (tmp_path / "out" / "_SUCCESS").exists()
 
 
@@ -369,3 +386,59 @@ def test_finished_dataset_of_another_version_is_an_error_in_one_line(build, tmp_
     ended = build(*options)
     assert ended.code == 2
     assert "another version of Chatmill wrote this dataset" in ended.err and len(ended.err.splitlines()) == 1
+
+
+def test_layout_of_the_rows_is_in_the_card_the_manifest_and_each_parquet_file(build, tmp_path):
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": "Once upon a time"}] * 3)
+    options = [*options_for(corpus, tmp_path / "out"), "--for=trl", "--packing=bfd", "--max_length=64"]
+    ended = build(*options)
+    assert ended.code == 0, ended.err
+    layout = {"columns": ["input_ids", "labels", "seq_lengths"], "packing": "bfd", "max_length": 64}
+    layout["shift_labels"] = False
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["layout"] == layout
+    shard = tmp_path / "out" / manifest["shards"][0]["path"]
+    about = json.loads(pq.read_schema(shard).metadata[b"chatmill"])
+    assert about == layout | {"tokenizer": manifest["job"]["tokenizer"]}
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "packed with `bfd`, of at most 64 tokens" in card and "SFTConfig(packing=True" in card
+    assert str(tmp_path) not in card and str(TOKENIZER.parent) not in card
+
+    import datasets
+
+    loaded = datasets.load_dataset(str(tmp_path / "out"), split="train", cache_dir=str(tmp_path / "cache"))
+    assert loaded.column_names == layout["columns"]
+
+    assert build(*options).code == 0
+    changed = build(*options[:-3], "--packing=bfd", "--max_length=64")
+    assert changed.code == 2 and "--for was trl and is none" in changed.err
+
+
+def test_a_trap_for_trainers_is_warned_of_when_a_build_begins(build, tmp_path):
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": "Once upon a time"}] * 3)
+    ended = build(*options_for(corpus, tmp_path / "out"), "--shift_labels")
+    assert ended.code == 0
+    assert "warning: --shift_labels true: TRL, Axolotl and transformers' Trainer shift labels themselves" in ended.err
+
+
+def test_weights_of_messages_are_those_of_their_labels_and_need_the_column(build, tmp_path):
+    messages = [
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": "First answer.", "weight": 0.25},
+        {"role": "user", "content": "Two?"},
+        {"role": "assistant", "content": "Second answer."},
+        {"role": "user", "content": "Three?"},
+        {"role": "assistant", "content": "Third answer.", "weight": 0},
+    ]
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": messages}, {"messages": messages[:2]}])
+    refused = build(*options_for(corpus, tmp_path / "refused"), "--max_reject_fraction=1")
+    assert refused.code == 1 and "bad_weight 2" in refused.err
+    columns = "--write_columns=input_ids,labels,loss_weights"
+    for name, options in {"plain": [], "shifted": ["--packing=bfd", "--max_length=256", "--shift_labels"]}.items():
+        assert build(*options_for(corpus, tmp_path / name), columns, *options).code == 0
+    rows = rows_of(tmp_path / "plain")
+    assert [{*row["loss_weights"]} for row in rows] == [{0.0, 0.25, 1.0}, {0.0, 0.25}]
+    for row in rows:
+        assert [weight > 0 for weight in row["loss_weights"]] == [label != -100 for label in row["labels"]]
+    (shifted,) = rows_of(tmp_path / "shifted")
+    assert shifted["loss_weights"] == [*rows[0]["loss_weights"], *rows[1]["loss_weights"]][1:]

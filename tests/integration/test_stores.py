@@ -31,7 +31,7 @@ from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.storage.files import read_bytes, write_atomically
 
-OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", "--max_length=512")
+OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", "--max_length=512", "--as_chat=true")
 
 
 @dataclass(frozen=True)

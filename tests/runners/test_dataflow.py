@@ -24,6 +24,7 @@ from pipeline.cli import build as build_here
 from pipeline.graph import build_graph
 from pipeline.options import parse_options
 from pipeline.prepare import prepare
+from pipeline.sources import read_sources
 from support.datasets import build_in_process
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import build_wheel, free_port, serving
@@ -130,7 +131,7 @@ def test_graph_of_a_million_splits_contains_neither_plan_nor_tokenizer(tmp_path)
         [f"--input={tmp_path}/corpus", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=1073742"]
     )
     folder = Folder(options.output)
-    job = prepare(options, folder)
+    job = prepare(options, folder, read_sources(options))
     assert job.splits == 1_000_000
     pipeline = beam.Pipeline()
     build_graph(pipeline, job, folder, options.max_reject_fraction, options.engine)
@@ -157,7 +158,9 @@ def test_dry_run_accepts_gs_urls_for_everything(monkeypatch):
         files.put(str(CHATS), "bucket/chats", recursive=True)
         files.put(str(TOKENIZER), "bucket/tokenizer", recursive=True)
         urls = ["--input=gs://bucket/chats", "--tokenizer=gs://bucket/tokenizer", "--output=gs://bucket/out"]
-        dry = build_in_process(*urls, *CLOUD, "--temp_location=gs://bucket/temp", "--dry_run=True", timeout=120)
+        dry = build_in_process(
+            *urls, *CLOUD, "--as_chat=true", "--temp_location=gs://bucket/temp", "--dry_run=True", timeout=120
+        )
     assert dry.returncode == 0, dry.stderr
     assert dry.stderr == "chatmill: a dry run: the job could be run\n"
 
@@ -172,6 +175,10 @@ def test_dry_run_accepts_gs_urls_for_everything(monkeypatch):
         ({"sdk_container_image": None}, "--sdk_container_image is missing"),
         ({"input": str(CHATS)}, f"--input {CHATS}: Dataflow's workers cannot read a local file"),
         ({"output": "out/here"}, "--output out/here: Dataflow's workers cannot read a local file"),
+        (
+            {"input": None, "dataset_config": f"{ROOT}/examples/sources.yaml"},
+            f"--dataset_config {ROOT}/examples/sources.yaml: input {CHATS}/support.jsonl: Dataflow's workers cannot",
+        ),
         ({"overwrite": "true"}, "--dry_run: with --overwrite it would remove the dataset"),
         ({"project": "12345"}, "Invalid Project ID (12345)"),
         ({"job_name": "No Name"}, "Invalid job_name (No Name)"),
@@ -219,6 +226,7 @@ SAMPLES = {
         ["messages=dialog", "text=b,tools=d e", " text =b=c"],
         ["messages", "text=,tools=c", "=b", "text=b,", "text= ", "dialog=messages"],
     ),
+    "message_fields": (["role=speaker", "a=b, c = d "], ["role", "role=", "=b"]),
     "roles": (["narrator=user", "a=user, b = tool "], ["narrator", "narrator=poet", "a=user,b", "=user"]),
     "formatter": (["package.module:function", "gs://a/f.py:f"], ["function", ":f", "f:"]),
     "split_bytes": (["1", "0064", "67108864"], ["0", "-1", "1.5", "1e6", "", "64MiB"]),

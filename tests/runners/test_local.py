@@ -75,13 +75,15 @@ def corrupt_file(tmp_path) -> Path:
     folder.mkdir()
     shutil.copy(CHATS / "arithmetic.jsonl", folder / "a.jsonl")  # the launcher itself reads the first file's beginning
     file = folder / "cut\n\nshort [while running it].jsonl.gz"
-    file.write_bytes(gzip.compress((CHATS / "arithmetic.jsonl").read_bytes())[:2000])
+    # Its first bytes are whole: the launcher looks at those of each file.
+    file.write_bytes(gzip.compress((CHATS / "arithmetic.jsonl").read_bytes() * 100)[:-100])
     return file
 
 
 def options_for(corrupt_file: Path) -> list[str]:
     output = f"--output={corrupt_file.parents[1]}/out"
-    return [f"--input={corrupt_file.parent}", f"--tokenizer={TOKENIZER}", output, "--direct_num_workers=2"]
+    inputs = f"--input={corrupt_file.parent}"
+    return [inputs, f"--tokenizer={TOKENIZER}", output, "--as_chat=true", "--direct_num_workers=2"]
 
 
 def test_error_of_a_worker_is_read_from_its_file_and_shown_once(corrupt_file):

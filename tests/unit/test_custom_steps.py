@@ -54,7 +54,8 @@ def test_mapped_examples_replace_the_originals():
 @pytest.mark.parametrize(
     ("function", "detail"),
     [
-        (lambda example: None, "it returned NoneType; expected an Example"),
+        (lambda example: 1, "it returned int; expected an Example"),
+        (lambda example: [example, None], "it returned NoneType; expected an Example"),
         (lambda example: msgspec.structs.replace(example, position=9), "the position of another record"),
         (lambda example: 1 / 0, "ZeroDivisionError"),
         (lambda example: msgspec.structs.replace(example, content="hello"), "it returned the content str"),

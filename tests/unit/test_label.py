@@ -147,6 +147,36 @@ def test_rows_before_and_after_a_dropped_row_keep_their_labels():
     assert (labels.split, labels.part, labels.last) == (SPLIT, 3, False)
 
 
+@LAW
+@given(batches(), st.data())
+def test_weight_of_a_trained_token_is_that_of_the_first_span_which_it_has_a_character_in(batch, data):
+    rows, ranges, spans = batch
+    weights = [[data.draw(st.sampled_from([0.25, 0.5, 1.0, 3.0])) for _ in of_row] for of_row in spans]
+    expected = [
+        weight
+        for row in range(len(rows))
+        for start, stop in ranges[row]
+        for weight in [
+            next(
+                (
+                    weight
+                    for (first, end), weight in zip(spans[row], weights[row], strict=True)
+                    if naive_is_trained((start, stop), [(first, end)])
+                ),
+                0.0,
+            )
+        ]
+        if any(naive_is_trained(token_range, spans[row]) for token_range in ranges[row])
+    ]
+
+    tokens = tokens_of(rows, moved(ranges), moved(spans))
+    weighted = dataclasses.replace(tokens, weights=np.array([w for of_row in weights for w in of_row], np.float32))
+    labels = build_labels(weighted) if len(weighted.weights) else build_labels(tokens)
+
+    found = 1.0 if labels.weights is None else labels.weights
+    assert np.where(labels.labels != IGNORED, found, 0).tolist() == expected
+
+
 def test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label():
     batch = tokens_of([[1], [2], [3], [4]], [(0, 1), (5, 6), (10, 11), (15, 16)], [(5, 6)])
     source = dataclasses.replace(batch.source, positions=np.array([7, 7, 8, 8]))

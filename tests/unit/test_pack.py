@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
@@ -16,6 +17,7 @@ from support.chats import SPLIT
 from transforms.model.batches import Labels, Rows, RowSource, RowTable
 from transforms.model.outcomes import Outcomes
 from transforms.rows import packing
+from transforms.rows.columns import column_of
 from transforms.rows.packing import PACKINGS, Packed, pack_bfd, pack_ffd, pack_wrapped
 from transforms.rows.segments import whole
 from transforms.rows.truncation import TRUNCATIONS, split
@@ -440,6 +442,19 @@ def test_shifted_labels_are_the_next_token_of_the_same_segment(packer: Packer, r
         assert row[-1].labels[-1] in (IGNORED, row[-1].ids[-1] + 1)
 
 
+@THOROUGHLY
+@given(packers(), records_of())
+def test_weight_goes_with_the_label_that_it_weighs(packer: Packer, records: list[RowOf]):
+    """Labels are unique in a batch, so that the weight of each can be computed from it."""
+    batch = batch_of(records)
+    rows = packer(dataclasses.replace(batch, weights=batch.ids.astype(np.float32) / 8))
+    for table in (rows.train, rows.validation):
+        weights, offsets = column_of(table, "loss_weights")
+        assert weights.tolist() == [0 if label == IGNORED else label / 8 for label in table.labels.tolist()]
+        assert offsets.tolist() == table.offsets.tolist()
+    assert tables_of(rows) == tables_of(packer(batch))
+
+
 def test_packed_row_is_shifted_as_one_row_and_predicts_nothing_from_another_segment():
     records = [RowOf([1, 2, 3], [1, 2, 3], False, 7), RowOf([4, 5], [4, 5], False, 8)]
 
@@ -513,6 +528,7 @@ def test_rows_taken_from_a_table_keep_their_segments_and_columns():
         segment_offsets=np.array([0, 2, 3, 4]),
         positions=np.array([10, 20, 30, 40]),
         columns=pa.table({"id": ["a", "b", "c"]}),
+        weights=np.arange(1, 8, dtype=np.float32),
     )
     taken = table.take(np.array([2, 0]))
     assert rows_of(taken) == [
@@ -520,6 +536,7 @@ def test_rows_taken_from_a_table_keep_their_segments_and_columns():
         [Segment((1,), (1,), 10), Segment((2, 3), (-100, 3), 20)],
     ]
     assert taken.columns.to_pydict() == {"id": ["c", "a"]}
+    assert taken.weights.tolist() == [5, 6, 7, 1, 2, 3]
 
 
 @pytest.mark.parametrize("packing", [packing for packing in PACKINGS if packing != "none"])

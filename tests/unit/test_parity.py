@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.chats import SPLIT, assistant, render_config, user
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import SHARED, TOKENIZER
-from support.templates import CHATML, MARKED, OPENS_REASONING
+from support.templates import CHATML, MARKED, OPENS_REASONING, oracle_templates
 from transforms.chat.template import load_template
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example
@@ -67,16 +67,20 @@ WITH_A_TOOL = [
 PLAIN = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6"), user("4+4?"), assistant("8")]
 
 
-def rendered(template: str, *conversations: Conversation, loss_on: str = "auto") -> Texts:
+def rendered(template: str, *conversations: Conversation, **options: Any) -> Texts:
     examples = [Example(number, content, {}, False, b"{}") for number, content in enumerate(conversations)]
     batch = Examples(SPLIT, 0, True, Outcomes(read=len(examples)), examples)
-    return Renderer(render_config(template, loss_on=loss_on))(batch)
+    return Renderer(render_config(template, **options))(batch)
 
 
-def checked(template: str, *conversations: Any, parity: str = "report", loss_on: str = "auto") -> Texts:
+def checked(template: str, *conversations: Any, parity: str = "report", **options: Any) -> Texts:
     conversations = tuple(c if isinstance(c, Conversation) else Conversation(c) for c in conversations)
-    checker = ParityChecker(render_config(template, loss_on=loss_on), parity=parity)
-    return checker(rendered(template, *conversations, loss_on=loss_on))
+    checker = ParityChecker(render_config(template, **options), parity=parity)
+    return checker(rendered(template, *conversations, **options))
+
+
+def parity_notes(batch: Texts) -> dict[str, int]:
+    return {name: count for name, count in batch.outcomes.notes.items() if name.startswith("parity_")}
 
 
 def trained(batch: Texts) -> list[list[str]]:
@@ -86,10 +90,12 @@ def trained(batch: Texts) -> list[list[str]]:
 @BOTH_WAYS
 def test_turns_with_another_context_are_counted_and_the_first_is_shown(template):
     batch = checked(template, PLAIN, WITH_A_TOOL)
-    assert dict(batch.outcomes.notes) == {
+    assert parity_notes(batch) == {
         "parity_records_checked": 2,
         "parity_turns_checked": 6,
         "parity_turns_differing": 2,
+        "parity_turns_context": 1,
+        "parity_turns_reasoning_dropped": 1,
         "parity_records_differing": 1,
     }
     position, how = batch.outcomes.first_examples["parity_records_differing"]
@@ -130,7 +136,7 @@ def test_reject_has_its_own_reason(template):
 @pytest.mark.parametrize("parity", ["report", "expand", "reject"])
 def test_conversation_without_an_answer_has_no_turn_to_check(parity):
     batch = checked(CHATML, PLAIN[:1], PLAIN, parity=parity)
-    assert dict(batch.outcomes.notes) == NO_DIFFERENCE
+    assert parity_notes(batch) == NO_DIFFERENCE
     assert len(batch.texts) == 2
 
 
@@ -149,10 +155,13 @@ def test_turn_is_not_expandable_if_no_history_prints_its_generation_prompt():
 
 def test_turn_differs_if_the_template_refuses_its_context():
     greeting = [assistant("Hello."), *PLAIN]
-    assert dict(checked(CHATML, greeting).outcomes.notes) == {"parity_records_checked": 1, "parity_turns_checked": 4}
+    assert parity_notes(checked(CHATML, greeting)) == {"parity_records_checked": 1, "parity_turns_checked": 4}
     batch = checked(REFUSES_NOTHING, greeting)
     assert batch.outcomes.notes["parity_turns_differing"] == 1
-    assert "messages[0]: the template refuses" in batch.outcomes.first_examples["parity_records_differing"][1]
+    assert (
+        "messages[0]: no message precedes this answer, and the template refuses"
+        in batch.outcomes.first_examples["parity_records_differing"][1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,10 +183,13 @@ def test_only_turns_that_are_trained_on_count(loss_on, weights, differing):
 
 def test_completion_is_one_context():
     good = Conversation(PLAIN[:2], completion_start=1)
-    assert dict(checked(CHATML, good).outcomes.notes) == {"parity_records_checked": 1, "parity_turns_checked": 1}
+    assert parity_notes(checked(CHATML, good, loss_on="completion")) == {
+        "parity_records_checked": 1,
+        "parity_turns_checked": 1,
+    }
     bad = Conversation(WITH_A_TOOL, completion_start=1)
-    assert checked(DROPS_EARLIER, good, bad).outcomes.notes["parity_records_differing"] == 1
-    batch = checked(DROPS_EARLIER, good, bad, parity="expand")
+    assert checked(DROPS_EARLIER, good, bad, loss_on="completion").outcomes.notes["parity_records_differing"] == 1
+    batch = checked(DROPS_EARLIER, good, bad, loss_on="completion", parity="expand")
     assert [(reject.position, reject.reason) for reject in batch.outcomes.rejects] == [(1, "not_expandable")]
     assert len(batch.texts) == 1
 
@@ -187,7 +199,8 @@ def test_marked_turn_without_trained_text_does_not_differ():
         "{{- message.content + '<|im_end|>\\n' -}}{%- endgeneration", "{{- message.content -}}{%- endgeneration"
     )
     empty = [user("2+2?"), assistant(""), *PLAIN]
-    assert dict(checked(template, empty).outcomes.notes) == {"parity_records_checked": 1, "parity_turns_checked": 4}
+    notes = checked(template, empty).outcomes.notes
+    assert notes["parity_turns_checked"] == 4 and "parity_turns_differing" not in notes
 
 
 def test_reasoning_and_answer_in_separate_blocks_are_one_turn():
@@ -203,25 +216,155 @@ def test_reasoning_and_answer_in_separate_blocks_are_one_turn():
     {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
     """
     messages = [user("2+2?"), assistant("4", reasoning_content="easy"), *WITH_A_TOOL[:2]]
-    assert dict(checked(template, messages).outcomes.notes) == {"parity_records_checked": 1, "parity_turns_checked": 2}
+    assert parity_notes(checked(template, messages)) == {"parity_records_checked": 1, "parity_turns_checked": 2}
 
 
-def test_only_a_sample_is_checked_if_the_template_keeps_contexts():
-    batch = checked(CHATML, *[PLAIN] * 100)
-    assert dict(batch.outcomes.notes) == {"parity_records_checked": 9, "parity_turns_checked": 27}
-    assert checked(CHATML, *[PLAIN] * 100, parity="expand").outcomes.notes["parity_records_checked"] == 100
-    # The template drops reasoning. Conversations with reasoning are always checked, others only in the sample.
-    assert checked(DROPS_EARLIER, *[PLAIN] * 100).outcomes.notes["parity_records_checked"] == 9
-    mixed = checked(DROPS_EARLIER, *[PLAIN] * 99, WITH_A_TOOL)
-    assert mixed.outcomes.notes["parity_records_checked"] == 10
-    assert mixed.outcomes.first_examples["parity_records_differing"][0] == 99
+def test_all_conversations_that_are_compared_by_signature_are_checked():
+    for template in (CHATML, DROPS_EARLIER, MARKED_DROPS_EARLIER):
+        notes = checked(template, *[PLAIN] * 100, WITH_A_TOOL).outcomes.notes
+        assert notes["parity_records_checked"] == 101
+        assert "parity_records_not_checked" not in notes
 
 
-def test_all_are_checked_if_one_of_the_sample_differs():
+def test_report_compares_a_sample_of_the_others_and_counts_the_rest():
     loud = [*PLAIN[:-1], assistant("so loud")]
-    batch = checked(LOOKS_FOR_A_WORD, *[PLAIN] * 20, *[loud] * 80)
-    assert batch.outcomes.notes["parity_records_checked"] == 100
-    assert batch.outcomes.notes["parity_records_differing"] == 80
+    notes = checked(LOOKS_FOR_A_WORD, *[PLAIN] * 20, *[loud] * 80).outcomes.notes
+    assert notes["parity_records_checked"] == 52
+    assert notes["parity_records_not_checked"] == 48
+    assert notes["parity_records_differing"] == 32
+    notes = checked(LOOKS_FOR_A_WORD, *[PLAIN] * 20, *[loud] * 80, parity="reject").outcomes.notes
+    assert notes["parity_records_checked"] == 100
+    assert notes["parity_records_differing"] == 80
+    # Those that have reasoning are all compared.
+    thought = [*PLAIN[:-1], assistant("<think>So.</think>loud")]
+    assert checked(LOOKS_FOR_A_WORD, *[thought] * 80).outcomes.notes["parity_records_checked"] == 80
+
+
+LAST = "loop.last and message.role == 'assistant'"
+HISTORY = "message.role == 'assistant' and not loop.last"
+ADDS_A_DEFAULT = CHATML.replace("+ message.content +", f"+ ('<think></think>' if {LAST} else '') + message.content +")
+EOS_AT_THE_END = CHATML.replace("'<|im_end|>\\n' -}}", f"('<eos>' if {LAST} else '\\n') -}}}}", 1)
+OTHER_END = CHATML.replace("'<|im_end|>\\n' -}}", f"('<|return|>' if {LAST} else '<|end|>') -}}}}", 1)
+OTHER_WORDS = CHATML.replace(
+    "+ message.content +", f"+ ('#' + (message.content | upper) if {HISTORY} else message.content) +"
+)
+TRIMS_HISTORY = CHATML.replace(
+    "+ message.content +", f"+ ((message.content | trim) if {HISTORY} else message.content) +"
+)
+ENDS_WITH_A_LINE_BREAK = CHATML.replace(
+    "'<|im_end|>\\n' -}}", f"'<|im_end|>' -}}}}{{%- if not ({LAST}) -%}}{{{{- '\\n' -}}}}{{%- endif -%}}", 1
+)
+KINDS = {
+    "default_added": ADDS_A_DEFAULT,
+    "other_end": OTHER_END,
+    "other_end of the text": EOS_AT_THE_END,
+    "other_text": OTHER_WORDS,
+}
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize(("kind", "template"), KINDS.items())
+def test_kind_of_a_difference_is_counted_and_expand_makes_each_turn_right(kind, template, engine):
+    kind = kind.partition(" ")[0]
+    words = [user("two and two?"), assistant("four"), user("three and three?"), assistant("six")]
+    batch = checked(template, words, engine=engine)
+    assert parity_notes(batch) == {
+        "parity_records_checked": 1,
+        "parity_turns_checked": 2,
+        "parity_records_differing": 1,
+        "parity_turns_differing": 1,
+        f"parity_turns_{kind}": 1,
+    }
+    detail = batch.outcomes.first_examples["parity_records_differing"][1]
+    assert detail.startswith("messages[1]: the training text of the turn has ")
+    assert "four" in detail.lower()
+    expanded = checked(template, words, parity="expand", engine=engine)
+    chat_template = load_template(render_config(template))
+    assert [text.text for text in expanded.texts] == [
+        chat_template.render(Conversation(words[:2])),
+        chat_template.render(Conversation(words)),
+    ]
+    assert all(len(text.spans) == 1 for text in expanded.texts)
+    assert len(checked(template, words, parity="reject", engine=engine).outcomes.rejects) == 1
+
+
+def test_comparison_of_a_signature_holds_only_for_texts_that_are_printed_alike():
+    plain = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
+    spaced = [user("2+2?"), assistant(" 4"), user("3+3?"), assistant("6")]
+    notes = checked(TRIMS_HISTORY, *[plain] * 10, *[spaced] * 10, *[plain] * 10).outcomes.notes
+    assert notes["parity_records_checked"] == 30
+    assert notes["parity_records_differing"] == 10
+    assert "comparing_fell_back_to_reference" not in notes
+
+
+# The text of each message begins with the last question: two conversations of one signature differ in other turns.
+REPEATS_THE_QUESTION = (
+    "{%- set asked = messages | selectattr('role', 'equalto', 'user') | list | last -%}"
+    "{{- '<q>' + asked.content + '</q>' -}}" + CHATML
+)
+
+
+@pytest.mark.parametrize("engine", ["auto", "fast", "reference"])
+def test_texts_that_are_equal_make_turns_right_that_differ_with_other_texts_of_the_signature(engine):
+    others = [[user(f"{n}?"), assistant("yes"), user(f"{n}!"), assistant("no")] for n in range(6)]
+    same = [user("continue"), assistant("yes"), user("continue"), assistant("no")]
+    notes = checked(REPEATS_THE_QUESTION, *others, same, engine=engine).outcomes.notes
+    assert (notes["parity_records_checked"], notes["parity_records_differing"]) == (7, 6)
+    assert "comparing_fell_back_to_reference" not in notes
+    rejecting = checked(REPEATS_THE_QUESTION, *others, same, parity="reject", engine=engine)
+    assert [text.example.position for text in rejecting.texts] == [6]
+    assert len(rejecting.outcomes.rejects) == 6
+    expanded = checked(REPEATS_THE_QUESTION, *others, same, parity="expand", engine=engine)
+    assert len(expanded.texts) == 13
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_kind_of_a_difference_is_that_of_the_texts_of_each_record(engine):
+    def thought(reasoning: str) -> list[dict[str, Any]]:
+        messages = [user("2+2?"), assistant("four", reasoning_content=reasoning), user("3+3?"), assistant("six")]
+        return messages
+
+    # Without the reasoning the turn has the empty block alone, and "think" is in that.
+    batch = checked(ADDS_A_DEFAULT, *[thought("So.")] * 6, *[thought("think")] * 3, unprinted="report", engine=engine)
+    kinds = {name: count for name, count in batch.outcomes.notes.items() if name.startswith("parity_turns_")}
+    assert kinds == {
+        "parity_turns_checked": 18,
+        "parity_turns_differing": 9,
+        "parity_turns_default_added": 6,
+        "parity_turns_reasoning_dropped": 3,
+    }
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_turn_with_parts_that_are_not_trained_on_is_compared_as_a_whole(engine):
+    def parts(*texts: tuple[str, int]) -> list[dict[str, Any]]:
+        return [{"type": "text", "text": text} | ({} if weight else {"weight": 0}) for text, weight in texts]
+
+    messages = [
+        {**user(""), "content": "2+2?"},
+        {**assistant(""), "content": parts(("think ", 0), ("answer", 1))},
+        user("3+3?"),
+        {**assistant(""), "content": parts(("A", 1), ("B", 0))},
+    ]
+    notes = checked(CHATML, messages, engine=engine).outcomes.notes
+    assert notes["parity_turns_checked"] == 2 and "parity_turns_differing" not in notes
+    assert len(checked(CHATML, messages, parity="reject", engine=engine).texts) == 1
+    expanded = checked(ADDS_A_DEFAULT, messages, parity="expand", engine=engine)
+    spans = [span for row in trained(expanded) for span in row]
+    assert len(expanded.texts) == 2
+    assert not [span for span in spans if "think " in span or "B" in span]
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_only_keys_of_reasoning_hold_reasoning(engine):
+    turns = [user("2+2?"), assistant("four", status="return"), user("3+3?"), assistant("six", status="return")]
+    notes = checked(OTHER_END, turns, engine=engine).outcomes.notes
+    assert notes["parity_turns_other_end"] == 1
+    assert "parity_turns_reasoning_dropped" not in notes
+
+
+def test_white_space_at_the_end_of_a_turn_is_no_difference():
+    assert parity_notes(checked(ENDS_WITH_A_LINE_BREAK, PLAIN)) == NO_DIFFERENCE
 
 
 @settings(max_examples=150, deadline=None)
@@ -292,7 +435,8 @@ def test_build_with_expand_reconciles_records_and_rows(build, tmp_path):
     options = ("--input", chats, "--tokenizer", TOKENIZER, "--chat_template", template, "--output")
     ended = build(*options, tmp_path / "report")
     assert ended.code == 0
-    assert "2 turns of 1 records are trained on in another context" in ended.err
+    assert "2 turns of 1 record are trained on in another way" in ended.err
+    assert "that a server can render, and rejects the other records" in ended.err
     assert "--parity expand" in ended.err
     assert f"{chats}, byte " in ended.err
     ended = build(*options, tmp_path / "expand", "--parity", "expand", "--provenance")
@@ -313,7 +457,7 @@ def test_expand_trains_in_the_context_of_inference_under_real_templates():
     for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
         template, own = case["chat_template"], case["special_tokens"]
         conversation = Conversation(case["messages"], case["tools"])
-        config = render_config(template, chat_template_kwargs=own, now=case.get("now"))
+        config = render_config(template, chat_template_kwargs=own, now=case.get("now"), unprinted="report")
         batch = Examples(SPLIT, 0, True, Outcomes(read=1), [Example(0, conversation, {}, False, b"{}")])
         batch = ParityChecker(config, parity="expand")(Renderer(config)(batch))
         refused, kept = refused + len(batch.outcomes.rejects), kept + bool(batch.texts)
@@ -327,3 +471,51 @@ def test_expand_trains_in_the_context_of_inference_under_real_templates():
         assert len(found) == len(set(found))
         assert set(found) <= contexts, case["case"]
     assert refused < 20 < 100 < kept  # refused: the generation prompt is longer than the header in history
+
+
+def test_turns_with_other_weights_are_not_expandable():
+    weighted = [message | ({"weight": 0.5} if message["role"] == "assistant" else {}) for message in WITH_A_TOOL]
+    assert checked(DROPS_EARLIER, WITH_A_TOOL, parity="expand").texts
+    batch = checked(DROPS_EARLIER, weighted, parity="expand")
+    assert [reject.reason for reject in batch.outcomes.rejects] == ["not_expandable"]
+    assert not batch.texts
+
+
+@pytest.mark.parametrize("name", oracle_templates())
+def test_engines_find_the_same_differences_under_real_templates(name):
+    case = oracle_templates()[name]
+    conversations = [
+        PLAIN,
+        [user(" a "), assistant(" b "), user("e"), assistant("end\n")],
+        [
+            user("2+2?"),
+            assistant("4", reasoning_content="yes"),
+            user("3+3?"),
+            assistant("yes", reasoning_content="yes"),
+        ],
+        [
+            user("2+2?"),
+            assistant("<think>\nSo.\n</think>\n\n4"),
+            user("3+3?"),
+            assistant("<think>\nSo.\n</think>\n\n6"),
+        ],
+    ]
+    for parity in ("report", "expand", "reject"):
+        fast, reference = (
+            checked(
+                case["chat_template"],
+                *conversations,
+                parity=parity,
+                engine=engine,
+                chat_template_kwargs=case["special_tokens"],
+                now=case.get("now"),
+                unprinted="report",
+            )
+            for engine in ("fast", "reference")
+        )
+        assert fast.texts == reference.texts
+        assert fast.outcomes.rejects == reference.outcomes.rejects
+        assert fast.outcomes.notes == reference.outcomes.notes
+        examples = [batch.outcomes.first_examples.get("parity_records_differing") for batch in (fast, reference)]
+        assert examples[0] == examples[1]
+        assert "\U0010f8f0" not in str(examples)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from transforms.errors import RecordError, UserError
 from transforms.inputs import schemas
-from transforms.inputs.messages import ROLE_NAMES
+from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.model.batches import Examples, Records, Split
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
 from transforms.model.outcomes import Outcomes, Reject
@@ -78,7 +78,7 @@ def test_messages_are_not_changed():
 
 
 def test_text_parts_are_not_changed():
-    parts = [{"type": "text", "text": "Where is it? "}, {"text": "Here?"}]
+    parts = [{"type": "text", "text": "Where is it? "}, {"text": "Here?", "type": "text", "cache_control": {}}]
     chat = [{"role": "user", "content": parts}, {"role": "assistant", "content": []}]
     assert content_of({"messages": chat}) == Conversation(chat)
 
@@ -128,7 +128,7 @@ def test_sharegpt_turns_become_messages():
             {"role": "user", "content": "Where is K-7?"},
             {"role": "assistant", "content": "", "tool_calls": CALLS},
             {"role": "tool", "content": '{"place": "Quarrybridge"}'},
-            {"role": "assistant", "content": "In Quarrybridge.", "weight": 1},
+            {"role": "assistant", "content": "In Quarrybridge."},
         ],
         TOOLS,
     )
@@ -152,7 +152,7 @@ def test_a_sharegpt_function_call_without_a_call_is_rejected():
 
 def test_conversations_may_have_role_and_content():
     assert content_of({"conversations": CHAT}) == Conversation(CHAT)
-    both = [("from", "human"), ("role", "assistant"), ("value", "Not this."), ("content", "This.")]
+    both = [("from", "gpt"), ("role", "assistant"), ("value", "This."), ("content", "This.")]
     for turn in (dict(both), dict(reversed(both))):
         assert content_of({"conversations": [turn]}).messages == [{"role": "assistant", "content": "This."}]
 
@@ -259,7 +259,7 @@ def test_a_schema_is_one_function_and_auto_finds_it_before_later_ones(monkeypatc
     monkeypatch.setattr(schemas, "_SCHEMAS", {})
 
     @schemas.schema("rated", ["messages", "rating"])
-    def rated(record, roles):
+    def rated(record, reading):
         return PlainText(f"rated {record['rating']}")
 
     schemas._SCHEMAS.update(later)
@@ -367,9 +367,12 @@ def test_exactly_the_columns_that_are_read_can_be_renamed():
 
     read: set[str] = set()
     text = {"text": "a", "instruction": "a", "output": "b", "prompt": "a", "completion": "b", "messages": CHAT}
-    record = Lookups(text, conversations=CHAT, input_ids=[1])
+    record = Lookups(text, conversations=CHAT, input_ids=[1], chosen="a", rejected="b", question="a", answer="b")
+    reading = Reading(ReadOptions(ROLE_NAMES, preference="chosen", as_chat=True))
     for schema in schemas.SCHEMAS:
-        schemas.content_of(record, schema, ROLE_NAMES)
+        schemas.content_of(record, schema, reading)
+    schemas.content_of(Lookups(question="a", chosen="b", rejected="c"), "preference", reading)
+    schemas.content_of(Lookups(question="a", answer="b"), "question_answer", reading)
     assert read == set(schemas.INPUT_COLUMNS)
 
 
@@ -417,6 +420,9 @@ def leaves(record):
 def quotes(record):
     raise ValueError("no " + chr(0xD83D) + "\\nline")
 
+def number(record):
+    return 1
+
 def nothing(record):
     return None
 
@@ -430,6 +436,7 @@ def eats(record):
     while record["log"]:
         record["log"].pop()
     record.clear()
+    return record
 
 def tools_of_half_a_character(record):
     return {"messages": [{"role": "user", "content": "a"}], "tools": "\\ud83d"}
@@ -493,7 +500,7 @@ def test_columns_are_kept_from_the_record_and_renamed_in_what_the_formatter_retu
         ("strict", "formatter", "KeyError: 'unheard of'"),
         ("leaves", "formatter", "SystemExit: 0"),
         ("quotes", "formatter", r"ValueError: no \ud83d line"),
-        ("nothing", "formatter", "NoneType; expected a dict or a string"),
+        ("number", "formatter", "it returned int; expected a dict, a string"),
         ("wrong_schema", "unknown_schema", "speech"),
         ("empty", "empty", "text"),
     ],
@@ -742,20 +749,20 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "part of an unknown type": (with_part({"type": "refusal", "text": "a"}), "bad_content", "messages[1]"),
     "part without text": (with_part({"type": "text"}), "bad_content", "messages[1]"),
     "text of a part a number": (with_part({"type": "text", "text": 1}), "bad_content", "messages[1]"),
-    "image": (with_part({"type": "image_url", "image_url": {"url": "a"}}), "image", "type image_url"),
-    "audio": (with_part({"type": "input_audio", "input_audio": {}}), "audio", "type input_audio"),
-    "video": (with_part({"type": "video", "video": "a"}), "video", "type video"),
+    "image": (with_part({"type": "image_url", "image_url": {"url": "a"}}), "image", "(type image_url)"),
+    "audio": (with_part({"type": "input_audio", "input_audio": {}}), "audio", "(type input_audio)"),
+    "video": (with_part({"type": "video", "video": "a"}), "video", "(type video)"),
     "tool_calls an object": (message(role="assistant", tool_calls={"a": 1}), "bad_tool_calls", "messages[1]"),
     "tool_calls of strings": (message(role="assistant", tool_calls=["a"]), "bad_tool_calls", "messages[1]"),
     "weight 2": (message(**ASSISTANT, weight=2), "bad_weight", "messages[1] has the weight 2"),
     "weight of a call": (
         json.dumps({"conversations": [{"from": "function_call", "value": json.dumps(CALL), "weight": "0"}]}).encode(),
         "bad_weight",
-        "conversations[0] has the weight '0'",
+        'conversations[0] has "weight": "0"; expected a number',
     ),
     "weight a half": (message(**ASSISTANT, weight=0.5), "bad_weight", "0.5"),
     "tools broken JSON": (chat_with(tools='[{"name": '), "bad_tools", "tools is a string that is not valid JSON"),
-    "tools of strings": (chat_with(tools=["track"]), "bad_tools", "list of objects"),
+    "tools of strings": (chat_with(tools=["track"]), "bad_tools", "tools[0] is a string that is not valid JSON"),
     "tools the JSON of an object": (chat_with(tools='{"name": "track"}'), "bad_tools", "list of objects"),
     "template arguments a list": (chat_with(chat_template_kwargs=[1]), "bad_template_kwargs", "a list"),
     "template arguments broken": (chat_with(chat_template_kwargs="{a"), "bad_template_kwargs", "not valid JSON"),
@@ -785,12 +792,12 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "function_call not valid JSON": (
         as_json(conversations=[{"from": "function_call", "value": "track(7)"}]),
         "bad_tool_calls",
-        "conversations[0] is not valid JSON",
+        "conversations[0] is a string that is not valid JSON",
     ),
     "function_call without arguments": (
         as_json(conversations=[{"from": "function_call", "value": '{"name": "track"}'}]),
         "bad_tool_calls",
-        "lacks name or arguments",
+        "conversations[0] has no arguments",
     ),
     "alpaca output a number": (as_json(instruction="a", output=1), "bad_alpaca", "output is a number"),
     "alpaca input a list": (as_json(instruction="a", input=[], output="b"), "bad_alpaca", "input is a list"),
@@ -810,7 +817,7 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "labels with -1": (as_json(input_ids=[1, 2], labels=[-1, 2]), "bad_tokens", "label 0 is -1"),
     "mask of 2": (as_json(input_ids=[1, 2], completion_mask=[0, 2]), "bad_tokens", "completion_mask"),
     "mask of another length": (as_json(input_ids=[1], assistant_masks=[1, 1]), "bad_tokens", "assistant_masks"),
-    "padding": (as_json(input_ids=[1, 2], attention_mask=[1, 0]), "bad_tokens", "padded"),
+    "padding": (as_json(input_ids=[1, 2, 3], attention_mask=[1, 0, 1]), "bad_tokens", "at the ends alone"),
 }  # fmt: skip
 
 

@@ -54,11 +54,11 @@ def test_compressed_file_comes_before_a_larger_file_that_is_split():
 def test_other_files_of_a_folder_are_not_read_and_logged(tmp_path, caplog):
     (tmp_path / "below").mkdir()
     records = ["a.jsonl", "below/b.json.gz"]
-    for name in [*records, ".hidden.csv", "_part.csv", "dataset_infos.json", "c.csv", "below/d", "e.zip"]:
+    for name in [*records, ".hidden.csv", "_part.csv", "dataset_infos.json", "c.md", "below/d", "e.zip"]:
         (tmp_path / name).write_bytes(gzip.compress(b"[]", mtime=0) if name.endswith(".gz") else b"{}")
     found = list_inputs([str(tmp_path)])
     assert [file.url for file in found] == [str(tmp_path / name) for name in records]
-    assert "are not read (3): below/d, c.csv, e.zip. To" in caplog.text
+    assert "are not read (3): below/d, c.md, e.zip. To" in caplog.text
     caplog.clear()
     list_inputs([str(tmp_path / "a.jsonl")])
     assert caplog.text == ""
@@ -67,14 +67,13 @@ def test_other_files_of_a_folder_are_not_read_and_logged(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("name", "content", "format"),
     [
-        ("a.jsonl", b"[]", "jsonl"),
+        ("a.jsonl", b"[]", "json"),
         ("a.json", b'\xef\xbb\xbf\n [{"text": "a"}]', "json"),
         ("a.json", b'{"text": "a"}', "jsonl"),
         ("a.JSON.gz", gzip.compress(b"[]", mtime=0), "json"),
-        ("a", b"PAR1", "parquet"),
+        ("a", b"PAR1PAR1", "parquet"),
         ("a.txt", b"ARROW1", "arrow"),
         ("a.bin", b"\xff\xff\xff\xff\x10", "arrow"),
-        ("a.parquet", b"[]", "parquet"),
     ],
 )
 def test_format_is_found_from_the_suffix_or_from_the_first_bytes(tmp_path, name, content, format):
@@ -93,7 +92,10 @@ def test_chosen_format_overrides_the_suffix(tmp_path):
     ("pattern", "problem"),
     [
         ("{folder}/none.jsonl", "there is no such file or folder"),
-        ("{folder}/*.none", "it has no file of records (.arrow, .json, .jsonl, .ndjson, .parquet, compressed or not)"),
+        (
+            "{folder}/*.none",
+            "it has no file of records (.arrow, .csv, .json, .jsonl, .ndjson, .parquet, .tsv, compressed or not)",
+        ),
         ("{folder}/empty.jsonl", "all files are empty"),
         ("{folder}/a.parquet.gz", "a parquet file that is compressed as a whole cannot be read"),
     ],

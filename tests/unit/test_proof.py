@@ -19,6 +19,7 @@ from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
 from support.tokenizers import save_tokenizer
 from transforms.chat.compiled import CompiledTemplate
+from transforms.chat.omissions import NO_OMISSIONS
 from transforms.errors import InputError, ParameterError
 from transforms.model.batches import Texts, Tokens
 from transforms.model.examples import PlainText, PromptCompletion
@@ -172,8 +173,8 @@ def test_batch_that_renders_differently_falls_back_to_the_reference(monkeypatch,
     render_compiled = CompiledTemplate.render
 
     def renders_differently(self: CompiledTemplate, *texts: Any) -> Any:
-        text, spans = render_compiled(self, *texts)
-        return text.replace("6", "7"), spans
+        text, spans, omissions = render_compiled(self, *texts)
+        return text.replace("6", "7"), spans, omissions
 
     monkeypatch.setattr(CompiledTemplate, "render", renders_differently)
     batch = examples_of(*[PLAIN[:2]] * 3, PLAIN, PLAIN[:2])
@@ -190,7 +191,9 @@ def test_batch_that_renders_differently_falls_back_to_the_reference(monkeypatch,
 
 def test_different_mask_is_found(monkeypatch):
     render_compiled = CompiledTemplate.render
-    monkeypatch.setattr(CompiledTemplate, "render", lambda self, *texts: (render_compiled(self, *texts)[0], [(0, 1)]))
+    monkeypatch.setattr(
+        CompiledTemplate, "render", lambda self, *texts: (render_compiled(self, *texts)[0], [(0, 1)], NO_OMISSIONS)
+    )
     texts = Renderer(render_config(CHATML))(examples_of(PLAIN))
     assert texts.outcomes.first_examples == {"rendering_fell_back_to_reference": (0, "another mask")}
     assert texts.texts[0].spans != [(0, 1)]
@@ -307,7 +310,7 @@ def test_engines_write_the_same_bytes(build, tmp_path):
 
 
 def test_fast_engine_that_differs_fails_the_build_in_one_line(build, tmp_path, monkeypatch):
-    monkeypatch.setattr(CompiledTemplate, "render", lambda self, *texts: ("?", [(0, 1)]))
+    monkeypatch.setattr(CompiledTemplate, "render", lambda self, *texts: ("?", [(0, 1)], NO_OMISSIONS))
     chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": PLAIN}])
     options = ("--input", chats, "--tokenizer", TOKENIZER, "--output")
     ended = build(*options, tmp_path / "fast", "--engine", "fast")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import json
 import lzma
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transforms.errors import InputError, StoreError
-from transforms.inputs.formats import json as json_format
 from transforms.model.batches import Records, Split
-from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 from transforms.steps.read import read_split
 from transforms.storage import retries
@@ -233,143 +230,6 @@ def test_a_compressed_file_of_zeros_is_an_error_that_names_it(folder, compressio
     # After a crash, such a file can exist: its blocks were allocated but not written.
     with pytest.raises(InputError, match="zeros"):
         parts_of(folder / "zeros", bytes(4096), "jsonl", compression)
-
-
-# A JSON array
-
-texts = st.text(st.sampled_from('[]{}",:\\/\n\t é😀') | st.characters(codec="utf-8"), max_size=8)
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
-json_values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6
-)
-layouts = st.fixed_dictionaries(
-    {
-        "indent": st.sampled_from([None, None, 0, 1, 3, "\t"]),
-        "separators": st.sampled_from([(",", ":"), (", ", ": "), (" ,\r\n", " : ")]),
-        "ensure_ascii": st.booleans(),
-    }
-)
-
-
-def read_array(content: bytes, chunk: int = 1 << 20, part_bytes: int = 1 << 20) -> list[list[Record]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_format, "_CHUNK", chunk)
-        return [part.records for part in json_format.read(io.BytesIO(content), 0, None, part_bytes)]
-
-
-def pairs_of(parts: list[list[Record]]) -> list[tuple[int, bytes]]:
-    return [(record.position, record.raw) for part in parts for record in part]
-
-
-def elements_of(array: str, preceding: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Each element of an array and the position of its first byte, as Python's own parser finds them."""
-    decoder = json.JSONDecoder()
-    position = array.index("[") + 1
-    while True:
-        while array[position] in " \t\r\n,":
-            position += 1
-        if array[position] == "]":
-            return
-        start, (_, position) = position, decoder.raw_decode(array, position)
-        yield preceding + len(array[:start].encode()), array[start:position].encode()
-
-
-@THOROUGHLY
-@given(
-    elements=st.lists(json_values, max_size=6),
-    layout=layouts,
-    around=st.tuples(*[st.sampled_from(["", "\n", " \r\n\t"])] * 2),
-    mark=st.sampled_from([b"", BOM]),
-    trailing_comma=st.booleans(),
-    chunk=st.integers(1, 24),
-    part_bytes=st.integers(1, 60),
-)
-def test_an_array_in_any_layout_yields_each_element_at_its_position_in_bounded_parts(
-    elements, layout, around, mark, trailing_comma, chunk, part_bytes
-):
-    array = json.dumps(elements, **layout)
-    if trailing_comma and elements:
-        array = array[:-1] + " ,\n]"
-    array = around[0] + array + around[1]
-    expected = list(elements_of(array, preceding=len(mark)))
-    parts = read_array(mark + array.encode(), chunk, part_bytes)
-    assert pairs_of(parts) == expected
-    assert [json.loads(raw) for _, raw in pairs_of(parts)] == elements
-    longest = max((len(raw) for _, raw in expected), default=0)
-    sizes = [sum(len(record.raw) for record in part) for part in parts]
-    assert all(size >= part_bytes for size in sizes[:-1]) and all(size < part_bytes + longest for size in sizes if size)
-
-
-@pytest.mark.parametrize("array", [b"[]", b" [ ]\n", b"[\n\n]", BOM + b"[]", BOM + b"\r\n[\t]\r\n"])
-def test_an_empty_array_has_no_records(array):
-    assert pairs_of(read_array(array)) == []
-
-
-MALFORMED_ELEMENTS = [
-    *(b'{"a": tru}', b'{"a": 1,}', b'{"a" 1}', b"{a: 1}", b"nul", b"'x'", b"01", b"-", b'{"a": NaN}', b'{"a": 1}}'),
-    *(b'{"a": "\xff"}', b'{"a": "new\nline"}', b'{"a": "\\x"}', b'{"a": "\\ud800"}', b'{"a": 1} {"a": 2}', b""),
-    b'{"a": "escaped new\\\nline, ]"}',
-]
-
-
-@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
-@pytest.mark.parametrize("malformed", MALFORMED_ELEMENTS)
-def test_a_malformed_element_costs_only_itself(malformed, chunk):
-    array = b'[{"a": "good, \\"]"},' + malformed + b', {"a": ["good"]},' + malformed + b",3]"
-    then = 20 + len(malformed) + 2
-    last = then + 15 + 1 + len(malformed) + 1
-    assert pairs_of(read_array(array, chunk)) == [
-        (1, b'{"a": "good, \\"]"}'),
-        (20, malformed),
-        (then, b'{"a": ["good"]}'),
-        (then + 16, malformed),
-        (last, b"3"),
-    ]
-
-
-@pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
-def test_an_array_that_is_cut_short_leaves_what_follows_the_last_comma_as_a_record(chunk):
-    array = b'[{"a": "1, 2"}, {"b": [3, 4]}, {"c": "]"}]'
-    for cut in range(1, len(array)):
-        commas = [comma for comma in (14, 29) if comma < cut]
-        whole_ones = [(1, array[1:14]), (16, array[16:29])][: len(commas)]
-        rest = array[(commas or [0])[-1] + 1 : cut]
-        if rest.endswith(b"}"):  # see the next test
-            continue
-        assert pairs_of(read_array(array[:cut], chunk)) == [*whole_ones, (cut - len(rest.lstrip()), rest.strip())]
-
-
-@pytest.mark.parametrize("cut", [b'[{"a": 1}', b'[{"a": 1}, {"a": 2}', b'[{"a": 1}, {"a": 2} \n'])
-def test_an_array_that_is_cut_short_after_an_element_leaves_a_record_that_is_not_an_object(cut):
-    # Otherwise the elements after the cut would be lost silently.
-    position, raw = pairs_of(read_array(cut))[-1]
-    assert (position, raw) == (len(cut), b"")
-
-
-@pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
-def test_an_array_that_is_cut_short_in_a_string_leaves_it_as_the_last_record(chunk):
-    assert pairs_of(read_array(b'[{"a": 1}, "b, ', chunk)) == [(1, b'{"a": 1}'), (11, b'"b,')]
-
-
-def test_a_bracket_that_is_never_closed_leaves_what_follows_in_one_record_and_loses_no_byte_of_it():
-    array = b'[{"a": 1}, {"a": [2}, {"a": 3}, {"a": 4}]'
-    assert pairs_of(read_array(array, chunk=6)) == [(1, b'{"a": 1}'), (11, array[11:])]
-
-
-@pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
-def test_text_around_arrays_is_a_record_of_its_own(chunk):
-    content = b'so [{"a": 1}], and\n[{"b": 2}] so on'
-    assert pairs_of(read_array(content, chunk)) == [
-        (0, b"so"), (4, b'{"a": 1}'), (13, b", and"), (20, b'{"b": 2}'), (30, b"so on")
-    ]  # fmt: skip
-
-
-@each_compression
-def test_a_compressed_array_has_positions_in_its_decompressed_content(folder, compression):
-    array = json.dumps([{"text": "é" * n} for n in range(40)], indent=1, ensure_ascii=False)
-    parts = parts_of(folder / "a.json.x", COMPRESS[compression](array.encode()), "json", compression, part_bytes=100)
-    assert records_of(parts) == list(elements_of(array))
-    assert len(parts) > 10
 
 
 # Tables

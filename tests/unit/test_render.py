@@ -33,6 +33,9 @@ from transforms.steps.tokenize import Encoder
 
 BOTH_WAYS = pytest.mark.parametrize("template", [CHATML, MARKED], ids=["without_markers", "with_markers"])
 
+# For templates that print no contents.
+PRINTS_LITTLE: dict[str, Any] = {"loss_on": "all", "unprinted": "report"}
+
 HELLO = [
     {"role": "system", "content": "Be short."},
     {"role": "user", "content": "Hello"},
@@ -347,8 +350,8 @@ def test_completion_begins_after_the_generation_prompt(template: str):
     assert not text.special_tokens
 
 
-def test_completion_is_all_that_follows_the_prompt():
-    text = render(Conversation(HELLO, completion_start=2))
+def test_completion_is_all_that_follows_the_prompt_if_that_is_given():
+    text = render(Conversation(HELLO, completion_start=2), loss_on="completion")
     assert trained(text) == [text.text[text.text.index("<|im_start|>assistant\n") + len("<|im_start|>assistant\n") :]]
 
 
@@ -356,7 +359,7 @@ def test_prompt_that_is_not_a_prefix_ends_at_the_answer_or_is_refused():
     text = render(Conversation(HELLO, completion_start=4), OPENS_REASONING)
     assert trained(text) == ["Bye<|im_end|>\n"]
     # A user turn cannot be a completion.
-    assert refusal(Conversation(HELLO, completion_start=3)) == "prompt_not_a_prefix"
+    assert refusal(Conversation(HELLO, completion_start=3), loss_on="completion") == "prompt_not_a_prefix"
 
 
 PAIR = PromptCompletion("2 + 3 =", " 5")
@@ -461,11 +464,11 @@ def test_template_arguments_of_a_row_override_the_jobs_which_override_special_to
     template = "{{ style }} {{ length }} {{ eos_token }} {{ pad_token }}"
     conversation = Conversation(HELLO, template_kwargs={"style": "row"})
     of_job = {"style": "job", "length": 3, "eos_token": "E"}
-    assert render(conversation, template, chat_template_kwargs=of_job, loss_on="all").text == "row 3 E <|pad|>"
+    assert render(conversation, template, chat_template_kwargs=of_job, **PRINTS_LITTLE).text == "row 3 E <|pad|>"
 
 
 def test_arguments_of_a_row_do_not_affect_the_next_row():
-    renderer = Renderer(render_config("{{ style }}", chat_template_kwargs={"style": "job"}, loss_on="all"))
+    renderer = Renderer(render_config("{{ style }}", chat_template_kwargs={"style": "job"}, **PRINTS_LITTLE))
     conversations = [Conversation(HELLO, template_kwargs=kwargs) for kwargs in ({"style": "row"}, {})]
     texts = [renderer.render(Example(0, conversation, {}, False, b"")).text for conversation in conversations]
     assert texts == ["row", "job"]
@@ -504,7 +507,9 @@ def save_with_templates(folder: Path, template: str | None = None, named: dict[s
 
 def test_named_template_for_tools_renders_conversations_with_tools(tmp_path: Path):
     folder = save_with_templates(tmp_path, MARKED, {"tool_use": "USES TOOLS" + CHATML})
-    plain, with_tools = (render(Conversation(HELLO, tools), None, folder) for tools in (None, TOOLS))
+    plain, with_tools = (
+        render(Conversation(HELLO, tools), None, folder, unprinted="report") for tools in (None, TOOLS)
+    )
     assert (plain.text, with_tools.text) == (HELLO_TEXT, "USES TOOLS" + HELLO_TEXT)
     assert trained(plain) == trained(with_tools) == TURNS
 
@@ -512,7 +517,7 @@ def test_named_template_for_tools_renders_conversations_with_tools(tmp_path: Pat
 def test_given_template_overrides_the_templates_of_the_tokenizer(tmp_path: Path):
     folder = save_with_templates(tmp_path, "its own", {"tool_use": "its own"})
     for tools in (None, TOOLS):
-        assert render(Conversation(HELLO, tools), CHATML, folder).text == HELLO_TEXT
+        assert render(Conversation(HELLO, tools), CHATML, folder, unprinted="report").text == HELLO_TEXT
 
 
 @pytest.mark.parametrize("named", [{}, {"tool_use": CHATML}], ids=["none", "only_for_tools"])
@@ -528,7 +533,7 @@ CLOCK = "{{ strftime_now('%d %B %Y, %H:%M') }}"
 
 def test_template_that_prints_the_date_prints_the_date_of_the_job():
     renderers = [
-        Renderer(render_config(CLOCK, now=now, loss_on="all")) for now in ("2024-07-26T09:30:00", "1999-12-31")
+        Renderer(render_config(CLOCK, now=now, **PRINTS_LITTLE)) for now in ("2024-07-26T09:30:00", "1999-12-31")
     ]
     example = Example(0, Conversation(HELLO), {}, False, b"{}")
     printed = [renderer.render(example).text for renderer in (*renderers, renderers[0])]
@@ -595,7 +600,7 @@ def test_record_itself_keeps_its_text_parts():
 def test_keys_of_a_message_that_are_null_are_left_out():
     template = "{% for m in messages %}{{ m.keys() | sort | join(',') }};{% endfor %}"
     messages = [{"role": "user", "content": "a", "name": None}, assistant(None, tool_calls=[{"id": None}])]
-    assert render(messages, template, loss_on="all").text == "content,role;role,tool_calls;"
+    assert render(messages, template, **PRINTS_LITTLE).text == "content,role;role,tool_calls;"
     keys = "{{ messages[0].tool_calls[0].keys() | join }}"
     # Like transformers, only the keys of the message itself count.
     assert render(messages[1:], keys, loss_on="all").text == "id"

@@ -19,7 +19,7 @@ from support.styles import CONVERSATIONS, STYLES, Message, Style
 from transforms.chat.template import ChatTemplate
 from transforms.chat.turns import TurnFinder, merged
 from transforms.errors import RecordError
-from transforms.inputs.messages import ROLE_NAMES
+from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.inputs.schemas import content_of
 from transforms.model.examples import Conversation, Span
 from transforms.tokens.tokenizer import load_tokenizer
@@ -118,7 +118,7 @@ def test_template_without_its_markers_has_the_same_spans(tokenizer):
     compared = 0
     for line in (CHATS / "support.jsonl").read_bytes().splitlines():
         try:
-            conversation = content_of(json.loads(line), "messages", ROLE_NAMES)
+            conversation = content_of(json.loads(line), "messages", Reading(ReadOptions(ROLE_NAMES)))
             expected = marked.assistant_spans(conversation)
         except (ValueError, RecordError):
             continue  # malformed records of the corpus

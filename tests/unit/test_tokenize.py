@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, processors
+from tokenizers import Tokenizer, models, normalizers, processors
 from transformers import AutoTokenizer, ByT5Tokenizer
 
 from support.chats import batch_of, text_of
@@ -584,3 +585,58 @@ def test_a_build_that_overwrites_with_another_tokenizer_uses_the_new_one(build, 
         assert ended.code == 0, ended.err
         [row] = rows_of(output)
         assert row["input_ids"] == [*reference(folder)(text)["input_ids"], reference(folder).eos_token_id]
+
+
+@pytest.mark.parametrize("engine", ["reference", "fast"])
+def test_tokens_of_a_text_have_the_weights_of_its_spans(engine: str):
+    texts = [
+        msgspec.structs.replace(text_of("one ü two", [(0, 3), (5, 9)]), weights=[0.5, 2.0]),
+        text_of("three", [(0, 5)], 1),
+        msgspec.structs.replace(row_of([5, 6, 7], [(1, 2), (2, 3)], 2), weights=[0.25, 1.0]),
+        text_of("four", [], 3),
+    ]
+    tokens = Encoder(EXAMPLES, engine=engine)(batch_of(texts))
+    assert tokens.weights is not None and tokens.weights.dtype == np.float32
+    assert tokens.weights.tolist() == [0.5, 2.0, 1.0, 0.25, 1.0]
+    assert len(tokens.spans) == 5
+    assert Encoder(EXAMPLES, engine=engine)(batch_of(texts[1:2])).weights is None
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared tokenizers are absent")
+@pytest.mark.parametrize("at", [0, 20, 40])
+def test_text_that_the_tokenizer_cannot_encode_costs_its_own_record_alone(at):
+    folder = str(SHARED / "tokenizers" / "llama3")
+    texts = [text_of(f"{number} The wheel turns.", position=number) for number in range(40)]
+    spaces = text_of("Hello" + " " * 12_000_000 + "world", position=5000)
+    for engine, reasons in (("reference", {"engine": 40}), ("fast", {})):
+        encoder = Encoder(folder, engine=engine)
+        expected, found = encoder(batch_of(texts)), encoder(batch_of([*texts[:at], spaces, *texts[at:]]))
+        [reject] = found.outcomes.rejects
+        assert (reject.position, reject.reason) == (5000, "tokenizer_failed")
+        assert "12,000,010 characters, of which 12,000,000 are one piece of white space" in reject.detail
+        assert found.outcomes.tokenized_by_reference == reasons
+        assert np.array_equal(found.ids, expected.ids)
+        assert np.array_equal(found.source.positions, expected.source.positions)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the shared tokenizers are absent")
+def test_text_that_the_tokenizer_strips_is_kept_next_to_one_that_it_cannot_encode(tmp_path: Path):
+    tokenizer = AutoTokenizer.from_pretrained(str(SHARED / "tokenizers" / "llama3"))
+    tokenizer.backend_tokenizer.normalizer = normalizers.Strip(left=False)
+    tokenizer.save_pretrained(tmp_path)
+    stripped, whole = text_of("hello world\n", [(0, 5)], 0), text_of("hello", position=2)
+    spaces = text_of("Hello" + " " * 12_000_000 + "world", position=1)
+    encoder = Encoder(str(tmp_path), engine="reference")
+    expected, found = encoder(batch_of([stripped, whole])), encoder(batch_of([stripped, spaces, whole]))
+    assert [(reject.position, reject.reason) for reject in found.outcomes.rejects] == [(1, "tokenizer_failed")]
+    assert found.source.positions.tolist() == [0, 2]
+    assert np.array_equal(found.ids, expected.ids)
+
+
+def test_reference_encodes_long_texts_of_a_batch_and_counts_them():
+    texts = [text_of("The wheel. " * count, position=count) for count in (10, 200_000, 20)]
+    fast, expected = (Encoder(EXAMPLES, engine=engine)(batch_of(texts)) for engine in ("fast", "reference"))
+    assert fast.outcomes.tokenized_by_reference == {"long_text": 1}
+    assert fast.outcomes.first_examples["tokenized_by_reference"] == (200_000, "long_text")
+    assert np.array_equal(fast.ids, expected.ids)
+    assert np.array_equal(fast.offsets, expected.offsets)

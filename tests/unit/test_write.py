@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import json
@@ -120,6 +121,7 @@ def test_each_column_has_its_values_and_its_type(tmp_path: Path):
         "position_ids": [[0, 1, 2, 0, 1], [0, 1, 2, 3], [0, 0, 0, 1]],
         "seq_lengths": [[3, 2], [4], [1, 1, 2]],
         "loss_mask": [[0, 1, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1]],
+        "loss_weights": [[0, 1, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1]],
     }
     assert {field.name: field.type.value_type for field in table.schema} == {
         "input_ids": pa.int32(),
@@ -128,6 +130,7 @@ def test_each_column_has_its_values_and_its_type(tmp_path: Path):
         "position_ids": pa.int32(),
         "seq_lengths": pa.int32(),
         "loss_mask": pa.int8(),
+        "loss_weights": pa.float32(),
     }
 
 
@@ -186,7 +189,7 @@ def test_datasets_loads_a_shard_with_its_features(tmp_path: Path):
     )
 
     assert loaded.to_dict() == pq.read_table(path_of(tmp_path, shard)).to_pydict()
-    types = {"attention_mask": "int8", "loss_mask": "int8", "source_position": "int64"}
+    types = {"attention_mask": "int8", "loss_mask": "int8", "loss_weights": "float32", "source_position": "int64"}
     lists = (*OUTPUT_COLUMNS, "source_position")
     expected = {name: datasets.List(datasets.Value(types.get(name, "int32"))) for name in lists}
     assert loaded.features == datasets.Features(expected | {"source": datasets.Value("string")})
@@ -332,6 +335,16 @@ def test_tfrecord_has_strings_as_bytes_integers_as_lists_of_one_and_nulls_as_emp
     assert (second["id"], second["note"], second["source_position"]) == ([], [b"x"], [812])
 
 
+def test_weights_are_the_same_floats_in_both_formats(tmp_path: Path):
+    table = dataclasses.replace(table_of(UNPACKED), weights=np.array([0.5, 0.1, 2, 1, 1, 1e-3, 1], np.float32))
+    writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"), columns=("loss_weights",))
+    of_parquet, of_tfrecord = writer(batch_of(table)).shards
+
+    expected = [[0.0, float(np.float32(0.1)), 2.0], [0.0, 0.0, float(np.float32(1e-3)), 1.0]]
+    assert pq.read_table(path_of(tmp_path, of_parquet))["loss_weights"].to_pylist() == expected
+    assert rows_of(path_of(tmp_path, of_tfrecord).read_bytes()) == [{"loss_weights": row} for row in expected]
+
+
 def test_gzipped_tfrecord_is_the_plain_one_compressed(tmp_path: Path):
     batch = batch_of(table_of(UNPACKED))
     (plain,) = ShardWriter(str(tmp_path), formats=("tfrecord",))(batch).shards
@@ -470,7 +483,7 @@ def test_names_of_formats_are_known_without_importing_their_libraries():
         "assert 'pyarrow' not in sys.modules; print(*INPUT_FORMATS, *OUTPUT_FORMATS)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["auto", "arrow", "json", "jsonl", "parquet", "parquet", "tfrecord"]
+    assert done.stdout.split() == ["auto", "arrow", "csv", "json", "jsonl", "parquet", "tsv", "parquet", "tfrecord"]
 
 
 # Shards, rejects and receipts
@@ -572,7 +585,7 @@ def test_rejects_are_written_with_their_reason_their_position_and_the_record_its
 
 
 @pytest.mark.parametrize(
-    ("format", "unit"), [("jsonl", "byte"), ("json", "byte"), ("parquet", "row"), ("arrow", "row")]
+    ("format", "unit"), [("jsonl", "byte"), ("json", "record"), ("parquet", "row"), ("arrow", "row")]
 )
 def test_receipt_has_the_first_record_that_was_rejected_for_each_reason(tmp_path: Path, format: str, unit: str):
     rejects = (

@@ -2,6 +2,7 @@
 
 `template` renders as transformers does. `turns` finds the spans: `{% generation %}` markers decide if a template has
 them; if it has none, `message_map` shows what was printed for each message, and what follows the generation prompt in
-an assistant's message is the answer. `contexts` compares the text before an answer with what a server would render.
-`tracer`, `compiled` and `trace_cache` do the same faster. docs/masks.md shows the spans under three templates.
+an assistant's message is the answer. `contexts` compares each turn, and the text before it, with those at inference.
+`provenance` follows where printed characters came from, and `omissions` finds what is not printed. `tracer`,
+`compiled`, `trace_cache` and `comparisons` do the same faster. docs/masks.md shows the spans under three templates.
 """

@@ -19,6 +19,8 @@ from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
 from transforms.chat.message_map import MessageMap
+from transforms.chat.omissions import NO_OMISSIONS, Key, Omissions, find_omissions
+from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import ChatTemplate
 from transforms.chat.tracer import (
     CLOSE,
@@ -26,28 +28,35 @@ from transforms.chat.tracer import (
     SENTINEL,
     Guards,
     NotTraceable,
+    joined_with_texts,
     plain_text,
+    split_at_texts,
     traceable_template,
     traced_text,
 )
 from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
-from transforms.model.examples import Conversation, Span
+from transforms.model.examples import REASONING_KEYS, Conversation, Span
 
 # What is rendered: all messages, messages with the generation prompt, or all messages with the spans of a kind of loss.
-Target: TypeAlias = Literal["text", "prompt", "assistant", "last_assistant", "completion"]
+Target: TypeAlias = Literal["text", "prompt", "assistant", "last_assistant", "completion", "completion_turns"]
 Reason: TypeAlias = Literal[
     "tools",
     "chat_template_kwargs",
     "tool_calls",
     "content_parts",
     "field_not_text",
+    "weights",
     "too_many_messages",
     "too_many_signatures",
     "template_not_traceable",
     "trace_failed",
     "guard_failed",
 ]
+
+
+# A text, its spans, and what of its conversation is not printed.
+Rendered: TypeAlias = tuple[str, list[Span], Omissions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,7 @@ class SlowPath:
             `tool_calls`: a message calls tools.
             `content_parts`: the content of a message is a list of parts.
             `field_not_text`: another field of a message is not text; the detail names it.
+            `weights`: a message has another weight than 0 and 1.
             `too_many_messages`: it has more messages than are traced.
             `too_many_signatures`: the batch has more signatures than are compiled.
             `template_not_traceable`: the detail is what the template does to a text.
@@ -87,6 +97,9 @@ class CompiledTemplate:
             how many characters of literals; the same for its stop.
         ambiguous_starts: characters with which no text in `answers` may begin.
         answers: the numbers of the texts that are trained on.
+        unprinted: the contents and the reasoning that are not printed: the numbers of the text and of its message, and
+            the key in it.
+        reasoning: the same for the reasoning that is printed, of messages that have other reasoning too.
     """
 
     text_count: int
@@ -96,6 +109,8 @@ class CompiledTemplate:
     edges: list[tuple[int, int, int, int]]
     ambiguous_starts: frozenset[str]
     answers: list[int]
+    unprinted: list[tuple[int, int, str]]
+    reasoning: list[tuple[int, int, str]]
 
     @functools.cached_property
     def _strips_all(self) -> bool | None:
@@ -104,7 +119,22 @@ class CompiledTemplate:
         in_order = [number for number, _ in self.slots] == list(range(self.text_count))
         return kinds.pop() if in_order and len(kinds) == 1 else None
 
-    def render(self, texts: list[str], trimmed: list[str]) -> tuple[str, list[Span]] | SlowPath:
+    def failure(self, texts: list[str], trimmed: list[str]) -> str:
+        """Describe why a conversation of this signature cannot be rendered; empty if it can.
+
+        Args:
+            texts: its texts.
+            trimmed: the same texts without the white space around them.
+        """
+        if not self.guards.hold(texts, trimmed):
+            return self.guards.failure(texts)
+        if self.ambiguous_starts and not self.ambiguous_starts.isdisjoint(
+            text[number][0] for text in (texts, trimmed) for number in self.answers
+        ):
+            return "an answer begins like the rest of a generation prompt"
+        return ""
+
+    def render(self, texts: list[str], trimmed: list[str]) -> Rendered | SlowPath:
         """Render a conversation of this signature.
 
         Args:
@@ -112,24 +142,30 @@ class CompiledTemplate:
             trimmed: the same texts without the white space around them.
 
         Returns:
-            The text and its spans, or the guard that does not hold.
+            The text, its spans and what it leaves out, or the guard that does not hold.
         """
-        if not self.guards.hold(texts, trimmed):
-            return SlowPath("guard_failed", self.guards.failure(texts))
-        if self.ambiguous_starts and not self.ambiguous_starts.isdisjoint(
-            text[number][0] for text in (texts, trimmed) for number in self.answers
-        ):
-            return SlowPath("guard_failed", "an answer begins like the rest of a generation prompt")
+        if failure := self.failure(texts, trimmed):
+            return SlowPath("guard_failed", failure)
         if self._strips_all is None:
             printed = [trimmed[number] if strips else texts[number] for number, strips in self.slots]
         else:
             printed = trimmed if self._strips_all else texts
-        parts = self.literals * 2
-        parts[::2], parts[1::2] = self.literals, [*printed, ""]
+        text = joined_with_texts(self.literals, printed)
+        omissions = self._omissions(texts) if self.unprinted else NO_OMISSIONS
         if not self.edges:
-            return "".join(parts), []
+            return text, [], omissions
         lengths = [0, *accumulate(map(len, printed))]
-        return "".join(parts), [(lengths[a] + i, lengths[b] + j) for a, i, b, j in self.edges]
+        return text, [(lengths[a] + i, lengths[b] + j) for a, i, b, j in self.edges], omissions
+
+    def _omissions(self, texts: list[str]) -> Omissions:
+        messages: list[dict[str, str]] = [{} for _ in range(self.unprinted[-1][1] + 1)]
+        for number, message, key in self.unprinted:
+            messages[message][key] = texts[number]
+        printed: dict[Key, list[tuple[int, int]]] = {}
+        for number, message, key in self.reasoning:
+            messages[message][key] = texts[number]
+            printed[message, "reasoning", key, None] = [(0, len(texts[number]))]
+        return find_omissions(messages, None, printed)
 
 
 class TemplateCompiler:
@@ -137,11 +173,13 @@ class TemplateCompiler:
 
     Args:
         template: the chat template.
+        rules: what else is known about turns.
     """
 
-    def __init__(self, template: ChatTemplate):
-        self._tracing = _TracingTemplate(template)
-        self._turns = TurnFinder(self._tracing)
+    def __init__(self, template: ChatTemplate, rules: TurnRules | None = None):
+        self._tracing = TracingTemplate(template)
+        self._turns = TurnFinder(self._tracing, rules)
+        self._stop_tokens = rules.stop_tokens if rules else ()
 
     def compile(self, conversation: Conversation, target: Target) -> CompiledTemplate | SlowPath:
         """Compile the template for the signature of a conversation.
@@ -161,32 +199,34 @@ class TemplateCompiler:
             return SlowPath("trace_failed", f"{error.reason}: {error.detail}")
 
     def _compile(self, conversation: Conversation, target: Target) -> CompiledTemplate:
-        guards = Guards(set())
-        messages, owners = _traced_messages(conversation.messages, guards)
+        # If a text holds a stop token, the reference finds out which ones the template printed.
+        guards = Guards({*self._stop_tokens} if target not in ("text", "prompt") else set())
+        messages, owners, keys = traced_messages(conversation.messages, guards)
         traced = conversation.with_messages(messages)
-        spans = self._spans(traced, target)
+        spans = [] if target in ("text", "prompt") else self._turns.trained_spans(traced, target)[1]
         text = self._tracing.trace(traced, add_generation_prompt=target == "prompt")
         reordered = traced.with_messages([dict(reversed(message.items())) for message in messages])
         if self._tracing.trace(reordered, add_generation_prompt=target == "prompt") != text:
             raise NotTraceable("the template depends on the order of a message's keys")
-        pieces = SENTINEL.split(text)
-        literals = pieces[::3]
-        if OPEN in "".join(literals):
-            raise NotTraceable("the template changes a text in a way that the tracer does not see")
-        slots = [(int(number), kind == "s") for number, kind in zip(pieces[1::3], pieces[2::3], strict=True)]
+        literals, slots = split_at_texts(text)
         edges = _edges(text, spans)
         roles = [conversation.messages[owner]["role"] for owner in owners]
         answers = [number for number, role in enumerate(roles) if role == "assistant" or target == "completion"]
         before_answers = [literal for literal, (number, _) in zip(literals, slots, strict=False) if number in answers]
         ambiguous = self._ambiguous_starts(traced, before_answers) if spans else set()
-        return CompiledTemplate(len(owners), guards, literals, slots, edges, frozenset(ambiguous), answers)
-
-    def _spans(self, traced: Conversation, target: Target) -> list[Span]:
-        if target in ("text", "prompt"):
-            return []
-        if target == "completion":
-            return self._turns.completion_span(traced)[1]
-        return self._turns.assistant_spans(traced, last_only=target == "last_assistant")[1]
+        printed = {number for number, _ in slots}
+        checked = [
+            (number, owner, key)
+            for number, (owner, key) in enumerate(zip(owners, keys, strict=True))
+            if key in ("content", *REASONING_KEYS)
+        ]
+        unprinted = [text for text in checked if text[0] not in printed]
+        partly = {owner for _, owner, key in unprinted if key != "content"}
+        reasoning = [text for text in checked if text[0] in printed and text[1] in partly and text[2] != "content"]
+        ambiguous_starts = frozenset(ambiguous)
+        return CompiledTemplate(
+            len(owners), guards, literals, slots, edges, ambiguous_starts, answers, unprinted, reasoning
+        )
 
     def _ambiguous_starts(self, traced: Conversation, literals: list[str]) -> set[str]:
         """The characters with which a text after one of the literals could continue a generation prompt."""
@@ -203,8 +243,12 @@ class TemplateCompiler:
         }
 
 
-class _TracingTemplate:
-    """Renders conversations of traced texts as the chat template itself does; a `turns.Template`."""
+class TracingTemplate:
+    """Renders conversations of traced texts as the chat template itself does; a `turns.Template`.
+
+    Args:
+        template: the chat template.
+    """
 
     def __init__(self, template: ChatTemplate):
         self._template = template
@@ -244,11 +288,10 @@ class _TracingTemplate:
         text: str,
         messages: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
-        mark_contents: bool = False,
     ) -> MessageMap:
         messages = None if messages is None else _plain_messages(messages)
         conversation = _plain_conversation(conversation)
-        return self._template.map_messages(conversation, text, messages, add_generation_prompt, mark_contents)
+        return self._template.map_messages(conversation, text, messages, add_generation_prompt)
 
 
 def _plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -262,20 +305,32 @@ def _plain_conversation(conversation: Conversation) -> Conversation:
     return conversation.with_messages(_plain_messages(conversation.messages))
 
 
-def _traced_messages(messages: Sequence[Mapping[str, Any]], guards: Guards) -> tuple[list[dict[str, Any]], list[int]]:
-    """The messages with sentinels for their texts, and for each text the number of its message."""
+def traced_messages(
+    messages: Sequence[Mapping[str, Any]], guards: Guards
+) -> tuple[list[dict[str, Any]], list[int], list[str]]:
+    """Replace the texts of messages by sentinels.
+
+    Args:
+        messages: the messages.
+        guards: takes what a template does to the texts.
+
+    Returns:
+        The messages, and for each text the number of its message and its key.
+    """
     traced: list[dict[str, Any]] = []
     owners: list[int] = []
+    keys: list[str] = []
     for number, message in enumerate(messages):
         fields = {}
         for key, value in message.items():
             if key != "role" and type(value) is str and value and not value.isspace():
                 fields[key] = traced_text(f"{OPEN}{len(owners)}r{CLOSE}", guards, True)
                 owners.append(number)
+                keys.append(key)
             else:
                 fields[key] = value
         traced.append(fields)
-    return traced, owners
+    return traced, owners, keys
 
 
 def _edges(text: str, spans: Sequence[Span]) -> list[tuple[int, int, int, int]]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from transforms.checks import check_choice, check_text
+from transforms.checks import check_choice, check_sources, check_text
 from transforms.errors import ParameterError
 from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
 
 ENGINES = ("auto", "reference", "fast")
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
+SPANS = ("auto", "traced")
+UNPRINTED = ("reject", "report")
 PARITIES = ("report", "expand", "reject", "off")
 
 
@@ -28,7 +30,14 @@ class RenderConfig:
         now: the moment that the template's `strftime_now` prints, in ISO 8601. A template that prints the date needs
             it.
         loss_on: what is trained on: `assistant`, `last_assistant`, `completion` or `all`. `auto` is `completion` for
-            prompt and completion, `assistant` for conversations, and `all` for plain text.
+            prompt and completion (of a completion with several messages, the assistant's), `assistant` for
+            conversations, and `all` for plain text.
+        eot_tokens: texts with which the model ends its turn. One that follows an answer is trained on. If there are
+            none, they are read from `generation_config.json` next to the tokenizer.
+        spans: `traced` derives what is trained on from the template, also if it has `{% generation %}` markers. `auto`
+            follows the markers.
+        unprinted: what happens to a conversation of which the template leaves out a content, a tool call or the tools:
+            `reject` rejects the record; `report` keeps and counts it.
         engine: `reference` renders with transformers alone; `auto` renders faster and falls back to the reference if a
             sample differs; `fast` fails then. The output is the same.
 
@@ -41,13 +50,21 @@ class RenderConfig:
     chat_template_kwargs: Mapping[str, Any] | None = None
     now: str | None = None
     loss_on: str = "auto"
+    eot_tokens: tuple[str, ...] = ()
+    spans: str = "auto"
+    unprinted: str = "reject"
     engine: str = "auto"
 
     def __post_init__(self) -> None:
         check_text("tokenizer", self.tokenizer)
         check_text("chat_template", self.chat_template, optional=True)
         check_choice("loss_on", self.loss_on, LOSSES)
+        check_choice("unprinted", self.unprinted, UNPRINTED)
         check_choice("engine", self.engine, ENGINES)
+        check_choice("spans", self.spans, SPANS)
+        if isinstance(self.eot_tokens, str) or not all(isinstance(t, str) and t.strip() for t in self.eot_tokens):
+            problem = 'expected a tuple of texts, such as ("<|user|>",), and none that is white space alone.'
+            raise ParameterError("eot_tokens", self.eot_tokens, problem)
         if taken := sorted(RESERVED_TEMPLATE_KWARGS & (self.chat_template_kwargs or {}).keys()):
             problem = f"{', '.join(taken)} cannot be given: the job sets it."
             raise ParameterError("chat_template_kwargs", self.chat_template_kwargs, problem)
@@ -56,3 +73,15 @@ class RenderConfig:
         except (TypeError, ValueError):
             problem = "expected a moment in ISO 8601, such as 2026-11-20T12:00:00."
             raise ParameterError("now", self.now, problem) from None
+
+    def of_sources(self, sources: Sequence[Mapping[str, Any]]) -> list[RenderConfig]:
+        """Return the configuration of each source.
+
+        Args:
+            sources: for each source the fields that have another value; all but tokenizer and engine.
+
+        Raises:
+            ParameterError: if a value is not one that the field takes.
+        """
+        check_sources(sources, [field.name for field in fields(self) if field.name not in ("tokenizer", "engine")])
+        return [replace(self, **source) for source in sources]

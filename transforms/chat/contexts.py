@@ -1,56 +1,102 @@
-"""Contexts: compare the text before each turn with what a server would have rendered before the model wrote the turn.
+"""Contexts: compare each turn, as it is trained, with what it is when it is the last one, as at inference.
 
 A server renders the messages so far with the generation prompt, and the model answers, with its reasoning. A template
 that drops earlier reasoning, or prints the last turn differently from those before it, puts another text before a turn,
-or before its answer, in training than at inference.
+or into it, in training than at inference.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-from transforms.chat.conventions import CALL, DIALOGUE, TOOL, Template
-from transforms.chat.turns import TurnFinder, assistant_turns, merged, settings_of
+from transforms.chat.conventions import Template, shared_start
+from transforms.chat.omissions import REASONING_KEYS
+from transforms.chat.tracer import plain_text
+from transforms.chat.turns import TurnFinder, merged
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 
-# The pairs of roles in a conversation for which a template is probed. Any other order of roles is compared itself.
-_PAIRS = {
-    ("", "system"),
-    ("", "user"),
-    ("system", "user"),
-    ("user", "assistant"),
-    ("assistant", "user"),
-    ("assistant", "tool"),
-    ("tool", "tool"),
-    ("tool", "assistant"),
-}
+# How a turn differs. A turn that differs in several ways counts as the first of them.
+CONTEXT = "context"
+REASONING_DROPPED = "reasoning_dropped"
+DEFAULT_ADDED = "default_added"
+OTHER_END = "other_end"
+OTHER_TEXT = "other_text"
+KINDS = (CONTEXT, REASONING_DROPPED, DEFAULT_ADDED, OTHER_END, OTHER_TEXT)
 # Characters that a message shows on each side of the first difference.
 _SHOWN = 30
 
 
+class Difference(NamedTuple):
+    """How the training of a turn differs from its inference.
+
+    Attributes:
+        kind: `context`: the text before the turn is another one. Otherwise the turn itself is: `reasoning_dropped`: it
+            has reasoning only if it is the last one. `default_added`: it has other text only then, before its end, such
+            as an empty think block. `other_end`: it ends in another way then. `other_text`: none of these.
+        turn: the number of the message.
+        training: what the turn has in training: the whole text for `context`, otherwise what is trained on of it.
+        inference: what it has at inference: what a server would have rendered before it (None if the template refuses
+            that) for `context`, otherwise what the model would have written.
+    """
+
+    kind: str
+    turn: int
+    training: str
+    inference: str | None
+
+    @property
+    def detail(self) -> str:
+        """The difference in one line."""
+        if self.kind == CONTEXT:
+            return _other_context(self.turn, self.training, self.inference)
+        where = f"messages[{self.turn}]: the training text"
+        if self.kind == REASONING_DROPPED:
+            return f"{where} leaves out the reasoning before the answer"
+        training, inference = _around_difference(self.training, self.inference or "")
+        return f"{where} of the turn has {training!r} where the last turn has {inference!r}"
+
+
+class _AsLast(NamedTuple):
+    """What a turn is when it is the last one.
+
+    Attributes:
+        context: what a server would have rendered before it; None if the template refuses that.
+        answer: what the model would have written; None if it is unknown.
+    """
+
+    context: str | None
+    answer: str | None
+
+
 class Contexts:
-    """Compares contexts under one chat template.
+    """Compares turns under one chat template.
 
     Args:
-        template: the chat template. What depends on the template alone is computed once.
-        turns: finds spans under it.
+        template: the chat template.
+        turns: finds spans under it. Stop tokens that are printed for the next turn are not to be in them, since the
+            template prints none after the last turn.
+        as_trained: finds the spans of the texts that `expanded` makes.
         render: renders as `template.render` does; a `TraceCache.render` is faster.
     """
 
-    def __init__(self, template: Template, turns: TurnFinder, render: Callable[..., str]):
+    def __init__(
+        self,
+        template: Template,
+        turns: TurnFinder,
+        as_trained: TurnFinder,
+        render: Callable[..., str] | None = None,
+    ):
         self._template = template
-        self._render = render
         self._turns = turns
-        self._kept: dict[Any, bool] = {}
+        self._as_trained = as_trained
+        self._render = render or template.render
 
     def differing(
         self, conversation: Conversation, text: str, spans: Sequence[Span], turns: Sequence[int]
-    ) -> dict[int, str]:
-        """Find the turns that are trained on in another context than that of their inference.
+    ) -> dict[int, Difference]:
+        """Find the turns that are trained on in another way than the model would write them.
 
         Args:
             conversation: the conversation.
@@ -61,102 +107,131 @@ class Contexts:
         Returns:
             For each turn that differs, how.
         """
-        contexts = {turn: self._context(conversation, turn) for turn in turns}
-        differences = {turn: self._difference(conversation, turn, contexts[turn], text, spans) for turn in turns}
-        suspects = [turn for turn in turns if differences[turn]]
-        if suspects and conversation.completion_start is None:
-            try:
-                own = self._turns.spans_of_turns(conversation, suspects)[1]
-            except RecordError:  # generation blocks that belong to no turn, or to several
-                own = {turn: list(spans) for turn in suspects}
-            differences = {turn: self._difference(conversation, turn, contexts[turn], text, own[turn]) for turn in own}
-        return {turn: difference for turn, difference in differences.items() if difference}
+        as_last = {turn: self._as_last(conversation, turn, text) for turn in turns}
+        suspects = [turn for turn in turns if _difference(conversation, turn, as_last[turn], text, spans, True)]
+        if not suspects:
+            return {}
+        try:
+            own = self._turns.spans_of_turns(conversation, suspects, whole=True)[1]
+        except RecordError:  # generation blocks that belong to no turn, or to several
+            own = {turn: list(spans) for turn in suspects}
+        if conversation.completion_start is not None:
+            own = {turn: _with_prompt_of(ends, spans) for turn, ends in own.items()}
+        found = {turn: _difference(conversation, turn, as_last[turn], text, ends) for turn, ends in own.items()}
+        return {turn: difference for turn, difference in found.items() if difference}
 
     def expanded(self, conversation: Conversation, turns: Sequence[int]) -> list[tuple[str, list[Span]]]:
-        """Make texts in which each of the turns is trained on once, in the context of its inference.
+        """Make texts in which each of the turns is trained on once, as at its inference.
 
         Args:
             conversation: the conversation.
             turns: the numbers of the messages that are trained on.
 
         Returns:
-            Texts and their spans. The last is that of the whole conversation, for the turns whose context is right in
-            it. Before it comes the conversation up to the last of the other turns, and so on.
+            Texts and their spans. The last is that of the whole conversation, for the turns that are right in it.
+            Before it comes the conversation up to the last of the others, and so on.
 
         Raises:
             RecordError: if a turn has no such text.
         """
         rows: list[tuple[str, list[Span]]] = []
         left, length = list(turns), len(conversation.messages)
-        contexts = {turn: self._context(conversation, turn) for turn in turns}
+        as_last = {turn: self._as_last(conversation, turn) for turn in turns}
         while left:
             part = conversation.with_messages(conversation.messages[:length])
-            text, spans = self._turns.spans_of_turns(part, left)
+            text, spans = self._turns.spans_of_turns(part, left, whole=True)
             if not rows and length == len(conversation.messages):
                 left = [turn for turn in left if turn in spans]  # the others are not printed, or not trained on
-            differences = {turn: self._difference(part, turn, contexts[turn], text, own) for turn, own in spans.items()}
+            differences = {turn: _difference(part, turn, as_last[turn], text, own) for turn, own in spans.items()}
             right = [turn for turn in left if turn in differences and not differences[turn]]
             if left and length == left[-1] + 1 and left[-1] not in right:
-                difference = differences.get(left[-1]) or _first_difference(left[-1], text, contexts[left[-1]])
-                detail = f"a turn has another context even at the end of its text: {difference}"
-                raise RecordError("not_expandable", detail)
+                difference = differences.get(left[-1])
+                difference = difference or Difference(CONTEXT, left[-1], text, as_last[left[-1]].context)
+                how = f"a turn differs even at the end of its text: {difference.detail}"
+                raise RecordError("not_expandable", how)
             if right:
-                rows.append((text, merged([span for turn in right for span in spans[turn]])))
+                trained = self._as_trained.spans_of_turns(part, right)[1]
+                rows.append((text, merged([span for own in trained.values() for span in own])))
             left = [turn for turn in left if turn not in right]
             length = left[-1] + 1 if left else 0
         return rows[::-1]
 
-    def are_kept(self, conversation: Conversation) -> bool:
-        """Return whether the template keeps the contexts of messages of our own that resemble a conversation."""
-        profile = _profile(conversation)
-        if profile is None:
-            return False
-        key = settings_of(conversation), profile
-        kept = self._kept.get(key)
-        if kept is None:
-            kept = self._kept[key] = self._keeps(_probe(profile, conversation))
-        return kept
-
-    def _keeps(self, conversation: Conversation) -> bool:
+    def _as_last(self, conversation: Conversation, turn: int, text: str | None = None) -> _AsLast:
+        """What a turn is when it is the last one. text: of the whole conversation, if it is known."""
         try:
-            text = self._template.render(conversation)
+            context = self._render(conversation, conversation.messages[:turn], add_generation_prompt=True)
         except RecordError:
-            return False
-        everything = [(0, len(text))]
-        return not any(
-            self._difference(conversation, turn, self._context(conversation, turn), text, everything)
-            for turn in assistant_turns(conversation)
-        )
-
-    def _difference(
-        self, conversation: Conversation, turn: int, context: str | None, text: str, spans: Sequence[Span]
-    ) -> str | None:
-        """How the training of a turn differs from its inference; None if it does not.
-
-        context: that of the turn. text, spans: what is trained on, with the turn's own spans among them.
-        """
-        own = _spans_from(text, context, spans)
-        if not own:
-            return _first_difference(turn, text, context)
-        reasoning = _reasoning(conversation.messages[turn])
-        missing = [thought for thought in reasoning if thought not in _text_of(text, own)]
-        if not missing:
-            return None
-        last = conversation.with_messages(conversation.messages[: turn + 1])
+            return _AsLast(None, None)
+        part = conversation.with_messages(conversation.messages[: turn + 1])
         try:
-            text, spans_of_last = self._turns.spans_of_turns(last, [turn])
+            if self._turns.follows_markers(part):
+                text, spans = self._template.render_with_markers(part)
+            else:
+                if text is None or turn + 1 < len(conversation.messages):
+                    text = self._render(part, part.messages)
+                spans = [(0, len(text))]
         except RecordError:
-            return None
-        if any(thought in _text_of(text, spans_of_last.get(turn, [])) for thought in missing):
-            return f"messages[{turn}]: the training text leaves out the reasoning before the answer"
+            return _AsLast(context, None)
+        own = _spans_from(text, context, merged(spans))
+        return _AsLast(context, _text_of(text, own) if own else None)
+
+
+def has_reasoning(conversation: Conversation) -> bool:
+    """Return whether a message of the assistant has reasoning."""
+    return any(message["role"] == "assistant" and _reasoning(message) for message in conversation.messages)
+
+
+def _difference(
+    conversation: Conversation, turn: int, as_last: _AsLast, text: str, spans: Sequence[Span], first_only: bool = False
+) -> Difference | None:
+    """How the training of a turn differs from its inference; None if it does not.
+
+    text, spans: what is trained on, with the turn's own spans among them. first_only: whether the turn has only the
+    first of the spans after its context; if it has more, it seems to differ.
+    """
+    own = _spans_from(text, as_last.context, spans)
+    if not own:
+        return Difference(CONTEXT, turn, text, as_last.context)
+    if as_last.answer is None:
         return None
+    trained = _text_of(text, own[:1] if first_only else own)
+    kind = kind_of_answers(conversation.messages[turn], trained, as_last.answer)
+    return Difference(kind, turn, trained.rstrip(), as_last.answer.rstrip()) if kind else None
 
-    def _context(self, conversation: Conversation, turn: int) -> str | None:
-        """What a server would have rendered before a turn; None if the template refuses that."""
-        try:
-            return self._render(conversation, conversation.messages[:turn], add_generation_prompt=True)
-        except RecordError:
-            return None
+
+def kind_of_answers(message: Mapping[str, Any], trained: str, answer: str) -> str | None:
+    """Return how the text of a turn that is trained on differs from that of the last turn.
+
+    Args:
+        message: the message.
+        trained: what is trained on of it.
+        answer: what the model would have written.
+
+    Returns:
+        The kind of the difference, None if they differ in white space at the end alone.
+    """
+    trained, answer = trained.rstrip(), answer.rstrip()
+    if trained == answer:
+        return None
+    if any(answer.count(thought) > trained.count(thought) for thought in _reasoning(message)):
+        return REASONING_DROPPED
+    if answer.startswith(trained) or trained.startswith(answer):
+        return OTHER_END if trained else DEFAULT_ADDED
+    if _is_cut(trained, answer):
+        return DEFAULT_ADDED
+    content = _plain(message.get("content"))
+    if content and content in trained and content in answer:
+        before, after = (whole.partition(content)[0] for whole in (trained, answer))
+        if before == after:
+            return OTHER_END
+        if _is_cut(before, after):
+            return DEFAULT_ADDED
+    return OTHER_TEXT
+
+
+def _is_cut(short: str, long: str) -> bool:
+    """Whether a text is another one without one piece of it."""
+    return len(short) < len(long) and long.endswith(short[shared_start(short, long) :])
 
 
 def _spans_from(text: str, context: str | None, spans: Sequence[Span]) -> list[Span]:
@@ -167,84 +242,41 @@ def _spans_from(text: str, context: str | None, spans: Sequence[Span]) -> list[S
     return after if after and after[0][0] == len(context) else []
 
 
+def _with_prompt_of(own: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
+    """The spans of a turn of a completion, which is trained on from the end of its prompt on."""
+    start = next((start for start, stop in spans if start <= own[0][0] < stop), own[0][0])
+    return [(start, own[0][1]), *own[1:]]
+
+
 def _text_of(text: str, spans: Sequence[Span]) -> str:
     return "".join(text[start:stop] for start, stop in spans)
 
 
 def _reasoning(message: Mapping[str, Any]) -> list[str]:
     """What a message of the assistant holds besides its answer: in keys of its own, or before </think>."""
-    content = message.get("content")
-    inline = content.rpartition("</think>")[0].rpartition("<think>")[2] if isinstance(content, str) else ""
-    others = [value for key, value in message.items() if key not in _KNOWN_KEYS and isinstance(value, str)]
+    inline = _plain(message.get("content")).rpartition("</think>")[0].rpartition("<think>")[2]
+    others = [_plain(value) for key, value in message.items() if key in REASONING_KEYS]
     return [thought.strip() for thought in (inline, *others) if thought.strip()]
 
 
-def _first_difference(turn: int, text: str, context: str | None) -> str:
+def _plain(value: Any) -> str:
+    """A text without white space around it. A traced one does not record that it is read here."""
+    return plain_text(value).strip() if isinstance(value, str) else ""
+
+
+def _other_context(turn: int, text: str, context: str | None) -> str:
+    if context is None and not turn:
+        return "messages[0]: no message precedes this answer, and the template refuses a conversation without messages"
     if context is None:
         return f"messages[{turn}]: the template refuses the messages before it, so no server would render them"
     if text.startswith(context):
         return f"messages[{turn}]: the answer that is trained on does not begin where the generation prompt ends"
-    same = next((i for i, (a, b) in enumerate(zip(text, context, strict=False)) if a != b), len(text))
-    training, inference = (
-        f"{whole[max(same - _SHOWN, 0) : same]}⟪{whole[same : same + _SHOWN]}⟫" for whole in (text, context)
-    )
+    training, inference = _around_difference(text, context)
     return f"messages[{turn}]: the training text has {training!r} where a server renders {inference!r}"
 
 
-# What a template may distinguish in a conversation besides its texts: whether it has a system message, the keys of the
-# assistant's messages, and whether these hold reasoning.
-_Profile = tuple[bool, frozenset[str], bool]
-
-
-def _profile(conversation: Conversation) -> _Profile | None:
-    """None for conversations that are not probed: those with another order of roles, or keys that do not hold text."""
-    if plain := conversation.plain:
-        roles, texts = plain
-        if not _is_probed(roles):
-            return None
-        if "</think>" not in "".join(texts):
-            return roles[0] == "system", frozenset(), False
-    messages = conversation.messages
-    roles = tuple([message["role"] for message in messages])
-    if not _is_probed(roles):
-        return None
-    if not all(message.keys() <= _KNOWN_KEYS for message in messages if message["role"] != "assistant"):
-        return None
-    keys = set().union(*(message for message in messages if message["role"] == "assistant"))
-    keys -= {"role", "content", "weight"}
-    others = [message.get(key) for key in keys - {"tool_calls"} for message in messages]
-    if not all(isinstance(other, str | None) for other in others):
-        return None
-    try:
-        answers = "".join([message.get("content") or "" for message in messages if message["role"] == "assistant"])
-    except TypeError:  # text parts
-        return None
-    return roles[0] == "system", frozenset(keys), "</think>" in answers
-
-
-@functools.lru_cache(4096)
-def _is_probed(roles: tuple[str, ...]) -> bool:
-    return {*pairwise(["", *roles])} <= _PAIRS
-
-
-_KNOWN_KEYS = {"role", "content", "name", "tool_call_id", "weight"}
-
-
-def _probe(profile: _Profile, conversation: Conversation) -> Conversation:
-    """A conversation of three exchanges that has a profile, and the tools and template arguments of another one."""
-    has_system, keys, has_reasoning = profile
-    messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}] if has_system else []
-
-    def answer(content: str, number: int) -> dict[str, Any]:
-        thoughts = {key: f"The {key}, {number}." for key in sorted(keys) if key != "tool_calls"}
-        inline = f"<think>\nThought {number}.\n</think>\n\n" if has_reasoning else ""
-        return {"role": "assistant", "content": inline + content, **thoughts}
-
-    for number in range(3):
-        messages.append(DIALOGUE[0])
-        if "tool_calls" in keys:
-            messages.append(answer("", number) | {"tool_calls": [CALL]})
-            messages.append({"role": "tool", "tool_call_id": CALL["id"], "name": "look", "content": "seen"})
-        messages.append(answer("Hello there.", 3 + number))
-    messages.append(DIALOGUE[2])
-    return Conversation(messages, [TOOL] if conversation.tools else None, conversation.template_kwargs)
+def _around_difference(one: str, other: str) -> tuple[str, str]:
+    """What two texts have around their first difference, which is marked."""
+    same = shared_start(one, other)
+    shown = [f"{whole[max(same - _SHOWN, 0) : same]}⟪{whole[same : same + _SHOWN]}⟫" for whole in (one, other)]
+    return shown[0], shown[1]

@@ -29,7 +29,6 @@ class Template(Protocol):
         text: str,
         messages: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
-        mark_contents: bool = False,
     ) -> MessageMap: ...
 
 
@@ -57,13 +56,25 @@ class Conventions:
 
     @functools.cached_property
     def header(self) -> str:
-        """What both the generation prompt and history print before an answer; empty if it is unknown."""
+        """What both the generation prompt and history print before an answer.
+
+        It is empty if it is unknown, or white space alone: that may be before anything.
+        """
         prompt = self.prompt_after("user")
         if not prompt or not self._answer:
             return ""
         message_map, start, content = self._answer
         start = after(self.separator, message_map.text, start)
-        return prompt[: common_prefix(prompt, message_map.text[start:content])]
+        header = prompt[: common_prefix(prompt, message_map.text[start:content])]
+        return header if header.strip() else ""
+
+    @functools.cached_property
+    def ignores_prompt(self) -> bool:
+        """Whether the generation prompt is empty although history prints a header before an answer."""
+        if self.prompt_after("user") != "" or not self._answer:
+            return False
+        message_map, start, content = self._answer
+        return bool(message_map.text[after(self.separator, message_map.text, start) : content].strip())
 
     @functools.cached_property
     def separator(self) -> str:
@@ -76,6 +87,21 @@ class Conventions:
         separator = context[stop:].removesuffix(prompt)
         closes = context.startswith(message_map.text[:stop]) and context.endswith(prompt)
         return separator if closes and message_map.text.startswith(separator, stop) else ""
+
+    @functools.cached_property
+    def call_separator(self) -> str:
+        """What closes a turn that calls tools, if it is printed for the tool's answer once there is one."""
+        messages = _PROBES["tool"]
+        alone, answered = self.rendered(messages[:2]), self.rendered(messages)
+        if alone is None or answered is None:
+            return ""
+        message_map = self._template.map_messages(self._probe(messages), answered)
+        pieces = message_map.pieces_of_messages().get(1)
+        if message_map.text != answered or not pieces:
+            return ""
+        stop = pieces[0][1]
+        closing = alone[stop:]
+        return closing if alone.startswith(answered[:stop]) and answered.startswith(closing, stop) else ""
 
     def rendered(
         self,
@@ -124,7 +150,7 @@ class Conventions:
         text = self.rendered(DIALOGUE)
         if text is None:
             return None
-        message_map = self._template.map_messages(self._probe(DIALOGUE), text, mark_contents=True)
+        message_map = self._template.map_messages(self._probe(DIALOGUE), text)
         pieces = message_map.pieces_of_messages().get(1)
         content = message_map.contents.get(1, (None, None))[0]
         if message_map.text != text or not pieces or content is None or not pieces[0][0] <= content <= pieces[0][1]:
@@ -139,7 +165,7 @@ DIALOGUE: list[dict[str, Any]] = [
     {"role": "user", "content": "Thank you."},
 ]
 TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}
-CALL = {"type": "function", "id": "call00000", "function": {"name": "look", "arguments": {"at": "it"}}}
+CALL: dict[str, Any] = {"type": "function", "id": "call00000", "function": {"name": "look", "arguments": {"at": "it"}}}
 _PROBES: dict[str, list[dict[str, Any]]] = {
     "user": DIALOGUE[:1],
     "assistant": DIALOGUE[:2],
@@ -153,12 +179,22 @@ _PROBES: dict[str, list[dict[str, Any]]] = {
 
 def common_prefix(prompt: str, text: str, at_least: int = 0) -> int:
     """The length of the longest prefix of a generation prompt that a text begins with, and that ends with a marker."""
-    length = next(
-        (i for i, (a, b) in enumerate(zip(prompt, text, strict=False)) if a != b), min(len(prompt), len(text))
-    )
+    length = shared_start(prompt, text)
     while at_least < length < len(prompt) and prompt[length - 1] not in _ENDS_OF_MARKERS:
         length -= 1
     return length
+
+
+def shared_start(one: str, other: str) -> int:
+    """Return how many characters two texts begin with in common."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one.startswith(other[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def after(separator: str, text: str, start: int) -> int:

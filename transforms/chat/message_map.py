@@ -3,19 +3,25 @@
 A chat template loops over messages. Its syntax tree is given marks: at the beginning of each loop's body a mark that
 names the loop's variable, after the loop one that closes it. Rendering prints the marks between characters that the
 text does not hold. Without the marks, the text is what it was; their offsets show which message each piece belongs to.
+The texts of the record carry where their characters came from (`provenance`), which shows what of them is printed.
 """
 
 from __future__ import annotations
 
+import bisect
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
+from transforms.chat.omissions import Key
+from transforms.chat.provenance import is_copy, parse_with_sources, runs_of, track_sources
 from transforms.errors import RecordError
 
 # The variable of a loop if it is not a message of the conversation: a message that the template made, or a number.
@@ -32,13 +38,16 @@ class MessageMap:
         text: the text without the marks.
         pieces: (start, stop, message), adjacent and in the order of the text. message is the number of the message that
             the piece was printed for, None if it was printed for none.
-        contents: for each message whose content was marked, the offsets where the content begins and ends; None if the
-            template left that out.
+        contents: for each message, the offsets where its content begins and ends, without the white space around it;
+            messages of whose content nothing is printed are left out.
+        printed: for each text of the record, the (start, stop) of its characters that were printed. A text of which
+            nothing but white space is printed is left out.
     """
 
     text: str
     pieces: list[tuple[int, int, int | None]]
-    contents: dict[int, tuple[int | None, int | None]]
+    contents: dict[int, tuple[int, int]]
+    printed: dict[Key, list[tuple[int, int]]]
 
     def pieces_of_messages(self) -> dict[int, list[tuple[int, int]]]:
         """Return the (start, stop) of the pieces of each message."""
@@ -47,6 +56,24 @@ class MessageMap:
             if message is not None:
                 pieces.setdefault(message, []).append((start, stop))
         return pieces
+
+    def printed_between(self, start: int, stop: int) -> list[int | None]:
+        """Return the messages of the pieces that begin in a range, in the order of the text."""
+        starts = self._starts
+        return [piece[2] for piece in self.pieces[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, stop)]]
+
+    def has_content_between(self, start: int, stop: int) -> bool:
+        """Return whether the content of a message begins in a range."""
+        starts = self._starts_of_contents
+        return bisect.bisect_left(starts, start) < bisect.bisect_left(starts, stop)
+
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        return [start for start, _, _ in self.pieces]
+
+    @functools.cached_property
+    def _starts_of_contents(self) -> list[int]:
+        return sorted(start for start, _ in self.contents.values())
 
     def end_of_messages(self) -> int:
         """Return the offset where the last piece of a message ends."""
@@ -95,29 +122,9 @@ class Marks:
 
         return {_BEGIN: begin, _SET: assigned, _END: end}
 
-    def in_content(self, message: dict[str, Any], number: int) -> dict[str, Any]:
-        """Copy a message with marks around its content or its parts.
-
-        Args:
-            message: the message. One without any text is returned as it is.
-            number: its number in the conversation.
-        """
-        content = message.get("content")
-        if isinstance(content, str) and content.strip():
-            return {**message, "content": self._around(content, number)}
-        if isinstance(content, list):
-            parts = [
-                {**part, "text": self._around(part["text"], number)} if part["text"].strip() else part
-                for part in content
-            ]
-            return {**message, "content": parts}
-        return message
-
-    def _around(self, content: str, number: int) -> str:
-        """A text with marks inside its outer white space, since templates strip that."""
-        core = content.strip()
-        before, _, after = content.partition(core)
-        return f"{before}{self._mark('3', number, 0)}{core}{self._mark('4', number, 0)}{after}"
+    def silent_functions(self) -> dict[str, Any]:
+        """Make functions that print no marks."""
+        return dict.fromkeys((_BEGIN, _SET, _END), lambda *_: "")
 
     def _mark(self, kind: str, first: int, second: int) -> str:
         return f"{self.open}{kind}.{first}.{second}{self.close}"
@@ -138,13 +145,14 @@ def unused_marks(text: str) -> Marks:
 
 
 def template_with_marks(source: str, environment: jinja2.Environment) -> jinja2.Template:
-    """Compile a template with marks in its loops.
+    """Compile a template with marks in its loops, so that its text carries where its characters came from.
 
     Args:
         source: the text of the template.
-        environment: compiles it.
+        environment: compiles it, and is changed.
     """
-    tree = _MarkLoops().visit(environment.parse(source))
+    track_sources(environment)
+    tree = _MarkLoops().visit(parse_with_sources(source, environment))
     tree.set_environment(environment)
     code: Any = environment.compile(tree)
     return jinja2.Template.from_code(environment, code, environment.make_globals(None))
@@ -197,21 +205,17 @@ def read_message_map(marked: str, marks: Marks) -> MessageMap:
         marked: what a template with marks printed.
         marks: how they are written.
     """
-    found = re.compile(f"{marks.open}([0-4])\\.([0-9]+)\\.(-?[0-9]+){marks.close}")
+    found = re.compile(f"{marks.open}([0-2])\\.([0-9]+)\\.(-?[0-9]+){marks.close}")
     parts = found.split(marked)
     texts = parts[::4]
     length = len(texts[0])
     pieces: list[tuple[int, int, int | None]] = []
-    contents: dict[int, tuple[int | None, int | None]] = {}
     loops: list[tuple[int, int | None]] = []  # those that are open, each with its message
     message: int | None = None
     start = 0
     for kind, first, second, text in zip(parts[1::4], parts[2::4], parts[3::4], texts[1:], strict=True):
         number = int(first)
-        if kind in "34":
-            begin, end = contents.get(number, (None, None))
-            contents[number] = (length if kind == "3" and begin is None else begin, length if kind == "4" else end)
-        elif kind == "1":
+        if kind == "1":
             # `set message = messages[i]` names the message of a loop over numbers. In a loop over messages it only
             # reads another message.
             if loops and loops[-1] == (number, _NUMBER):
@@ -228,7 +232,37 @@ def read_message_map(marked: str, marks: Marks) -> MessageMap:
             start, message = length, innermost
         length += len(text)
     _append(pieces, start, length, message)
-    return MessageMap("".join(texts), pieces, contents)
+    contents, printed = _read_sources(marked, [mark.span() for mark in found.finditer(marked)])
+    return MessageMap("".join(texts), pieces, contents, printed)
+
+
+def _read_sources(
+    marked: str, marks: Sequence[tuple[int, int]]
+) -> tuple[dict[int, tuple[int, int]], dict[Key, list[tuple[int, int]]]]:
+    """MessageMap.contents and printed of a text with marks."""
+    ends = [stop for _, stop in marks]
+    lengths = [0, *accumulate(stop - start for start, stop in marks)]
+    contents: dict[int, tuple[int, int]] = {}
+    printed: dict[Key, list[tuple[int, int]]] = {}
+    at = 0
+    runs, marked = runs_of(marked), str.__str__(marked)  # its slices need no sources
+    for length, sources in runs:
+        start, at = at, at + length
+        if not sources or not (text := marked[start:at]).strip():
+            continue
+        first = start + len(text) - len(text.lstrip())
+        last = start + len(text.rstrip())
+        for key, *part in sources:
+            printed.setdefault(key, []).append((part[0], part[1]))
+            if key[1] == "content":
+                begin, end = (offset - lengths[bisect.bisect_right(ends, offset)] for offset in (first, last))
+                contents[key[0]] = (contents.get(key[0], (begin, end))[0], end)
+    return contents, printed
+
+
+def copied_texts(text: str) -> set[Key]:
+    """Return the texts of a record that were printed as they are, and not in another form, such as in JSON."""
+    return {sources[0][0] for length, sources in runs_of(text) if is_copy(length, sources)}
 
 
 def _append(pieces: list[tuple[int, int, int | None]], start: int, stop: int, message: int | None) -> None:

@@ -16,7 +16,16 @@ from typing import Any
 import jinja2
 
 from transforms.chat.config import RenderConfig
-from transforms.chat.message_map import MessageMap, read_message_map, template_with_marks, unused_marks
+from transforms.chat.content_forms import ContentForms, find_content_forms
+from transforms.chat.message_map import (
+    Marks,
+    MessageMap,
+    copied_texts,
+    read_message_map,
+    template_with_marks,
+    unused_marks,
+)
+from transforms.chat.omissions import Omissions, find_omissions, with_sources
 from transforms.chat.transformers_jinja import (
     compile_template,
     new_environment,
@@ -79,7 +88,8 @@ class ChatTemplate:
         self._template = template
         clock = {} if now is None else {_CLOCK: now.strftime}
         self._arguments = {**tokenizer.special_tokens_map, **clock, **(arguments or {})}
-        self._parts_are_read: dict[str, bool] = {}
+        self._forms: dict[tuple[str, str], ContentForms] = {}
+        self._last_map: tuple[Conversation, MessageMap] | None = None
 
     def source(self, conversation: Conversation) -> str:
         """Return the text of the template that renders a conversation.
@@ -160,34 +170,71 @@ class ChatTemplate:
         text: str,
         messages: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
-        mark_contents: bool = False,
     ) -> MessageMap:
-        """Find which characters of a text were printed for which message.
+        """Find which characters of a text were printed for which message, and what of the messages they are.
 
         Args:
             conversation, messages, add_generation_prompt: what was rendered, as in `render`.
-            text: the rendered text; the marks are characters that it does not hold.
-            mark_contents: whether the contents are marked too. A template that reads contents may then print another
-                text, so compare `MessageMap.text` with the text.
+            text: the rendered text; the marks are characters that it does not hold. A template that compares what its
+                loops print may print another text with marks, so compare `MessageMap.text` with the text.
 
         Raises:
             RecordError: if the template refuses the messages with marks, or no characters are left for marks.
         """
+        found = self._map(conversation, text, messages, add_generation_prompt)
+        if messages is None and not add_generation_prompt:
+            self._last_map = conversation, found
+        return found
+
+    def omissions(self, conversation: Conversation, text: str) -> Omissions:
+        """Find what the template does not print of a conversation.
+
+        If the spans of the conversation were found before, this takes no further rendering.
+
+        Args:
+            conversation: the conversation.
+            text: its text.
+
+        Raises:
+            RecordError: if the template prints another text with marks, so that it is unknown what it prints.
+        """
+        last, found = self._last_map or (None, None)
+        if found is None or last is not conversation or found.text != text:
+            found = self._map(conversation, text)
+        if found.text != text:
+            found = self._map(conversation, text, mark_loops=False)
+        if found.text != text:
+            reason = "the template prints the conversation differently with marks, so it is unknown what it prints"
+            raise RecordError("not_printed", reason)
+        messages = self._plain(conversation.messages, self.source(conversation))
+        return find_omissions(messages, conversation.tools, found.printed)
+
+    def _map(
+        self,
+        conversation: Conversation,
+        text: str,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        mark_loops: bool = True,
+    ) -> MessageMap:
         source = self.source(conversation)
         plain = self._plain(conversation.messages if messages is None else messages, source)
         marks = unused_marks(text)
-        if mark_contents:
-            plain = [marks.in_content(message, number) for number, message in enumerate(plain)]
-        values = self._values(conversation, plain, add_generation_prompt) | marks.functions(plain)
+        plain, tools = with_sources(plain, conversation.tools)
+        functions = marks.functions(plain) if mark_loops else marks.silent_functions()
+        values = self._values(conversation, plain, add_generation_prompt) | functions | {"tools": tools}
         return read_message_map(_rendered(render, _template_with_marks(source), values), marks)
 
     def _plain(self, messages: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
-        """The messages as apply_chat_template passes them, without nulls; parts as text if the template needs that."""
+        """The messages as apply_chat_template passes them, without nulls, with contents in a form that is printed."""
         plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
         for message in plain:
-            if isinstance(message.get("content"), list) and not self._reads_parts(source):
+            content = message.get("content")
+            if isinstance(content, list) and not self._reads(source, message).parts:
                 # vLLM joins the parts in this way for such a template.
-                message["content"] = "\n".join(part["text"] for part in message["content"])
+                message["content"] = "\n".join(part["text"] for part in content)
+            elif isinstance(content, str) and content and not self._reads(source, message).strings:
+                message["content"] = [{"type": "text", "text": content}]
         return plain
 
     def _values(self, conversation: Conversation, messages: list[dict[str, Any]], add_generation_prompt: bool) -> Any:
@@ -199,20 +246,22 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
 
-    def _reads_parts(self, source: str) -> bool:
-        """Whether the template prints a list of one text part as it prints the text."""
-        if source not in self._parts_are_read:
-            text = [{"role": "user", "content": "parts or text?"}]
-            parts = [{"role": "user", "content": [{"type": "text", "text": "parts or text?"}]}]
-            self._parts_are_read[source] = self._probe(source, text) == self._probe(source, parts) is not None
-        return self._parts_are_read[source]
+    def _reads(self, source: str, message: Mapping[str, Any]) -> ContentForms:
+        """The forms of content that the template reads in messages of a role, found with messages of our own."""
+        role = str(message.get("role"))
+        if (source, role) not in self._forms:
+            self._forms[source, role] = find_content_forms(role, functools.partial(self._probe, source))
+        return self._forms[source, role]
 
-    def _probe(self, source: str, messages: list[dict[str, Any]]) -> str | None:
-        values = self._values(Conversation(messages), messages, False)
+    def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> bool:
+        """Whether the content of one of some messages of our own is printed as it is."""
+        messages, _ = with_sources(messages, None)
+        values = self._values(Conversation(messages), messages, False) | Marks("", "").silent_functions()
         try:
-            return _rendered(render, compile_template(source), values)
-        except RecordError:  # a template that refuses the probe does not read parts
-            return None
+            text = _rendered(render, _template_with_marks(source), values)
+        except RecordError:  # the template refuses the content in this form
+            return False
+        return any(key[0] == number for key in copied_texts(text))
 
 
 def load_template(config: RenderConfig) -> ChatTemplate:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
-from transforms.chat.compiled import CompiledTemplate, SlowPath, Target, TemplateCompiler
+from transforms.chat.compiled import CompiledTemplate, Rendered, SlowPath, Target, TemplateCompiler
+from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import ChatTemplate
-from transforms.model.examples import Conversation, Span
+from transforms.model.examples import Conversation
 
 # A signature takes as long to compile as some five conversations to render by the reference, so that it pays only if it
 # repeats. A batch compiles one signature for so many conversations, or a few if it is small.
@@ -15,35 +16,64 @@ _CONVERSATIONS_PER_SIGNATURE, _FEW_SIGNATURES = 8, 16
 # The most compiled templates that are kept beyond a batch, and the most messages of one conversation.
 _KEPT, _MESSAGES = 4096, 512
 
+T = TypeVar("T")
 
-class TraceCache:
-    """Renders conversations by templates that are compiled once per signature.
 
-    Whether a conversation is rendered by a compiled template depends on the batch alone, and not on the batches before
-    it, so that the numbers that are counted are the same with any number of workers. Call `begin_batch` at the
-    beginning of each batch.
+class SignatureCache(Generic[T]):
+    """Keeps what is made once per signature.
+
+    Whether a conversation gets it depends on the batch alone, and not on the batches before it, so that the numbers
+    that are counted are the same with any number of workers. Call `begin_batch` at the beginning of each batch.
 
     Args:
-        template: the chat template.
+        conversations_per_signature: a batch has one signature for so many conversations, or a few if it is small.
     """
 
-    def __init__(self, template: ChatTemplate):
-        self._template = template
-        self._compiler = TemplateCompiler(template)
-        self._cache: dict[Any, CompiledTemplate | SlowPath] = {}
-        self._batch: dict[Any, CompiledTemplate | SlowPath] = {}
+    def __init__(self, conversations_per_signature: int):
+        self._conversations_per_signature = conversations_per_signature
+        self._cache: dict[Any, T] = {}
+        self._batch: dict[Any, T] = {}
         self._most = _FEW_SIGNATURES
 
     def begin_batch(self, conversations: int) -> None:
         """Begin a batch: it has no signature yet. If the cache is large, keep only what the last batch used of it.
 
         Args:
-            conversations: how many the batch has, which bounds how many signatures it compiles.
+            conversations: how many the batch has.
         """
         if len(self._cache) > _KEPT:
             self._cache = self._batch
         self._batch = {}
-        self._most = max(_FEW_SIGNATURES, conversations // _CONVERSATIONS_PER_SIGNATURE)
+        self._most = max(_FEW_SIGNATURES, conversations // self._conversations_per_signature)
+
+    def get(self, signature: Any, make: Callable[[], T]) -> T | None:
+        """Return what is made for a signature, None if the batch has too many others."""
+        found = self._batch.get(signature)
+        if found is not None or len(self._batch) >= self._most:
+            return found
+        found = self._cache.get(signature)
+        if found is None:
+            found = self._cache[signature] = make()
+        self._batch[signature] = found
+        return found
+
+
+class TraceCache:
+    """Renders conversations by templates that are compiled once per signature.
+
+    Args:
+        template: the chat template.
+        rules: what else is known about turns.
+    """
+
+    def __init__(self, template: ChatTemplate, rules: TurnRules | None = None):
+        self._template = template
+        self._compiler = TemplateCompiler(template, rules)
+        self._cache = SignatureCache[CompiledTemplate | SlowPath](_CONVERSATIONS_PER_SIGNATURE)
+
+    def begin_batch(self, conversations: int) -> None:
+        """Begin a batch of so many conversations, see SignatureCache."""
+        self._cache.begin_batch(conversations)
 
     def render(
         self, conversation: Conversation, messages: Sequence[dict[str, Any]], add_generation_prompt: bool = False
@@ -64,55 +94,51 @@ class TraceCache:
             return self._template.render(conversation, messages, add_generation_prompt)
         return found[0]
 
-    def render_with_spans(self, conversation: Conversation, loss_on: str) -> tuple[str, list[Span]] | SlowPath:
+    def render_with_spans(self, conversation: Conversation, loss_on: str) -> Rendered | SlowPath:
         """Render a conversation and find what of it is trained on.
 
         Args:
             conversation: the conversation.
-            loss_on: one of LOSSES but auto.
+            loss_on: one of LOSSES but auto, or `completion_turns`.
 
         Returns:
-            The text and the spans that the reference would give, or why they are left to the reference.
+            The text, the spans and the omissions that the reference would give, or why they are left to the reference.
         """
         if loss_on != "all":
             return self._render(conversation, loss_on)  # type: ignore[arg-type]
         found = self._render(conversation, "text")
-        return found if isinstance(found, SlowPath) else (found[0], [(0, len(found[0]))])
+        return found if isinstance(found, SlowPath) else (found[0], [(0, len(found[0]))], found[2])
 
-    def _render(self, conversation: Conversation, target: Target) -> tuple[str, list[Span]] | SlowPath:
-        if conversation.tools:
-            return _TOOLS
-        if conversation.template_kwargs:
-            return _TEMPLATE_KWARGS
-        parts = _signature(conversation)
+    def _render(self, conversation: Conversation, target: Target) -> Rendered | SlowPath:
+        parts = signature_of(conversation)
         if isinstance(parts, SlowPath):
             return parts
         signature, texts, trimmed = parts
-        key = target, conversation.completion_start if target == "completion" else None, signature
-        compiled = self._batch.get(key)
+        key = target, conversation.completion_start if target in _ON_COMPLETION else None, signature
+        compiled = self._cache.get(key, lambda: self._compiler.compile(conversation, target))
         if compiled is None:
-            compiled = self._compiled(key, conversation, target)
+            return _TOO_MANY_SIGNATURES
         return compiled if isinstance(compiled, SlowPath) else compiled.render(texts, trimmed)
 
-    def _compiled(self, key: Any, conversation: Conversation, target: Target) -> CompiledTemplate | SlowPath:
-        if len(self._batch) >= self._most:
-            return _TOO_MANY_SIGNATURES
-        compiled = self._cache.get(key)
-        if compiled is None:
-            compiled = self._cache[key] = self._compiler.compile(conversation, target)
-        self._batch[key] = compiled
-        return compiled
 
-
+_ON_COMPLETION = ("completion", "completion_turns")
 _TOOLS, _TEMPLATE_KWARGS = SlowPath("tools"), SlowPath("chat_template_kwargs")
+_WEIGHTS = SlowPath("weights")
 _TOO_MANY_MESSAGES, _TOO_MANY_SIGNATURES = SlowPath("too_many_messages"), SlowPath("too_many_signatures")
 
 
-def _signature(conversation: Conversation) -> tuple[tuple[Any, ...], list[str], list[str]] | SlowPath:
-    """The signature of a conversation, its texts, and these without the white space around them.
+def signature_of(conversation: Conversation) -> tuple[tuple[Any, ...], list[str], list[str]] | SlowPath:
+    """Separate what a template may distinguish in a conversation from its texts.
 
     A text of white space alone is a part of the signature, since templates treat it differently.
+
+    Returns:
+        The signature, the texts, and these without the white space around them; or why there is no signature.
     """
+    if conversation.tools:
+        return _TOOLS
+    if conversation.template_kwargs:
+        return _TEMPLATE_KWARGS
     if plain := conversation.plain:
         roles, texts = plain
         trimmed = [*map(str.strip, texts)]
@@ -126,6 +152,8 @@ def _signature(conversation: Conversation) -> tuple[tuple[Any, ...], list[str], 
         for key, value in message.items():
             if value is None:
                 continue
+            if key == "weight" and value not in (0, 1):
+                return _WEIGHTS
             if key == "role" or key == "weight":
                 signature.append((key, repr(value)))
             elif type(value) is not str:

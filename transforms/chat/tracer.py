@@ -22,6 +22,7 @@ from transforms.chat.transformers_jinja import new_environment
 # since texts are inserted after tracing.
 OPEN, CLOSE = "\U0010f8f0", "\U0010f8f1"
 SENTINEL = re.compile(f"{OPEN}([0-9]+)([rs]){CLOSE}")
+_UNSEEN = "the template changes a text in a way that the tracer does not see"
 
 
 class NotTraceable(BaseException):
@@ -190,6 +191,33 @@ def traced_text(text: str, guards: Guards, is_whole: bool) -> TracedText:
     return traced
 
 
+def split_at_texts(traced: str) -> tuple[list[str], list[tuple[int, bool]]]:
+    """Split what a template printed for traced texts.
+
+    Args:
+        traced: what it printed.
+
+    Returns:
+        The literals before, between and after texts; and for each text between them its number, and whether it is
+        stripped.
+
+    Raises:
+        NotTraceable: if a part of a sentinel is left.
+    """
+    pieces = SENTINEL.split(traced)
+    literals = pieces[::3]
+    if OPEN in "".join(literals):
+        raise NotTraceable(_UNSEEN)
+    return literals, [(int(number), kind == "s") for number, kind in zip(pieces[1::3], pieces[2::3], strict=True)]
+
+
+def joined_with_texts(literals: list[str], texts: list[str]) -> str:
+    """Return the literals with a text between each two of them; the reverse of `split_at_texts`."""
+    parts = literals * 2
+    parts[::2], parts[1::2] = literals, [*texts, ""]
+    return "".join(parts)
+
+
 def plain_text(text: str) -> str:
     """Return a text as an ordinary string."""
     return str.__str__(text) if isinstance(text, TracedText) else text
@@ -259,7 +287,7 @@ def _join(parts: Any) -> str:
     parts = [part for part in parts if str.__len__(part)]
     texts = [part for part in parts if isinstance(part, TracedText)]
     if not all(isinstance(part, TracedText) or OPEN not in part for part in parts):
-        raise NotTraceable("the template changes a text in a way that the tracer does not see")
+        raise NotTraceable(_UNSEEN)
     if not texts:
         return "".join(parts)
     return parts[0] if len(parts) == 1 else texts[0]._derive("".join(parts), False)

@@ -4,24 +4,86 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from transforms.chat.conventions import Conventions, Template, after, common_prefix
 from transforms.chat.message_map import MessageMap
+from transforms.chat.parts import spans_of_untrained_parts, subtracted, untrained_parts
+from transforms.chat.stop_tokens import TurnRules
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 
 
-def trained_turns(conversation: Conversation, last_only: bool = False) -> list[int]:
+def loss_of(conversation: Conversation, loss_on: str) -> str:
+    """Resolve what is trained on of a conversation.
+
+    Args:
+        conversation: the conversation.
+        loss_on: one of LOSSES.
+
+    Returns:
+        One of LOSSES but auto; or `completion_turns`: the assistant's messages of the completion, if one of these has a
+        weight, or a part that is not to be trained on. With auto also if the completion has other messages.
+
+    Raises:
+        RecordError: if the loss is on a completion and there is none, or on everything and a message has a weight.
+    """
+    if loss_on == "all":
+        if (weighted := _weighted(conversation)) is not None:
+            how = f"loss_on all trains on everything, but messages[{weighted}] or a part of it has a weight: give auto"
+            raise RecordError("loss_not_applicable", how)
+        return loss_on
+    if loss_on not in ("auto", "completion"):
+        return loss_on
+    first = conversation.completion_start
+    if first is None:
+        if loss_on == "completion":
+            raise RecordError("loss_not_applicable", "loss_on completion asks for what messages do not have")
+        return "assistant"
+    if _weighted(conversation, first) is not None:
+        return "completion_turns"
+    if loss_on == "completion":
+        return loss_on
+    is_answer = first == len(conversation.messages) - 1 and conversation.messages[first]["role"] == "assistant"
+    return "completion" if is_answer else "completion_turns"
+
+
+def _weighted(conversation: Conversation, first: int = 0) -> int | None:
+    """The number of the first of the assistant's messages that has another weight than 1, or such a part."""
+    if conversation.plain:
+        return None
+    for number, message in enumerate(conversation.messages[first:], first):
+        if message["role"] == "assistant" and (message.get("weight", 1) != 1 or untrained_parts(message)):
+            return number
+    return None
+
+
+def _has_untrained_parts(conversation: Conversation, turns: Sequence[int]) -> bool:
+    return not conversation.plain and any(untrained_parts(conversation.messages[turn]) for turn in turns)
+
+
+def trained_turns(conversation: Conversation, loss_on: str = "assistant") -> list[int]:
     """Return the numbers of the assistant's messages that are trained on.
 
     Args:
         conversation: the conversation. Messages of weight 0 are not trained on.
-        last_only: whether only the last message of the assistant is trained on.
+        loss_on: `assistant`, all of them; `last_assistant`, the last one; `completion` and `completion_turns`, those of
+            the completion.
     """
     messages = conversation.messages
-    wanted = [i for i, message in enumerate(messages) if message["role"] == "assistant" and message.get("weight") != 0]
-    return [turn for turn in wanted if turn == assistant_turns(conversation)[-1]] if last_only else wanted
+    first = conversation.completion_start or 0 if loss_on in ("completion", "completion_turns") else 0
+    turns = [turn for turn in assistant_turns(conversation) if turn >= first]
+    if loss_on == "last_assistant":
+        turns = turns[-1:]
+    return [turn for turn in turns if messages[turn].get("weight") != 0]
+
+
+def has_weights(conversation: Conversation) -> bool:
+    """Return whether a message has another weight than 0 and 1."""
+    if conversation.plain:
+        return False
+    return any(message.get("weight", 1) not in (0, 1) for message in conversation.messages)
 
 
 def assistant_turns(conversation: Conversation) -> list[int]:
@@ -40,18 +102,37 @@ class TurnFinder:
 
     Args:
         template: the chat template. What depends on the template alone is computed once.
+        rules: what else is known about turns.
     """
 
-    def __init__(self, template: Template):
+    def __init__(self, template: Template, rules: TurnRules | None = None):
         self._template = template
+        self._rules = rules or TurnRules()
         self._conventions: dict[Any, Conventions] = {}
 
-    def assistant_spans(self, conversation: Conversation, last_only: bool = False) -> tuple[str, list[Span]]:
+    def follows_markers(self, conversation: Conversation) -> bool:
+        """Return whether {% generation %} markers decide what is trained on of a conversation."""
+        return not self._rules.traced and self._template.has_generation_markers(conversation)
+
+    def trained_spans(self, conversation: Conversation, loss_on: str) -> tuple[str, list[Span]]:
+        """Find the spans that are trained on.
+
+        Args:
+            conversation: the conversation.
+            loss_on: one of LOSSES but auto and all, or `completion_turns`.
+
+        Returns, Raises: as assistant_spans and completion_span.
+        """
+        if loss_on == "completion":
+            return self.completion_span(conversation)[:2]
+        return self.assistant_spans(conversation, loss_on)
+
+    def assistant_spans(self, conversation: Conversation, loss_on: str = "assistant") -> tuple[str, list[Span]]:
         """Find the spans of the assistant's turns.
 
         Args:
             conversation: the conversation. Turns of weight 0 have no span.
-            last_only: whether only the last turn of the assistant has one.
+            loss_on: as in `trained_turns`.
 
         Returns:
             The text, and its spans, ascending and disjoint.
@@ -59,21 +140,23 @@ class TurnFinder:
         Raises:
             RecordError: if the template refuses the conversation, or the spans cannot be established.
         """
-        wanted = trained_turns(conversation, last_only)
-        if not self._template.has_generation_markers(conversation):
-            text = self._template.render(conversation)
-            return text, merged(list(self._turns(conversation, text, wanted).values()))
-        text, spans = self._template.render_with_markers(conversation)
-        if wanted != assistant_turns(conversation):
-            spans = [span for own in self._spans_by_turn(conversation, text, spans, wanted).values() for span in own]
-        return text, merged(spans)
+        wanted = trained_turns(conversation, loss_on)
+        is_all = wanted == assistant_turns(conversation) and not _has_untrained_parts(conversation, wanted)
+        if self.follows_markers(conversation) and not self._rules.named and is_all:
+            text, spans = self._template.render_with_markers(conversation)
+            return text, merged(spans)
+        text, by_turn = self.spans_of_turns(conversation, wanted)
+        return text, merged([span for spans in by_turn.values() for span in spans])
 
-    def spans_of_turns(self, conversation: Conversation, turns: Sequence[int]) -> tuple[str, dict[int, list[Span]]]:
+    def spans_of_turns(
+        self, conversation: Conversation, turns: Sequence[int], whole: bool = False
+    ) -> tuple[str, dict[int, list[Span]]]:
         """Find the spans of each of some turns.
 
         Args:
             conversation: the conversation.
             turns: the numbers of messages of the assistant.
+            whole: whether the spans include the parts that are not trained on.
 
         Returns:
             The text, and the spans of each of the turns that has any.
@@ -81,24 +164,58 @@ class TurnFinder:
         Raises:
             RecordError: if the template refuses the conversation, or the spans cannot be established.
         """
-        if self._template.has_generation_markers(conversation):
+        if self.follows_markers(conversation):
             text, spans = self._template.render_with_markers(conversation)
-            return text, self._spans_by_turn(conversation, text, spans, turns)
-        text = self._template.render(conversation)
-        found = self._turns(conversation, text, turns)
-        return text, {turn: [(start, stop)] for turn, (start, stop) in found.items() if start < stop}
+            by_turn = self._spans_by_turn(conversation, text, spans, turns)
+        else:
+            text = self._template.render(conversation)
+            by_turn = self._turns(conversation, text, turns)
+        if whole or not _has_untrained_parts(conversation, turns):
+            return text, by_turn
+        parts = spans_of_untrained_parts(self._template, conversation, text, turns)
+        without_parts = {turn: subtracted(own, parts) for turn, own in by_turn.items()}
+        return text, {turn: own for turn, own in without_parts.items() if own}
+
+    def weighted_spans(self, conversation: Conversation, loss_on: str) -> tuple[str, list[Span], list[float]]:
+        """Find the spans of the assistant's turns, if some have another weight than 0 and 1.
+
+        Args:
+            conversation: the conversation.
+            loss_on: as in `trained_turns`.
+
+        Returns:
+            The text, its spans, ascending and disjoint, and the weight of each span.
+
+        Raises:
+            RecordError: if the template refuses the conversation, or the spans cannot be established.
+        """
+        text, by_turn = self.spans_of_turns(conversation, trained_turns(conversation, loss_on))
+        spans: list[Span] = []
+        weights: list[float] = []
+        for (start, stop), turn in sorted((span, turn) for turn, own in by_turn.items() for span in own):
+            start = max(start, spans[-1][1]) if spans else start
+            weight = conversation.messages[turn].get("weight", 1)
+            if spans and start == spans[-1][1] and weight == weights[-1]:
+                spans[-1] = spans[-1][0], max(stop, start)
+            elif start < stop:
+                spans.append((start, stop))
+                weights.append(weight)
+        return text, spans, weights
 
     def _spans_by_turn(
         self, conversation: Conversation, text: str, spans: Sequence[Span], turns: Sequence[int]
     ) -> dict[int, list[Span]]:
         """Of the spans of generation blocks, those of each of the turns."""
-        pieces = self._message_map(conversation, text).pieces_of_messages()
+        message_map = self._message_map(conversation, text)
+        pieces = message_map.pieces_of_messages()
         by_turn: dict[int, list[Span]] = {}
         for span in spans:
             turn = _message_of(pieces, span)
             if turn is None or conversation.messages[turn]["role"] != "assistant":
                 raise _not_established("a generation block of the template does not belong to one turn alone")
             if turn in turns and span[0] < span[1]:
+                if self._rules.named:
+                    span = span[0], self._stop(conversation, message_map, turn, *span)
                 by_turn.setdefault(turn, []).append(span)
         return {turn: merged(own) for turn, own in by_turn.items()}
 
@@ -123,50 +240,89 @@ class TurnFinder:
         prompt = self._template.render(conversation, conversation.messages[:first], add_generation_prompt=True)
         if text.startswith(prompt):
             return text, [(len(prompt), len(text))], prompt
-        spans = self._turns(conversation, text, [first]) if conversation.messages[first]["role"] == "assistant" else {}
+        is_answer = conversation.messages[first]["role"] == "assistant"
+        spans = self._turns(conversation, text, [first]) if is_answer else {}
         if first not in spans:
             raise RecordError(
                 "prompt_not_a_prefix",
                 "the rendered prompt is not a prefix of the rendered prompt and completion, and the completion does "
                 "not begin with a message of the assistant, so it is unknown where it begins",
             )
-        start = spans[first][0]
+        start = spans[first][0][0]
         return text, [(start, len(text))], text[:start]
 
     def _message_map(self, conversation: Conversation, text: str) -> MessageMap:
-        """A map whose text is the text, with the contents marked if the template allows that."""
-        found = self._template.map_messages(conversation, text, mark_contents=True)
-        if found.text != text:
-            # The template compares or splits contents, and marked contents are different to it.
-            found = self._template.map_messages(conversation, text)
+        """A map whose text is the text."""
+        found = self._template.map_messages(conversation, text)
         if found.text != text:
             raise _not_established("the template prints the conversation differently with marks")
         return found
 
-    def _turns(self, conversation: Conversation, text: str, turns: Sequence[int]) -> dict[int, Span]:
-        """The span of each of the turns, without those for which the template prints nothing."""
+    def _turns(self, conversation: Conversation, text: str, turns: Sequence[int]) -> dict[int, list[Span]]:
+        """The spans of each of the turns, without those for which the template prints nothing."""
         if not turns:
             return {}
         message_map = self._message_map(conversation, text)
         pieces = message_map.pieces_of_messages()
-        conventions = self.conventions(conversation)
-        end_of_messages = message_map.end_of_messages()
-        spans: dict[int, Span] = {}
-        for turn in turns:
-            if turn not in pieces:
-                continue
-            if len(pieces[turn]) > 1:
-                raise _not_established(f"the template prints messages[{turn}] in {len(pieces[turn])} places")
-            start, stop = pieces[turn][0]
-            content = message_map.contents.get(turn, (None, None))[0]
-            if content is not None and not start <= content <= stop:
-                raise _not_established(f"the template prints the content of messages[{turn}] in another turn")
-            if turn:
-                start = after(conventions.separator, text, start)
-            answer = self._answer_start(conventions, conversation, text, turn, start, content, stop)
-            spans[turn] = answer, len(text) if stop == end_of_messages else after(conventions.separator, text, stop)
+        spans = {turn: self._pieces(conversation, message_map, turn, pieces[turn]) for turn in turns if turn in pieces}
         _check_contents(message_map, spans)
-        return spans
+        _check_tool_answers(conversation, message_map)
+        return {turn: own for turn, own in ((turn, merged(own)) for turn, own in spans.items()) if own}
+
+    def _pieces(
+        self, conversation: Conversation, message_map: MessageMap, turn: int, pieces: Sequence[Span]
+    ) -> list[Span]:
+        """The span of each piece that the template prints for a turn. Raises RecordError.
+
+        A template may print the answers of tools within the turn that calls them, and text of the turn after them.
+        """
+        text, conventions = message_map.text, self.conventions(conversation)
+        content = message_map.contents.get(turn, (None, None))[0]
+        if content is not None and not any(start <= content <= stop for start, stop in pieces):
+            raise _not_established(f"the template prints the content of messages[{turn}] in another turn")
+        # Loops over the messages that print no more than white space look for something.
+        pieces = [piece for piece in pieces if text[slice(*piece)].strip()] or pieces[:1]
+        for (_, before), (start, _) in pairwise(pieces):
+            starts_with_content = content is not None and not text[start:content].strip()
+            if not starts_with_content or not _are_answers(
+                conversation, turn, message_map.printed_between(before, start)
+            ):
+                raise _not_established(f"the template prints messages[{turn}] in {len(pieces)} places")
+        start, stop = pieces[0]
+        start = after(conventions.separator, text, start) if turn else start
+        inside = content if content is not None and content <= stop else None
+        answer = self._answer_start(conventions, conversation, text, turn, start, inside, stop)
+        return [
+            (start, self._end(conversation, message_map, turn, start, stop))
+            for start, stop in [(answer, stop), *pieces[1:]]
+        ]
+
+    def _end(self, conversation: Conversation, message_map: MessageMap, turn: int, start: int, stop: int) -> int:
+        """Where a span of a turn ends. start: where it begins. stop: where the piece that was printed for it ends."""
+        text, conventions = message_map.text, self.conventions(conversation)
+        if stop == message_map.end_of_messages():
+            return len(text)
+        follower = next(iter(message_map.printed_between(stop, len(text))), None)
+        is_answered = follower is not None and conversation.messages[follower]["role"] == "tool"
+        separator = conventions.separator or (conventions.call_separator if is_answered else "")
+        return self._stop(conversation, message_map, turn, start, after(separator, text, stop))
+
+    def _stop(self, conversation: Conversation, message_map: MessageMap, turn: int, start: int, stop: int) -> int:
+        """Where a span of a turn ends if the stop token after it belongs to it."""
+        if not self._rules.stop_tokens:
+            return stop
+        text = message_map.text
+        content_stop = message_map.contents.get(turn, (None, None))[1]
+        closing = text[content_stop if content_stop is not None and start <= content_stop <= stop else start : stop]
+        extended = self._rules.end_with_stop_token(text, stop, closing)
+        # A stop token that a user typed is none.
+        if extended == stop or message_map.has_content_between(stop, extended):
+            return stop
+        if not message_map.contents and any(
+            self._rules.may_be_in(message.get("content")) for message in conversation.messages
+        ):
+            return stop  # it is unknown where the contents are
+        return extended
 
     def _answer_start(
         self,
@@ -204,7 +360,8 @@ class TurnFinder:
             found = text.rfind(header, start, latest) if is_first else text.find(header, start, start + len(header))
             if found >= 0:
                 return found + common_prefix(prompt, text[found:stop], at_least=len(header))
-        if content is not None and not text[start:content].strip():
+        expected = usual if prompt is None else prompt
+        if content is not None and not text[start:content].strip() and not (expected or "").strip():
             return start
         raise _not_established(f"the template prints no generation prompt before messages[{turn}]")
 
@@ -216,15 +373,34 @@ class TurnFinder:
         return self._conventions[key]
 
 
-def _check_contents(message_map: MessageMap, spans: dict[int, Span]) -> None:
+def _check_contents(message_map: MessageMap, spans: dict[int, list[Span]]) -> None:
     """Raise RecordError if the content of one message was printed inside the answer to another."""
-    ordered = sorted((start, stop, turn) for turn, (start, stop) in spans.items())
+    ordered = sorted((start, stop, turn) for turn, own in spans.items() for start, stop in own)
     starts = [start for start, _, _ in ordered]
     for message, offsets in message_map.contents.items():
         for offset in offsets:
-            at = bisect.bisect_left(starts, offset) - 1 if offset is not None else -1
-            if at >= 0 and offset is not None and offset < ordered[at][1] and ordered[at][2] != message:
+            at = bisect.bisect_left(starts, offset) - 1
+            if at >= 0 and offset < ordered[at][1] and ordered[at][2] != message:
                 raise _not_established(f"the template prints the content of messages[{message}] in another turn")
+
+
+def _check_tool_answers(conversation: Conversation, message_map: MessageMap) -> None:
+    """Raise RecordError if the answer of a tool may have been printed inside a turn of the assistant."""
+    if message_map.contents:
+        return  # _check_contents knows
+    pieces = message_map.pieces_of_messages()
+    for number, message in enumerate(conversation.messages):
+        if message["role"] == "tool" and message.get("content") and number not in pieces:
+            raise _not_established(f"it is unknown where the template prints the content of messages[{number}]")
+
+
+def _are_answers(conversation: Conversation, turn: int, others: Sequence[int | None]) -> bool:
+    """Whether others are the messages of tools that answer the calls of a turn."""
+    numbers = [number for number in others if number is not None]
+    if not numbers or len(numbers) < len(others) or min(numbers) <= turn:
+        return False
+    following = conversation.messages[turn + 1 : max(numbers) + 1]
+    return bool(conversation.messages[turn].get("tool_calls")) and all(m["role"] == "tool" for m in following)
 
 
 def _message_of(pieces: dict[int, list[Span]], span: Span) -> int | None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from transforms.dataset.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
+from transforms.dataset.manifest import counts_of_source
 from transforms.outputs import datasets_files, loading_code
+
+_PATH, _MODEL = "PATH OF THIS FOLDER", "YOUR MODEL"
 
 
 def dataset_card(manifest: dict[str, Any]) -> str:
@@ -22,9 +26,18 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         ", ".join(f"{count:,} {reason}" for reason, count in records[outcome].items()) or "none"
         for outcome in ("dropped", "rejected")
     )
-    options = {name: value for name, value in job["options"].items() if value not in (None, [], {}, False)}
+    options = {
+        name: value if name == "chat_template_kwargs" else _without_paths(value)
+        for name, value in job["options"].items()
+        if value not in (None, [], {}, False)
+    }
+    tokenizer = _without_paths(job["tokenizer_name"])
     if "chat_template" in options:
         options["chat_template"] = "another than the tokenizer's own"
+    layout = RowLayout.of(options)
+    consumer = options.pop("consumer", None)
+    if consumer:
+        options["for"] = consumer
     lines = [
         "---",
         *(head if files else ["pretty_name: token shards"]),
@@ -33,18 +46,16 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         "# Token shards",
         "",
         f"{manifest['rows']:,} rows of {manifest['tokens']:,} tokens, {manifest['trained_tokens']:,} trained on,",
-        f"made by Chatmill {job['versions']['chatmill']} with the tokenizer `{job['tokenizer_name']}`.",
+        f"made by Chatmill {job['versions']['chatmill']} with the tokenizer `{tokenizer}`.",
         "",
         "```python",
-        loading_code("PATH OF THIS FOLDER", manifest["shards"]),
+        loading_code(_PATH, manifest["shards"]),
         "```",
         "",
-        "`input_ids` are token ids; `labels` are the same for tokens that are trained on, and -100 for all others.",
-        *(
-            ["`seq_lengths` are the lengths of the examples that were packed into a row."]
-            if job["options"].get("packing", "none") != "none"
-            else []
-        ),
+        *_rows(layout),
+        "",
+        *_training(layout, consumer, tokenizer if tokenizer == job["tokenizer_name"] else _MODEL),
+        "## Records",
         "",
         "| records | |",
         "| --- | ---: |",
@@ -54,11 +65,74 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         f"| dropped | {dropped} |",
         f"| rejected | {rejected} |",
         "",
+        *_table_of_sources(manifest["sources"]),
         "| option | |",
         "| --- | --- |",
-        *(f"| {name} | {value} |" for name, value in options.items()),
+        *(
+            f"| {name} | {', '.join(map(str, value)) if isinstance(value, list) else value} |"
+            for name, value in options.items()
+        ),
         "",
+        *(
+            ["`job.sources` in `manifest.json` has the options that a source has of its own.", ""]
+            if any(source.get("options") for source in job.get("sources", ()))
+            else []
+        ),
         "`manifest.json` has all details, with a sha256 for each shard.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _table_of_sources(sources: list[dict[str, Any]]) -> list[str]:
+    """The lines of a table of the sources, if there are several."""
+    if len(sources) == 1:
+        return []
+    titles = [*counts_of_source(sources[0])]
+    rows = [[f"{count:,}" for count in counts_of_source(source).values()] for source in sources]
+    return [
+        f"| source | {' | '.join(titles)} |",
+        f"| --- |{' ---: |' * len(titles)}",
+        *(f"| {source['name']} | {' | '.join(row)} |" for source, row in zip(sources, rows, strict=True)),
+        "",
+    ]
+
+
+def _rows(layout: RowLayout) -> list[str]:
+    """What a row is."""
+    length = "of any length" if layout.max_length is None else f"of at most {layout.max_length:,} tokens"
+    lines = [f"A row holds {'several examples' if layout.packed else 'one example'}, {length}."]
+    if layout.packed:
+        lines[0] = f"A row holds several examples, packed with `{layout.packing}`, {length}."
+    if "labels" in layout.columns and not layout.shift_labels:
+        lines.append("`labels` are the token ids where a token is trained on, and -100 for all others.")
+    if "labels" in layout.columns and layout.shift_labels:
+        lines.append("`labels` are shifted: the id of the next token if that is trained on, and -100 for all others.")
+    if "seq_lengths" in layout.columns and layout.packed:
+        lines.append("`seq_lengths` are the lengths of the examples in a row.")
+    if "loss_weights" in layout.columns:
+        lines.append("`loss_weights` are the weights of the labels in the loss.")
+    return lines
+
+
+def _training(layout: RowLayout, consumer: str | None, model: str) -> list[str]:
+    """How each trainer reads the rows, or why it must not; for the one that was chosen, if one was."""
+    lines = ["## Training", ""]
+    if consumer is None:
+        lines += [line for _, text in warnings(layout) for line in (f"**Careful**: {text}", "")]
+    for name in [consumer] if consumer else CONSUMERS:
+        found = problems(name, layout)
+        lines += [f"{title_of(name)}:", "", recipe(name, _PATH, model, layout), ""] if not found else []
+        lines += [f"Not for {title_of(name)}: {found[0].text}", ""] if found else []
+    return lines
+
+
+def _without_paths(value: Any) -> Any:
+    """A value with the name alone in place of each path on the machine that wrote the dataset."""
+    if isinstance(value, dict):
+        return {_without_paths(name): _without_paths(of_name) for name, of_name in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(part) for part in value]
+    if isinstance(value, str) and value.startswith(("/", "~", ".", "file:")):
+        return value.rstrip("/").rpartition("/")[2]
+    return value

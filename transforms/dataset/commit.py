@@ -72,7 +72,7 @@ def commit(output: str, receipts: Sequence[Receipt], max_reject_fraction: float)
     if too_many_rejects(receipts, max_reject_fraction):
         raise InputError(_rejects_message(records, receipts, max_reject_fraction, folder))
     if not any(receipt.shards for receipt in receipts):
-        raise InputError(f"no row is left of {records['read']:,} records: {_reasons(records)}.")
+        raise InputError(_nothing_left_message(records, receipts, folder))
     manifest = build_manifest(read_description(folder.job), receipts)
     write_atomically(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
     write_atomically(folder.card, dataset_card(manifest).encode())
@@ -84,16 +84,29 @@ def _rejects_message(
     records: dict[str, Any], receipts: Sequence[Receipt], max_reject_fraction: float, folder: Folder
 ) -> str:
     rejected = sum(records["rejected"].values())
+    return (
+        f"{rejected:,} of {records['read']:,} records were rejected, more than max_reject_fraction "
+        f"{max_reject_fraction}. They are in {join(folder.output, 'rejects')}. Correct them, or allow a larger "
+        f"fraction, and run again. {_first_rejects(records, receipts)}"
+    )
+
+
+def _nothing_left_message(records: dict[str, Any], receipts: Sequence[Receipt], folder: Folder) -> str:
+    message = f"no row is left of {records['read']:,} records: {_reasons(records)}."
+    if not records["rejected"]:
+        return message
+    rejects = join(folder.output, "rejects")
+    return f"{message} The rejected records are in {rejects}. {_first_rejects(records, receipts)}"
+
+
+def _first_rejects(records: dict[str, Any], receipts: Sequence[Receipt]) -> str:
+    """The most frequent reasons of rejects, with the first record that has each."""
     examples = first_of(receipt.first_rejects for receipt in receipts)
     lines = [
         f"  {reason} ({count:,}): {examples[reason].source}, {examples[reason].position}: {examples[reason].detail}"
         for reason, count in Counter(records["rejected"]).most_common(_REASONS_SHOWN)
     ]
-    return (
-        f"{rejected:,} of {records['read']:,} records were rejected, more than max_reject_fraction "
-        f"{max_reject_fraction}. They are in {join(folder.output, 'rejects')}. Correct them, or allow a larger "
-        "fraction, and run again. The most frequent reasons:\n" + "\n".join(lines)
-    )
+    return "The most frequent reasons:\n" + "\n".join(lines)
 
 
 def _reasons(records: dict[str, Any]) -> str:

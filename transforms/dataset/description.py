@@ -14,6 +14,12 @@ from transforms.storage.files import read_bytes
 _LIBRARIES = ("transformers", "tokenizers", "jinja2", "pyarrow", "zstandard", "msgspec")
 
 
+class NamedSource(msgspec.Struct, frozen=True):
+    """The name of a source."""
+
+    name: str
+
+
 class Description(msgspec.Struct, frozen=True):
     """A job, as far as its commit needs it.
 
@@ -22,6 +28,7 @@ class Description(msgspec.Struct, frozen=True):
         splits: how many splits were planned.
         tokenizer_name: the tokenizer, as the user named it.
         versions: of the libraries that can change the output.
+        sources: the sources of the records, by their numbers.
         job: all of job.json, which goes into the manifest.
     """
 
@@ -29,6 +36,7 @@ class Description(msgspec.Struct, frozen=True):
     splits: int
     tokenizer_name: str
     versions: dict[str, str]
+    sources: tuple[NamedSource, ...] = (NamedSource("input"),)
     job: dict[str, Any] = {}
 
 

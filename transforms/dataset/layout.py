@@ -24,6 +24,7 @@ class Folder:
         self.plan = join(self.work, "plan.jsonl")
         self.tokenizer = join(self.work, "tokenizer")
         self.formatter = join(self.work, "formatter.py")
+        self.formatters = join(self.work, "formatters")
         self.receipts = join(self.work, "receipts")
         self.shards = join(self.work, "shards")
         self.failures = join(self.work, "failures")

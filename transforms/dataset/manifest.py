@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import Description
 from transforms.model.receipts import FirstExample, Receipt, Shard
 from transforms.outputs import output_format
@@ -63,21 +64,20 @@ def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dic
     Raises:
         ValueError: if the rows do not add up.
     """
-    records = sum_records(receipts)
-    once = [shard for receipt in receipts for shard in receipt.shards_once()]
-    rows = sum(shard.rows for shard in once)
+    totals = _totals(receipts)
+    records, rows = totals["records"], totals["rows"]
     notes = _sum_counts(receipt.notes for receipt in receipts)
-    survivors = records["kept"] + records["truncated"] + notes.get("parity_rows_added", 0)
+    added = notes.get("parity_rows_added", 0) + notes.get("formatter_rows_added", 0)
+    survivors = records["kept"] + records["truncated"] + added
     if description.options.get("packing", "none") == "none" and rows != survivors:
         raise ValueError(f"{rows} rows were written, of records that should have {survivors}")
     return {
         "format": FORMAT,
-        "records": records,
-        "rows": rows,
-        "tokens": sum(shard.tokens for shard in once),
-        "trained_tokens": sum(shard.trained_tokens for shard in once),
+        **totals,
         "trained_tokens_lost": sum(receipt.trained_tokens_lost for receipt in receipts),
         "notes": notes,
+        "layout": RowLayout.of(description.options).described(),
+        "sources": _by_source([source.name for source in description.sources], receipts, totals),
         "rendered_by_reference": _sum_counts(receipt.rendered_by_reference for receipt in receipts),
         "tokenized_by_reference": _sum_counts(receipt.tokenized_by_reference for receipt in receipts),
         "first_examples": msgspec.to_builtins(
@@ -92,6 +92,44 @@ def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dic
         ),
         "rejects": [path for _, path in named_rejects(receipts)],
         "job": description.job,
+    }
+
+
+def _totals(receipts: Sequence[Receipt]) -> dict[str, Any]:
+    """The outcomes of the records, and what the rows hold. Each row counts once, in however many formats it is."""
+    once = [shard for receipt in receipts for shard in receipt.shards_once()]
+    return {
+        "records": sum_records(receipts),
+        "rows": sum(shard.rows for shard in once),
+        "tokens": sum(shard.tokens for shard in once),
+        "trained_tokens": sum(shard.trained_tokens for shard in once),
+    }
+
+
+def _by_source(names: Sequence[str], receipts: Sequence[Receipt], totals: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The totals of each source. Raises ValueError if they do not add up to those of the dataset."""
+    of_source: defaultdict[int, list[Receipt]] = defaultdict(list)
+    for receipt in receipts:
+        of_source[receipt.source].append(receipt)
+    sources = [{"name": name, **_totals(of_source[number])} for number, name in enumerate(names)]
+    for what in ("rows", "tokens", "trained_tokens"):
+        if (found := sum(source[what] for source in sources)) != totals[what]:
+            raise ValueError(f"the sources have {found} {what}, of {totals[what]} in the dataset")
+    if (read := sum(source["records"]["read"] for source in sources)) != totals["records"]["read"]:
+        raise ValueError(f"{read} records were read from the sources, of {totals['records']['read']} that were read")
+    return sources
+
+
+def counts_of_source(source: Mapping[str, Any]) -> dict[str, int]:
+    """Return what a table shows of a source of a manifest, by the title of each column."""
+    records = source["records"]
+    return {
+        "read": records["read"],
+        "dropped": sum(records["dropped"].values()),
+        "rejected": sum(records["rejected"].values()),
+        "rows": source["rows"],
+        "tokens": source["tokens"],
+        "trained on": source["trained_tokens"],
     }
 
 

@@ -19,11 +19,12 @@ import msgspec
 from transforms.chat.config import RenderConfig
 from transforms.checks import check_count, check_fraction, check_text
 from transforms.dataset.commit import CommitDataset, SkipFinished
-from transforms.dataset.description import library_versions
+from transforms.dataset.consumers import about_rows
+from transforms.dataset.description import NamedSource, library_versions
 from transforms.dataset.digest import digest_of
 from transforms.dataset.layout import Folder, check_free
 from transforms.errors import ParameterError, UserError
-from transforms.inputs.listing import InputFile, list_inputs
+from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
 from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
 from transforms.model.batches import Records, Rows, Split
 from transforms.rows.columns import check_kept_columns
@@ -43,7 +44,7 @@ _OUTPUT_OPTIONS = {
     "compress_tfrecord": "compress_tfrecord",
 }
 # What a step has that is not an option of the job.
-_OF_A_STEP = {"step", "function", "keep", "reason"}
+_OF_A_STEP = {"step", "function", "keep", "reason", "sources"}
 
 
 class ReadConversations(beam.PTransform):
@@ -53,7 +54,8 @@ class ReadConversations(beam.PTransform):
     pipeline's graph. From some ten thousand files on, the command line is better, which keeps it next to the output.
 
     Args:
-        patterns: files, folders, globs and urls; one, or several.
+        patterns: files, folders, globs and urls; one, or several. If there are several sources of records, for which
+            steps have other parameters or of which the manifest has the sums: a mapping of the name of each to these.
         input_format: the format of all files; `auto` goes by name and content.
         split_bytes: bytes of input in each split, which becomes a shard; by default from the size of the input.
 
@@ -62,13 +64,20 @@ class ReadConversations(beam.PTransform):
         UserError: if a pattern names no file, when the pipeline is built.
     """
 
-    def __init__(self, patterns: str | Sequence[str], *, input_format: str = "auto", split_bytes: int | None = None):
+    def __init__(
+        self,
+        patterns: str | Sequence[str] | Mapping[str, str | Sequence[str]],
+        *,
+        input_format: str = "auto",
+        split_bytes: int | None = None,
+    ):
         super().__init__()
-        if not isinstance(patterns, (str, list, tuple)) or not patterns:
-            raise ParameterError("patterns", patterns, "expected a string, or a list of strings.")
-        self.patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-        for pattern in self.patterns:
-            check_text("patterns", pattern)
+        self.sources = {
+            name: _list_of_patterns(of_source)
+            for name, of_source in (patterns if isinstance(patterns, Mapping) else {"input": patterns}).items()
+        }
+        if not self.sources:
+            raise ParameterError("patterns", patterns, "expected at least one source.")
         check_count("split_bytes", split_bytes, optional=True)
         self.input_format = input_format
         self.split_bytes = split_bytes or 0
@@ -78,7 +87,12 @@ class ReadConversations(beam.PTransform):
         self.with_output_types(Records)
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
-        self.files = list_inputs(self.patterns, self.input_format, "patterns")
+        of_sources = [list_inputs(patterns, self.input_format, "patterns") for patterns in self.sources.values()]
+        self.files = files_of_sources(of_sources)
+        for first, again in shared_files(self.files):
+            names = [*self.sources]
+            problem = f"it is in two sources, {names[first.source]} and {names[again.source]}."
+            raise ParameterError("patterns", again.url, problem)
         self.split_bytes = self.split_bytes or default_split_bytes(sum(file.bytes for file in self.files))
         splits = (
             begin
@@ -110,6 +124,15 @@ class ReadConversations(beam.PTransform):
         return sum(1 for _ in splits_of(self.files, self.split_bytes))
 
 
+def _list_of_patterns(patterns: Any) -> list[str]:
+    if not isinstance(patterns, (str, list, tuple)) or not patterns:
+        raise ParameterError("patterns", patterns, "expected a string, or a list of strings.")
+    listed = [patterns] if isinstance(patterns, str) else list(patterns)
+    for pattern in listed:
+        check_text("patterns", pattern)
+    return listed
+
+
 def _splits(_: None, files: Sequence[InputFile], split_bytes: int) -> list[Split]:
     return largest_first(splits_of(files, split_bytes))
 
@@ -128,6 +151,7 @@ class PipelineJob(msgspec.Struct, frozen=True):
         input_bytes: the size of all input files.
         splits: how many splits there are.
         versions: of the libraries that can change the output.
+        sources: the names of the sources.
     """
 
     options: dict[str, Any]
@@ -140,6 +164,7 @@ class PipelineJob(msgspec.Struct, frozen=True):
     input_bytes: int
     splits: int
     versions: dict[str, str]
+    sources: tuple[NamedSource, ...] = (NamedSource("input"),)
 
 
 class WriteDataset(beam.PTransform):
@@ -152,8 +177,8 @@ class WriteDataset(beam.PTransform):
     Args:
         output: the folder of the dataset, at any url that fsspec opens: new, empty, or of the same pipeline.
         formats: `parquet`, `tfrecord`, or both.
-        columns: of `input_ids`, `labels`, `attention_mask`, `position_ids`, `seq_lengths` and `loss_mask`; by default
-            input_ids and labels, and seq_lengths if rows are packed.
+        columns: of `input_ids`, `labels`, `attention_mask`, `position_ids`, `seq_lengths`, `loss_mask` and
+            `loss_weights`; by default input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row says the url and the position of its record; a packed one, of each example.
         compress_tfrecord: whether TFRecord shards are gzipped.
         max_reject_fraction: the run fails if a larger fraction of the records is rejected.
@@ -191,9 +216,12 @@ class WriteDataset(beam.PTransform):
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         folder = Folder(full_url(self._output))
         source, steps = _upstream(rows)
-        _claim(folder, _job(source, steps, self._writing))
+        job = _job(source, steps, self._writing)
+        _claim(folder, job)
         finished = source.skip_finished(folder.receipts)
-        written = rows | "write" >> WriteShards(folder.work, **self._writing)
+        written = rows | "write" >> WriteShards(
+            folder.work, **self._writing, about=about_rows(job.options, job.tokenizer)
+        )
         return (
             (written, finished)
             | "all" >> beam.Flatten()
@@ -251,6 +279,12 @@ def _whole_step(node: Any) -> Any:
 
 
 def _job(source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str, Any]) -> PipelineJob:
+    for name, of_step in steps:
+        if "sources" in of_step and len(of_step["sources"]) != len(source.sources):
+            raise UserError(
+                f"WriteDataset: {name} has parameters for {len(of_step['sources'])} sources, and ReadConversations "
+                f"reads {len(source.sources)}: {', '.join(source.sources)}."
+            )
     described = [{"step": name, **_plain(options)} for name, options in steps]
     options: dict[str, Any] = {}
     for step in described:
@@ -271,17 +305,21 @@ def _job(source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str
         split_bytes=source.split_bytes,
         tokenizer=fingerprint(read_tokenizer_folder(tokenizer)),
         tokenizer_name=tokenizer,
-        formatter=_formatter_digest(options.get("formatter")),
+        formatter=_formatter_digest(
+            [of.get("formatter") for _, step in steps for of in (step, *step.get("sources", ()))]
+        ),
         inputs=hashlib.sha256(msgspec.json.encode(source.files)).hexdigest(),
         input_bytes=sum(file.bytes for file in source.files),
         splits=source.splits(),
         versions=library_versions(),
+        sources=tuple(map(NamedSource, source.sources)),
     )
 
 
-def _formatter_digest(name: str | None) -> str | None:
-    file = (name or "").rpartition(":")[0]
-    return hashlib.sha256(read_bytes(file)).hexdigest() if file.endswith(".py") else None
+def _formatter_digest(names: Sequence[str | None]) -> str | None:
+    """A digest of the files of formatters, None if no formatter is a file."""
+    files = [file for name in names if (file := (name or "").rpartition(":")[0]).endswith(".py")]
+    return hashlib.sha256(b"".join(map(read_bytes, files))).hexdigest() if files else None
 
 
 def _is_config(option: Any) -> TypeGuard[RenderConfig]:

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from transforms.checks import check_choice
 from transforms.errors import ParameterError, StoreError, Unavailable
-from transforms.inputs.formats import (
-    INPUT_FORMATS,
-    SNIFFED_BYTES,
-    format_of_suffix,
-    input_format,
-    recognized_format,
-)
+from transforms.inputs.detection import detect_format
+from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, job_of
+from transforms.inputs.formats import INPUT_FORMATS, format_of_suffix, input_format
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import file_system, full_url, open_input
 from transforms.storage.retries import with_retries
 
 # Files that `datasets` writes next to files of records.
 _NOT_RECORDS = {"dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json"}
+# The folder of a dataset's rows. Its rejects are not read if the dataset is the input.
+_ROWS = "data"
 _SHOWN = 3
+_REQUESTS_AT_ONCE = 32
+# Of so many files, only the first few are looked at, if their names show the format.
+_MANY, _FIRST = 1_000, 4
 
 
-class InputFile(msgspec.Struct, frozen=True):
+class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """An input file.
 
     Args:
@@ -37,6 +41,7 @@ class InputFile(msgspec.Struct, frozen=True):
         compression: of the file as a whole: gzip, bz2, xz, zstd or None.
         bytes: its size.
         version: differs if the file has changed, as far as its store can tell (an ETag, a digest or a time).
+        source: the number of the source that lists it, from 0.
     """
 
     url: str
@@ -44,6 +49,7 @@ class InputFile(msgspec.Struct, frozen=True):
     compression: str | None
     bytes: int
     version: str
+    source: int = 0
 
 
 def list_inputs(patterns: str | Sequence[str], format: str = "auto", parameter: str = "patterns") -> list[InputFile]:
@@ -53,7 +59,8 @@ def list_inputs(patterns: str | Sequence[str], format: str = "auto", parameter: 
         patterns: one or several urls of files, folders and globs. The files of a folder or a glob are in the order of
             their names. Of a folder, and those below it, the files with a known suffix are listed; hidden ones, and
             those whose names begin with an underscore, are not. A file that is named itself or by a glob is listed
-            whatever its suffix.
+            whatever its suffix. Of a dataset of this project that is named itself, its rows are listed; one below a
+            folder, or that only the signs of a glob match, is logged and not listed.
         format: one of INPUT_FORMATS.
         parameter: what the caller calls the patterns, for errors.
 
@@ -63,28 +70,47 @@ def list_inputs(patterns: str | Sequence[str], format: str = "auto", parameter: 
     """
     check_choice("input_format", format, INPUT_FORMATS)
     patterns = [patterns] if isinstance(patterns, str) else patterns
-    files: dict[str, InputFile] = {}
+    entries: dict[str, dict[str, Any]] = {}
     for pattern in patterns:
-        for url, entry in _entries(pattern, parameter):
-            if url not in files and entry["size"] != 0:
-                files[url] = _input_file(url, entry, format, parameter)
-    if not files:
+        entries |= {url: entry for url, entry in _entries(pattern, parameter) if url not in entries and entry["size"]}
+    if not entries:
         raise ParameterError(parameter, ",".join(patterns), "all files are empty.")
-    return list(files.values())
+    # A store takes some 30 ms for the first bytes of a file, and there may be thousands of files.
+    by_name = [len(entries) > _MANY and number >= _FIRST for number in range(len(entries))]
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+        make = functools.partial(_input_file, format=format, parameter=parameter)
+        return list(threads.map(make, entries, entries.values(), by_name))
+
+
+def files_of_sources(sources: Sequence[Sequence[InputFile]]) -> list[InputFile]:
+    """Return the files of all sources, each with the number of its source.
+
+    Args:
+        sources: the files of each source, by its number.
+    """
+    return [
+        msgspec.structs.replace(file, source=number) if number else file
+        for number, files in enumerate(sources)
+        for file in files
+    ]
+
+
+def shared_files(files: Iterable[InputFile]) -> Iterator[tuple[InputFile, InputFile]]:
+    """Find the files that an earlier source lists, too: yields each as that source has it, and as it is."""
+    listed: dict[str, InputFile] = {}
+    for file in files:
+        first = listed.setdefault(file.url, file)
+        if first.source != file.source:
+            yield first, file
 
 
 def _entries(pattern: str, parameter: str) -> list[tuple[str, dict[str, Any]]]:
     """Find the files that a pattern names: the url of each, and what its store says of it."""
-    try:
-        found = _found(pattern)
-    except FileNotFoundError:
-        raise ParameterError(parameter, pattern, "there is no such file or folder.") from None
-    except StoreError as error:
-        if error.is_transient:
-            raise Unavailable(str(error)) from None
-        raise ParameterError(parameter, pattern, f"it cannot be listed ({error.reason}).") from None
-    except OSError as error:
-        raise ParameterError(parameter, pattern, f"{error}.") from None
+    with _store_errors(pattern, parameter, "listed"):
+        try:
+            found = _found(pattern)
+        except FileNotFoundError:
+            raise ParameterError(parameter, pattern, "there is no such file or folder.") from None
     if not found:
         suffixes = ", ".join(format_of_suffix())
         raise ParameterError(parameter, pattern, f"it has no file of records ({suffixes}, compressed or not).")
@@ -131,21 +157,41 @@ def _check_ranges(urls: Iterable[str], parameter: str) -> None:
 def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     """Find the files that match a glob; as in a shell, a hidden file only if the pattern names hidden ones."""
     hidden = posixpath.basename(pattern).startswith(".")
-    return {
+    found = {
         path: entry
         for path, entry in system.glob(pattern, detail=True).items()
         if entry["type"] != "directory" and (hidden or not posixpath.basename(path).startswith("."))
     }
+    first_sign = min(pattern.find(sign) for sign in "*?[" if sign in pattern)
+    base = posixpath.dirname(pattern[:first_sign])
+    if "/" not in pattern[first_sign:]:
+        return found
+    # Of folders that only the signs match, nobody chose that they are read.
+    folders = {folder for path in found for folder in folders_above(path, base)}
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+        datasets = [
+            folder
+            for folder, is_dataset in zip(folders, threads.map(system.exists, map(job_of, folders)), strict=True)
+            if is_dataset
+        ]
+    _log_skipped(base, sorted(folder.removeprefix(base).strip("/") for folder in datasets))
+    return {path: entry for path, entry in found.items() if not any(is_below(path, folder) for folder in datasets)}
 
 
 def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
     """Find the files of records in a folder and those below it. Logs what else is there."""
     suffixes = format_of_suffix()
     chosen, others = {}, []
-    for path, entry in system.find(folder, detail=True).items():
-        below = path.removeprefix(folder).strip("/")
+    entries = system.find(folder, detail=True).items()
+    found = {path.removeprefix(folder).strip("/"): (path, entry) for path, entry in entries}
+    datasets = dataset_folders(found.keys(), lambda below: system.cat_file(found[below][0]))
+    skipped = [dataset for dataset in datasets if dataset]
+    _log_skipped(folder, skipped)
+    for below, (path, entry) in found.items():
         parts = below.split("/")
         if parts[-1] in _NOT_RECORDS or any(part.startswith((".", "_")) for part in parts):
+            continue
+        if any(is_below(below, dataset) for dataset in skipped) or ("" in datasets and parts[0] != _ROWS):
             continue
         if _suffixes(path)[0] in suffixes:
             chosen[path] = entry
@@ -162,22 +208,52 @@ def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
     return chosen
 
 
+def _log_skipped(folder: str, datasets: Sequence[str]) -> None:
+    message = "%s: %s is a dataset of an earlier build and is not read. To read its rows, name its folder."
+    for dataset in datasets:
+        logging.getLogger(__name__).warning(message, folder, dataset)
+
+
 def _suffixes(path: str) -> tuple[str, str]:
     """Return the suffix that shows the format, and that which shows the compression."""
     stem, last = posixpath.splitext(path.lower())
     return (posixpath.splitext(stem)[1], last) if last in COMPRESSION_OF_SUFFIX else (last, "")
 
 
-def _input_file(url: str, entry: dict[str, Any], format: str, parameter: str) -> InputFile:
+def _input_file(url: str, entry: dict[str, Any], by_name: bool, format: str, parameter: str) -> InputFile:
     suffix, compressed = _suffixes(url)
     compression = COMPRESSION_OF_SUFFIX.get(compressed)
-    name = format_of_suffix().get(suffix) if format == "auto" else format
-    if name is None or not input_format(name).suffix_is_certain:
-        with open_input(url, compression) as file:
-            name = recognized_format(file.read(SNIFFED_BYTES))
-    if compression and not input_format(name).may_be_compressed:
+    named = format
+    if format in ("auto", "json"):
+        of_suffix = format_of_suffix().get(suffix) if format == "auto" else format
+        if of_suffix is None or of_suffix == "json" or not by_name:
+            of_suffix = _detected(url, of_suffix, compression, entry["size"], parameter)
+        named = of_suffix
+    if compression and not input_format(named).may_be_compressed:
         raise ParameterError(
-            parameter, url, f"a {name} file that is compressed as a whole cannot be read. Decompress it."
+            parameter, url, f"a {named} file that is compressed as a whole cannot be read. Decompress it."
         )
     version = next((str(entry[key]) for key in ("etag", "ETag", "md5Hash", "mtime") if entry.get(key)), "")
-    return InputFile(url, name, compression, entry["size"], version)
+    return InputFile(url, named, compression, entry["size"], version)
+
+
+def _detected(url: str, named: str | None, compression: str | None, size: int, parameter: str) -> str:
+    with _store_errors(url, parameter, "read"):
+        try:
+            return detect_format(url, named, compression, size)
+        except ValueError as error:
+            formats = ", ".join(name for name in INPUT_FORMATS if name != "auto")
+            raise ParameterError(parameter, url, f"{error} These formats are read: {formats}.") from None
+
+
+@contextmanager
+def _store_errors(url: str, parameter: str, action: str) -> Iterator[None]:
+    """Inside, an error of a store is Unavailable if it is transient, and otherwise an error of the parameter."""
+    try:
+        yield
+    except StoreError as error:
+        if error.is_transient:
+            raise Unavailable(str(error)) from None
+        raise ParameterError(parameter, url, f"it cannot be {action} ({error.reason}).") from None
+    except OSError as error:
+        raise ParameterError(parameter, url, f"it cannot be {action} ({error}).") from None

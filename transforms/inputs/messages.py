@@ -1,123 +1,155 @@
-"""The messages of a record: what they must have, and their roles under the names that templates know."""
+"""The messages of a record: what they must have, in the one form that chat templates and the steps after read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from transforms.errors import RecordError
+from transforms.inputs.content_parts import check_no_media_fields, with_text_parts
+from transforms.inputs.json_text import kind_of
+from transforms.inputs.reading import ROLES, Reading
+from transforms.inputs.tool_calls import read_function_call, with_paired_ids, with_tool_calls
+from transforms.inputs.train_flags import take_weight
 from transforms.model.examples import plain
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
-ROLE_NAMES = {role: role for role in ROLES} | {"human": "user", "gpt": "assistant", "observation": "tool"}
-
-# ShareGPT's own role for an assistant turn whose value is the JSON of a call.
-_FUNCTION_CALL = "function_call"
-_MEDIA = ("image", "audio", "video")
-
-# What decoding raises for a string that is not valid JSON, is nested too deeply, or is not valid Unicode.
-NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
+# The roles of a turn whose value is a call: ShareGPT's, and that of ms-swift.
+_CALL_ROLES = ("function_call", "tool_call")
+_SHAREGPT = {"from": "role", "value": "content"}
 
 
-def messages_of(turns: Any, column: str, roles: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Check messages, and give each its role under the name that templates know.
+def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any]]:
+    """Check messages, and bring them into one form.
 
     Args:
         turns: the messages, as the record has them.
         column: the column that has them, for errors.
-        roles: the role that each name stands for.
+        reading: the reading of the record.
 
     Returns:
-        The messages; the same list if nothing is to be changed. Keys that are not known stay.
+        The messages; the same list if nothing is to be changed. Roles have the names that templates know, calls the
+        OpenAI form, and `weight` is there only if it is not 1. Keys that are not known stay.
 
     Raises:
         RecordError: if a message is malformed, or has content that is not text.
     """
     if not isinstance(turns, list):
         raise RecordError("bad_message", f"{column} is {kind_of(turns)}; expected a list of messages")
-    roles_and_texts = plain(turns)
+    roles_and_texts = None if reading.options.message_fields else plain(turns)
+    if not roles_and_texts:
+        turns = _renamed(turns, column, reading)
+        roles_and_texts = plain(turns)
+    roles = reading.options.roles
     if roles_and_texts and all(roles.get(role) == role for role in {*roles_and_texts[0]}):
         return turns
-    return [_message(turn, f"{column}[{i}]", roles) for i, turn in enumerate(turns)]
+    messages: list[dict[str, Any]] = []
+    calls_end = 0  # the number of messages up to those of a turn that is a call
+    for i, turn in enumerate(turns):
+        message, is_call = _message(turn, f"{column}[{i}]", reading)
+        if is_call and calls_end == len(messages) and _continues(message, messages):
+            messages[-1]["tool_calls"] += message["tool_calls"]
+            continue
+        messages.append(message)
+        calls_end = len(messages) if is_call else 0
+    return with_paired_ids(messages)
 
 
-def _message(message: Any, where: str, roles: Mapping[str, str]) -> dict[str, Any]:
-    if not isinstance(message, dict):
-        raise RecordError("bad_message", f"{where} is {kind_of(message)}; expected an object with role and content")
-    name = message.get("role")
+def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], bool]:
+    """The message of a turn, and whether its role says that it is a call."""
+    if not isinstance(turn, dict):
+        raise RecordError("bad_message", f"{where} is {kind_of(turn)}; expected an object with role and content")
+    name = turn.get("role")
     if not isinstance(name, str):
-        found = f"the role {name!r}; expected a string" if "role" in message else "no role"
+        found = f"the role {name!r}; expected a string" if "role" in turn else "no role"
         raise RecordError("bad_message", f"{where} has {found}")
-    role = roles.get(name, name)
-    if role == _FUNCTION_CALL:
-        return _function_call(message, where)
-    if role not in ROLES:
+    role = reading.options.roles.get(name, name)
+    is_call = role in _CALL_ROLES
+    if role in ROLES and len(turn) == 2 and isinstance(turn.get("content"), str):
+        return {"role": role, "content": turn["content"]}, False
+    check_no_media_fields(turn, where)
+    if is_call:
+        if turn.get("tool_calls") or turn.get("function_call"):
+            raise RecordError(
+                "bad_tool_calls", f"{where} has the role {name} and calls in a field; expected one of them"
+            )
+        text, calls = read_function_call(turn.get("content"), where, reading)
+        others = {key: value for key, value in turn.items() if key != "function_call"}
+        message = {**others, "role": "assistant", "content": text, "tool_calls": calls}
+    elif role in ROLES:
+        message = {**turn, "role": role}
+    else:
         raise RecordError(
             "unknown_role",
             f'{where} has role "{name}"; known roles are {", ".join(ROLES)}. Map it with roles, such as {name}=user',
         )
-    message = {**message, "role": role}
-    _check_content(message, where)
-    _check_tool_calls(message, where)
-    _check_weight(message, where)
-    return message
+    if not is_call and ("tool_calls" in message or "function_call" in message):
+        message = with_tool_calls(message, where, reading)
+    return _with_weight(with_text_parts(message, where, reading), where, reading), is_call
 
 
-def _check_weight(message: dict[str, Any], where: str) -> None:
-    if message.get("weight") is not None and message["weight"] not in (0, 1):
-        raise RecordError("bad_weight", f"{where} has the weight {message['weight']!r}; expected 0 or 1")
+def _continues(message: dict[str, Any], messages: list[dict[str, Any]]) -> bool:
+    """Whether a call is one more of the message before it, as in ms-swift, where each parallel call is a turn."""
+    if not messages or message["content"]:
+        return False
+    others = [{k: v for k, v in m.items() if k not in ("content", "tool_calls")} for m in (message, messages[-1])]
+    return others[0] == others[1]
 
 
-def _check_content(message: dict[str, Any], where: str) -> None:
+def _with_weight(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
+    """Replace the flags of a message by its weight, if it is not 1 and the model writes the message.
+
+    Its parts keep a weight of 0 if others have 1.
+    """
+    if message["role"] != "assistant":
+        return take_weight(message, where, reading, trainable=False)[0]
+    message, weight = take_weight(message, where, reading, trainable=True)
     content = message.get("content")
-    if isinstance(content, str):
-        return
-    if content is None:
-        if message["role"] != "assistant" or not (message.get("tool_calls") or message.get("reasoning_content")):
-            raise RecordError("bad_content", f"{where} has no content")
-        return
-    if not isinstance(content, list):
-        raise RecordError(
-            "bad_content", f"the content of {where} is {kind_of(content)}; expected a string or text parts"
-        )
-    for part in content:
-        kind = part.get("type", "text") if isinstance(part, dict) else None
-        medium = next((medium for medium in _MEDIA if isinstance(kind, str) and medium in kind), None)
-        if medium:
-            raise RecordError(medium, f"the content of {where} has a part of type {kind}; only text can be tokenized")
-        if kind != "text" or not isinstance(part.get("text"), str):
+    if isinstance(content, list) and (of_parts := {part.get("weight", 1) for part in content}) - {1}:
+        if weight and of_parts == {0, 1}:
+            return message if weight == 1 else {**message, "weight": weight}
+        if (weight != 0 and len(of_parts) > 1) or weight not in (0, 1):
             raise RecordError(
-                "bad_content", f'the content of {where} has a part that is not {{"type": "text", "text": …}}'
+                "bad_weight",
+                f"the parts of {where} have different weights; expected 0 and 1, or one weight for the message",
             )
+        weight = of_parts.pop() if weight else 0
+        message["content"] = [{key: part[key] for key in part if key != "weight"} for part in content]
+    return message if weight == 1 else {**message, "weight": weight}
 
 
-def _check_tool_calls(message: dict[str, Any], where: str) -> None:
-    calls = message.get("tool_calls")
-    if calls is not None and not (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
-        raise RecordError("bad_tool_calls", f"the tool_calls of {where} are not a list of objects")
+def _renamed(turns: list[Any], column: str, reading: Reading) -> list[Any]:
+    """Rename the fields of messages that have other names: those of message_fields, and ShareGPT's."""
+    fields = reading.options.message_fields
+    objects = [turn for turn in turns if isinstance(turn, dict)]
+    for theirs in fields.values():
+        if not any(theirs in turn for turn in objects):  # it may be mistyped
+            reading.notes[f"records_without_{theirs}"] = None
+    names = {theirs: ours for ours, theirs in fields.items()}
+    renamed = []
+    for i, turn in enumerate(turns):
+        if isinstance(turn, dict):
+            if fields:
+                named = {ours: turn[theirs] for ours, theirs in fields.items() if turn.get(theirs) is not None}
+                rest = {key: value for key, value in turn.items() if key not in names}
+                for ours in named:
+                    if rest.get(ours) not in (None, named[ours]):
+                        found = f"{column}[{i}] has {ours} and {fields[ours]}; the latter is read"
+                        reading.notes.setdefault("message_fields_replaced", found)
+                turn = rest | named
+            if "from" in turn or "value" in turn:
+                turn = _of_sharegpt(turn, f"{column}[{i}]", reading)
+        renamed.append(turn)
+    return renamed
 
 
-def _function_call(message: dict[str, Any], where: str) -> dict[str, Any]:
-    """Read ShareGPT's function_call turn, whose value is the JSON of one call or of a list of calls."""
-    _check_weight(message, where)
-    calls = message.get("content")
-    if isinstance(calls, str):
-        try:
-            calls = msgspec.json.decode(calls)
-        except NOT_JSON as error:
-            raise RecordError("bad_tool_calls", f"the function_call of {where} is not valid JSON: {error}") from None
-    calls = calls if isinstance(calls, list) else [calls]
-    named = (isinstance(call, dict) and isinstance(call.get("name"), str) and "arguments" in call for call in calls)
-    if not calls or not all(named):
-        raise RecordError("bad_tool_calls", f"the function_call of {where} lacks name or arguments")
-    functions = [{"name": call["name"], "arguments": call["arguments"]} for call in calls]
-    tool_calls = [{"type": "function", "function": function} for function in functions]
-    return {**message, "role": "assistant", "content": "", "tool_calls": tool_calls}
-
-
-def kind_of(value: Any) -> str:
-    """Name the type of a JSON value in JSON's words, for errors."""
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number" if isinstance(value, (int, float)) else type(value).__name__)
+def _of_sharegpt(turn: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
+    """Rename `from` and `value` of a turn. Raises RecordError if it has role or content too, with another value."""
+    roles, unread = reading.options.roles, set()
+    for theirs, ours in _SHAREGPT.items():
+        if theirs in turn and ours in turn:
+            found = [turn[name] for name in (theirs, ours) if turn[name] is not None]
+            if theirs == "from":
+                found = [roles.get(name, name) if isinstance(name, str) else name for name in found]
+            if len(found) == 2 and found[0] != found[1]:
+                raise RecordError("bad_message", f"{where} has {theirs} and {ours}, with different values")
+            unread.add(ours if turn[ours] is None else theirs)
+    return {_SHAREGPT.get(key, key): value for key, value in turn.items() if key not in unread}

@@ -1,7 +1,8 @@
 """The schemas of chat corpora: how a record with certain columns becomes the content of an example.
 
 A schema is one function here, with a decorator that says its name and its columns. `auto` tries the schemas in the
-order of this file.
+order of this file. Before all of them it looks for pairs of answers, and after them for other names of a question and
+its answer.
 """
 
 from __future__ import annotations
@@ -11,16 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
 
-from transforms.errors import RecordError
-from transforms.inputs.messages import NOT_JSON, kind_of, messages_of
+from transforms.errors import RecordDropped, RecordError
+from transforms.inputs.cells import with_lists
+from transforms.inputs.json_text import decode_json, kind_of
+from transforms.inputs.media import MEDIA_COLUMNS, check_no_media
+from transforms.inputs.messages import messages_of
+from transforms.inputs.preference import LABELS, is_pair, is_undesirable, split_chosen, with_pair
+from transforms.inputs.reading import Reading
+from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
+from transforms.inputs.tool_calls import tools_of
 from transforms.model.examples import RESERVED_TEMPLATE_KWARGS, Conversation, PlainText, PromptCompletion, TokenRow
 
 Content: TypeAlias = Conversation | PromptCompletion | PlainText | TokenRow
 
-# Makes the content of a record. The second argument is the role that each name stands for.
-Reader: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, str]], Content]
+# Makes the content of a record.
+Reader: TypeAlias = Callable[[Mapping[str, Any], Reading], Content]
 
 
 class _Schema(NamedTuple):
@@ -31,8 +38,17 @@ class _Schema(NamedTuple):
 
 _SCHEMAS: dict[str, _Schema] = {}
 
-# Columns that any conversation may have.
-_OF_CONVERSATIONS = ("tools", "chat_template_kwargs")
+# Columns that any conversation may have. OpenAI's older API has functions instead of tools.
+_OF_CONVERSATIONS = ("tools", "functions", "chat_template_kwargs")
+# Schemas without an answer that a label could be about: `label` is a class there.
+_WITHOUT_ANSWER = ("tokenized", "text", "preference")
+# Names that datasets have for a question and its answer.
+_QUESTIONS = (("question", "answer"), ("query", "response"), ("instruction", "response"), ("question", "response"))
+_QUESTION_NAMES = ("question", "query", "instruction", "answer", "response")
+# Cells without content, in tables too.
+_NOTHING: tuple[Any, ...] = ("", "[]", "{}", [], {}, None)
+# Columns with what a pair of answers is about, in the order in which they are looked for.
+_PROMPTS = ("prompt", "conversations", "messages", "question", "instruction")
 
 
 def schema(name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Callable[[Reader], Reader]:
@@ -44,8 +60,8 @@ def schema(name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> C
         optional: further columns that the function reads.
 
     Returns:
-        A decorator. The function takes a record without its null columns, and the role that each name stands for. It
-        raises RecordError if the record does not fit.
+        A decorator. The function takes a record without its null columns, and its reading. It raises RecordError if the
+        record does not fit.
     """
 
     def register(read: Reader) -> Reader:
@@ -55,30 +71,66 @@ def schema(name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> C
     return register
 
 
-def content_of(record: Mapping[str, Any], schema: str, roles: Mapping[str, str]) -> Content:
+def content_of(record: Mapping[str, Any], schema: str, reading: Reading) -> Content:
     """Read the content of a record.
 
     Args:
         record: its columns, without those that are null.
         schema: one of SCHEMAS; `auto` is the first one whose columns the record has.
-        roles: the role that each name stands for.
+        reading: the options by which it is read, and where to put notes.
 
     Raises:
-        RecordError: if the record does not fit the schema.
+        RecordError: if the record does not fit the schema, or is not for supervised training on text.
+        RecordDropped: if its answer is labelled as bad.
     """
-    if schema == "auto":
-        schema = next((name for name, known in _SCHEMAS.items() if known.required <= record.keys()), "")
-        if not schema:
+    record = with_lists(record, reading)
+    detected = schema == "auto"
+    if detected:
+        schema = _detected(record)
+    if schema == "preference":
+        record = with_pair(record)
+        if reading.options.preference is None:
             raise RecordError(
-                "unknown_schema",
-                f"the columns are {', '.join(map(str, record)) or 'none'}; expected "
-                + "; or ".join(" and ".join(sorted(known.required)) for known in _SCHEMAS.values())
-                + ". Name others with columns, such as messages=dialog, or give a formatter",
+                "preference_data",
+                "the record has a chosen and a rejected answer, which are not for supervised training as they are. "
+                "With schema preference and preference chosen, the chosen answer is trained on",
             )
+    if schema == "question_answer":
+        record = _with_question(record, detected)
     required, _, read = _SCHEMAS[schema]
     if missing := sorted(required - record.keys()):
         raise RecordError("missing_column", f"schema {schema} needs {' and '.join(missing)}, which the record lacks")
-    return read(record, roles)
+    check_no_media(record)
+    if schema not in _WITHOUT_ANSWER and is_undesirable(record, reading):
+        raise RecordDropped("undesirable")
+    return read(record, reading)
+
+
+def _detected(record: Mapping[str, Any]) -> str:
+    """Find the schema of a record by its columns. Raises RecordError."""
+    if is_pair(record):
+        return "preference"
+    for name, known in _SCHEMAS.items():
+        if known.required <= record.keys() and name != "preference":
+            return name
+    if any({*pair} <= record.keys() for pair in _QUESTIONS):
+        return "question_answer"
+    for column, value in record.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict) and _has_messages(value[0]):
+            problem = f"the records are in the list {column} of an object; expected that list alone, or its elements"
+            raise RecordError("unknown_schema", problem)
+    raise RecordError(
+        "unknown_schema",
+        f"the columns are {', '.join(map(str, record)) or 'none'}; expected "
+        + "; or ".join(" and ".join(sorted(known.required)) for known in _SCHEMAS.values())
+        + ". Name others with columns, such as messages=dialog, or give a formatter",
+    )
+
+
+def _has_messages(record: Mapping[str, Any]) -> bool:
+    return any(isinstance(record.get(column), list) for column in ("messages", "conversations")) or any(
+        known.required <= record.keys() for name, known in _SCHEMAS.items() if name != "text"
+    )
 
 
 def plain_decoder(roles: Mapping[str, str]) -> Callable[[bytes], Conversation]:
@@ -94,10 +146,17 @@ def plain_decoder(roles: Mapping[str, str]) -> Callable[[bytes], Conversation]:
     names = tuple(name for name, role in roles.items() if name == role)
     message = msgspec.defstruct("Message", [("role", Literal[names]), ("content", str)], forbid_unknown_fields=True)
     messages = Annotated[list[message], msgspec.Meta(min_length=1)]  # type: ignore[valid-type]
-    # What makes the content another one: columns of conversations, and those of schemas that `auto` tries before.
+    # What makes the content another one: columns of conversations, those of schemas that `auto` tries before, an output
+    # that is a pair, a system message, media, and labels of bad answers.
     earlier = itertools.takewhile(lambda name: name != "messages", _SCHEMAS)
     others = {*_OF_CONVERSATIONS}.union(*(_SCHEMAS[name].required for name in earlier)) - {"messages"}
-    absent = [(column, None, None) for column in sorted(others)]
+    absent: list[tuple[str, Any, None]] = [(column, None, None) for column in sorted(others)]
+    empty = Annotated[list[Any], msgspec.Meta(max_length=0)] | Literal[""] | None
+    not_boolean = Annotated[str, msgspec.Meta(pattern="^(?!(?i:true|false)$)")]
+    absent += [("label", not_boolean | Annotated[int, msgspec.Meta(ge=1)] | None, None)]
+    absent += [("kto_tag", Annotated[int, msgspec.Meta(ge=1)] | None, None)]
+    absent += [("output", str | None, None), ("system", Literal[""] | None, None)]
+    absent += [(column, empty, None) for column in MEDIA_COLUMNS]
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(
         msgspec.defstruct("Record", [("messages", messages), *absent])
     ).decode
@@ -111,49 +170,66 @@ def plain_decoder(roles: Mapping[str, str]) -> Callable[[bytes], Conversation]:
     return decode_plain
 
 
-_MASKS = ("completion_mask", "assistant_masks", "attention_mask")
-
-
-@schema("tokenized", ["input_ids"], ["labels", *_MASKS])
-def _tokenized(record: Mapping[str, Any], roles: Mapping[str, str]) -> TokenRow:
-    ids = _integers(record["input_ids"], "input_ids")
-    if not len(ids):
-        raise RecordError("empty", "input_ids is empty")
-    if ids.min() < 0 or ids.max() > np.iinfo(np.int32).max:
+@schema(
+    "preference",
+    ["chosen", "rejected"],
+    [
+        "prompt",
+        "messages",
+        "conversations",
+        "instruction",
+        "input",
+        "history",
+        "question",
+        "system",
+        *_OF_CONVERSATIONS,
+    ],
+)
+def _preference(record: Mapping[str, Any], reading: Reading) -> Content:
+    reading.notes["preference_chosen"] = None
+    prompt, answer = record.get("prompt"), record["chosen"]
+    column = _prompt_column(record)
+    others = [name for name in ("question", "instruction", "input") if column not in (None, name, "instruction")]
+    if lost := [name for name in others if record.get(name) not in (*_NOTHING, record[column or name])]:
         raise RecordError(
-            "bad_tokens", f"input_ids has {ids[ids < 0][0] if ids.min() < 0 else ids.max()}, which is not a token id"
+            "bad_preference", f"{' and '.join((str(column), *lost))} may each be the prompt; expected one"
         )
-    trained = np.ones(len(ids), bool)
-    if "labels" in record:
-        labels = _integers(record["labels"], "labels", len(ids))
-        trained = labels != -100
-        wrong = np.flatnonzero(trained & (labels != ids))
-        if len(wrong):
-            at = wrong[0]
-            raise RecordError("bad_tokens", f"label {at} is {labels[at]}; expected the token's id {ids[at]}, or -100")
-    for name in _MASKS:
-        if name in record:
-            mask = _integers(record[name], name, len(ids))
-            if not np.isin(mask, (0, 1)).all():
-                raise RecordError("bad_tokens", f"{name} has other numbers than 0 and 1")
-            if name == "attention_mask" and not mask.all():
-                raise RecordError("bad_tokens", "attention_mask has 0: the row is padded; expected it without padding")
-            trained &= mask.astype(bool)
-    return TokenRow(ids.astype(np.int32), trained)
+    if isinstance(prompt, str) and isinstance(answer, str) and "system" not in record:
+        return _prompt_completion({**record, "completion": answer}, reading)
+    chosen, rejected = (_answer(record[name], name, reading) for name in ("chosen", "rejected"))
+    messages, start = split_chosen(_with_system(_prompt(record, reading), record), chosen, rejected)
+    return _conversation(messages, record, reading, completion_start=start)
 
 
-@schema("messages", ["messages"], _OF_CONVERSATIONS)
-def _messages(record: Mapping[str, Any], roles: Mapping[str, str]) -> Conversation:
-    return _conversation(messages_of(record["messages"], "messages", roles), record)
+@schema("tokenized", ["input_ids"], ["labels", "loss_weights", *MASKS, *OF_PACKED_ROWS])
+def _tokenized(record: Mapping[str, Any], reading: Reading) -> TokenRow:
+    return token_row(record, reading)
 
 
-@schema("prompt_completion", ["prompt", "completion"], _OF_CONVERSATIONS)
-def _prompt_completion(record: Mapping[str, Any], roles: Mapping[str, str]) -> Conversation | PromptCompletion:
+@schema("messages", ["messages"], ["system", *_OF_CONVERSATIONS])
+def _messages(record: Mapping[str, Any], reading: Reading) -> Conversation:
+    messages = messages_of(record["messages"], "messages", reading)
+    return _conversation(_with_system(messages, record), record, reading)
+
+
+@schema("prompt_completion", ["prompt", "completion"], ["system", *_OF_CONVERSATIONS])
+def _prompt_completion(record: Mapping[str, Any], reading: Reading) -> Conversation | PromptCompletion:
     prompt, completion = record["prompt"], record["completion"]
     if isinstance(prompt, str) and isinstance(completion, str):
         if not prompt + completion:
             raise RecordError("empty", "prompt and completion are both empty")
-        return PromptCompletion(prompt, completion)
+        if not reading.options.as_chat:
+            if lost := [name for name in ("system", *_OF_CONVERSATIONS) if record.get(name) not in _NOTHING]:
+                raise RecordError(
+                    "bad_prompt_completion",
+                    f"prompt and completion are strings, and {' and '.join(lost)} has no place in plain text; expected "
+                    "messages, or as_chat",
+                )
+            return PromptCompletion(prompt, completion)
+        if not completion.strip():  # all that is trained on is the end of the turn
+            reading.notes["empty_answers"] = None
+        before = [*_system(record), {"role": "user", "content": prompt}]
+        return _conversation([*before, {"role": "assistant", "content": completion}], record, reading, len(before))
     if not isinstance(prompt, list) or not isinstance(completion, list):
         raise RecordError(
             "bad_prompt_completion",
@@ -161,43 +237,24 @@ def _prompt_completion(record: Mapping[str, Any], roles: Mapping[str, str]) -> C
         )
     if not completion:
         raise RecordError("empty", "completion has no messages")
-    prompt_messages = messages_of(prompt, "prompt", roles)
-    messages = prompt_messages + messages_of(completion, "completion", roles)
-    return _conversation(messages, record, completion_start=len(prompt_messages))
+    answers = messages_of(completion, "completion", reading)
+    messages = _with_system(messages_of(prompt, "prompt", reading) + answers, record)
+    return _conversation(messages, record, reading, completion_start=len(messages) - len(answers))
 
 
 @schema("sharegpt", ["conversations"], ["system", *_OF_CONVERSATIONS])
-def _sharegpt(record: Mapping[str, Any], roles: Mapping[str, str]) -> Conversation:
-    turns = record["conversations"]
-    if isinstance(turns, list):
-        turns = [_renamed(turn) if isinstance(turn, dict) else turn for turn in turns]
-    messages = messages_of(turns, "conversations", roles)
-    return _conversation(_system(record) + messages, record)
+def _sharegpt(record: Mapping[str, Any], reading: Reading) -> Conversation:
+    messages = messages_of(record["conversations"], "conversations", reading)
+    return _conversation(_with_system(messages, record), record, reading)
 
 
 @schema("alpaca", ["instruction", "output"], ["input", "history", "system", *_OF_CONVERSATIONS])
-def _alpaca(record: Mapping[str, Any], roles: Mapping[str, str]) -> Conversation:
-    """Read as the Alpaca dataset's readers do: the input goes below the instruction; history is earlier turns."""
-    for column in ("instruction", "input", "output"):
-        if not isinstance(record.get(column, ""), str):
-            raise RecordError("bad_alpaca", f"{column} is {kind_of(record[column])}; expected a string")
-    history = record.get("history") or []
-    if not isinstance(history, list) or not all(
-        isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in history
-    ):
-        raise RecordError("bad_alpaca", "history is not a list of [instruction, output] pairs of strings")
-    question = "\n".join(text for text in (record["instruction"], record.get("input", "")) if text)
-    pairs = [*history, [question, record["output"]]]
-    messages = [
-        message
-        for instruction, output in pairs
-        for message in ({"role": "user", "content": instruction}, {"role": "assistant", "content": output})
-    ]
-    return _conversation(_system(record) + messages, record)
+def _alpaca(record: Mapping[str, Any], reading: Reading) -> Conversation:
+    return _answered(record, ("instruction", "input"), "output", "alpaca", reading)
 
 
 @schema("text", ["text"])
-def _text(record: Mapping[str, Any], roles: Mapping[str, str]) -> PlainText:
+def _text(record: Mapping[str, Any], reading: Reading) -> PlainText:
     text = record["text"]
     if not isinstance(text, str):
         raise RecordError("bad_text", f"text is {kind_of(text)}; expected a string")
@@ -206,14 +263,99 @@ def _text(record: Mapping[str, Any], roles: Mapping[str, str]) -> PlainText:
     return PlainText(text)
 
 
+@schema(
+    "question_answer",
+    ["question", "answer"],
+    ["context", "input", "history", "system", "system_prompt", "choices", "options", *_OF_CONVERSATIONS],
+)
+def _question_answer(record: Mapping[str, Any], reading: Reading) -> Conversation:
+    if choices := next((name for name in ("choices", "options") if record.get(name)), None):
+        problem = f"{choices} has what the question offers, which this schema does not read; give a formatter"
+        raise RecordError("bad_question_answer", problem)
+    if "system_prompt" in record:
+        record = {"system": record["system_prompt"], **record}
+    return _answered(record, ("question", "input", "context"), "answer", "question_answer", reading)
+
+
 SCHEMAS = ("auto", *_SCHEMAS)
-INPUT_COLUMNS = tuple(dict.fromkeys(column for known in _SCHEMAS.values() for column in known.columns))
+INPUT_COLUMNS = tuple(
+    dict.fromkeys((*(column for known in _SCHEMAS.values() for column in known.columns), *LABELS, *MEDIA_COLUMNS))
+)
 
 
-def _renamed(turn: dict[str, Any]) -> dict[str, Any]:
-    """Rename the keys of a ShareGPT turn to those of a message."""
-    names = {"from": "role", "value": "content"}
-    return {names.get(key, key): value for key, value in turn.items() if names.get(key) not in turn}
+def _with_question(record: Mapping[str, Any], detected: bool) -> Mapping[str, Any]:
+    """Give a question and its answer the names of the schema. Raises RecordError if there are several of them."""
+    names = next((pair for pair in _QUESTIONS if {*pair} <= record.keys()), _QUESTIONS[0])
+    if names == _QUESTIONS[0] and not detected:
+        return record
+    used = [record.get(name) for name in names]
+    if others := [name for name in _QUESTION_NAMES if name not in names and record.get(name) not in (*_NOTHING, *used)]:
+        raise RecordError(
+            "bad_question_answer",
+            f"the record has {', '.join((*names, *others))}; expected one question and one answer. Choose them with "
+            f"schema question_answer, and columns such as question={names[0]} and answer={names[1]}",
+        )
+    return {**record, "question": used[0], "answer": used[1]} if names != _QUESTIONS[0] else record
+
+
+def _answered(
+    record: Mapping[str, Any], questions: Sequence[str], answer: str, schema: str, reading: Reading
+) -> Conversation:
+    """Make a conversation of the columns of a question, joined with newlines, and that of its answer."""
+    message = {"role": "assistant", "content": _checked_text(record, answer, schema)}
+    return _conversation([*_system(record), *_instructed(record, questions, schema), message], record, reading)
+
+
+def _instructed(record: Mapping[str, Any], questions: Sequence[str], schema: str) -> list[dict[str, Any]]:
+    """Read as the Alpaca dataset's readers do: the input goes below the instruction; history is earlier turns."""
+    texts = [_checked_text(record, column, schema) for column in questions]
+    history = record.get("history") or []
+    if not isinstance(history, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in history
+    ):
+        raise RecordError(f"bad_{schema}", "history is not a list of [instruction, output] pairs of strings")
+    messages = [
+        {"role": role, "content": text}
+        for pair in history
+        for role, text in zip(("user", "assistant"), pair, strict=True)
+    ]
+    return [*messages, {"role": "user", "content": "\n".join(text for text in texts if text)}]
+
+
+def _checked_text(record: Mapping[str, Any], column: str, schema: str) -> str:
+    text = record.get(column, "")
+    if not isinstance(text, str):
+        raise RecordError(f"bad_{schema}", f"{column} is {kind_of(text)}; expected a string")
+    return text
+
+
+def _prompt(record: Mapping[str, Any], reading: Reading) -> list[dict[str, Any]]:
+    """Read what the answers of a pair are answers to; nothing if the record has no column for it."""
+    column = _prompt_column(record)
+    if column is None or column == "instruction":
+        return _instructed(record, ("instruction", "input"), "alpaca") if column else []
+    prompt = record[column]
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else messages_of(prompt, column, reading)
+
+
+def _prompt_column(record: Mapping[str, Any]) -> str | None:
+    return next((name for name in _PROMPTS if name in record), None)
+
+
+def _answer(value: Any, column: str, reading: Reading) -> list[dict[str, Any]]:
+    """Read one answer of a pair: a text, a message, or messages."""
+    if isinstance(value, str):
+        return [{"role": "assistant", "content": value}]
+    return messages_of([value] if isinstance(value, dict) else value, column, reading)
+
+
+def _with_system(messages: list[dict[str, Any]], record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Put the column `system` before messages that have no system message. Raises RecordError if they have another."""
+    system = _system(record)
+    found = [message.get("content") for message in messages if message["role"] in ("system", "developer")]
+    if system and found and found[0] != system[0]["content"]:
+        raise RecordError("bad_message", "the column system and the system message have different texts")
+    return messages if found else system + messages
 
 
 def _system(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -224,40 +366,19 @@ def _system(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _conversation(
-    messages: list[dict[str, Any]], record: Mapping[str, Any], completion_start: int | None = None
+    messages: list[dict[str, Any]], record: Mapping[str, Any], reading: Reading, completion_start: int | None = None
 ) -> Conversation:
     if not messages:
         raise RecordError("empty", "there are no messages")
-    tools = _decoded(record.get("tools"), "tools") or None
-    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
-        raise RecordError("bad_tools", "tools is not a list of objects, nor the JSON of one")
-    arguments = _decoded(record.get("chat_template_kwargs"), "chat_template_kwargs") or {}
+    if record.get("tools") and record.get("functions"):
+        raise RecordError("bad_tools", "the record has both tools and functions; expected one of them")
+    tools = tools_of(record.get("tools") or record.get("functions"), reading)
+    arguments = record.get("chat_template_kwargs")
+    if isinstance(arguments, str):  # as tables have it if its type varies from row to row
+        arguments = arguments.strip() and decode_json(arguments, "bad_template_kwargs", "chat_template_kwargs", reading)
+    arguments = arguments or {}
     if not isinstance(arguments, dict):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs is {kind_of(arguments)}; expected an object")
     if arguments and (taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys())):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs has {', '.join(taken)}, which the job sets")
     return Conversation(messages, tools, arguments, completion_start)
-
-
-def _decoded(value: Any, column: str) -> Any:
-    """Decode a value that is a string of JSON, as tables have it if its type varies from row to row."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return msgspec.json.decode(value) if value.strip() else None
-    except NOT_JSON as error:
-        raise RecordError(
-            f"bad_{column.removeprefix('chat_')}", f"{column} is a string that is not valid JSON: {error}"
-        ) from None
-
-
-def _integers(values: Any, column: str, length: int | None = None) -> np.ndarray:
-    """Check that values are integers, as many as there are tokens: int64, shape (values,)."""
-    if not isinstance(values, list) or not all(type(value) in (int, bool) for value in values):
-        raise RecordError("bad_tokens", f"{column} is not a list of integers")
-    if length is not None and len(values) != length:
-        raise RecordError("bad_tokens", f"{column} has {len(values)} values for {length} tokens")
-    try:
-        return np.array(values, np.int64)
-    except OverflowError:
-        raise RecordError("bad_tokens", f"{column} has a number beyond 64 bits") from None

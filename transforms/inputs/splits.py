@@ -33,7 +33,7 @@ def splits_of(files: Sequence[InputFile], split_bytes: int) -> Iterator[Split]:
         slices = -(-file.bytes // split_bytes) if can_be_cut else 1
         for i in range(slices):
             start, stop = file.bytes * i // slices, file.bytes * (i + 1) // slices
-            yield Split(number, file.url, file.format, file.compression, start, stop)
+            yield Split(number, file.url, file.format, file.compression, start, stop, file.source)
             number += 1
 
 

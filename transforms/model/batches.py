@@ -33,6 +33,7 @@ class Split:
         format: of the file, one of INPUT_FORMATS.
         compression: gzip, bz2, xz, zstd or None. A compressed file is one split.
         start, stop: bytes of the file; stop is exclusive.
+        source: the number of the source that the file belongs to, from 0. Steps may have other options for each source.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Split:
     compression: str | None
     start: int
     stop: int
+    source: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,15 +53,26 @@ class RowSource:
         positions: int64, shape (rows,): the position of each row's record. Rows of one record are consecutive.
         validation: bool, shape (rows,): whether the row belongs to the validation split.
         columns: strings, shape (rows,) for each column that is carried along; None if there are none.
+        numbers: int64, shape (rows,): the number of the row's example among those of its record; None if each record
+            has one example.
     """
 
     positions: np.ndarray
     validation: np.ndarray
     columns: pa.Table | None
+    numbers: np.ndarray | None = None
 
     def record_numbers(self) -> np.ndarray:
         """Return for each row the number of its record in the batch, from 0: int64, shape (rows,)."""
         return np.cumsum(np.diff(self.positions, prepend=self.positions[:1]) != 0)
+
+    def example_numbers(self) -> np.ndarray:
+        """Return for each row the number of its example in the batch, from 0: int64, shape (rows,)."""
+        if self.numbers is None:
+            return self.record_numbers()
+        is_next = np.diff(self.positions, prepend=self.positions[:1]) != 0
+        is_next |= np.diff(self.numbers, prepend=self.numbers[:1]) != 0
+        return np.cumsum(is_next)
 
     def records(self) -> int:
         """Return the number of records that the rows come from."""
@@ -68,7 +81,8 @@ class RowSource:
     def take(self, rows: np.ndarray) -> RowSource:
         """Return the sources of some rows. rows: int64, shape (any,): their numbers."""
         columns = None if self.columns is None else self.columns.take(pa.array(rows))
-        return RowSource(self.positions[rows], self.validation[rows], columns)
+        numbers = None if self.numbers is None else self.numbers[rows]
+        return RowSource(self.positions[rows], self.validation[rows], columns, numbers)
 
 
 @dataclass(frozen=True)
@@ -143,6 +157,7 @@ class Tokens(Batch):
         starts, stops: int64, shape (tokens,): the offsets of each token.
         spans: int64, shape (spans, 2): the offsets of what is trained on.
         source: of the rows.
+        weights: float32, shape (spans,): the weight of each span in the loss; None if all are 1.
     """
 
     ids: np.ndarray
@@ -151,6 +166,7 @@ class Tokens(Batch):
     stops: np.ndarray
     spans: np.ndarray
     source: RowSource
+    weights: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -162,12 +178,14 @@ class Labels(Batch):
         labels: int32, shape (tokens,): the id if the token is trained on, otherwise -100.
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
         source: of the rows.
+        weights: float32, shape (tokens,): the weight in the loss of each token that has a label; None if all are 1.
     """
 
     ids: np.ndarray
     labels: np.ndarray
     offsets: np.ndarray
     source: RowSource
+    weights: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +199,7 @@ class RowTable:
         segment_offsets: int64, shape (rows + 1,): row i has the segments segment_offsets[i]:segment_offsets[i + 1].
         positions: int64, shape (segments,): the position of the record that each segment comes from.
         columns: as in RowSource; None if rows are packed.
+        weights: as in Labels.
     """
 
     ids: np.ndarray
@@ -190,6 +209,7 @@ class RowTable:
     segment_offsets: np.ndarray
     positions: np.ndarray
     columns: pa.Table | None
+    weights: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -206,6 +226,7 @@ class RowTable:
             segment_offsets=offsets_of(segment_counts),
             positions=self.positions[segments],
             columns=None if self.columns is None else self.columns.take(pa.array(rows)),
+            weights=None if self.weights is None else slices_of(self.weights, self.offsets[rows], lengths),
         )
 
 

@@ -18,12 +18,15 @@ Span: TypeAlias = tuple[int, int]
 # The roles of messages, and their texts.
 PlainMessages: TypeAlias = tuple[tuple[str, ...], list[str]]
 
+# Names of counts, as in Outcomes.note, each with what was found, or None if the name says it.
+Notes: TypeAlias = tuple[tuple[str, str | None], ...]
+
 
 class Record(msgspec.Struct, frozen=True):
     """One record as it was read.
 
     Attributes:
-        position: in its file: the byte offset (JSON), or the row number (Parquet, Arrow).
+        position: in its file: the byte offset (JSON lines), or the number of the record, from 0 (other formats).
         raw: the bytes of its JSON, or the row of a table as a dict.
     """
 
@@ -44,6 +47,9 @@ _decode_messages = msgspec.json.Decoder(_Messages).decode
 
 # What the job itself gives to a chat template, so that it may not be in template_kwargs.
 RESERVED_TEMPLATE_KWARGS = {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
+
+# The keys of a message that hold its reasoning.
+REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
 
 class Conversation(msgspec.Struct, frozen=True, eq=False):
@@ -124,7 +130,8 @@ class Example(msgspec.Struct, frozen=True):
         columns: columns of the record that are carried along, as strings.
         validation: whether it belongs to the validation split.
         raw: the record as it was read, which is stored if a later step rejects it.
-        missing_columns: columns that an option names and the record does not have.
+        notes: what is worth reporting of the record, which the manifest counts.
+        number: among the examples of its record, which are consecutive, from 0.
     """
 
     position: int
@@ -132,7 +139,8 @@ class Example(msgspec.Struct, frozen=True):
     columns: dict[str, str | None]
     validation: bool
     raw: bytes | dict[str, Any]
-    missing_columns: tuple[str, ...] = ()
+    notes: Notes = ()
+    number: int = 0
 
     def rejected(self, error: RecordError) -> Reject:
         """Return the reject of this example's record for an error."""
@@ -150,6 +158,7 @@ class Text(msgspec.Struct, frozen=True):
         special_tokens: whether the tokenizer adds its own special tokens, and an EOS if there is none.
         prompt: the text that the model is given, if a completion is trained on.
         token_ids: int32, shape (tokens,), if the record is tokenized already.
+        weights: the weight of each span in the loss, above 0; None if all are 1.
     """
 
     example: Example
@@ -158,6 +167,7 @@ class Text(msgspec.Struct, frozen=True):
     special_tokens: bool = False
     prompt: str | None = None
     token_ids: np.ndarray | None = None
+    weights: list[float] | None = None
 
 
 def plain(messages: Sequence[Any]) -> PlainMessages | None:
@@ -182,17 +192,26 @@ def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[An
         function: takes one of them.
 
     Returns:
-        What it returns for each, and a reject for each of the others, for which it raises RecordError.
+        What it returns for each, and a reject for each record of which it raises RecordError for one or several. A
+        record has several examples if a formatter made them; it is rejected as a whole.
     """
-    results, rejects = [], []
+    results: list[Any] = []
+    rejects: dict[int, Reject] = {}
+    failed: list[int] = []
     for source in sources:
         try:
             results.append(function(source))
+            continue
         except RecordError as error:
-            rejects.append(source.rejected(error))
+            reject = source.rejected(error)
         except RecursionError as error:
-            rejects.append(source.rejected(RecordError("nested_too_deeply", f"{error}")))
-    return results, rejects
+            reject = source.rejected(RecordError("nested_too_deeply", f"{error}"))
+        failed.append(len(results) + len(failed))
+        rejects.setdefault(source.position, reject)
+    if rejects:
+        done = np.delete(np.array([source.position for source in sources]), failed)
+        results = [result for position, result in zip(done.tolist(), results, strict=True) if position not in rejects]
+    return results, [*rejects.values()]
 
 
 def raw_bytes(raw: bytes | dict[str, Any]) -> bytes:

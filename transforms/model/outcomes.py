@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ class Reject:
     """A record that could not be used.
 
     Attributes:
-        position: of the record in its file: the byte offset (JSON), or the row number (Parquet, Arrow).
+        position: of the record in its file: the byte offset (JSON lines), or its number, from 0 (other formats).
         reason: the kind of fault, in snake_case.
         detail: what was found and what was expected.
         record: the record as bytes.
@@ -57,6 +58,10 @@ class Outcomes:
     def drop(self, reason: str, count: int = 1) -> Outcomes:
         """Count records as dropped."""
         return dataclasses.replace(self, dropped=_added(self.dropped, reason, count))
+
+    def drop_each(self, counts: Mapping[str, int]) -> Outcomes:
+        """Count records as dropped, by reason."""
+        return dataclasses.replace(self, dropped=Counter(self.dropped) + Counter(counts))
 
     def reject(self, rejects: list[Reject]) -> Outcomes:
         """Add rejects."""

@@ -71,6 +71,7 @@ class Receipt(msgspec.Struct, frozen=True):
         rejects_file: the name of the file of rejects in the folder of shards; None if there are none.
         first_rejects: the first record rejected, by reason.
         first_examples: the first record counted, by the name of the count.
+        source: the number of the split's source, from 0.
     """
 
     split: int
@@ -89,6 +90,7 @@ class Receipt(msgspec.Struct, frozen=True):
     rejects_file: str | None
     first_rejects: Mapping[str, FirstExample]
     first_examples: Mapping[str, FirstExample]
+    source: int = 0
 
     def shards_once(self) -> list[Shard]:
         """Return the shards of one of the formats, so that each row is counted once."""

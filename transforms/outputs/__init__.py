@@ -40,8 +40,9 @@ class OutputFormat:
     Args:
         folder: the folder of its shards, below that of the dataset.
         encode: makes the files of one shard. Takes a table of the shard's rows, with columns of the types list<int8>,
-            list<int32>, list<int64>, int64 and string (docs/output.md). Returns the content of each file by its suffix,
-            which begins with a dot; most formats have one file. The same table and options must give the same bytes.
+            list<int32>, list<int64>, list<float>, int64 and string (docs/output.md). The metadata of its schema
+            describe the rows, under the key `chatmill`. Returns the content of each file by its suffix, which begins
+            with a dot; most formats have one file. The same table and options must give the same bytes.
         loading_code: makes the Python code that loads a dataset. Takes the folder of the dataset, and the manifest's
             entries of its shards in this format.
         datasets_files: matches the files of a shard that `datasets.load_dataset` reads, such as `*.parquet`. The card

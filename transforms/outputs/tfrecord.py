@@ -20,7 +20,10 @@ from transforms.rows.ragged import offsets_of
 
 
 def encode_tfrecord(table: pa.Table) -> bytes:
-    """Return the bytes of a TFRecord file. Lists and integers become int64 lists, strings bytes lists, nulls empty."""
+    """Return the bytes of a TFRecord file.
+
+    Lists of floats become float lists, other lists and integers int64 lists, strings bytes lists, nulls empty.
+    """
     features = [_encoded_features(name, table[name].combine_chunks()) for name in sorted(table.column_names)]
     records = []
     for row in zip(*features, strict=True):
@@ -64,10 +67,17 @@ def _features(column: pa.Array) -> list[bytes]:
     else:
         values = column.to_numpy(zero_copy_only=False)
         offsets = np.arange(len(column) + 1)
+    if pa.types.is_floating(column.type.value_type if pa.types.is_list(column.type) else column.type):
+        content, edges = values.astype("<f4").tobytes(), 4 * offsets
+        return [_field(2, part) for part in _packed(content, edges)]
     encoded, lengths = encode_varints(values)
     edges = offsets_of(lengths)[offsets]
-    content = encoded.tobytes()
-    return [_field(3, _field(1, content[a:b])) for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
+    return [_field(3, part) for part in _packed(encoded.tobytes(), edges)]
+
+
+def _packed(content: bytes, edges: np.ndarray) -> list[bytes]:
+    """Encode the list of values of each row. edges: int64, shape (rows + 1,): the bytes where each row begins."""
+    return [_field(1, content[a:b]) for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -24,6 +24,11 @@ def _position_ids(table: RowTable) -> np.ndarray:
     return indices_of(np.zeros(len(table.segment_lengths), np.int64), table.segment_lengths)
 
 
+def _loss_weights(table: RowTable) -> np.ndarray:
+    """Weigh each token in the loss: float32, shape (tokens,); 0 if it has no label."""
+    return np.where(table.labels != IGNORED, np.float32(1) if table.weights is None else table.weights, np.float32(0))
+
+
 _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
     "input_ids": lambda table: (table.ids.astype(np.int32, copy=False), table.offsets),
     "labels": lambda table: (table.labels.astype(np.int32, copy=False), table.offsets),
@@ -31,6 +36,7 @@ _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
     "position_ids": lambda table: (_position_ids(table).astype(np.int32), table.offsets),
     "seq_lengths": lambda table: (table.segment_lengths.astype(np.int32), table.segment_offsets),
     "loss_mask": lambda table: ((table.labels != IGNORED).astype(np.int8), table.offsets),
+    "loss_weights": lambda table: (_loss_weights(table), table.offsets),
 }
 
 OUTPUT_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)

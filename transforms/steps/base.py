@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -23,16 +23,21 @@ class Step(beam.PTransform):
 
     Args:
         make: makes the function when a worker starts; it may load a tokenizer.
+        sources: the arguments that are others for the batches of each source, by the number of the source.
         options: the arguments of make, by name. They are shown as display data.
     """
 
     input: ClassVar[type]
     output: ClassVar[type]
 
-    def __init__(self, make: Callable[..., Callable[[Any], Any]], **options: Any):
+    def __init__(
+        self, make: Callable[..., Callable[[Any], Any]], sources: Sequence[Mapping[str, Any]] = (), **options: Any
+    ):
         super().__init__()
-        self.options = options
-        self._make = functools.partial(make, **options)
+        self.options = options | ({"sources": sources} if sources else {})
+        self._make: Callable[[], Callable[[Any], Any]] = functools.partial(make, **options)
+        if sources:
+            self._make = functools.partial(BySource, make, [options | dict(source) for source in sources])
         self.with_input_types(self.input)
         self.with_output_types(self.output)
 
@@ -41,6 +46,27 @@ class Step(beam.PTransform):
 
     def display_data(self) -> dict[str, Any]:
         return {name: DisplayDataItem(str(value)) for name, value in self.options.items() if value is not None}
+
+
+class BySource:
+    """Maps each batch by the function of its split's source. Sources with the same options share a function.
+
+    Args:
+        make: makes a function.
+        options: the arguments of make for each source, by name.
+    """
+
+    def __init__(self, make: Callable[..., Callable[[Any], Any]], options: Sequence[Mapping[str, Any]]):
+        self._make = make
+        self._options = options
+        self._first_alike = [options.index(of_source) for of_source in options]
+        self._functions: dict[int, Callable[[Any], Any]] = {}
+
+    def __call__(self, batch: Any) -> Any:
+        number = self._first_alike[batch.split.source]
+        if number not in self._functions:  # a worker may never see some of many sources
+            self._functions[number] = self._make(**self._options[number])
+        return self._functions[number](batch)
 
 
 class _MapBatches(beam.DoFn):

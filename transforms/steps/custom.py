@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain, groupby
+from typing import Any, TypeAlias
+
+import msgspec
 
 from transforms.errors import ParameterError, RecordError, call_user_function
 from transforms.model.batches import Examples
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow, attempt
 from transforms.steps.base import Step
+
+MapFunction: TypeAlias = Callable[[Example], Example | list[Example] | None]
 
 
 class _Filter:
@@ -20,7 +26,8 @@ class _Filter:
     def __call__(self, batch: Examples) -> Examples:
         judged, rejects = attempt(batch.examples, self._judged)
         kept = [example for example, is_kept in judged if is_kept]
-        outcomes = batch.outcomes.reject(rejects).drop(self._reason, len(judged) - len(kept))
+        outcomes = batch.outcomes.reject(rejects)
+        outcomes = outcomes.drop(self._reason, _records(example for example, _ in judged) - _records(kept))
         return batch.succeeded_by(Examples, outcomes, examples=kept)
 
     def _judged(self, example: Example) -> tuple[Example, bool]:
@@ -28,14 +35,27 @@ class _Filter:
 
 
 class _Map:
-    def __init__(self, function: Callable[[Example], Example]):
+    def __init__(self, function: MapFunction):
         self._function = function
 
     def __call__(self, batch: Examples) -> Examples:
-        return batch.attempt(Examples, "examples", self._replaced)
+        replaced, rejects = attempt(batch.examples, self._replacements)
+        examples = [
+            example if example.number == number else msgspec.structs.replace(example, number=number)
+            for _, of_record in groupby(chain.from_iterable(replaced), key=lambda example: example.position)
+            for number, example in enumerate(of_record)
+        ]
+        outcomes = batch.outcomes.reject(rejects)
+        outcomes = outcomes.drop("filtered", _records(batch.examples) - len(rejects) - _records(examples))
+        return batch.succeeded_by(Examples, outcomes, examples=examples)
 
-    def _replaced(self, example: Example) -> Example:
+    def _replacements(self, example: Example) -> list[Example]:
         replaced = call_user_function(self._function, example, "map")
+        if replaced is None:
+            return []
+        return [self._checked(one, example) for one in (replaced if isinstance(replaced, list) else [replaced])]
+
+    def _checked(self, replaced: Any, example: Example) -> Example:
         if not isinstance(replaced, Example):
             raise RecordError("map", f"it returned {type(replaced).__name__}; expected an Example")
         if replaced.position != example.position:
@@ -74,13 +94,14 @@ class FilterExamples(Step):
 
 
 class MapExamples(Step):
-    """Replace each example by what a function returns for it.
+    """Replace each example by what a function returns for it: an example, several, or none.
 
     PCollection[Examples] -> PCollection[Examples]. What the function raises rejects that record.
 
     Args:
-        function: takes an Example and returns one, such as `msgspec.structs.replace(example, content=...)`. It is
-            shipped to workers as Beam ships functions.
+        function: takes an Example and returns one, such as `msgspec.structs.replace(example, content=...)`, or a list
+            of them. A record of which nothing is left, since it returned None or an empty list, is dropped as
+            `filtered`. It is shipped to workers as Beam ships functions.
 
     Raises:
         ParameterError: if the function cannot be called.
@@ -88,7 +109,7 @@ class MapExamples(Step):
 
     input, output = Examples, Examples
 
-    def __init__(self, function: Callable[[Example], Example]):
+    def __init__(self, function: MapFunction):
         _check_callable("function", function)
         super().__init__(_Map, function=function)
 
@@ -97,3 +118,8 @@ def _check_callable(parameter: str, value: object) -> None:
     is_lazy = inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value)
     if not callable(value) or is_lazy:
         raise ParameterError(parameter, value, "expected a function of an Example, without async or yield.")
+
+
+def _records(examples: Iterable[Example]) -> int:
+    """How many records the examples are of."""
+    return len({example.position for example in examples})

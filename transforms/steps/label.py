@@ -40,14 +40,31 @@ def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.n
     return exists & (span_starts < stops)
 
 
+def weights_of(starts: np.ndarray, spans: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Find the weight of each token that is trained on: that of the first span which it has a character in.
+
+    Args:
+        starts, spans: as for is_trained.
+        weights: float32, shape (spans,): the weight of each span.
+
+    Returns:
+        float32, shape (tokens,). The values of tokens that are not trained on mean nothing.
+    """
+    first_that_ends_later = np.searchsorted(spans[:, 1], starts, side="right")
+    return weights[np.minimum(first_that_ends_later, len(spans) - 1)]
+
+
 def build_labels(batch: Tokens) -> Labels:
     """Make the labels of each row. A row without a trained token is removed; a record without a row left is dropped."""
     trained = is_trained(batch.starts, batch.stops, batch.spans)
     labels = np.where(trained, batch.ids, np.int32(IGNORED))
     rows = np.flatnonzero(sums_of(trained, batch.offsets))
     lengths = np.diff(batch.offsets)[rows]
+    weights = None if batch.weights is None else weights_of(batch.starts, batch.spans, batch.weights)
     if len(rows) == len(batch.offsets) - 1:
-        return batch.succeeded_by(Labels, ids=batch.ids, labels=labels, offsets=batch.offsets, source=batch.source)
+        return batch.succeeded_by(
+            Labels, ids=batch.ids, labels=labels, offsets=batch.offsets, source=batch.source, weights=weights
+        )
     source = batch.source.take(rows)
     return batch.succeeded_by(
         Labels,
@@ -56,6 +73,7 @@ def build_labels(batch: Tokens) -> Labels:
         labels=slices_of(labels, batch.offsets[rows], lengths),
         offsets=offsets_of(lengths),
         source=source,
+        weights=None if weights is None else slices_of(weights, batch.offsets[rows], lengths),
     )
 
 

@@ -103,7 +103,9 @@ class Packer:
         outcomes = outcomes.drop("no_trained_tokens", int(np.sum(~survives & ~dropped & ~had_labels)))
         outcomes = outcomes.drop("no_trained_tokens_left", int(np.sum(~survives & ~dropped & had_labels)))
         outcomes = outcomes.note("records_that_lost_trained_tokens", int(np.sum(having(too_long & (left < trained)))))
-        outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0) - np.sum(survives)))
+        examples = len(np.unique(batch.source.example_numbers()[left > 0]))
+        outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0)) - examples)
+        outcomes = outcomes.note("formatter_rows_added", examples - int(np.sum(survives)))
         return dataclasses.replace(
             outcomes,
             kept=outcomes.kept + int(np.sum(survives & ~cut)),
@@ -129,6 +131,7 @@ class Packer:
             segment_offsets=segment_offsets,
             positions=source.positions,
             columns=source.columns if self.packing == "none" else None,
+            weights=None if batch.weights is None else slices_of(batch.weights, starts, segments.length),
         )
         if self.shift_labels:
             table = shifted(table)
@@ -146,6 +149,7 @@ def shifted(table: RowTable) -> RowTable:
         table,
         ids=np.delete(table.ids, ends - 1),
         labels=np.delete(table.labels, table.offsets[:-1]),
+        weights=None if table.weights is None else np.delete(table.weights, table.offsets[:-1]),
         offsets=table.offsets - np.arange(len(table.offsets)),
         segment_lengths=lengths[left],
         segment_offsets=offsets_of(sums_of(left, table.segment_offsets)),

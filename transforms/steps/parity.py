@@ -1,44 +1,55 @@
-"""Parity: compare the context in which each turn is trained with the one that the model has at inference.
+"""Parity: compare each turn, as it is trained, with what the model would write after what a server has rendered.
 
-What a server would have rendered before a turn is found by rendering, once for each turn, so that a text costs as many
-more renderings as it has turns. If the template is known to keep the contexts of conversations like one
-(`chat.contexts`), only a sample of such conversations is compared; if one of the sample differs, the whole batch is.
+What a turn is at inference is found by rendering, twice for each turn, so that a text costs many more renderings.
+Therefore conversations are compared once per signature (`chat.comparisons`). Of those for which that is not possible,
+`report` compares a sample, and all that have reasoning.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
+from transforms.chat.comparisons import ComparisonCache
 from transforms.chat.config import PARITIES, RenderConfig
-from transforms.chat.contexts import Contexts
+from transforms.chat.contexts import KINDS, Contexts, Difference, has_reasoning
+from transforms.chat.stop_tokens import TurnRules, load_turn_rules
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache
-from transforms.chat.turns import TurnFinder, assistant_turns, trained_turns
+from transforms.chat.turns import TurnFinder, loss_of, trained_turns
 from transforms.checks import check_choice, check_type
 from transforms.errors import RecordError
 from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
-from transforms.model.outcomes import Reject
+from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
-from transforms.steps.render import loss_of
+from transforms.steps.proof import fall_back, sample
 
-# The sample of those conversations of a batch whose contexts the template keeps: the first ones, and one of so many.
-_FIRST, _ONE_OF = 8, 64
-# The most turns of one text that `report` compares, since each is another rendering of all turns before it.
+# The sample of those conversations of a batch that are not compared by signature: the first ones, and one of so many.
+_FIRST, _ONE_OF = 32, 128
+# The most turns of one text that `report` compares, since each is two more renderings of all turns before it.
 _TURNS = 64
 
 
+class _Compared(NamedTuple):
+    """The turns of a text that were compared, and for those that differ the kind of their difference."""
+
+    turns: Sequence[int]
+    kinds: Mapping[int, str]
+
+
 class ParityChecker:
-    """Compares the contexts of the turns in a batch of texts.
+    """Compares the turns in a batch of texts.
 
     Args:
         config: how the texts were rendered.
-        parity: one of PARITIES. `report` counts the turns that are trained on in another context than that of their
-            inference; `reject` rejects their records; `expand` makes as many texts of such a record as it has contexts,
-            and each turn is trained on in one of them; `off` does not compare.
+        parity: one of PARITIES. `report` counts the turns that are trained on in another way than the model would write
+            them; `reject` rejects their records; `expand` makes as many texts of such a record as it has contexts, and
+            each turn is trained on in one of them; `off` does not compare.
 
     Raises:
         ParameterError: if parity is not one of those.
@@ -47,84 +58,129 @@ class ParityChecker:
     def __init__(self, config: RenderConfig, parity: str = "report"):
         check_choice("parity", parity, PARITIES)
         template = load_template(config)
-        finder = TurnFinder(template)
-        self._reference = Contexts(template, finder, template.render)
-        self._trace_cache = TraceCache(template)
-        self._contexts = (
-            self._reference if config.engine == "reference" else Contexts(template, finder, self._trace_cache.render)
-        )
+        rules = load_turn_rules(config)
+        # A stop token that is printed for the next turn is not compared: no template prints it after the last turn.
+        plain, as_trained = (TurnFinder(template, these) for these in (TurnRules(traced=rules.traced), rules))
+        self._contexts = Contexts(template, plain, as_trained)
+        self._trace_cache = TraceCache(template, rules)
+        self._fast_contexts = Contexts(template, plain, as_trained, self._trace_cache.render)
+        self._comparisons = ComparisonCache(template, rules)
         self._loss_on = config.loss_on
+        self._engine = config.engine
         self._parity = parity
 
     def __call__(self, batch: Texts) -> Texts:
         if self._parity == "off":
             return batch
         self._trace_cache.begin_batch(len(batch.texts))
-        # If compiled templates gave another text in render, they may do so here.
-        contexts = self._reference if "rendering_fell_back_to_reference" in batch.outcomes.notes else self._contexts
-        compared = self._compare_batch(contexts, batch.texts)
-        differing = {number: (turns, how) for number, (turns, how) in compared.items() if how}
-        texts, rejects = batch.texts, list[Reject]()
-        if self._parity != "report" and differing:
-            texts = []
-            for number, text in enumerate(batch.texts):
-                try:
-                    texts += self._expanded(contexts, text, *differing[number]) if number in differing else [text]
-                except RecordError as error:
-                    rejects.append(text.example.rejected(error))
-        outcomes = batch.outcomes.reject(rejects)
-        outcomes = outcomes.note("parity_records_checked", len(compared))
-        outcomes = outcomes.note("parity_turns_checked", sum(len(turns) for turns, _ in compared.values()))
-        for number, (_, how) in differing.items():
-            outcomes = outcomes.note("parity_turns_differing", len(how))
-            first = batch.texts[number].example.position, next(iter(how.values()))
-            outcomes = outcomes.note("parity_records_differing", 1, first)
-        return dataclasses.replace(batch, texts=texts, outcomes=outcomes)
-
-    def _compare_batch(self, contexts: Contexts, texts: list[Text]) -> dict[int, tuple[list[int], dict[int, str]]]:
-        """For the number of each text that was compared, the turns compared, and how some of them differ."""
-        contents = {
-            number: text.example.content
-            for number, text in enumerate(texts)
-            if isinstance(text.example.content, Conversation)
-        }
-        safe, postponed = list[int](), set[int]()
+        self._comparisons.begin_batch(len(batch.texts))
+        by_reference_only = self._by_reference_only(batch)
+        compared = {} if by_reference_only else self._by_signature(batch)
+        if difference := self._difference(batch, compared):
+            batch = dataclasses.replace(batch, outcomes=fall_back(batch, self._engine, "comparing", *difference))
+            compared = {}
+        left = self._left(batch, compared)
+        chosen = self._chosen(batch, left)
+        compared |= {number: self._by_reference(batch.texts[number], left[number]) for number in chosen}
+        compared = {number: found for number, found in sorted(compared.items()) if found.turns}
+        outcomes = self._noted(batch, compared).note("parity_records_not_checked", len(left) - len(chosen))
         if self._parity == "report":
-            safe = [number for number, content in contents.items() if contexts.are_kept(content)]
-            postponed = {number for i, number in enumerate(safe) if i >= _FIRST and i % _ONE_OF}
-        compared = self._compare(contexts, texts, [number for number in contents if number not in postponed])
-        if any(compared[number][1] for number in safe if number in compared):
-            compared |= self._compare(contexts, texts, sorted(postponed))
-        return dict(sorted(compared.items()))
+            return dataclasses.replace(batch, outcomes=outcomes)
+        contexts = self._contexts if by_reference_only else self._fast_contexts
+        texts, rejects = list[Text](), dict[int, Reject]()
+        for number, text in enumerate(batch.texts):
+            try:
+                found = compared.get(number)
+                texts += self._expanded(contexts, text, found) if found and found.kinds else [text]
+            except RecordError as error:
+                rejects.setdefault(text.example.position, text.example.rejected(error))
+        texts = [text for text in texts if text.example.position not in rejects]
+        return dataclasses.replace(batch, texts=texts, outcomes=outcomes.reject([*rejects.values()]))
 
-    def _compare(
-        self, contexts: Contexts, texts: list[Text], numbers: list[int]
-    ) -> dict[int, tuple[list[int], dict[int, str]]]:
+    def _by_reference_only(self, batch: Texts) -> bool:
+        """Whether no comparison by signature may decide which rows there are."""
+        fell_back = "rendering_fell_back_to_reference" in batch.outcomes.notes
+        return self._parity != "report" and (fell_back or self._engine == "reference")
+
+    def _by_signature(self, batch: Texts) -> dict[int, _Compared]:
+        """For the number of each text that can be compared in this way, how its turns differ."""
         compared = {}
-        for number in numbers:
-            text = texts[number]
-            if turns := self._trained_turns(text):
-                compared[number] = turns, contexts.differing(_conversation(text), text.text, text.spans, turns)
+        for number, text in enumerate(batch.texts):
+            content = text.example.content
+            if not isinstance(content, Conversation):
+                continue
+            target: Any = loss_of(content, self._loss_on)
+            if target != "all" and (found := self._comparisons.compare(content, target, self._trained_turns)):
+                compared[number] = _Compared(found.turns, found.kinds)
         return compared
 
-    def _expanded(self, contexts: Contexts, text: Text, turns: list[int], differing: Mapping[int, str]) -> list[Text]:
+    def _difference(self, batch: Texts, compared: Mapping[int, _Compared]) -> tuple[int, str] | None:
+        """The position of the first record of a sample that the reference compares otherwise, and how; or None."""
+        first = [number for number, found in compared.items() if found.kinds][:1]
+        for number in sorted({*sample(batch, len(batch.texts)), *first} & compared.keys()):
+            text = batch.texts[number]
+            found, expected = compared[number], self._by_reference(text, compared[number].turns)
+            if found != expected:
+                return text.example.position, f"{found.kinds}, not {expected.kinds}"
+        return None
+
+    def _left(self, batch: Texts, compared: Mapping[int, _Compared]) -> dict[int, Sequence[int]]:
+        """The turns of each of the other texts that has such turns."""
+        others = {n: text.example.content for n, text in enumerate(batch.texts) if n not in compared}
+        turns = {n: self._trained_turns(other) for n, other in others.items() if isinstance(other, Conversation)}
+        return {number: own for number, own in turns.items() if own}
+
+    def _chosen(self, batch: Texts, left: Mapping[int, Sequence[int]]) -> list[int]:
+        """Those texts that are compared by the reference."""
+        if self._parity != "report":
+            return [*left]
+        others = [number for number in left if not has_reasoning(_conversation(batch.texts[number]))]
+        postponed = {number for i, number in enumerate(others) if i >= _FIRST and i % _ONE_OF}
+        return [number for number in left if number not in postponed]
+
+    def _by_reference(self, text: Text, turns: Sequence[int]) -> _Compared:
+        return _Compared(turns, {turn: difference.kind for turn, difference in self._differing(text, turns).items()})
+
+    def _differing(self, text: Text, turns: Sequence[int]) -> dict[int, Difference]:
+        return self._contexts.differing(_conversation(text), text.text, text.spans, turns)
+
+    def _noted(self, batch: Texts, compared: Mapping[int, _Compared]) -> Outcomes:
+        outcomes = batch.outcomes.note("parity_records_checked", len(compared))
+        outcomes = outcomes.note("parity_turns_checked", sum(len(found.turns) for found in compared.values()))
+        differing = [(batch.texts[number], found) for number, found in compared.items() if found.kinds]
+        if not differing:
+            return outcomes
+        text, found = differing[0]
+        details = [difference.detail for difference in self._differing(text, found.turns).values()]
+        first = text.example.position, "".join(details[:1])
+        outcomes = outcomes.note("parity_records_differing", len(differing), first)
+        counts = Counter(kind for _, found in differing for kind in found.kinds.values())
+        outcomes = outcomes.note("parity_turns_differing", counts.total())
+        for kind in KINDS:
+            outcomes = outcomes.note(f"parity_turns_{kind}", counts[kind])
+        return outcomes
+
+    def _expanded(self, contexts: Contexts, text: Text, found: _Compared) -> list[Text]:
         """The texts that replace one of which some turns differ. Raises RecordError."""
+        differing = self._differing(text, [*found.kinds][:1])
+        if not differing:
+            return [text]
+        how = next(iter(differing.values())).detail
         if self._parity == "reject":
-            raise RecordError("differs_from_inference", next(iter(differing.values())))
+            raise RecordError("differs_from_inference", how)
         if text.prompt is not None:
-            raise RecordError("not_expandable", f"a completion is one context: {next(iter(differing.values()))}")
-        rows = contexts.expanded(_conversation(text), turns)
+            raise RecordError("not_expandable", f"a completion is one context: {how}")
+        if text.weights is not None:
+            raise RecordError("not_expandable", "the weights of its turns are not known for other contexts")
+        rows = contexts.expanded(_conversation(text), found.turns)
         return [msgspec.structs.replace(text, text=row, spans=spans) for row, spans in rows]
 
-    def _trained_turns(self, text: Text) -> list[int]:
+    def _trained_turns(self, content: Conversation) -> list[int]:
         """The numbers of the assistant's messages that are trained on; a part of them if they are very many."""
-        content = _conversation(text)
         loss_on = loss_of(content, self._loss_on)
         if loss_on == "all":
             return []
-        turns = trained_turns(content, last_only=loss_on == "last_assistant")
-        if loss_on == "completion":
-            turns = [turn for turn in assistant_turns(content) if turn >= (content.completion_start or 0)]
+        turns = trained_turns(content, loss_on)
         every = max(1, -(-len(turns) // _TURNS)) if self._parity == "report" else 1
         return turns[::-1][::every][::-1]
 
@@ -135,7 +191,7 @@ def _conversation(text: Text) -> Conversation:
 
 
 class CheckParity(Step):
-    """Compare the context of each turn with what a server would have rendered before the model wrote it.
+    """Compare each turn, and the text before it, with what they are when the model writes the turn.
 
     PCollection[Texts] -> PCollection[Texts].
 
@@ -143,14 +199,20 @@ class CheckParity(Step):
         config: how the texts were rendered.
         parity: what happens to a record if one of its turns differs: `report` counts it, `expand` makes a row of each
             context, `reject` rejects it; `off` does not compare.
+        sources: as for ApplyChatTemplate.
 
     Raises:
-        ParameterError: if parity is not one of those.
+        ParameterError: if a value is not one of those.
     """
 
     input, output = Texts, Texts
 
-    def __init__(self, config: RenderConfig, *, parity: str = "report"):
+    def __init__(self, config: RenderConfig, *, parity: str = "report", sources: Sequence[Mapping[str, Any]] = ()):
         check_type("config", config, RenderConfig)
         check_choice("parity", parity, PARITIES)
-        super().__init__(ParityChecker, config=config, parity=parity)
+        config.of_sources(sources)  # checks them here, not on a worker
+        super().__init__(_parity_checker, sources, config=config, parity=parity)
+
+
+def _parity_checker(config: RenderConfig, parity: str, **of_source: Any) -> ParityChecker:
+    return ParityChecker(dataclasses.replace(config, **of_source), parity)

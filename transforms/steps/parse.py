@@ -10,13 +10,16 @@ import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 
-from transforms.checks import check_choice, check_fraction, check_type
-from transforms.errors import ParameterError, RecordError, StoreError, call_user_function
-from transforms.inputs.messages import ROLE_NAMES, ROLES, kind_of
+from transforms.checks import check_choice, check_flag, check_fraction, check_sources, check_type
+from transforms.errors import ParameterError, RecordDropped, RecordError, StoreError, call_user_function
+from transforms.inputs.json_text import duplicate_key, kind_of
+from transforms.inputs.preference import PREFERENCES
+from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, Reading, ReadOptions
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS, Content, content_of, plain_decoder
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
@@ -24,14 +27,21 @@ from transforms.once import once
 from transforms.steps.base import Step
 from transforms.storage.files import read_bytes
 
-Formatter = Callable[[dict[str, Any]], dict[str, Any] | str]
+_OF_ALL_SOURCES = ("keep_columns", "loss_weights", "validation_fraction", "seed")
+
+# The sample of records that is searched for duplicate keys: the first ones of a batch, and one of so many.
+_FIRST, _ONE_OF = 16, 512
+
+# What it makes of a record: a record, a text, several of them, or None to drop it.
+Formatter = Callable[[dict[str, Any]], dict[str, Any] | str | list[dict[str, Any] | str] | None]
 
 
 class Parser:
     """Makes an example of each record; a record that cannot be understood is rejected.
 
     Args:
-        schema, columns, roles, formatter, keep_columns, validation_fraction, seed: as for ParseConversations.
+        schema, columns, roles, message_fields, train_field, tool_arguments, formatter, preference, as_chat,
+            keep_columns, loss_weights, validation_fraction, seed: as for ParseConversations.
 
     Raises:
         ParameterError: if a value is not one of those, or the formatter cannot be loaded.
@@ -42,70 +52,183 @@ class Parser:
         schema: str = "auto",
         columns: Mapping[str, str] | None = None,
         roles: Mapping[str, str] | None = None,
+        message_fields: Mapping[str, str] | None = None,
+        train_field: str | None = None,
+        tool_arguments: str = "parse",
         formatter: str | None = None,
+        preference: str | None = None,
+        as_chat: bool = False,
         keep_columns: Sequence[str] = (),
+        loss_weights: bool = False,
         validation_fraction: float = 0.0,
         seed: int = 0,
     ):
-        _check_options(schema, columns, roles, formatter, keep_columns, validation_fraction, seed)
+        _check_options(
+            schema,
+            columns,
+            roles,
+            message_fields,
+            train_field,
+            tool_arguments,
+            formatter,
+            preference,
+            as_chat,
+            keep_columns,
+            loss_weights,
+            validation_fraction,
+            seed,
+        )
+        self._options = ReadOptions(
+            roles=ROLE_NAMES | dict(roles or {}),
+            preference=preference,
+            as_chat=as_chat,
+            message_fields=dict(message_fields or {}),
+            train_field=train_field,
+            tool_arguments=tool_arguments,
+            loss_weights=loss_weights,
+        )
         self._schema = schema
         self._columns = dict(columns or {})
-        self._roles = ROLE_NAMES | dict(roles or {})
         self._format = load_formatter(formatter) if formatter else None
         self._keep_columns = keep_columns
         self._validation_below = int(validation_fraction * 2**64)
         self._seed = str(seed).encode()
-        only_messages = schema in ("auto", "messages") and not (columns or formatter or keep_columns)
-        self._decode_plain = plain_decoder(self._roles) if only_messages else None
+        renamed = columns or message_fields
+        only_messages = schema in ("auto", "messages") and not (renamed or formatter or keep_columns)
+        self._decode_plain = plain_decoder(self._options.roles) if only_messages else None
 
     def __call__(self, batch: Records) -> Examples:
-        examples, rejects = attempt(batch.records, self.parse)
-        outcomes = batch.outcomes.reject(rejects)
-        missing = Counter(name for example in examples for name in example.missing_columns)
-        for name, count in missing.items():  # a name may be mistyped
-            outcomes = outcomes.note(f"records_without_{name}", count)
+        dropped: Counter[str] = Counter()
+
+        def examples_of(record: Record) -> list[Example]:
+            try:
+                return self.parse_all(record)
+            except RecordDropped as drop:
+                dropped[drop.reason] += 1
+                return []
+
+        parsed, rejects = attempt(batch.records, examples_of)
+        examples = _with_duplicate_keys(list(chain.from_iterable(parsed)))
+        outcomes = batch.outcomes.reject(rejects).drop_each(dropped)
+        notes = [(name, found, example.position) for example in examples for name, found in example.notes]
+        firsts = {name: (position, found) for name, found, position in reversed(notes) if found is not None}
+        for name, count in Counter(name for name, _, _ in notes).items():
+            outcomes = outcomes.note(name, count, firsts.get(name))
         return batch.succeeded_by(Examples, outcomes, examples=examples)
 
     def parse(self, record: Record) -> Example:
-        """Make an example of a record. Raises RecordError."""
+        """Make the first example of a record. Raises RecordError, or RecordDropped."""
+        return self.parse_all(record)[0]
+
+    def parse_all(self, record: Record) -> list[Example]:
+        """Make the examples of a record: one, unless a formatter returns several.
+
+        Raises:
+            RecordError: if it cannot be understood, or one of them.
+            RecordDropped: if no example is left.
+        """
         if self._decode_plain and type(record.raw) is bytes:
             try:
-                return self._example(record, self._decode_plain(record.raw), {}, ())
+                content = self._decode_plain(record.raw)
+                return [Example(record.position, content, {}, self._is_validation(content), record.raw)]
             except (ValueError, RecursionError):  # another kind of record, or an error, which is found below
                 pass
+        reading = Reading(self._options)
         fields = _decoded(record.raw)
         kept = {name: _as_string(name, fields.get(name)) for name in self._keep_columns}
-        missing = {name for name in kept if kept[name] is None}
+        missing = [name for name in sorted(kept) if kept[name] is None]  # it may be mistyped
+        reading.notes.update({f"records_without_{name}": None for name in missing})
         if self._format:
             # A copy, so that its changes are not in a rejected record. JSON was decoded for it alone.
-            fields = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
+            formatted = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
+            contents = self._contents(formatted, reading)
+        else:
+            contents = [self._content(fields, reading)]
+        # Examples of one record are in one split, since they may share most of their content.
+        validation, notes = self._is_validation(contents[0]), tuple(reading.notes.items())
+        return [
+            Example(record.position, content, kept, validation, record.raw, () if number else notes, number)
+            for number, content in enumerate(contents)
+        ]
+
+    def _content(self, fields: dict[str, Any], reading: Reading) -> Content:
         if self._columns:
             named = {ours: fields[theirs] for ours, theirs in self._columns.items() if theirs in fields}
             taken = set(self._columns.values())
-            missing |= {theirs for theirs in taken if fields.get(theirs) is None}
+            missing = sorted(theirs for theirs in taken if fields.get(theirs) is None)
+            reading.notes.update({f"records_without_{name}": None for name in missing})
             fields = {name: value for name, value in fields.items() if name not in taken} | named
-        fields = {name: value for name, value in fields.items() if value is not None}
-        return self._example(record, content_of(fields, self._schema, self._roles), kept, tuple(sorted(missing)))
+        return content_of({name: value for name, value in fields.items() if value is not None}, self._schema, reading)
 
-    def _example(
-        self, record: Record, content: Content, columns: dict[str, str | None], missing: tuple[str, ...]
-    ) -> Example:
-        return Example(record.position, content, columns, self._is_validation(content), record.raw, missing)
+    def _contents(self, records: list[dict[str, Any]], reading: Reading) -> list[Content]:
+        """Read the records that a formatter made of one."""
+        contents: list[Content] = []
+        dropped = RecordDropped("filtered")
+        for number, fields in enumerate(records, 1):
+            try:
+                contents.append(self._content(fields, reading))
+            except RecordError as error:
+                if len(records) == 1:
+                    raise
+                raise RecordError(error.reason, f"example {number} of the formatter: {error.detail}") from None
+            except RecordDropped as drop:
+                dropped = drop
+            except Exception as error:  # values that JSON does not have, such as numpy's, may raise anything
+                found = f"it returned a value that cannot be read: {type(error).__name__}: {error}"
+                raise RecordError("formatter", found) from error
+        if not contents:
+            raise dropped
+        if len(contents) < len(records):
+            reading.notes["formatter_examples_dropped"] = f"the first reason is {dropped.reason}"
+        return contents
 
-    def _formatted(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _formatted(self, fields: dict[str, Any]) -> list[dict[str, Any]]:
+        """The records that the formatter makes of one."""
         assert self._format
         formatted = call_user_function(self._format, fields, "formatter")
-        if isinstance(formatted, str):
-            return {"text": formatted}
-        if not isinstance(formatted, dict):
-            raise RecordError("formatter", f"it returned {type(formatted).__name__}; expected a dict or a string")
-        return formatted
+        if formatted is None:
+            return []
+        records = formatted if isinstance(formatted, list) else [formatted]
+        for made in records:
+            if not isinstance(made, (dict, str)):
+                found = f"a list with {type(made).__name__}" if made is not formatted else type(made).__name__
+                expected = "expected a dict, a string, None, or a list of dicts and strings"
+                raise RecordError("formatter", f"it returned {found}; {expected}")
+        return [{"text": made} if isinstance(made, str) else made for made in records]
 
     def _is_validation(self, content: Content) -> bool:
         if not self._validation_below:
             return False
         digest = hashlib.blake2b(_canonical(content), digest_size=8, key=self._seed).digest()
         return int.from_bytes(digest, "big") < self._validation_below
+
+
+def _with_duplicate_keys(examples: list[Example]) -> list[Example]:
+    """Note the duplicate keys of records, of which decoders take the last one.
+
+    To look for them takes longer than to parse, so a sample is searched; if one of it has some, all are searched.
+    """
+    everything = range(len(examples))
+    for numbers in (chain(everything[:_FIRST], everything[_FIRST::_ONE_OF]), everything):
+        searched = [number for number in numbers if _is_searched(examples[number])]
+        found = {number: key for number in searched if (key := duplicate_key(examples[number].raw))}  # type: ignore[arg-type]
+        if not found:
+            return examples
+    examples = list(examples)
+    for number, key in found.items():
+        notes = (("duplicate_json_keys", _twice(key)), *examples[number].notes)
+        examples[number] = msgspec.structs.replace(examples[number], notes=notes)
+    return examples
+
+
+def _is_searched(example: Example) -> bool:
+    """Whether an example is the first one of a record of JSON, without the note."""
+    noted = any(name == "duplicate_json_keys" for name, _ in example.notes)
+    return type(example.raw) is bytes and not example.number and not noted
+
+
+def _twice(key: str) -> str:
+    return f"the record has {key!r} twice in an object; the last one counts"
 
 
 def _decoded(raw: bytes | dict[str, Any]) -> dict[str, Any]:
@@ -192,7 +315,9 @@ def _load_module(name: str, source: bytes | None) -> types.ModuleType:
     if source is None:
         return importlib.import_module(name)
     # dataclasses and typing look up the module of a class in sys.modules, so it has to be there while it is run.
-    module = sys.modules["formatter"] = types.ModuleType("formatter")
+    # Each source of records may have a formatter of its own.
+    own_name = f"formatter_{hashlib.sha256(source).hexdigest()[:16]}"
+    module = sys.modules[own_name] = types.ModuleType(own_name)
     module.__file__ = name
     exec(compile(source, name, "exec"), vars(module))
     return module
@@ -202,8 +327,14 @@ def _check_options(
     schema: str,
     columns: Mapping[str, str] | None,
     roles: Mapping[str, str] | None,
+    message_fields: Mapping[str, str] | None,
+    train_field: str | None,
+    tool_arguments: str,
     formatter: str | None,
+    preference: str | None,
+    as_chat: bool,
     keep_columns: Sequence[str],
+    loss_weights: bool,
     validation_fraction: float,
     seed: int,
 ) -> None:
@@ -212,10 +343,22 @@ def _check_options(
     check_type("roles", roles or {}, Mapping)
     check_type("seed", seed, int)
     check_choice("schema", schema, SCHEMAS)
+    check_flag("as_chat", as_chat)
     for name in columns or {}:
         check_choice("columns", name, INPUT_COLUMNS)
     for role in (roles or {}).values():
         check_choice("roles", role, ROLES)
+    check_type("message_fields", message_fields or {}, Mapping)
+    check_choice("tool_arguments", tool_arguments, TOOL_ARGUMENTS)
+    check_flag("loss_weights", loss_weights)
+    if train_field is not None and (not isinstance(train_field, str) or train_field in ("", "role", "content")):
+        raise ParameterError("train_field", train_field, "expected the name of a field of messages.")
+    if preference is not None:
+        check_choice("preference", preference, PREFERENCES)
+        if schema not in ("auto", "preference"):
+            raise ParameterError("preference", preference, f"schema {schema} has no pairs; expected schema preference.")
+    elif schema == "preference":
+        raise ParameterError("schema", schema, "it needs preference, such as preference chosen.")
     if formatter is not None and not all(formatter.rpartition(":")):
         raise ParameterError("formatter", formatter, "expected module:function or file.py:function.")
     if not isinstance(keep_columns, (list, tuple)):
@@ -229,15 +372,27 @@ class ParseConversations(Step):
     PCollection[Records] -> PCollection[Examples]. A record that cannot be understood is rejected, with the reason.
 
     Args:
-        schema: what the records are: `messages`, `prompt_completion`, `sharegpt`, `alpaca`, `text` or `tokenized`;
-            `auto` looks at the columns of each.
+        schema: what the records are: `messages`, `prompt_completion`, `sharegpt`, `alpaca`, `text`, `question_answer`,
+            `tokenized`, or `preference`, which needs the parameter of that name; `auto` looks at the columns of each.
         columns: the name that the records have for a column, by the schema's name for it.
         roles: the role (system, developer, user, assistant, tool) that each further name stands for.
+        message_fields: the name that messages have for a field (`role`, `content`, `tool_calls` and so on), by its
+            usual name, as in Axolotl's message_property_mappings.
+        train_field: a field of messages that says whether they are trained on: true or false, or a weight. `train`,
+            `training`, `loss`, `masked`, `weight` and `loss_weight` are known.
+        tool_arguments: what to do with the arguments of tool calls that are strings of JSON; `parse`: parse them, as a
+            server does before it renders; `keep`: give the strings to the template.
         formatter: `module:function` or `url.py:function`; the function takes each record as a dict and returns a record
-            of a known schema, or a text.
+            of a known schema, or a text; several of them in a list; or None, which drops the record as `filtered`.
+        preference: what is trained on of a record with two answers, of which one is preferred; `chosen`: that one. None
+            rejects such records.
+        as_chat: whether a prompt and completion that are strings become the messages of a user and of the assistant.
         keep_columns: columns of the records to carry along, as strings; not with packing.
+        loss_weights: whether messages may have other weights than 0 and 1, for the column loss_weights.
         validation_fraction: how much of the examples goes to the validation split, by a hash of their content.
         seed: another seed chooses other examples for validation.
+        sources: for each source of the records, by its number, the parameters that have another value for it; all but
+            keep_columns, loss_weights, validation_fraction and seed.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -251,19 +406,35 @@ class ParseConversations(Step):
         schema: str = "auto",
         columns: Mapping[str, str] | None = None,
         roles: Mapping[str, str] | None = None,
+        message_fields: Mapping[str, str] | None = None,
+        train_field: str | None = None,
+        tool_arguments: str = "parse",
         formatter: str | None = None,
+        preference: str | None = None,
+        as_chat: bool = False,
         keep_columns: Sequence[str] = (),
+        loss_weights: bool = False,
         validation_fraction: float = 0.0,
         seed: int = 0,
+        sources: Sequence[Mapping[str, Any]] = (),
     ):
-        _check_options(schema, columns, roles, formatter, keep_columns, validation_fraction, seed)
-        super().__init__(
-            Parser,
-            schema=schema,
-            columns=columns,
-            roles=roles,
-            formatter=formatter,
-            keep_columns=tuple(keep_columns),
-            validation_fraction=validation_fraction,
-            seed=seed,
-        )
+        options: dict[str, Any] = {
+            "schema": schema,
+            "columns": columns,
+            "roles": roles,
+            "message_fields": message_fields,
+            "train_field": train_field,
+            "tool_arguments": tool_arguments,
+            "formatter": formatter,
+            "preference": preference,
+            "as_chat": as_chat,
+            "keep_columns": keep_columns,
+            "loss_weights": loss_weights,
+            "validation_fraction": validation_fraction,
+            "seed": seed,
+        }
+        _check_options(**options)
+        check_sources(sources, [name for name in options if name not in _OF_ALL_SOURCES])
+        for source in sources:
+            _check_options(**options | dict(source))
+        super().__init__(Parser, sources, **options | {"keep_columns": tuple(keep_columns)})

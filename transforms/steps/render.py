@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from transforms.chat.compiled import SlowPath
 from transforms.chat.config import RenderConfig
+from transforms.chat.habits import HabitFinder, Habits
+from transforms.chat.omissions import NO_OMISSIONS, Omissions
+from transforms.chat.stop_tokens import load_turn_rules
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache
-from transforms.chat.turns import TurnFinder
+from transforms.chat.turns import TurnFinder, has_weights, loss_of, trained_turns
 from transforms.checks import check_type
 from transforms.errors import RecordError
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
+from transforms.model.outcomes import Outcomes
 from transforms.steps.base import Step
 from transforms.steps.proof import fall_back, sample
+
+# The position of a record, and what of it the template does not print.
+Omitted: TypeAlias = list[tuple[int, Omissions]]
 
 
 class Renderer:
@@ -35,22 +44,55 @@ class Renderer:
 
     def __init__(self, config: RenderConfig):
         self._template = load_template(config)
-        self._turns = TurnFinder(self._template)
+        rules = load_turn_rules(config)
+        self._turns = TurnFinder(self._template, rules)
+        self._habits = HabitFinder(self._turns)
         self._loss_on = config.loss_on
+        self._unprinted = config.unprinted
         self._engine = config.engine
-        self._trace_cache = None if config.engine == "reference" else TraceCache(self._template)
+        self._trace_cache = None if config.engine == "reference" else TraceCache(self._template, rules)
 
     def __call__(self, batch: Examples) -> Texts:
+        texts = self._rendered(batch)
+        return replace(texts, outcomes=self._with_notes(texts))
+
+    def _with_notes(self, texts: Texts) -> Outcomes:
+        """The outcomes of a batch, with what is worth reporting of the template for its conversations."""
+        outcomes = texts.outcomes
+        known: dict[bool, Habits] = {}  # with tools and without; most conversations have no arguments of their own
+        for text in texts.texts:
+            content = text.example.content
+            if not isinstance(content, Conversation):
+                continue
+            has_tools = bool(content.tools)
+            habits = None if content.template_kwargs else known.get(has_tools)
+            if habits is None:
+                habits = self._habits.habits(content)
+                if not content.template_kwargs:
+                    known[has_tools] = habits
+            if habits.are_sound or (loss_on := loss_of(content, self._loss_on)) == "all":
+                continue
+            position = text.example.position
+            if count := habits.count_open(content, loss_on):
+                found = "the template prints nothing that ends an answer, so that a model does not learn to stop"
+                outcomes = outcomes.note("turns_without_end", count, (position, found))
+            if habits.ignores_prompt and trained_turns(content, loss_on):
+                found = "the template ignores add_generation_prompt, so that the header of an answer is trained on"
+                outcomes = outcomes.note("records_without_generation_prompt", 1, (position, found))
+        return outcomes
+
+    def _rendered(self, batch: Examples) -> Texts:
         if self._trace_cache is None:
             return self._by_reference(batch, "engine")
         self._trace_cache.begin_batch(len(batch.examples))
         slow_paths: list[tuple[int, SlowPath]] = []
-        texts = batch.attempt(Texts, "texts", lambda example: self._render_compiled(example, slow_paths))
-        difference = self._difference(batch, texts)
+        omitted: Omitted = []
+        texts = batch.attempt(Texts, "texts", lambda example: self._render_compiled(example, slow_paths, omitted))
+        difference = self._difference(batch, texts, dict(omitted))
         if difference is not None:
             outcomes = fall_back(batch, self._engine, "rendering", *difference)
             return self._by_reference(replace(batch, outcomes=outcomes), "fell_back")
-        outcomes = texts.outcomes
+        outcomes = _noted(texts.outcomes, omitted)
         for reason, count in Counter(slow.reason for _, slow in slow_paths).items():
             first = next((position, slow.detail) for position, slow in slow_paths if slow.reason == reason)
             outcomes = outcomes.count_rendered_by_reference(reason, count, first)
@@ -58,45 +100,66 @@ class Renderer:
 
     def _by_reference(self, batch: Examples, reason: str) -> Texts:
         """All texts of a batch by the reference, counted for the reason."""
-        texts = batch.attempt(Texts, "texts", self.render)
+        omitted: Omitted = []
+        texts = batch.attempt(Texts, "texts", lambda example: self.render(example, omitted))
         conversations = sum(isinstance(text.example.content, Conversation) for text in texts.texts)
-        return replace(texts, outcomes=texts.outcomes.count_rendered_by_reference(reason, conversations))
+        outcomes = _noted(texts.outcomes, omitted)
+        return replace(texts, outcomes=outcomes.count_rendered_by_reference(reason, conversations))
 
-    def _difference(self, batch: Examples, texts: Texts) -> tuple[int, str] | None:
+    def _difference(self, batch: Examples, texts: Texts, omitted: dict[int, Omissions]) -> tuple[int, str] | None:
         """The position of the first record of a sample that the reference renders differently, and how; or None."""
         for number in sample(batch, len(texts.texts)):
             text = texts.texts[number]
+            expected_omissions: Omitted = []
             try:
-                expected = self.render(text.example)
+                expected = self.render(text.example, expected_omissions)
             except RecordError as error:
                 return text.example.position, error.detail
             if (text.text, text.spans, text.prompt) != (expected.text, expected.spans, expected.prompt):
                 return text.example.position, "another text" if text.text != expected.text else "another mask"
+            if dict(expected_omissions).get(text.example.position) != omitted.get(text.example.position):
+                return text.example.position, "another omission"
         return None
 
-    def _render_compiled(self, example: Example, slow_paths: list[tuple[int, SlowPath]]) -> Text:
+    def _render_compiled(self, example: Example, slow_paths: list[tuple[int, SlowPath]], omitted: Omitted) -> Text:
         """The text of one example, as `render` gives it, by a compiled template if possible. Raises RecordError.
 
         slow_paths: takes the position of the record, and why it was left to the reference, if it was and has a text.
+        omitted: as in `render`.
         """
         content = example.content
         if self._trace_cache is None or not isinstance(content, Conversation):
-            return self.render(example)
+            return self.render(example, omitted)
         loss_on = loss_of(content, self._loss_on)
-        if loss_on == "completion" and content.completion_start is None:
-            return self.render(example)
         found = self._trace_cache.render_with_spans(content, loss_on)
         if isinstance(found, SlowPath):
-            rendered = self.render(example)
+            rendered = self.render(example, omitted)
             slow_paths.append((example.position, found))
             return rendered
-        text, spans = found
+        text, spans, omissions = found
+        if omissions is not NO_OMISSIONS:
+            self._check_omissions(example, omissions, omitted)
         prompt = text[: spans[0][0]] if loss_on == "completion" else None
         return _encodable(Text(example, text, spans, prompt=prompt))
 
-    def render(self, example: Example) -> Text:
-        """The text of one example. Raises RecordError."""
-        return _encodable(self._render(example))
+    def render(self, example: Example, omitted: Omitted | None = None) -> Text:
+        """The text of one example. Raises RecordError.
+
+        omitted: takes the position of the record, and what of it the template does not print, if that is reported.
+        """
+        text = _encodable(self._render(example))
+        if isinstance(example.content, Conversation):
+            omissions = self._template.omissions(example.content, text.text)
+            if omissions is not NO_OMISSIONS:
+                self._check_omissions(example, omissions, [] if omitted is None else omitted)
+        return text
+
+    def _check_omissions(self, example: Example, omissions: Omissions, omitted: Omitted) -> None:
+        """Raise RecordError, or report what the template does not print."""
+        if omissions.not_printed and self._unprinted == "reject":
+            advice = "give another chat_template, or keep such records and count them (unprinted: report)"
+            raise RecordError("not_printed", f"{omissions.detail()}; {advice}")
+        omitted.append((example.position, omissions))
 
     def _render(self, example: Example) -> Text:
         content = example.content
@@ -122,19 +185,23 @@ class Renderer:
             text = self._template.render(conversation)
             return Text(example, text, [(0, len(text))])
         if loss_on == "completion":
-            if conversation.completion_start is None:
-                raise RecordError("loss_not_applicable", "loss_on completion asks for what messages do not have")
             text, spans, prompt = self._turns.completion_span(conversation)
             return Text(example, text, spans, prompt=prompt)
-        text, spans = self._turns.assistant_spans(conversation, last_only=loss_on == "last_assistant")
+        if has_weights(conversation):
+            text, spans, weights = self._turns.weighted_spans(conversation, loss_on)
+            return Text(example, text, spans, weights=weights)
+        text, spans = self._turns.assistant_spans(conversation, loss_on)
         return Text(example, text, spans)
 
 
-def loss_of(conversation: Conversation, loss_on: str) -> str:
-    """Resolve auto: what is trained on of a conversation, one of LOSSES but auto."""
-    if loss_on != "auto":
-        return loss_on
-    return "assistant" if conversation.completion_start is None else "completion"
+def _noted(outcomes: Outcomes, omitted: Omitted) -> Outcomes:
+    """Count the records of which something is not printed."""
+    unprinted = [(position, omissions.detail()) for position, omissions in omitted if omissions.not_printed]
+    reasoning = [(position, omissions.reasoning_detail()) for position, omissions in omitted if omissions.reasoning]
+    for name, records in (("not_printed", unprinted), ("reasoning_not_printed", reasoning)):
+        if records:
+            outcomes = outcomes.note(name, len(records), records[0])
+    return outcomes
 
 
 def _encodable(text: Text) -> Text:
@@ -165,10 +232,20 @@ class ApplyChatTemplate(Step):
 
     Args:
         config: how conversations are rendered, and what is trained on.
+        sources: for each source of the records, by its number, the fields of the configuration that have another value
+            for it; all but tokenizer and engine.
+
+    Raises:
+        ParameterError: if a value is not one of those.
     """
 
     input, output = Examples, Texts
 
-    def __init__(self, config: RenderConfig):
+    def __init__(self, config: RenderConfig, *, sources: Sequence[Mapping[str, Any]] = ()):
         check_type("config", config, RenderConfig)
-        super().__init__(Renderer, config=config)
+        config.of_sources(sources)  # checks them here, not on a worker
+        super().__init__(_renderer, sources, config=config)
+
+
+def _renderer(config: RenderConfig, **of_source: Any) -> Renderer:
+    return Renderer(replace(config, **of_source))

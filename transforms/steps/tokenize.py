@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Iterator
 from itertools import chain, groupby
 from typing import Any
@@ -111,14 +112,15 @@ class Encoder:
         kept: list[Text] = []
         parts: list[Encoded] = []
         rejects: dict[int, Reject] = {}
-        altered: dict[int, None] = {}  # positions of records, in order
+        altered, long = dict[int, None](), dict[int, None]()  # positions of records, in order
         not_prefixes = 0
         for chunk in _chunks(batch.texts, encoder.characters_at_once):
             encoded = self._encode_chunk(chunk, encoder)
-            errors = {} if self._cannot_fail(chunk) else self._errors(chunk, encoded)
+            errors = self._errors(chunk, encoded)
             for row, error in errors.items():
                 rejects.setdefault(chunk[row].example.position, chunk[row].example.rejected(error))
             altered |= dict.fromkeys(chunk[row].example.position for row in encoded.altered)
+            long |= dict.fromkeys(chunk[row].example.position for row in encoded.long)
             not_prefixes += self._not_prefixes(chunk, encoded, encoder, errors)
             kept += chunk
             parts.append(self._without_bos(encoded) if self._strip_bos else encoded)
@@ -130,6 +132,9 @@ class Encoder:
         if altered:
             first = (next(iter(altered)), "the tokenizer changes the characters of its text")
             outcomes = outcomes.count_tokenized_by_reference("altered_by_normalizer", len(altered), first)
+        by_reference = [position for position in long if position not in rejects and position not in altered]
+        if by_reference:
+            outcomes = outcomes.count_tokenized_by_reference("long_text", len(by_reference), (by_reference[0], ""))
         return batch.succeeded_by(Tokens, outcomes, **_flat(kept, encoded, encoder))
 
     def _encode_chunk(self, texts: list[Text], encoder: TextEncoder) -> Encoded:
@@ -170,15 +175,19 @@ class Encoder:
     def _last_id(self) -> int:
         return max(self._tokenizer.get_vocab().values())
 
-    def _cannot_fail(self, texts: list[Text]) -> bool:
-        """Whether no text of a chunk can have an error: a tokenizer in Rust gives the offsets of all tokens."""
-        return self._tokenizer.is_fast and texts[0].token_ids is None
-
     def _errors(self, texts: list[Text], encoded: Encoded) -> dict[int, RecordError]:
-        return {row: error for row, text in enumerate(texts) if (error := self._error(text, encoded, row))}
+        # A tokenizer in Rust gives the offsets of all tokens. Those may end before the text does, if it is stripped.
+        has_offsets = self._tokenizer.is_fast and texts[0].token_ids is None
+        rows = sorted(encoded.failed) if has_offsets else range(len(texts))
+        return {row: error for row in rows if (error := self._error(texts[row], encoded, row))}
 
     def _error(self, text: Text, encoded: Encoded, row: int) -> RecordError | None:
         """What is wrong with the tokens of a text."""
+        if row in encoded.failed:
+            spaces = max(map(len, re.findall(r"\s+", text.text)), default=0)
+            found = f"{len(text.text):,} characters, of which {spaces:,} are one piece of white space"
+            detail = f"the tokenizer cannot encode this text of {found}: {encoded.failed[row]}"
+            return RecordError("tokenizer_failed", detail)
         if text.token_ids is not None:
             last = text.token_ids.max()
             if last <= self._last_id:
@@ -258,16 +267,22 @@ def _flat(texts: list[Text], encoded: Encoded, encoder: TextEncoder) -> dict[str
     edges = np.fromiter(chain.from_iterable(chain.from_iterable(spans)), np.int64).reshape(-1, 2)
     edges += np.repeat(encoded.bases, np.fromiter(map(len, spans), np.int64))[:, None]
     examples = [text.example for text in texts]
+    numbers = np.array([example.number for example in examples], np.int64)
+    weights = None
+    if any(text.weights for text in texts):
+        weights = joined([np.array(text.weights or [1.0] * len(text.spans), np.float32) for text in texts], np.float32)
     return {
         "ids": encoded.ids,
         "offsets": encoded.offsets,
         "starts": encoded.starts,
         "stops": encoded.stops,
         "spans": edges,
+        "weights": weights,
         "source": RowSource(
             positions=np.array([example.position for example in examples], np.int64),
             validation=np.array([example.validation for example in examples], bool),
             columns=_kept_columns([example.columns for example in examples]),
+            numbers=numbers if numbers.any() else None,
         ),
     }
 

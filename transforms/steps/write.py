@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -37,6 +38,7 @@ class ShardWriter:
         columns: of OUTPUT_COLUMNS; None for input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row has the url and the position of its record; a packed row, those of each segment.
         compress_tfrecord: whether TFRecord shards are gzipped.
+        about: what each Parquet file says of the dataset, as JSON in its metadata.
     """
 
     folder: str
@@ -44,6 +46,7 @@ class ShardWriter:
     columns: Sequence[str] | None = None
     provenance: bool = False
     compress_tfrecord: bool = False
+    about: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_text("folder", self.folder)
@@ -98,6 +101,7 @@ class ShardWriter:
                 for reject in sorted(outcomes.rejects, key=lambda reject: -reject.position)
             },
             first_examples={what: first(*record) for what, record in sorted(outcomes.first_examples.items())},
+            source=batch.split.source,
         )
         write_receipt(join(self.folder, "receipts"), receipt)
         return receipt
@@ -130,7 +134,8 @@ class ShardWriter:
             columns["source_position"] = _list_array(positions, table.segment_offsets) if batch.packed else positions
         if table.columns is not None:
             columns |= {name: table.columns[name] for name in table.columns.column_names}
-        return pa.table(columns)
+        metadata = None if self.about is None else {"chatmill": msgspec.json.encode(self.about)}
+        return pa.table(columns).replace_schema_metadata(metadata)
 
     def _write_rejects(self, attempt: str, split: Split, outcomes: Outcomes) -> str | None:
         """Write the rejected records. Returns the name of the file, None if there are none."""
@@ -167,6 +172,7 @@ class WriteShards(Step):
         columns: of OUTPUT_COLUMNS; by default input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row says the url and the position of its record; a packed one, of each example.
         compress_tfrecord: whether TFRecord shards are gzipped.
+        about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -182,6 +188,7 @@ class WriteShards(Step):
         columns: Sequence[str] | None = None,
         provenance: bool = False,
         compress_tfrecord: bool = False,
+        about: Mapping[str, Any] | None = None,
     ):
         options: dict[str, Any] = {
             "folder": folder,
@@ -189,6 +196,7 @@ class WriteShards(Step):
             "columns": columns,
             "provenance": provenance,
             "compress_tfrecord": compress_tfrecord,
+            "about": about,
         }
         ShardWriter(**options)  # checks them here, not on a worker
         super().__init__(ShardWriter, **options)

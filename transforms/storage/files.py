@@ -168,7 +168,11 @@ class _RangeReader(io.RawIOBase):
 @with_retries("read")
 def _read_range(url: str, file: Any, start: int, size: int) -> bytes:
     file.seek(start)
-    content = file.read(size)
+    return _complete(file.read(size), start, size)
+
+
+def _complete(content: bytes, start: int, size: int) -> bytes:
+    """The content of a range. Raises ConnectionError, with which it is read again, if it is not all of it."""
     if len(content) != size:
         raise ConnectionError(f"the store returned {len(content)} bytes of the {size} from byte {start}")
     return content
@@ -183,6 +187,18 @@ def read_bytes(url: str) -> bytes:
     """
     with _open(url) as file:
         return file.read()
+
+
+@with_retries("read")
+def read_range(url: str, start: int, stop: int) -> bytes:
+    """Return the bytes of a file from start to stop, which is not after its end, without decompression.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        StoreError: if its store fails.
+    """
+    system, path = file_system(url)
+    return _complete(system.cat_file(path, start=start, end=stop), start, stop - start)
 
 
 @with_retries("reached")
@@ -286,7 +302,7 @@ def publish(url: str, final: str) -> None:
     It is renamed on a disk. An object store cannot rename: the server copies the file, and the source stays.
 
     Raises:
-        FileNotFoundError: if there is no file of either name.
+        FileNotFoundError: if neither file exists.
         StoreError: if the store fails.
     """
     system, source = file_system(url)

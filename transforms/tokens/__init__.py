@@ -6,7 +6,7 @@ not know which one it uses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,6 +30,8 @@ class Encoded:
         bases: int64, shape (texts,): the offset at which each text begins.
         altered: int64, shape (altered texts,): the numbers of the texts that the fast encoder left to the reference,
             since the tokenizer normalises them. Only on what `TextEncoder.encode` returns.
+        long: int64, shape (long texts,): the numbers of those that it left to the reference because of their length.
+        failed: for the number of each text that the tokenizer cannot encode, its error. Such a text has no tokens.
     """
 
     ids: np.ndarray
@@ -38,6 +40,8 @@ class Encoded:
     stops: np.ndarray
     bases: np.ndarray
     altered: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    long: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    failed: Mapping[int, str] = field(default_factory=dict)
 
 
 class TextEncoder(Protocol):

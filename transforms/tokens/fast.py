@@ -22,6 +22,9 @@ from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 
 _META = "\u2581"  # stands for a space in the tokens of SentencePiece
+# Longer texts are encoded by the reference, whose regular expressions give up at some ten million steps for one word or
+# one piece of white space. gigatoken does not, and the engines have to reject the same records.
+_LONG = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,9 @@ class FastEncoder:
 
     def encode(self, texts: list[str], special_tokens: bool) -> Encoded:
         """Encode texts, see TextEncoder."""
-        layout = self._encoder.backend.encode_batch(texts, parallel=False).layout
+        long = np.array([number for number, text in enumerate(texts) if len(text) > _LONG], np.int64)
+        own = ["" if len(text) > _LONG else text for text in texts] if len(long) else texts
+        layout = self._encoder.backend.encode_batch(own, parallel=False).layout
         ids = np.asarray(layout.content.data).view(np.int32)
         offsets = np.asarray(layout.offsets.data).astype(np.int64, copy=False)
         lengths = self._lengths.take(ids)  # twice as fast as by an index
@@ -116,13 +121,14 @@ class FastEncoder:
             ends = offsets_of(lengths)
         encoded = Encoded(ids, offsets, ends[:-1], ends[1:], ends[offsets[:-1]])
         is_altered = ends[offsets[1:]] - ends[offsets[:-1]] != sizes
-        is_altered |= np.array([not text.isascii() and self._is_altered(text) for text in texts], bool)
-        altered = np.flatnonzero(is_altered)
-        if len(altered):
-            encoded = self._replaced(encoded, texts, sizes, altered)
+        is_altered |= np.array([not text.isascii() and self._is_altered(text) for text in own], bool)
+        is_altered[long] = False
+        altered, failed = np.flatnonzero(is_altered), dict[int, str]()
+        if len(altered) or len(long):
+            encoded, failed = self._replaced(encoded, texts, sizes, [*altered.tolist(), *long.tolist()])
         if special_tokens:
             encoded = self._with_special_tokens(encoded, sizes)
-        return dataclasses.replace(encoded, altered=altered)
+        return dataclasses.replace(encoded, altered=altered, long=long, failed=failed)
 
     def length(self, text: str) -> int:
         """Return the length of a text in bytes."""
@@ -146,19 +152,23 @@ class FastEncoder:
             return True
         return self._composes and not unicodedata.is_normalized("NFC", text)
 
-    def _replaced(self, encoded: Encoded, texts: list[str], sizes: np.ndarray, rows: np.ndarray) -> Encoded:
-        """The same tokens, with some of the texts encoded by the reference."""
+    def _replaced(
+        self, encoded: Encoded, texts: list[str], sizes: np.ndarray, rows: Sequence[int]
+    ) -> tuple[Encoded, dict[int, str]]:
+        """The same tokens, with some of the texts encoded by the reference, and the errors of those that failed."""
+        failed: dict[int, str] = {}
         shifts = np.repeat(encoded.bases, np.diff(encoded.offsets))
         arrays = (encoded.ids, encoded.starts - shifts, encoded.stops - shifts)
         ids, starts, stops = (np.split(array, encoded.offsets[1:-1]) for array in arrays)
         for row in rows:
             expected = self._reference.encode([texts[row]], special_tokens=False)
+            failed.update((row, error) for error in expected.failed.values())
             bytes_at = _bytes_before(texts[row])
             ids[row] = expected.ids
             starts[row], stops[row] = (
                 bytes_at[edges - expected.bases[0]] for edges in (expected.starts, expected.stops)
             )
-        return concatenated(ids, starts, stops, offsets_of(sizes)[:-1])
+        return concatenated(ids, starts, stops, offsets_of(sizes)[:-1]), failed
 
     def _with_special_tokens(self, encoded: Encoded, sizes: np.ndarray) -> Encoded:
         """The same tokens, with those that the tokenizer adds before and after a text, and an EOS if it is missing."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import json
+from typing import Any
 
 from transforms.errors import ParameterError
 from transforms.storage.files import join, names_below, read_bytes
 
-# What transformers reads of a model's folder to load a tokenizer; never weights, never code.
+# It names the stop tokens of a model.
+GENERATION_CONFIG = "generation_config.json"
+# What transformers reads of a model's folder to load a tokenizer, and the former; never weights, never code.
 TOKENIZER_FILES = (
     "tokenizer*.json", "tokenizer.model*", "*.model", "*.spm", "*.tiktoken", "tekken.json", "vocab*", "merges.txt",
     "special_tokens_map.json", "added_tokens.json", "config.json", "chat_template*", "*.jinja",
-    "additional_chat_templates/*.jinja",
+    "additional_chat_templates/*.jinja", GENERATION_CONFIG,
 )  # fmt: skip
 
 
@@ -35,8 +39,33 @@ def read_tokenizer_folder(folder: str) -> dict[str, bytes]:
 
 
 def fingerprint(files: dict[str, bytes]) -> str:
-    """sha256 of names and contents of files."""
+    """sha256 of names and contents of files; of generation_config.json only the stop tokens count."""
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
+        if name == GENERATION_CONFIG:
+            content = _stop_tokens_of(content)
         digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
     return digest.hexdigest()
+
+
+def stop_token_ids(generation_config: Any) -> list[int]:
+    """Return the ids of the stop tokens that generation_config.json names: one, several or none.
+
+    Raises:
+        ValueError: if it is not valid.
+    """
+    if not isinstance(generation_config, dict):
+        raise ValueError("expected a JSON object")
+    ids = generation_config.get("eos_token_id")
+    ids = [] if ids is None else ids if isinstance(ids, list) else [ids]
+    if not all(type(number) is int for number in ids):
+        raise ValueError("eos_token_id: expected a number, or a list of numbers")
+    return ids
+
+
+def _stop_tokens_of(generation_config: bytes) -> bytes:
+    """What of generation_config.json decides the rows; all of it if it is not valid."""
+    try:
+        return json.dumps(stop_token_ids(json.loads(generation_config))).encode()
+    except ValueError:
+        return generation_config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from transforms.tokens import Encoded, concatenated
 
 # ids: int32, starts, stops: int64, each (tokens,).
 _Row = tuple[np.ndarray, np.ndarray, np.ndarray]
+_NO_TOKENS: _Row = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
 
 
 class ReferenceEncoder:
@@ -30,9 +32,12 @@ class ReferenceEncoder:
 
     def encode(self, texts: list[str], special_tokens: bool) -> Encoded:
         """Encode texts, see TextEncoder."""
-        rows = self._rows(texts, special_tokens)
+        found = self._attempt(texts, special_tokens)
+        failed = {number: row for number, row in enumerate(found) if isinstance(row, str)}
+        rows = [_NO_TOKENS if isinstance(row, str) else row for row in found]
         bases = offsets_of(np.array([len(text) for text in texts], np.int64) + 2)[:-1] + 1
-        return concatenated([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], bases)
+        encoded = concatenated([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], bases)
+        return dataclasses.replace(encoded, failed=failed)
 
     def length(self, text: str) -> int:
         """Return the length of a text in characters."""
@@ -41,6 +46,17 @@ class ReferenceEncoder:
     def spans_in_units(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
         """Return the spans as they are: the units are characters."""
         return spans
+
+    def _attempt(self, texts: list[str], special_tokens: bool) -> Sequence[_Row | str]:
+        """The tokens of each text, or the error of the tokenizer: some panic at many megabytes of white space."""
+        try:
+            return self._rows(texts, special_tokens)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # the class of pyo3, which no module exports
+                raise
+            if len(texts) == 1:
+                return [f"{error}"]
+        return [row for text in texts for row in self._attempt([text], special_tokens)]
 
     def _rows(self, texts: list[str], special_tokens: bool) -> list[_Row]:
         if not self._tokenizer.is_fast:

@@ -20,10 +20,11 @@ _NAMES: tuple[str, ...] = tuple(module.name for module in pkgutil.iter_modules(_
 # `auto` goes by the file's name, or by its first bytes.
 INPUT_FORMATS: tuple[str, ...] = ("auto", *_NAMES)
 
-# The format of a file that no format recognizes: a file of lines has no mark.
-_DEFAULT = "jsonl"
+# The format of a file that no format recognizes and that may be text: a file of lines has no mark.
+DEFAULT_FORMAT = "jsonl"
 
-SNIFFED_BYTES = 64
+# Enough for the first records of most files, little enough for a request to each of thousands.
+SNIFFED_BYTES = 1 << 16
 
 
 class Part(NamedTuple):
@@ -46,9 +47,9 @@ class InputFormat:
         recognizes: whether the first bytes of a file (SNIFFED_BYTES) show that it has this format; None if none do.
         can_be_cut: whether byte ranges of a file can be read independently. Otherwise a file is one split.
         may_be_compressed: whether a file that is compressed as a whole can be read, as a stream.
-        suffix_is_certain: whether a file with one of the suffixes, or for which this format is chosen, has this format.
-            Otherwise the first bytes decide.
-        position_unit: what the position of a record counts: bytes or rows from the start of the file.
+        suffix_is_certain: whether a file with one of the suffixes has this format. Otherwise the first bytes decide.
+        last_bytes: what every file of the format ends with, if it is not cut short.
+        position_unit: what the position of a record counts: bytes, rows or records from the start of the file.
         errors: what read raises if the file is corrupt.
     """
 
@@ -58,7 +59,8 @@ class InputFormat:
     can_be_cut: bool = False
     may_be_compressed: bool = True
     suffix_is_certain: bool = True
-    position_unit: Literal["byte", "row"] = "byte"
+    last_bytes: bytes = b""
+    position_unit: Literal["byte", "row", "record"] = "byte"
     errors: tuple[type[Exception], ...] = (OSError,)
 
 
@@ -72,7 +74,7 @@ def format_of_suffix() -> dict[str, str]:
     return {suffix: name for name in _NAMES for suffix in input_format(name).suffixes}
 
 
-def recognized_format(start: bytes) -> str:
-    """Return the name of the format that the first bytes of a file show."""
+def recognized_format(start: bytes) -> str | None:
+    """Return the name of the format that the first bytes of a file show; None if none does, as with JSON lines."""
     formats = ((name, input_format(name).recognizes) for name in _NAMES)
-    return next((name for name, recognizes in formats if recognizes and recognizes(start)), _DEFAULT)
+    return next((name for name, recognizes in formats if recognizes and recognizes(start)), None)

@@ -1,8 +1,8 @@
-"""A JSON array of records, read as a stream: its elements are found by their brackets and strings alone.
+"""JSON that is not one record on each line: arrays of records, and objects one after another, in any layout.
 
-A parser of the whole array would lose all of it to one malformed record, and need memory for all of it. This scanner
-only finds where an element ends. An element that is malformed inside costs only itself, unless it opens a bracket or a
-string that it does not close: then all that follows becomes one reject.
+The file is a stream of values. msgspec finds where each one ends; the elements of an array and the objects outside of
+arrays are records. A parser of the whole file would lose all of it to one malformed record, and need memory for all of
+it. The end of a malformed record is found by `end_of_malformed`.
 """
 
 from __future__ import annotations
@@ -12,75 +12,185 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from transforms.inputs.formats import InputFormat, Part
-from transforms.model.examples import Record
+import msgspec
 
-# A whole string; the quote of a string that continues beyond the buffer; or a bracket or comma outside of strings.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)
+from transforms.inputs.formats import InputFormat, Part
+from transforms.inputs.malformed import end_of_malformed
+from transforms.model.examples import Record
+from transforms.model.outcomes import Reject
+
 _CHUNK = 1 << 20
+_LONGEST = 1 << 28
+_LOOKED_AT = 10
+
+_NOT_BLANK = re.compile(rb"\S")
+_CONTAINER = re.compile(rb"[\[{]")
+_decode = msgspec.json.Decoder(msgspec.Raw).decode
+_FOLLOWED = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
-    """Yield all elements of the array, in parts. A record's position is the first byte of its element."""
-    records: list[Record] = []
-    size = 0
-    for record in _elements(file):
-        records.append(record)
-        size += len(record.raw)
-        if size >= part_bytes:
-            yield Part(records, [])
-            records, size = [], 0
-    yield Part(records, [])
+    """Yield all records, in parts. A record's position is its number in the file, from 0.
 
-
-def _elements(file: BinaryIO) -> Iterator[Record]:
-    buffer = file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
-    offset = 0 if buffer else len(BOM_UTF8)  # position in the file of the buffer's first byte
-    depth = scanned = start = 0
-    while True:
-        chunk = b""
-        for token in _TOKEN.finditer(buffer, scanned):
-            kind = token[0]
-            if kind == b'"' and not (chunk := file.read(_CHUNK)):
-                break
-            if kind == b'"':
-                scanned = token.start()
-                break
-            scanned = token.end()
-            if kind in (b"[", b"{"):
-                depth += 1
-                if depth == 1:
-                    yield from _element(buffer, start, token.start(), offset, required=False)
-                    start = scanned
-            elif kind in (b"]", b"}") and depth > 1:
-                depth -= 1
-            elif depth == 1 and kind in (b",", b"]"):
-                yield from _element(buffer, start, token.start(), offset, required=kind == b",")
-                start = scanned
-                depth -= kind == b"]"
+    Raises:
+        ValueError: if a record does not end within 256 MiB.
+    """
+    part, size = Part([], []), 0
+    for number, found in enumerate(_Reader(file).values()):
+        if isinstance(found, bytes):
+            part.records.append(Record(number, found))
+            size += len(found)
         else:
-            scanned = len(buffer)
-            chunk = file.read(_CHUNK)
-        if not chunk:
-            # Text around an array is not a record: as an element it is rejected, and so not lost silently. The same
-            # holds for the bracket that is missing if the file is cut short after a whole element.
-            yield from _element(buffer, start, len(buffer), offset, required=False)
-            if depth == 1 and scanned == len(buffer) and not buffer.rstrip().endswith(b"]"):
-                yield Record(offset + len(buffer), b"")
-            return
-        buffer, offset, scanned, start = buffer[start:] + chunk, offset + start, scanned - start, 0
+            detail, rest = found
+            part.rejects.append(Reject(number, "cut_short", detail, rest))
+            size += len(rest)
+        if size >= part_bytes:
+            yield part
+            part, size = Part([], []), 0
+    yield part
 
 
-def _element(buffer: bytes, start: int, stop: int, offset: int, required: bool) -> Iterator[Record]:
-    raw = buffer[start:stop]
-    element = raw.strip()
-    if element or required:
-        yield Record(offset + start + len(raw) - len(raw.lstrip()), element)
+class _Reader:
+    """Yields the values of a stream, and for an array its elements.
+
+    If the file ends inside a value, the last one that is yielded is a description of it and its bytes.
+    """
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self._buffer = file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
+        self._offset = 0 if self._buffer else len(BOM_UTF8)  # position in the file of the buffer's first byte
+        self._at = 0  # what precedes this index of the buffer has been yielded
+
+    def values(self) -> Iterator[bytes | tuple[str, bytes]]:
+        while sign := self._next():
+            if sign == b"[":
+                yield from self._elements()
+            elif sign == b"{":
+                yield self._value(in_array=False)
+            # A comma between objects says nothing. Other text is not a record: it is rejected, and so not lost.
+            elif (text := self._text()) != b",":
+                yield text
+
+    def _elements(self) -> Iterator[bytes | tuple[str, bytes]]:
+        begin = self._offset + self._at
+        self._at += 1
+        while (sign := self._next()) not in (b"]", b""):
+            yield (element := b"" if sign == b"," else self._value(in_array=True))
+            if not isinstance(element, bytes):
+                return
+            if self._next() == b",":
+                self._at += 1
+        if not sign:
+            yield f"the file ends inside the array that begins at byte {begin:,}", b""
+        self._at += 1
+
+    def _next(self) -> bytes:
+        """Go to the next byte that is not white space, and return it; at the end of the file, return nothing."""
+        while not (found := _NOT_BLANK.search(self._buffer, self._at)):
+            self._at = len(self._buffer)
+            if not self._read_more():
+                return b""
+        self._at = found.start()
+        return found[0]
+
+    def _value(self, in_array: bool) -> bytes | tuple[str, bytes]:
+        is_last = False
+        while (end := self._end(in_array, is_last)) is None:
+            if is_last:
+                end = len(self._buffer)
+                begin = self._offset + self._at
+                return f"the file ends inside the record that begins at byte {begin:,}", self._take(end)
+            is_last = not self._read_more()
+        return self._take(end)
+
+    def _end(self, in_array: bool, is_last: bool) -> int | None:
+        """Find where the value ends in the buffer; None if it does not. is_last: whether the file ends there."""
+        found = _next_after_value(memoryview(self._buffer)[self._at :])
+        if found is not None:
+            end, size = self._at + found, len(self._buffer)
+            if (end < size and (not in_array or self._buffer[end] in b",]")) or (end == size and is_last):
+                return end
+            if end > size and not is_last:
+                return None  # without a search in all of it
+        return end_of_malformed(self._buffer, self._at, in_array)
+
+    def _text(self) -> bytes:
+        while not (found := _CONTAINER.search(self._buffer, self._at)):
+            if not self._read_more():
+                return self._take(len(self._buffer))
+        return self._take(found.start())
+
+    def _take(self, end: int) -> bytes:
+        taken = self._buffer[self._at : end].strip()
+        self._at = end
+        return taken
+
+    def _read_more(self) -> bool:
+        """Read as much as is in the buffer, so that a long record is not searched often; False at the file's end."""
+        rest = len(self._buffer) - self._at
+        if rest > _LONGEST:
+            raise ValueError(f"the record that begins at byte {self._offset + self._at:,} has no end within 256 MiB")
+        more = self._file.read(max(_CHUNK, rest))
+        self._buffer, self._offset, self._at = self._buffer[self._at :] + more, self._offset + self._at, 0
+        return bool(more)
+
+
+def _next_after_value(content: memoryview) -> int | None:
+    """Find what follows a valid value and white space: its index, the length if nothing does, more if the value does
+    not end in the content. None if the value is malformed.
+    """
+    try:
+        _decode(content)
+        return len(content)
+    except (msgspec.DecodeError, RecursionError) as error:
+        if followed := _FOLLOWED.search(str(error)):
+            return int(followed[1]) - 1
+        return len(content) + 1 if str(error) == "Input data was truncated" else None
+
+
+def _recognizes(start: bytes) -> bool:
+    """Return whether a file begins with an array, or with an object that is not alone on its line."""
+    content = start.removeprefix(BOM_UTF8).strip()
+    if content.startswith(b"["):
+        return _is_array_of_records(content)
+    at = records = 0
+    while content[at : at + 1] == b"{" and records < _LOOKED_AT:
+        found = _next_after_value(memoryview(content)[at:])
+        if found is None or found > len(content) - at:
+            return at == 0 and _spans_lines(content, is_malformed=found is None)
+        record, next_record = content[at : at + found].rstrip(), content[at + found : at + found + 1]
+        if b"\n" in record:
+            return True
+        if next_record and b"\n" not in content[at + len(record) : at + found]:
+            return next_record in (b"{", b"[", b",")
+        at += found
+        records += 1
+    return False
+
+
+def _spans_lines(content: bytes, is_malformed: bool) -> bool:
+    """Return whether the first object, whose end is not known, goes on after its line."""
+    line, _, further = content.partition(b"\n")
+    if not is_malformed:
+        return bool(further)
+    # In JSON lines, the next line is another object, or this one looks complete.
+    return line.rstrip().endswith((b"{", b"[", b",")) and not further.lstrip().startswith(b"{")
+
+
+def _is_array_of_records(content: bytes) -> bool:
+    """Return whether an array is one of records; if arrays are on lines, each line is a record, which is rejected."""
+    found = _next_after_value(memoryview(content))
+    if found is None:
+        return content[1:].lstrip().startswith((b"{", b"["))
+    return b"\n" in content[:found].rstrip() or not content[found:].startswith(b"[")
 
 
 FORMAT = InputFormat(
     suffixes=(".json",),
     read=read,
-    recognizes=lambda start: start.removeprefix(BOM_UTF8).lstrip().startswith(b"["),
+    recognizes=_recognizes,
     suffix_is_certain=False,  # many files of JSON lines are named .json
+    position_unit="record",
+    errors=(OSError, ValueError),
 )

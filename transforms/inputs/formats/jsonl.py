@@ -53,4 +53,9 @@ def _lines(content: bytes, position: int) -> list[Record]:
     return records
 
 
-FORMAT = InputFormat(suffixes=(".jsonl", ".ndjson"), read=read, can_be_cut=True)
+FORMAT = InputFormat(
+    suffixes=(".jsonl", ".ndjson"),
+    read=read,
+    can_be_cut=True,
+    suffix_is_certain=False,  # pretty-printed objects have such names too
+)

@@ -41,6 +41,7 @@ FORMAT = InputFormat(
     recognizes=lambda start: start.startswith(b"PAR1"),
     can_be_cut=True,
     may_be_compressed=False,
+    last_bytes=b"PAR1",
     position_unit="row",
     errors=(OSError, pa.ArrowException),
 )

@@ -1,0 +1,334 @@
+"""--dataset_config: sources with options of their own in one dataset."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+import yaml
+
+from pipeline.graph import build_graph
+from pipeline.job import JobOptions
+from pipeline.options import Options, parse_options
+from pipeline.prepare import prepare
+from pipeline.sources import SOURCE_OPTIONS, read_sources, with_all_inputs
+from support.datasets import digests, manifest_of, rows_of, write_jsonl
+from support.paths import CHATS, ROOT, TOKENIZER
+from transforms.dataset.layout import Folder
+
+TEMPLATE = (
+    "{% for m in messages %}[{{ m.role }}{{ mark }}]{{ m.content }};{% endfor %}"
+    "{% if add_generation_prompt %}[assistant{{ mark }}]{% endif %}"
+)
+FORMATTER = """
+def as_messages(record):
+    return {"messages": [{"role": "user", "content": record["q"]}, {"role": "assistant", "content": record["a"]}]}
+"""
+
+
+def turns(number: int, role: str = "role", answer: str = "assistant") -> list[dict[str, str]]:
+    says = [("user", "one?"), (answer, "1"), ("user", "two?"), (answer, f"2 of {number}")]
+    return [{role: who, "content": text} for who, text in says]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A folder with the records of three sources, a formatter, and mix.yaml, which lists them."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    write_jsonl(folder / "chats.jsonl", [{"dialog": turns(i, answer="bot")} for i in range(40)])
+    write_jsonl(folder / "shared.jsonl", [{"messages": turns(i)} for i in range(30)])
+    write_jsonl(folder / "faq.jsonl", [{"q": f"{i}?", "a": f"{i}!"} for i in range(20)])
+    (folder / "faq.py").write_text(FORMATTER)
+    sources = [
+        {"name": "chats", "input": "chats.jsonl", "columns": {"messages": "dialog"}, "roles": {"bot": "assistant"},
+         "chat_template_kwargs": {"mark": "!"}, "loss_on": "last_assistant"},
+        {"input": ["shared.jsonl"], "loss_on": "all"},
+        {"name": "faq", "input": "faq.jsonl", "formatter": "faq.py:as_messages"},
+    ]  # fmt: skip
+    (folder / "mix.yaml").write_text(yaml.safe_dump(sources))
+    return folder
+
+
+def options_of(folder: Path, output: Path, *more: object) -> list[object]:
+    return [
+        f"--dataset_config={folder}/mix.yaml", f"--output={output}", f"--tokenizer={TOKENIZER}",
+        f"--chat_template={TEMPLATE}", "--direct_num_workers=1", *more,
+    ]  # fmt: skip
+
+
+def change(folder: Path, number: int, **options: Any) -> None:
+    """Change a source of mix.yaml; None removes an option."""
+    sources = yaml.safe_load((folder / "mix.yaml").read_text())
+    sources[number] = {name: value for name, value in (sources[number] | options).items() if value is not None}
+    (folder / "mix.yaml").write_text(yaml.safe_dump(sources))
+
+
+@pytest.mark.slow
+def test_rows_of_each_source_are_those_of_a_build_of_its_own(build, corpus, tmp_path):
+    common = [f"--tokenizer={TOKENIZER}", f"--chat_template={TEMPLATE}", "--direct_num_workers=1", "--provenance"]
+    separate = {
+        "chats.jsonl": ["--columns=messages=dialog", "--roles=bot=assistant", '--chat_template_kwargs={"mark":"!"}',
+                        "--loss_on=last_assistant"],
+        "shared.jsonl": ["--loss_on=all"],
+        "faq.jsonl": [f"--formatter={corpus}/faq.py:as_messages"],
+    }  # fmt: skip
+    expected, counts = [], []
+    for name, options in separate.items():
+        output = tmp_path / f"only {name}"
+        ended = build(f"--input={corpus}/{name}", f"--output={output}", *common, *options)
+        assert ended.code == 0, ended.err
+        expected += rows_of(output)
+        manifest = manifest_of(output)
+        assert [source["name"] for source in manifest["sources"]] == ["input"]
+        counts.append({key: manifest[key] for key in ("records", "rows", "tokens", "trained_tokens")})
+    ended = build(*options_of(corpus, tmp_path / "all", "--provenance"))
+    assert ended.code == 0, ended.err
+    assert rows_of(tmp_path / "all") == expected
+    manifest = manifest_of(tmp_path / "all")
+    names = ["chats", "2-shared", "faq"]
+    assert manifest["sources"] == [{"name": name, **count} for name, count in zip(names, counts, strict=True)]
+    assert manifest["rows"] == 90
+    table = [line.split()[:2] for line in ended.out.splitlines() if line.split()[0:1] in [[name] for name in names]]
+    assert table == [["chats", "40"], ["2-shared", "30"], ["faq", "20"]]
+    assert "| 2-shared | 30 | 0 | 0 | 30 |" in (tmp_path / "all" / "README.md").read_text()
+
+
+def test_unfinished_and_finished_build_name_what_differs_in_a_source(build, corpus, tmp_path):
+    output = tmp_path / "out"
+    with (corpus / "faq.jsonl").open("a") as file:
+        file.write("{}\n")
+    options = options_of(corpus, output)
+
+    def error() -> str:
+        ended = build(*options)
+        assert ended.code == 2 and ended.err.count("\n") == 1
+        return ended.err
+
+    assert build(*options, "--max_reject_fraction=0").code == 1  # unfinished
+    change(corpus, 0, loss_on="assistant")
+    assert "loss_on of the source chats was last_assistant and is assistant. Use" in error()
+    change(corpus, 0, loss_on="last_assistant", roles=None)
+    assert 'roles of the source chats was {"bot": "assistant"} and is not set' in error()
+    change(corpus, 0, roles={"bot": "assistant"}, name="talk")
+    assert "the sources were chats,2-shared,faq and are talk,2-shared,faq" in error()
+    change(corpus, 0, name="chats")
+    (corpus / "faq.py").write_text(FORMATTER + "# another\n")
+    assert "the file of the formatter of the source faq differs" in error()
+    (corpus / "faq.py").write_text(FORMATTER)
+    ended = build(*options, "--max_reject_fraction=0.03")
+    assert ended.code == 0, ended.err
+    assert "warning: 1 of 21 records of the source faq were rejected (formatter 1)." in ended.err
+    change(corpus, 1, loss_on=None)
+    assert "loss_on of the source 2-shared was all and is not set. Give" in error()
+    change(corpus, 1, loss_on="all")
+    assert "is finished already" in build(*options).err
+
+
+def test_workers_need_neither_the_config_nor_the_formatter_of_a_source(corpus, tmp_path):
+    options, _ = parse_options([str(option) for option in options_of(corpus, tmp_path / "out")])
+    folder = Folder(str(tmp_path / "out"))
+    job = prepare(options, folder, read_sources(options))
+    for name in ("mix.yaml", "faq.py"):
+        (corpus / name).unlink()
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        build_graph(pipeline, job, folder, 0.0, "auto")
+    assert manifest_of(tmp_path / "out")["rows"] == 90
+
+
+@pytest.mark.slow
+def test_example_reads_its_three_sources(build, tmp_path):
+    ended = build(
+        f"--dataset_config={ROOT}/examples/sources.yaml", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    sources = {source["name"]: source for source in manifest_of(tmp_path / "out")["sources"]}
+    assert {name: source["records"]["read"] for name, source in sources.items()} == {
+        "support": 400, "general": 120, "arithmetic": 80,
+    }  # fmt: skip
+    assert sources["general"]["records"]["rejected"] == {}  # narrator is a user here
+
+
+def test_same_file_in_two_sources_is_read_twice_only_if_the_second_says_so(build, corpus):
+    change(corpus, 1, input=["shared.jsonl", "chats.jsonl"])
+    options, _ = parse_options([str(option) for option in options_of(corpus, corpus / "out")])
+    ended = build(*options_of(corpus, corpus / "out"))
+    assert ended.code == 2
+    assert ended.err == (
+        f"chatmill: --dataset_config {corpus}/mix.yaml: source 2: input {corpus}/chats.jsonl: the source chats lists "
+        "this file, too. To read it twice, write may_repeat: true in the source 2-shared.\n"
+    )
+    change(corpus, 1, may_repeat=True)
+    job = prepare(options, Folder(str(corpus / "out")), read_sources(options))
+    assert job.splits == 4
+
+
+ERRORS = [
+    ("- schema: text", "source 1: input is missing: give files, folders, globs or urls, such as input: chats/."),
+    ("- input: a\n  shema: text", "source 1: unknown key shema. Did you mean schema?"),
+    ("- input: a\n  qqq: text", "source 1: unknown key qqq. Expected name, may_repeat, input, input_format, schema, "),
+    ("- {name: x, input: a, schema: txt}", "source 1 (x): schema txt: expected auto, "),
+    ("- {name: x, input: a, schema: txt}", "Did you mean text?"),
+    ("- {input: a, schema: [text]}", "source 1: schema text: expected text, found a list."),
+    ("- {input: null}", "source 1: input none: expected a list of at least one value."),
+    ("- &a {input: a, columns: *a}", "line 1, column 3: found unconstructable recursive node."),
+    ("- {input: &a [*a]}", "line 1, column 11: found unconstructable recursive node."),
+    ("- {input: {a: b}}", 'source 1: input {"a": "b"}: expected a list of at least one value.'),
+    ("- input: []", "source 1: input none: expected a list of at least one value."),
+    ("- {input: a, columns: {mesages: b}}", "Did you mean messages?"),
+    ("- {input: a, columns: [b]}", "source 1: columns b: expected a mapping, such as {name: other}."),
+    (
+        "- {input: a, roles: {assistant: [gpt]}}",
+        '{"assistant": ["gpt"]}: assistant: expected text, found a list.',
+    ),
+    ("- {input: a, roles: {bot: asistant}}", "bot: expected system, developer, user, assistant, tool. Did you mean"),
+    ("- {input: a, chat_template_kwargs: {tools: 1}}", "tools cannot be set here"),
+    ("- {input: a, chat_template_kwargs: {x: .nan}}", "source 1: chat_template_kwargs"),
+    ("- {input: a, chat_template_kwargs: {x: !!binary aGk=}}", "expected values that JSON has"),
+    ("- {input: a, loss_on: assitant}", "Did you mean assistant?"),
+    ("- {input: a, formatter: here}", "expected the form module:function or file.py:function."),
+    ("- {input: a, max_length: 9}", "unknown key max_length. It is an option of the whole build: give --max_length"),
+    ("- {path: a, type: chat_template}", "source 1: unknown key path. Axolotl's path is here input."),
+    ("- {input: a, type: chat_template}", "source 1: unknown key type. Axolotl's type is here schema."),
+    (
+        "- {input: a, message_property_mappings: {role: from}}",
+        "Axolotl's message_property_mappings is here message_fields.",
+    ),
+    ("- {input: a, name: ''}", "source 1: name : expected a name of letters, digits, spaces and"),
+    ("- {input: a, may_repeat: often}", "source 1: may_repeat often: expected true or false."),
+    ("- {input: a, name: x}\n- {input: b, name: x}", "the sources 1 and 2 have the same name, x."),
+    ("- input: a\n  input: b", "line 2, column 3: two keys input."),
+    ("- chats/", "source 1: expected a mapping, such as {input: chats/}; found 'chats/'."),
+    ("", "expected a list of sources, or `datasets:` with such a list; found None."),
+    ("base_model: x\ndatasets: []", "or `datasets:` with such a list; found the keys base_model, datasets."),
+    ("- input: [", "line 1, column 11: expected the node content, but found '<stream end>'."),
+    ("- !!python/name:os.system {}", "could not determine a constructor for the tag"),
+    ("- input: a.jsonl\n- input: none.jsonl", "source 2: input {folder}/none.jsonl: there is no such file or folder."),
+    (
+        "- {input: a.jsonl, formatter: 'none.py:f'}",
+        "formatter {folder}/none.py:f: {folder}/none.py cannot be loaded",
+    ),
+    ("- {name: x, input: a.jsonl, formatter: 'json:f'}", "source 1 (x): formatter json:f: json has no function f."),
+    ("- {input: empty.jsonl}", "source 1: input {folder}/empty.jsonl: all files are empty."),
+    ("- {input: a.jsonl}\n- {input: 'a.*'}", "source 2: input {folder}/a.jsonl: the source 1-a lists this file, too."),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), ERRORS)
+def test_mistake_in_a_config_is_one_line_that_names_the_source(build, tmp_path, text, message):
+    write_jsonl(tmp_path / "a.jsonl", [{"text": "a"}])
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "mix.yaml").write_text(text)
+    before = digests(tmp_path)
+    ended = build(*options_of(tmp_path, tmp_path / "out"))
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"chatmill: --dataset_config {tmp_path}/mix.yaml: ") and ended.err.count("\n") == 1
+    assert message.replace("{folder}", str(tmp_path)) in ended.err
+    assert digests(tmp_path) == before
+
+
+def test_config_that_cannot_be_read_is_a_user_error(build, tmp_path):
+    for path, problem in ((tmp_path / "none.yaml", "there is no such file."), (tmp_path, "there is no such file.")):
+        ended = build(f"--dataset_config={path}", f"--output={tmp_path}/out", f"--tokenizer={TOKENIZER}")
+        assert (ended.code, ended.err) == (2, f"chatmill: --dataset_config {path}: {problem}\n")
+
+
+def test_config_and_inputs_of_the_command_line_do_not_go_together(build, corpus):
+    ended = build(*options_of(corpus, corpus / "out", f"--input={CHATS}"))
+    assert ended.code == 2
+    assert ended.err.startswith("chatmill: --dataset_config names the inputs of each source, so it does not go with")
+
+
+def sources_of(text: str, url: str = "memory://mixes/here/mix.yaml", *more: str) -> list[Any]:
+    from transforms.storage.files import write_atomically
+
+    write_atomically(url, text.encode())
+    options, _ = parse_options([f"--dataset_config={url}", "--tokenizer=t", "--output=o", *more])
+    return read_sources(options)
+
+
+def test_relative_paths_begin_at_the_folder_of_the_config():
+    text = "[{input: [a.jsonl, ../b/, /c, 's3://d/e', './f/*'], formatter: 'f.py:g'}, {input: a, formatter: 'f.x:g'}]"
+    first, second = sources_of(text)
+    assert first.options.input == (
+        "memory://mixes/here/a.jsonl", "memory://mixes/b", "/c", "s3://d/e", "memory://mixes/here/f/*",
+    )  # fmt: skip
+    assert first.options.formatter == "memory://mixes/here/f.py:g"
+    assert second.options.formatter == "f.x:g"
+
+
+def test_names_without_a_name_are_of_the_position_and_the_inputs_without_folders():
+    text = json.dumps(
+        [
+            {"input": path}
+            for path in ("/home/me/chats/", "/home/me/a.b.jsonl.gz", "../x/**/*.jsonl", "*.jsonl", "s3://b/*")
+        ]
+        + [{"input": "/a", "name": 7}]
+    )
+    assert [source.name for source in sources_of(text)] == ["1-chats", "2-a", "3-x", "4-input", "5-b", "7"]
+
+
+def test_values_are_those_of_the_command_line():
+    """As lists and mappings, or as text. A date is text, as in JSON."""
+    text = {
+        "columns": "messages=dialog,tools=functions",
+        "roles": "bot=assistant",
+        "chat_template_kwargs": '{"enable_thinking": false, "date": "2026-01-01"}',
+        "schema": "sharegpt",
+        "loss_on": "all",
+    }
+    structured = """[{
+        input: a, columns: {messages: dialog, tools: functions}, roles: {bot: assistant}, schema: sharegpt,
+        chat_template_kwargs: {enable_thinking: off, date: 2026-01-01}, loss_on: all
+    }]"""
+    options = [f"--{key}={value}" for key, value in text.items()]
+    expected, _ = parse_options(["--input=a", "--tokenizer=t", "--output=o", *options])
+    for written in (yaml.safe_dump([{"input": "a", **text}]), structured):
+        [source] = sources_of(written)
+        assert {key: getattr(source.options, key) for key in text} == {key: getattr(expected, key) for key in text}
+
+
+def test_command_line_has_the_defaults_which_null_resets():
+    first, second, third = sources_of(
+        "[{input: a}, {input: b, columns: null, schema: text}, {input: c, columns: {text: d}, schema: null}]",
+        "memory://mixes/mix.yaml", "--columns=text=body", "--schema=messages", "--max_length=9",
+    )  # fmt: skip
+    assert [source.options.columns for source in (first, second, third)] == [{"text": "body"}, None, {"text": "d"}]
+    assert [source.options.schema for source in (first, second, third)] == ["messages", "text", "auto"]
+    assert {source.options.max_length for source in (first, second, third)} == {9}
+
+
+def test_runner_knows_the_stores_of_all_sources_and_whether_one_has_a_formatter():
+    """Workers are not forked then: clients of stores have threads, and a formatter may have loaded a model."""
+    options, _ = parse_options(["--dataset_config=memory://mixes/mix.yaml", "--tokenizer=t", "--output=o"])
+    text = "[{input: /a}, {input: 's3://b/c'}, {input: d, formatter: 'e:f'}]"
+    whole = with_all_inputs(options, sources_of(text, "memory://mixes/mix.yaml"))
+    assert whole.input == ("/a", "s3://b/c", "memory://mixes/d")
+    assert whole.formatter == "e:f"
+    assert ("input", "s3://b/c") in whole.urls()
+
+
+def test_every_option_of_a_source_is_one_of_the_job():
+    assert set(SOURCE_OPTIONS) <= {"input", *JobOptions.__struct_fields__}
+    assert set(SOURCE_OPTIONS) <= set(Options.__dataclass_fields__)
+
+
+def test_documentation_names_every_key_of_a_source():
+    table = (ROOT / "docs" / "sources.md").read_text().partition("\n| key |")[2].partition("\n\n")[0]
+    keys = {key for row in table.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])} if table else set()
+    assert keys == {"name", "may_repeat", *SOURCE_OPTIONS}
+
+
+def test_mistake_does_not_remove_the_dataset_that_is_to_be_overwritten(build, corpus, tmp_path):
+    output = tmp_path / "out"
+    assert build(*options_of(corpus, output)).code == 0
+    before = digests(output)
+    for mistake in ("--chat_template=none.jinja", "--preference=chosen"):
+        ended = build(*options_of(corpus, output, "--overwrite", "--schema=messages", mistake))
+        assert ended.code == 2 and mistake.partition("=")[0].strip("-") in ended.err, ended.err
+        assert ended.err.count("\n") == 1
+        assert digests(output) == before

@@ -1,0 +1,60 @@
+"""Builds train on the stop tokens of generation_config.json or of the command line, and report turns without an end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from support.chats import assistant, user
+from support.datasets import build_in_process, manifest_of, rows_of, write_jsonl
+from support.tokenizers import save_tokenizer
+from transforms.rows import IGNORED
+from transforms.tokens.tokenizer import load_tokenizer
+
+MESSAGES = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
+# Nothing closes a turn but the marker of the next one, and the markers leave it out.
+TEMPLATE = (
+    "{% for m in messages %}{{ '</s>' + m.role + ' ' }}{% if m.role == 'assistant' %}"
+    "{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '</s>assistant ' }}{% endif %}"
+)
+
+
+def built(tmp_path: Path, generation_config: object, *options: str) -> tuple[str, dict[str, int], str]:
+    """Return what is trained on in the one row, the notes, and standard error."""
+    tokenizer, output = Path(save_tokenizer(tmp_path / "tokenizer")), tmp_path / "out"
+    (tokenizer / "generation_config.json").write_text(json.dumps(generation_config))
+    corpus = write_jsonl(tmp_path / "chats.jsonl", [{"messages": MESSAGES}])
+    done = build_in_process(
+        f"--input={corpus}",
+        f"--tokenizer={tokenizer}",
+        f"--output={output}",
+        f"--chat_template={TEMPLATE}",
+        "--direct_num_workers=1",
+        *options,
+    )
+    assert done.returncode == 0, done.stderr
+    [row] = rows_of(output)
+    trained = [token for token in row["labels"] if token != IGNORED]
+    return load_tokenizer(str(tokenizer)).decode(trained), manifest_of(output)["notes"], done.stderr
+
+
+def test_stop_token_of_the_generation_config_is_trained(tmp_path):
+    trained, notes, errors = built(tmp_path, {"eos_token_id": [1]}, "--spans=traced")
+    assert trained == "4</s>6"
+    assert notes["turns_without_end"] == 1
+    assert "warning: 1 turn that is trained on closes with nothing, so that a model does not learn to stop" in errors
+    assert (tmp_path / "out" / "_chatmill" / "tokenizer" / "generation_config.json").exists()
+
+
+def test_stop_token_of_the_command_line_is_trained_instead(tmp_path):
+    trained, notes, errors = built(tmp_path, {"eos_token_id": 1}, "--eot_tokens=</s>user")
+    assert (trained, notes["turns_without_end"]) == ("4</s>user6", 1)
+    assert "--eot_tokens </s>user" not in errors
+    assert "none of --eot_tokens follows there, as after the last turn of a text" in errors
+
+
+def test_stop_token_that_may_be_mistyped_is_a_warning(tmp_path):
+    _, _, errors = built(tmp_path, {"eos_token_id": 1}, "--eot_tokens=<|nope|>,</s>user")
+    assert "chatmill: warning: --eot_tokens <|nope|>: neither the chat template nor the added tokens of the " in errors
+    assert "--eot_tokens </s>user: " not in errors

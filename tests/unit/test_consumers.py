@@ -1,0 +1,158 @@
+"""Consumers: what is refused or warned of for each trainer, the columns that it gets, and the card of a dataset."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq
+
+from pipeline.options import parse_options
+from support.paths import ROOT, TOKENIZER
+from transforms.dataset.card import dataset_card
+from transforms.dataset.consumers import CONSUMERS, RowLayout, problems, recipe, warnings
+from transforms.errors import UserError
+
+REQUIRED = ["--input=chats/", "--tokenizer=Qwen/Qwen3-8B", "--output=out/mine"]
+PACKED = ["--packing=bfd", "--max_length=4096"]
+UNPACKED_ROWS = RowLayout(("input_ids", "labels"), ("parquet",), max_length=4096)
+PACKED_ROWS = RowLayout(("input_ids", "labels", "seq_lengths"), ("parquet",), "bfd", 4096)
+
+
+def options_of(*arguments: str) -> Any:
+    return parse_options([*REQUIRED, *arguments])[0]
+
+
+def manifest_of(options: dict[str, Any], tokenizer: str = "Qwen/Qwen3-8B") -> dict[str, Any]:
+    return {
+        "records": {"read": 2, "kept": 2, "truncated": 0, "dropped": {}, "rejected": {}},
+        "rows": 1,
+        "tokens": 20,
+        "trained_tokens": 10,
+        "shards": [{"path": "data/train-00000-of-00001.parquet", "split": "train", "format": "parquet"}],
+        "sources": [{}],
+        "job": {"options": options, "tokenizer_name": tokenizer, "versions": {"chatmill": "0.2.0"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "columns"),
+    [
+        (["--for=trl"], ("input_ids", "labels")),
+        (["--for=trl", *PACKED], ("input_ids", "labels", "seq_lengths")),
+        (["--for=trainer"], ("input_ids", "labels")),
+        (["--for=axolotl", "--max_length=4096"], ("input_ids", "attention_mask", "labels")),
+        (PACKED, None),
+    ],
+)
+def test_a_trainer_gets_the_columns_that_it_reads(arguments, columns):
+    assert options_of(*arguments).write_columns == columns
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["trl", "--shift_labels"], "--shift_labels true: TRL shifts labels itself"),
+        (["trainer", "--shift_labels"], "--shift_labels true: transformers' Trainer shifts labels itself"),
+        (["trl", "--output_format=tfrecord"], "--output_format tfrecord: TRL loads Parquet"),
+        (["trl", "--write_columns=input_ids,labels", *PACKED], "--write_columns input_ids,labels: without seq_lengths"),
+        (["trl", "--write_columns=input_ids,loss_mask"], "--write_columns input_ids,loss_mask: TRL needs labels, too"),
+        (["trl", "--write_columns=input_ids,labels,loss_weights"], "TRL does not read loss_weights"),
+        (["trainer", *PACKED], "--packing bfd: transformers' collators read a packed row as one example"),
+        (["trainer", "--write_columns=input_ids,labels,position_ids"], "Seq2Seq does not pad position_ids"),
+        (["axolotl", *PACKED], "--packing bfd: Axolotl overwrites the position_ids"),
+        (["axolotl"], "--max_length none: Axolotl drops rows that are longer"),
+        (["axolotl", "--max_length=9", "--provenance"], "--provenance true: Axolotl's collator fails .* here source"),
+        (["axolotl", "--max_length=9", "--keep_columns=id"], "--keep_columns id: Axolotl's collator fails .* here id"),
+        (
+            ["axolotl", "--max_length=9", "--write_columns=input_ids,attention_mask,labels,loss_mask"],
+            "--write_columns .*: Axolotl's collator fails .* here loss_mask",
+        ),
+    ],
+)
+def test_options_with_which_a_trainer_would_train_on_something_else_are_refused(arguments, error):
+    with pytest.raises(UserError, match=f"--for {arguments[0]}: .*{error}"):
+        options_of(f"--for={arguments[0]}", *arguments[1:])
+
+
+def test_collator_of_the_trainer_pads_the_attention_mask_and_no_position_ids():
+    columns = ("input_ids", "labels", "attention_mask", "position_ids")
+    rows = [{name: [1] * length for name in columns} for length in (2, 3)]
+    batch = DataCollatorForSeq2Seq(AutoTokenizer.from_pretrained(TOKENIZER), return_tensors="np")(rows)
+    assert {name: values.shape for name, values in batch.items() if name != "position_ids"} == {
+        "input_ids": (2, 3), "labels": (2, 3), "attention_mask": (2, 3),
+    }  # fmt: skip
+    assert [len(row) for row in batch["position_ids"]] == [2, 3]
+    assert problems("trainer", dataclasses.replace(UNPACKED_ROWS, columns=columns[:3])) == []
+    assert len(problems("trainer", dataclasses.replace(UNPACKED_ROWS, columns=columns))) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({}, []),
+        ({"columns": ("input_ids", "labels")}, ["write_columns"]),
+        ({"columns": ("input_ids", "labels", "seq_lengths", "attention_mask")}, ["write_columns"]),
+        ({"shift_labels": True}, ["shift_labels"]),
+        ({"formats": ("tfrecord",)}, ["output_format"]),
+        ({"formats": ("parquet", "tfrecord")}, []),
+        ({"packing": "none", "columns": ("input_ids", "attention_mask", "labels")}, []),
+    ],
+)
+def test_traps_are_warned_of_if_the_trainer_is_not_known(changes, options):
+    assert [option for option, _ in warnings(dataclasses.replace(PACKED_ROWS, **changes))] == options
+
+
+def test_recipes_of_the_readme_are_those_that_are_run_with_the_trainers():
+    readme = (ROOT / "README.md").read_text()
+    layouts = {
+        "trl": PACKED_ROWS,
+        "trainer": UNPACKED_ROWS,
+        "axolotl": dataclasses.replace(UNPACKED_ROWS, columns=("input_ids", "attention_mask", "labels")),
+    }
+    for consumer, layout in layouts.items():
+        assert problems(consumer, layout) == []
+        assert recipe(consumer, "out/mine", "Qwen/Qwen3-8B", layout) in readme
+    weighted = dataclasses.replace(UNPACKED_ROWS, columns=("input_ids", "labels", "loss_weights"))
+    assert recipe("trainer", "out/mine", "Qwen/Qwen3-8B", weighted) in (ROOT / "docs/output.md").read_text()
+
+
+def test_card_has_the_recipe_of_the_chosen_trainer_alone():
+    layout = {"packing": "bfd", "max_length": 4096, "write_columns": ["input_ids", "labels", "seq_lengths"]}
+    card = dataset_card(manifest_of(layout | {"consumer": "trl"}))
+    assert recipe("trl", "PATH OF THIS FOLDER", "Qwen/Qwen3-8B", PACKED_ROWS) in card
+    assert "| for | trl |" in card
+    assert "packed with `bfd`, of at most 4,096 tokens" in card
+    assert "Axolotl" not in card and "Not for" not in card
+
+
+def test_card_says_which_trainers_the_rows_are_not_for():
+    card = dataset_card(manifest_of({"packing": "bfd", "max_length": 4096}))
+    assert "TRL:\n\n```python" in card
+    assert "Not for Axolotl: " in card and "Not for transformers' Trainer: " in card
+    shifted = dataset_card(manifest_of({"shift_labels": True}))
+    assert all(f"Not for {title}: " in shifted for title in ("TRL", "Axolotl", "transformers' Trainer"))
+    assert "`labels` are shifted" in shifted and "**Careful**: " in shifted
+
+
+def test_card_has_no_path_of_the_machine():
+    options = {
+        "formatter": "/home/me/secret/convert.py:convert",
+        "columns": {"messages": "/home/me/secret/dialog"},
+        "keep_columns": ["/home/me/secret/id"],
+        "chat_template": "/home/me/secret/template.jinja",
+        "chat_template_kwargs": {"suffix": "/no_think"},
+    }
+    card = dataset_card(manifest_of(options, tokenizer="/home/me/secret/qwen3/"))
+    assert "secret" not in card and "me/" not in card
+    assert 'model="YOUR MODEL"' in card and 'model="qwen3"' not in card  # a folder's name cannot be loaded
+    assert "with the tokenizer `qwen3`" in card and "| formatter | convert.py:convert |" in card
+    assert "/no_think" in card
+    assert "`Qwen/Qwen3-8B`" in dataset_card(manifest_of({}))
+
+
+@pytest.mark.parametrize("consumer", CONSUMERS)
+def test_recipe_is_given_only_where_there_is_no_problem(consumer):
+    card = dataset_card(manifest_of({"packing": "bfd", "max_length": 8, "shift_labels": True, "consumer": consumer}))
+    assert "Not for" in card and "SFTTrainer" not in card

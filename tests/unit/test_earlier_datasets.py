@@ -1,0 +1,97 @@
+"""A dataset of an earlier build inside the input is not read as input, and a folder that is one gives its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from transforms.errors import ParameterError
+from transforms.inputs.listing import list_inputs
+from transforms.storage.files import write_atomically
+
+RECORDS = b'{"text": "a"}\n'
+MANIFEST = {"format": 1, "records": {"read": 2}, "shards": [], "rejects": [], "job": {}}
+
+
+def write_dataset(folder: Path, parts: str = "job manifest success") -> Path:
+    for path in (folder / "data" / "train-00000-of-00001.parquet", folder / "rejects" / "00000.parquet"):
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.table({"input_ids": [[1, 2]]}), path)
+    if "job" in parts:
+        (folder / "_chatmill").mkdir()
+        (folder / "_chatmill" / "job.json").write_text("{}")
+    if "manifest" in parts:
+        (folder / "manifest.json").write_bytes(msgspec.json.encode(MANIFEST))
+    if "success" in parts:
+        (folder / "_SUCCESS").touch()
+    (folder / "README.md").write_text("# A dataset")
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    (tmp_path / "more").mkdir()
+    for name in ("a.jsonl", "more/b.jsonl"):
+        (tmp_path / name).write_bytes(RECORDS)
+    return tmp_path
+
+
+def listed(pattern: Path | str, folder: Path) -> list[str]:
+    return [str(Path(file.url).relative_to(folder)) for file in list_inputs([str(pattern)])]
+
+
+@pytest.mark.parametrize("parts", ["job manifest success", "job", "manifest success"])
+@pytest.mark.parametrize("place", ["out", "more/out", "out/2026/11"])
+def test_a_dataset_below_a_folder_is_not_read_and_logged(corpus, caplog, place, parts):
+    write_dataset(corpus / place, parts)
+    assert listed(corpus, corpus) == ["a.jsonl", "more/b.jsonl"]
+    [line] = caplog.messages
+    assert (
+        line
+        == f"{corpus}: {place} is a dataset of an earlier build and is not read. To read its rows, name its folder."
+    )
+
+
+@pytest.mark.parametrize("parts", ["job manifest success", "manifest success"])
+def test_a_dataset_that_is_named_gives_its_rows_and_not_its_rejects(corpus, caplog, parts):
+    out = write_dataset(corpus / "out", parts)
+    write_dataset(out / "data" / "nested")
+    assert listed(out, out) == ["data/train-00000-of-00001.parquet"]
+
+
+def test_files_of_a_dataset_that_are_named_are_read(corpus):
+    out = write_dataset(corpus / "out")
+    for pattern in (out / "rejects" / "00000.parquet", out / "rejects" / "*.parquet", out / "rejects"):
+        assert listed(pattern, out) == ["rejects/00000.parquet"]
+
+
+@pytest.mark.parametrize("pattern", ["**/*", "*/*.json*", "**/*.[jp]*", "*/*"])
+def test_a_glob_does_not_read_a_dataset_that_only_its_signs_match(corpus, caplog, pattern):
+    write_dataset(corpus / "out")
+    assert [name for name in listed(corpus / pattern, corpus) if name != "a.jsonl"] == ["more/b.jsonl"]
+    assert "out is a dataset of an earlier build" in caplog.text
+
+
+def test_a_folder_that_has_only_the_names_of_a_dataset_is_read(corpus):
+    other = corpus / "other"
+    write_dataset(other, "success")
+    (other / "manifest.json").write_text('{"files": 3}')
+    assert "other/data/train-00000-of-00001.parquet" in listed(corpus, corpus)
+
+
+def test_a_folder_of_datasets_alone_has_no_file_of_records(tmp_path):
+    write_dataset(tmp_path / "one")
+    with pytest.raises(ParameterError, match="it has no file of records"):
+        list_inputs([str(tmp_path)])
+
+
+def test_a_dataset_in_a_bucket_is_not_read(caplog):
+    for name, content in (("a.jsonl", RECORDS), ("out/_chatmill/job.json", b"{}"), ("out/data/b.jsonl", RECORDS)):
+        write_atomically(f"memory://earlier/{name}", content)
+    for pattern in ("memory://earlier", "memory://earlier/**/*.jsonl"):
+        assert [file.url for file in list_inputs([pattern])] == ["memory:///earlier/a.jsonl"]
+    assert [file.url for file in list_inputs(["memory://earlier/out"])] == ["memory:///earlier/out/data/b.jsonl"]

@@ -1,0 +1,64 @@
+"""Media: a record with a column of images, audio or video that is not empty is rejected, in any schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from transforms.errors import RecordError
+from transforms.model.examples import Record
+from transforms.steps.parse import Parser
+
+CHAT = [{"role": "user", "content": "<image>What is it?"}, {"role": "assistant", "content": "A teapot."}]
+RECORDS: dict[str, dict[str, Any]] = {
+    "messages": {"messages": CHAT},
+    "prompt and completion": {"prompt": CHAT[:1], "completion": CHAT[1:]},
+    "strings": {"prompt": "<image>What is it?", "completion": " A teapot."},
+    "ShareGPT": {"conversations": CHAT},
+    "Alpaca": {"instruction": "<image>What is it?", "output": "A teapot."},
+    "text": {"text": "<image> A teapot."},
+    "tokens": {"input_ids": [1, 2]},
+}
+
+
+def parse(record: dict[str, Any]) -> Any:
+    """Return the content of a record, which must be the same from a line of JSON and from a row of a table."""
+    content = Parser().parse(Record(0, record)).content
+    if "input_ids" not in record:
+        assert Parser().parse(Record(0, json.dumps(record).encode())).content == content
+    return content
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("images", ["table.jpg"], "image"),
+        ("image", "table.jpg", "image"),
+        ("images", [{"bytes": None, "path": "table.jpg"}], "image"),
+        ("image", {"bytes": b"\x89PNG", "path": None}, "image"),
+        ("image", 7, "image"),
+        ("audios", ["a.wav"], "audio"),
+        ("audio", {"array": [0.5], "sampling_rate": 16000}, "audio"),
+        ("videos", [None, "v.mp4"], "video"),
+        ("video", "v.mp4", "video"),
+    ],
+)
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_a_record_with_media_is_rejected(record, column, value, reason):
+    with pytest.raises(RecordError) as raised:
+        parse({**record, column: value})
+    assert raised.value.reason == reason
+
+
+@pytest.mark.parametrize("empty", [None, "", " ", [], [None], [""], {}, {"bytes": None, "path": None}, False])
+@pytest.mark.parametrize("column", ["image", "images", "audio", "audios", "video", "videos"])
+def test_a_record_with_an_empty_column_of_media_is_kept(column, empty):
+    assert parse({**RECORDS["messages"], column: empty}) == parse(RECORDS["messages"])
+
+
+@pytest.mark.parametrize("empty", ["null", "[]", '""'])
+def test_an_empty_column_of_media_takes_the_fast_path(empty):
+    record = b'{"messages": %s, "images": %s}' % (json.dumps(CHAT).encode(), empty.encode())
+    assert isinstance(Parser().parse(Record(0, record)).content.lazy_messages, tuple)

@@ -1,0 +1,336 @@
+"""What a template does not print is found, under real templates and generated conversations, and nothing else is."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import random
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+import pytest
+
+import transforms.chat.template as template_module
+from support.chats import SPLIT, assistant, render_config, user
+from support.paths import SHARED, TOKENIZER
+from support.templates import CHATML, DROPS_REASONING, MARKED
+from transforms.chat.compiled import SlowPath
+from transforms.chat.omissions import NO_OMISSIONS, Omissions
+from transforms.chat.template import ChatTemplate
+from transforms.chat.trace_cache import TraceCache
+from transforms.errors import RecordError
+from transforms.model.batches import Examples, Texts
+from transforms.model.examples import Conversation, Example
+from transforms.model.outcomes import Outcomes
+from transforms.steps.render import Renderer
+from transforms.tokens.tokenizer import load_tokenizer
+
+LOSSES = ("assistant", "last_assistant", "all")
+
+
+@functools.cache
+def real_templates() -> dict[str, str]:
+    files = [SHARED / "oracle" / name for name in ("masks.jsonl", "real.jsonl")]
+    lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
+    return {case["template"]: case["chat_template"] for case in map(json.loads, lines)}
+
+
+# Ways to print that hide a text from a search for marks, or from a comparison with it.
+PRINTS = {
+    "chatml": CHATML,
+    "marked": MARKED,
+    "drops_reasoning": DROPS_REASONING,
+    "in_namespace": "{%- set ns = namespace(all='') -%}{%- for m in messages -%}"
+    "{%- set ns.all = ns.all + m.role + m.content -%}{%- endfor -%}{{- ns.all | trim -}}",
+    "in_a_block": "{%- set all -%}{%- for m in messages -%}{{ m.role }}{{ m.content }}\n{% endfor -%}{%- endset -%}"
+    "{{- all | upper | lower -}}",
+    "in_a_macro": "{%- macro said(m) -%}{{ '%s: %s' % (m.role, m.content) }}{%- endmacro -%}"
+    "{%- for m in messages -%}{{- said(m) | indent(2) -}}{%- endfor -%}",
+    "by_number": "{%- for i in range(messages | length) -%}{{- messages[i].content.split('|')[0] -}}{%- endfor -%}",
+    "as_json": "{{- messages | tojson(indent=2) -}}{{- tools | tojson | safe -}}",
+    "as_python": "{%- for m in messages -%}{{- m -}}{%- endfor -%}{{- tools -}}",
+    "joined": "{{- messages | map(attribute='content') | join('\\n') -}}",
+    "joined_by_a_method": "{%- set all = [] -%}{%- for m in messages -%}{%- set all = all + [m.content] -%}"
+    "{{- m.role -}}{%- endfor -%}{{- ', '.join(messages | map(attribute='content')) -}}",
+    "formatted": "{%- for m in messages -%}{{- '{}: {}'.format(m.role, m.content) -}}{%- endfor -%}",
+    "escaped": "{%- for m in messages -%}{{- (m.content | e) + '\\n' -}}{%- endfor -%}",
+    "only_users": "{%- for m in messages if m.role == 'user' -%}{{- m.content -}}{%- endfor -%}",
+    "only_once": "{%- for m in messages -%}{%- if loop.first or m.content != loop.previtem.content -%}{{- m.content -}}"
+    "{%- endif -%}{%- endfor -%}",
+    "values_of_calls": "{%- for m in messages -%}{{- m.content -}}{%- for c in m.tool_calls -%}{{- c.function.name -}}"
+    "{%- for k, v in c.function.arguments.items() -%}{{- v | string -}}{%- endfor -%}{%- endfor -%}{%- endfor -%}",
+    "looks_for_it": "{%- for m in messages -%}{%- if m.content in messages[-1].content -%}{{- m.content -}}"
+    "{%- endif -%}{%- endfor -%}",
+}
+
+
+def template_of(source: str) -> ChatTemplate:
+    arguments = {"bos_token": "<s>", "eos_token": "</s>"}
+    return ChatTemplate(load_tokenizer(str(TOKENIZER)), source, arguments, datetime(2024, 7, 26))
+
+
+@dataclasses.dataclass
+class Generated:
+    """A conversation, and the names of its pieces in their order, each with its words."""
+
+    conversation: Conversation
+    contents: list[tuple[str, list[str]]]
+    reasoning: list[tuple[str, list[str]]]
+
+
+def generated(seed: int, parts: bool) -> Generated:
+    """Return a conversation in which no word is a part of another."""
+    draw = random.Random(seed)
+    numbers = count(1)
+
+    def word() -> str:
+        return f"q{next(numbers):04d}z"
+
+    contents: list[tuple[str, list[str]]] = []
+    reasoning: list[tuple[str, list[str]]] = []
+    messages: list[dict[str, Any]] = []
+
+    def add(role: str, text: str, words: list[str], **fields: Any) -> int:
+        messages.append({"role": role, "content": text, **fields})
+        if words:
+            contents.append((f"the content of messages[{len(messages) - 1}]", words))
+        return len(messages) - 1
+
+    def add_plain(role: str) -> None:
+        said = word()
+        add(role, draw.choice([said, f" {said} \n", f'"{said}" <b>\nü', f"</{said}>"]), [said])
+
+    if draw.random() < 0.4:
+        add_plain("system")
+    for _ in range(draw.randint(1, 3)):
+        if parts and draw.random() < 0.3:
+            number, words = len(messages), [word(), word()]
+            add("user", [{"type": "text", "text": said} for said in words], [])  # type: ignore[arg-type]
+            contents += [
+                (f"the {o} part of messages[{number}]", [w]) for o, w in zip(("first", "second"), words, strict=True)
+            ]
+        else:
+            add_plain("user")
+        fields: dict[str, Any] = {}
+        if draw.random() < 0.3:
+            fields["reasoning_content"] = word()
+            reasoning.append((f"the reasoning_content of messages[{len(messages)}]", [fields["reasoning_content"]]))
+        if draw.random() < 0.5:
+            said = word()
+            add("assistant", said, [said], **fields)
+            continue
+        said = draw.choice(["", word()])
+        calls, names = [], []
+        for _ in range(draw.choice([1, 1, 2])):
+            name, key, value, other = word(), word(), word(), word()
+            values = draw.choice([[value], [draw.randint(0, 9)], [value, {other: [value]}], []])
+            keys = [key, word()][: len(values)]
+            function = {"name": name, "arguments": dict(zip(keys, values, strict=True))}
+            calls.append({"id": f"call{len(calls)}0000", "type": "function", "function": function})
+            names.append((name, [(k, [k, value] if v == value or isinstance(v, dict) else [k]) for k, v in
+                                 zip(keys, values, strict=True)]))  # fmt: skip
+        number = add("assistant", said, [said] if said else [], tool_calls=calls, **fields)
+        for at, (name, arguments) in enumerate(names):
+            ordinal = f"{('first', 'second')[at]} " * (len(names) > 1)
+            call = f"the {ordinal}tool call of messages[{number}]"
+            contents.append((call, [name]))
+            contents += [(f"the argument {key} of {call}", words) for key, words in arguments]
+        for call in calls:
+            said = word()
+            add("tool", f'{{"{said}": 1}}', [said], tool_call_id=call["id"])
+    tools = None
+    if draw.random() < 0.4:
+        names = [word() for _ in range(2)]
+        tools = [
+            {"type": "function", "function": {"name": name, "description": "d", "parameters": {"type": "object",
+             "properties": {}}}} for name in names
+        ]  # fmt: skip
+        contents += [("the first tool", [names[0]]), ("the second tool", [names[1]])]
+    return Generated(Conversation(messages, tools), contents, reasoning)
+
+
+def absent(made: Generated, text: str) -> Omissions:
+    """Return what is not in a text, found by a search for the words."""
+    text = text.lower()
+    missing = [name for name, words in made.contents if not any(word in text for word in words)]
+    if made.conversation.tools and missing[-2:] == ["the first tool", "the second tool"]:
+        missing[-2:] = ["the tools"]
+    for call in [name for name in missing if "tool call" in name and not name.startswith("the argument")]:
+        missing = [name for name in missing if not name.endswith(f"of {call}")]
+    reasoning = [name for name, words in made.reasoning if not any(word in text for word in words)]
+    return Omissions(tuple(missing), tuple(reasoning))
+
+
+@pytest.mark.parametrize("name", [*PRINTS, *real_templates()])
+def test_what_is_found_is_what_a_search_for_unique_words_finds(name):
+    template = template_of(PRINTS.get(name) or real_templates()[name])
+    cache, compared, traced = TraceCache(template), 0, 0
+    for seed in range(60):
+        made = generated(seed, parts=name != "looks_for_it")  # it reads strings only, so that parts are one content
+        try:
+            text = template.render(made.conversation)
+        except RecordError:  # roles that the template refuses
+            continue
+        expected = absent(made, text)
+        assert template.omissions(made.conversation, text) == expected, (seed, text)
+        cache.begin_batch(1)
+        found = cache.render_with_spans(made.conversation, "all")
+        if not isinstance(found, SlowPath):
+            assert found[2] == expected, (seed, text)
+            traced += 1
+        compared += 1
+    assert compared >= 4
+    assert traced or name not in ("chatml", "marked", "drops_reasoning", "llama3")
+
+
+def rendered(messages: list[dict[str, Any]], template: str, **options: Any) -> Texts:
+    examples = [Example(0, Conversation(messages), {}, False, b"{}")]
+    return Renderer(render_config(template, **options))(Examples(SPLIT, 0, True, Outcomes(read=1), examples))
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize("loss_on", LOSSES)
+@pytest.mark.parametrize("template", [CHATML, MARKED], ids=["without_markers", "with_markers"])
+def test_record_of_which_a_content_is_not_printed_is_rejected_or_counted(engine: str, loss_on: str, template: str):
+    hides_tools = template.replace(
+        "for message in messages -%}", "for message in messages if message.role != 'tool' -%}"
+    )
+    messages = [user("Hi"), assistant("One moment."), {"role": "tool", "content": "seen"}, assistant("Done.")]
+    reported = rendered(messages, hides_tools, unprinted="report", loss_on=loss_on, engine=engine)
+    found = "the chat template does not print the content of messages[2]"
+    assert (reported.outcomes.notes, reported.outcomes.first_examples["not_printed"]) == (
+        {"not_printed": 1},
+        (0, found),
+    )
+    rejected = rendered(messages, hides_tools, loss_on=loss_on, engine=engine)
+    assert [(reject.reason, reject.detail.startswith(found)) for reject in rejected.outcomes.rejects] == [
+        ("not_printed", True)
+    ]
+    assert not rejected.texts
+    assert not rejected.outcomes.notes
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_reasoning_that_is_not_printed_is_counted_and_never_rejects(engine: str):
+    messages = [user("1?"), assistant("1", reasoning_content="I count."), user("2?"), assistant("2", thinking="On.")]
+    outcomes = rendered(messages, DROPS_REASONING, engine=engine).outcomes
+    assert outcomes.notes == {"reasoning_not_printed": 1}
+    found = "the chat template does not print the reasoning_content of messages[1] and the thinking of messages[3]"
+    assert outcomes.first_examples["reasoning_not_printed"] == (0, found)
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_reasoning_that_is_printed_from_another_key_of_its_message_is_printed(engine: str):
+    template = CHATML.replace("message.content +", "(message.reasoning_content or '') + message.content +")
+    same = [user("1?"), assistant("1", reasoning_content="I count.", reasoning="I count.")]
+    assert not rendered(same, template, engine=engine).outcomes.notes
+    other = [user("1?"), assistant("1", reasoning_content="I count.", reasoning="I guess.")]
+    assert rendered(other, template, engine=engine).outcomes.notes == {"reasoning_not_printed": 1}
+
+
+CUTS = CHATML.replace("message.content", "message.content.split('</think>')[-1].split('|')[0].replace('<b>', '')")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("Hello", NO_OMISSIONS),
+        ("  Hello\n", NO_OMISSIONS),
+        ("a <b> c", NO_OMISSIONS),
+        ("|", Omissions(("the content of messages[0]",))),
+        (" \n", NO_OMISSIONS),
+        ("<think>So.</think>Hello", Omissions((), ("the reasoning in the content of messages[0]",))),
+        ("<think>So.</think>\n", Omissions((), ("the reasoning in the content of messages[0]",))),
+        ("Hello | there", Omissions(("a part of the content of messages[0]",))),
+        ("<think>So.</think>Hello | there", Omissions(("a part of the content of messages[0]",))),
+    ],
+)
+def test_content_of_which_only_a_part_is_printed(content: str, expected: Omissions):
+    template, conversation = template_of(CUTS), Conversation([assistant(content)])
+    assert template.omissions(conversation, template.render(conversation)) == expected
+
+
+ROUNDS = [
+    user("1?"),
+    assistant("1", tool_calls=[{"function": {"name": "sum", "arguments": {}}}]),
+    user("2?"),
+    assistant("2"),
+]
+SPLITS = CHATML.replace("message.content", "message.content.split('</think>')[-1]")
+
+
+@pytest.mark.parametrize(
+    ("template", "loss_on", "renderings"),
+    [
+        (CHATML, "assistant", 2),
+        (SPLITS, "assistant", 2),
+        (MARKED, "assistant", 2),
+        (CHATML, "all", 2),
+        (MARKED, "last_assistant", 2),
+    ],
+)
+def test_omissions_are_found_by_the_rendering_that_finds_the_spans(template, loss_on, renderings, monkeypatch):
+    """With the plain text there are two renderings, also if the template splits contents."""
+    renderer = Renderer(render_config(template, loss_on=loss_on, engine="reference", unprinted="report"))
+    example = Example(0, Conversation(ROUNDS), {}, False, b"{}")
+    renderer.render(example)  # what depends on the template alone is found once
+    calls = []
+    for name in ("render", "render_with_generation_blocks"):
+        function = getattr(template_module, name)
+        monkeypatch.setattr(
+            template_module, name, lambda *given, function=function: calls.append(1) or function(*given)
+        )
+    renderer.render(example)
+    assert len(calls) == renderings
+
+
+ONLY_PARTS = CHATML.replace(
+    "message.content", "(message.content | selectattr('type', 'equalto', 'text') | map(attribute='text') | join)"
+)
+REFUSES_STRINGS = CHATML.replace("message.content", "message.content[0].text")
+BOTH = CHATML.replace(
+    "message.content",
+    "(message.content if message.content is string else message.content | map(attribute='text') | join)",
+)
+SYSTEM_STRINGS = CHATML.replace(
+    "message.content", "(message.content if message.role == 'system' else message.content[0].text)"
+)
+PRINTS_LISTS = CHATML.replace("message.content", "message.content | string")
+
+
+def as_parts(message: dict[str, Any], *texts: str) -> dict[str, Any]:
+    return {**message, "content": [{"type": "text", "text": text} for text in texts or (message["content"],)]}
+
+
+@pytest.mark.parametrize("template", [ONLY_PARTS, REFUSES_STRINGS, BOTH, SYSTEM_STRINGS, PRINTS_LISTS, CHATML])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_strings_and_parts_print_the_same_whichever_of_them_the_template_reads(template: str, engine: str):
+    messages = [{"role": "system", "content": "Be kind."}, user("Hi"), assistant("Hello")]
+    expected = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
+    for given in (messages, [*map(as_parts, messages)], [messages[0], as_parts(messages[1]), messages[2]]):
+        texts = rendered(given, template, engine=engine)
+        assert [(text.text, text.spans) for text in texts.texts] == [(expected, [(len(expected) - 16, len(expected))])]
+
+
+@pytest.mark.parametrize(
+    ("template", "joined"), [(ONLY_PARTS, "ab"), (BOTH, "ab"), (CHATML, "a\nb"), (PRINTS_LISTS, "a\nb")]
+)
+def test_several_parts_are_joined_as_the_template_prints_them_or_with_line_breaks(template: str, joined: str):
+    texts = rendered([as_parts(user(""), "a", "b"), assistant("Hello")], template)
+    assert texts.texts[0].text.startswith(f"<|im_start|>user\n{joined}<|im_end|>")
+
+
+def test_template_that_reads_the_first_part_only_does_not_print_the_others():
+    texts = rendered([as_parts(user(""), "a", "b"), assistant("Hello")], REFUSES_STRINGS)
+    assert [reject.detail.partition(";")[0] for reject in texts.outcomes.rejects] == [
+        "the chat template does not print the second part of messages[0]"
+    ]
+
+
+def test_strings_under_a_template_that_reads_parts_only_are_rendered_by_a_compiled_template():
+    found = TraceCache(template_of(REFUSES_STRINGS)).render_with_spans(
+        Conversation([user("Hi"), assistant("Hello")]), "all"
+    )
+    assert not isinstance(found, SlowPath)

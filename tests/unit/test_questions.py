@@ -1,0 +1,172 @@
+"""Questions and answers under their various names, and prompts and completions of strings, as conversations."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pipeline.options import parse_options
+from pipeline.prepare import prepare
+from pipeline.sources import read_sources
+from support.paths import TOKENIZER
+from support.templates import CHATML
+from transforms.chat.config import ENGINES, RenderConfig
+from transforms.dataset.layout import Folder
+from transforms.errors import ParameterError, RecordError
+from transforms.model.batches import Records, Split
+from transforms.model.examples import Conversation, PlainText, PromptCompletion, Record
+from transforms.model.outcomes import Outcomes
+from transforms.steps.parse import ParseConversations, Parser
+from transforms.steps.render import Renderer
+
+ASKED = {"role": "user", "content": "Is tea hot?"}
+ANSWERED = {"role": "assistant", "content": "Mostly, yes."}
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def parse(record: dict[str, Any], **options: Any) -> Any:
+    return Parser(**options).parse(Record(0, json.dumps(record).encode())).content
+
+
+def reject_of(record: dict[str, Any], **options: Any) -> str:
+    with pytest.raises(RecordError) as raised:
+        parse(record, **options)
+    return raised.value.reason
+
+
+PAIRS = [("question", "answer"), ("query", "response"), ("instruction", "response"), ("question", "response")]
+
+
+@pytest.mark.parametrize("schema", ["auto", "question_answer"])
+@pytest.mark.parametrize(("question", "answer"), PAIRS)
+def test_a_question_and_its_answer_are_a_conversation_under_each_of_their_names(question, answer, schema):
+    record = {question: "Is tea hot?", answer: "Mostly, yes.", "id": 3, "context": None}
+    assert parse(record, schema=schema) == Conversation([ASKED, ANSWERED])
+
+
+@pytest.mark.parametrize("context", ["input", "context"])
+@pytest.mark.parametrize("system", ["system", "system_prompt"])
+def test_context_history_and_system_message_of_a_question_are_read(context, system):
+    record = {"query": "Is it hot?", "response": "Yes.", context: "tea", system: "Be brief.", "history": [["Hi", "Ho"]]}
+    assert parse(record).messages == [
+        SYSTEM,
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Ho"},
+        {"role": "user", "content": "Is it hot?\ntea"},
+        {"role": "assistant", "content": "Yes."},
+    ]
+
+
+def test_columns_name_the_question_and_the_answer():
+    columns = {"question": "problem", "answer": "solution"}
+    assert parse({"problem": "Is tea hot?", "solution": "Mostly, yes."}, columns=columns).messages == [ASKED, ANSWERED]
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ({"text": "Tea is hot."}, PlainText("Tea is hot.")),
+        ({"prompt": "Tea is", "completion": " hot."}, PromptCompletion("Tea is", " hot.")),
+        ({"messages": [ASKED, ANSWERED]}, Conversation([ASKED, ANSWERED])),
+        ({"conversations": [ASKED, ANSWERED]}, Conversation([ASKED, ANSWERED])),
+    ],
+)
+def test_the_columns_of_other_schemas_come_first(other, expected):
+    assert parse({"question": "?", "answer": "!", **other}) == expected
+
+
+def test_alpaca_comes_before_instruction_and_response():
+    assert parse({"instruction": "a", "output": "b", "response": "c"}).messages[1]["content"] == "b"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"question": "Is tea hot?", "answer": ["yes"]},
+        {"question": "Is tea hot?", "answer": 1},
+        {"question": 1, "answer": "yes"},
+        {"question": "Is tea", "answer": "A", "choices": ["hot", "cold"]},
+        {"question": "Is tea", "answer": "A", "options": {"A": "hot", "B": "cold"}},
+        {"question": "Is tea hot?", "answer": "yes", "context": ["tea"]},
+    ],
+)
+def test_a_question_of_which_something_would_be_lost_is_rejected(record):
+    assert reject_of(record) == "bad_question_answer"
+
+
+def test_a_question_without_an_answer_is_rejected():
+    assert reject_of({"question": "Is tea hot?"}) == "unknown_schema"
+    assert reject_of({"question": "Is tea hot?"}, schema="question_answer") == "missing_column"
+
+
+def test_strings_are_messages_as_chat():
+    record = {"prompt": "Is tea hot?", "completion": "Mostly, yes."}
+    assert parse(record, as_chat=True) == Conversation([ASKED, ANSWERED], completion_start=1)
+    assert parse(record) == PromptCompletion("Is tea hot?", "Mostly, yes.")
+
+
+def test_a_system_message_tools_and_template_arguments_are_read_as_chat():
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    record = {"prompt": "Is tea hot?", "completion": "Mostly, yes.", "system": "Be brief.", "tools": tools}
+    record["chat_template_kwargs"] = {"a": 1}
+    expected = Conversation([SYSTEM, ASKED, ANSWERED], tools, {"a": 1}, completion_start=2)
+    assert parse(record, as_chat=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"), [("", {"empty_answers": 1}), ("\n", {"empty_answers": 1}), ("a", {})]
+)
+def test_an_empty_completion_is_noted_as_chat(completion, expected):
+    record = Record(0, json.dumps({"prompt": "Is tea hot?", "completion": completion}).encode())
+    batch = Records(Split(0, "a.jsonl", "jsonl", None, 0, 1), 0, True, Outcomes(read=1), [record])
+    assert Parser(as_chat=True)(batch).outcomes.notes == expected
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_follows_the_prompt_with_its_generation_prompt_is_trained_on_as_chat(engine):
+    record = Record(0, json.dumps({"prompt": "Is tea hot?", "completion": "Mostly, yes."}).encode())
+    split = Split(0, "a.jsonl", "jsonl", None, 0, 1)
+    batch = Records(split=split, part=0, last=True, outcomes=Outcomes(read=1), records=[record])
+    config = RenderConfig(tokenizer=str(TOKENIZER), chat_template=CHATML, engine=engine)
+    [text] = Renderer(config)(Parser(as_chat=True)(batch)).texts
+    prompt = "<|im_start|>user\nIs tea hot?<|im_end|>\n<|im_start|>assistant\n"
+    assert text.text == f"{prompt}Mostly, yes.<|im_end|>\n"
+    assert text.prompt == prompt
+    assert text.spans == [(len(prompt), len(text.text))]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_noted"),
+    [((), True), (("--as_chat=true",), False), (("--schema=text", "--columns=text=prompt"), False)],
+)
+def test_a_build_of_strings_says_that_they_can_be_rendered_as_chat(options, is_noted, tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text('{"prompt": "Is tea hot?", "completion": "Mostly, yes."}\n')
+    required = f"--input={tmp_path}/in.jsonl", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out"
+    build = parse_options([*required, *options])[0]
+    prepare(build, Folder(build.output), read_sources(build))
+    assert capsys.readouterr().err.count("chatmill: note: prompt and completion are strings") == is_noted
+
+
+def test_arguments_that_are_nested_too_deeply_do_not_end_the_launch(tmp_path):
+    arguments: dict[str, Any] = {}
+    for _ in range(500):
+        arguments = {"a": arguments}
+    calls = [{"type": "function", "function": {"name": "f", "arguments": arguments}}]
+    answer = {"role": "assistant", "content": "Yes.", "tool_calls": calls}
+    (tmp_path / "in.jsonl").write_text(json.dumps({"messages": [ASKED, answer]}))
+    required = f"--input={tmp_path}/in.jsonl", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out"
+    options = parse_options([*required, f"--chat_template={CHATML}"])[0]
+    assert prepare(options, Folder(f"{tmp_path}/out"), read_sources(options)).splits == 1
+
+
+def test_pairs_of_strings_are_messages_as_chat():
+    record = {"prompt": "Is tea hot?", "chosen": "Mostly, yes.", "rejected": "No."}
+    options: dict[str, Any] = {"schema": "preference", "preference": "chosen", "as_chat": True}
+    assert parse(record, **options) == Conversation([ASKED, ANSWERED], completion_start=1)
+
+
+def test_as_chat_is_true_or_false():
+    with pytest.raises(ParameterError, match="expected True or False"):
+        ParseConversations(as_chat="yes")  # type: ignore[arg-type]

@@ -1,0 +1,196 @@
+"""Sources: records that steps treat by other options, and of which the manifest has the sums."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pipeline.plan import decode_plan, encode_plan
+from support.chats import SPLIT, examples_of, render_config, user
+from support.chats import assistant as answer
+from transforms.dataset.description import Description, NamedSource
+from transforms.dataset.manifest import build_manifest
+from transforms.errors import ParameterError
+from transforms.inputs.listing import InputFile, files_of_sources, shared_files
+from transforms.inputs.splits import splits_of
+from transforms.model.batches import Records
+from transforms.model.examples import Record
+from transforms.model.outcomes import Outcomes
+from transforms.model.receipts import Receipt, Shard
+from transforms.steps.base import Step
+from transforms.steps.parity import CheckParity
+from transforms.steps.parse import ParseConversations
+from transforms.steps.render import ApplyChatTemplate
+
+
+def file_of(url: str, size: int = 10) -> InputFile:
+    return InputFile(url, "jsonl", None, size, "")
+
+
+def step_function(step: Step) -> Any:
+    """The function that a step runs on a worker."""
+    return pickle.loads(pickle.dumps(step._make))()
+
+
+def from_source(batch: Any, number: int) -> Any:
+    return dataclasses.replace(batch, split=dataclasses.replace(SPLIT, source=number))
+
+
+def test_splits_and_the_plan_file_know_the_source_of_each_file():
+    files = files_of_sources([[file_of("/a"), file_of("/b", 25)], [file_of("/c")], [file_of("/d")]])
+    assert decode_plan(encode_plan(files)) == files
+    splits = splits_of(decode_plan(encode_plan(files)), 10)
+    assert [(split.url, split.source) for split in splits] == [
+        ("/a", 0), ("/b", 0), ("/b", 0), ("/b", 0), ("/c", 1), ("/d", 2),
+    ]  # fmt: skip
+
+
+def test_plan_without_sources_is_as_before():
+    assert b"source" not in encode_plan([file_of("/a")])
+
+
+def test_file_of_two_sources_is_found():
+    files = files_of_sources([[file_of("/a"), file_of("/b")], [file_of("/c"), file_of("/b")]])
+    assert list(shared_files(files)) == [(files[1], files[3])]
+
+
+def test_records_are_parsed_by_the_options_of_their_source():
+    parse = step_function(ParseConversations(columns={"text": "body"}, sources=[{}, {"columns": {"text": "title"}}]))
+    records = Records(SPLIT, 0, True, Outcomes(read=1), [Record(0, b'{"body": "B", "title": "T"}')])
+    assert [parse(from_source(records, number)).examples[0].content.text for number in (0, 1)] == ["B", "T"]
+
+
+def test_each_source_has_its_own_formatter_file(tmp_path: Path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(
+            "import dataclasses, typing\n"
+            "@dataclasses.dataclass\nclass Record:\n    text: 'Name'\n"
+            f"class Name(str):\n    file = '{name}'\n"
+            "def f(record):\n    return typing.get_type_hints(Record)['text'].file\n"
+        )
+    parse = step_function(
+        ParseConversations(sources=[{"formatter": f"{tmp_path}/{name}.py:f"} for name in ("one", "two")])
+    )
+    records = Records(SPLIT, 0, True, Outcomes(read=1), [Record(0, b"{}")])
+    found = [parse(from_source(records, number)).examples[0].content.text for number in (0, 1, 0)]
+    assert found == ["one", "two", "one"]
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_texts_have_the_template_kwargs_and_the_loss_of_their_source(engine: str):
+    template = (
+        "{% for m in messages %}[{{ m.role }}{{ style }}]{{ m.content }};{% endfor %}"
+        "{% if add_generation_prompt %}[assistant{{ style }}]{% endif %}"
+    )
+    config = render_config(template, engine=engine, chat_template_kwargs={"style": "?"})
+    render = step_function(
+        ApplyChatTemplate(config, sources=[{}, {"chat_template_kwargs": {"style": "!"}, "loss_on": "last_assistant"}])
+    )
+    examples = examples_of(*[[user("a"), answer("b"), user("c"), answer("d")]] * 3)
+    trained = []
+    for number in (0, 1):
+        text = render(from_source(examples, number)).texts[0]
+        trained.append((text.text[:9], [text.text[start:stop] for start, stop in text.spans]))
+    assert trained == [("[user?]a;", ["b;", "d;"]), ("[user!]a;", ["d;"])]
+
+
+def test_parity_is_compared_with_the_template_kwargs_of_the_source():
+    """With `short`, the template prints only what comes last, so that a turn has another context at inference."""
+    template = (
+        "{% for m in messages %}[{{ m.role }}]"
+        "{% if m.role == 'assistant' or not short or loop.last %}{{ m.content }}{% endif %};{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    sources: list[dict[str, Any]] = [{}, {"chat_template_kwargs": {"short": True}}]
+    config = render_config(template, engine="reference", unprinted="report")
+    render = step_function(ApplyChatTemplate(config, sources=sources))
+    check = step_function(CheckParity(config, sources=sources))
+    examples = examples_of([user("a"), answer("b"), user("c"), answer("d"), user("e"), answer("f")])
+    differing = [
+        check(render(from_source(examples, number))).outcomes.notes.get("parity_turns_differing", 0)
+        for number in (0, 1)
+    ]
+    assert differing[0] == 0 < differing[1]
+
+
+def test_sources_with_the_same_options_share_a_function():
+    step = step_function(ParseConversations(sources=[{}, {"schema": "text"}, {"schema": "auto"}]))
+    for number in (0, 1, 2):
+        step(from_source(Records(SPLIT, 0, True, Outcomes(), []), number))
+    assert sorted(step._functions) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: ParseConversations(sources=[{"shema": "text"}]), "sources='shema': .*Did you mean schema"),
+        (lambda: ParseConversations(sources=[{"schema": "txet"}]), "schema='txet': .*Did you mean text"),
+        (lambda: ParseConversations(sources=[{"seed": 3}]), "sources='seed': expected schema, "),
+        (lambda: ParseConversations(sources={"schema": "text"}), "expected a list with a mapping"),  # type: ignore[arg-type]
+        (lambda: ApplyChatTemplate(render_config(), sources=[{"loss_on": "al"}]), "loss_on='al': "),
+        (lambda: ApplyChatTemplate(render_config(), sources=[{"tokenizer": "t"}]), "sources='tokenizer': "),
+        (lambda: CheckParity(render_config(), sources=[{"parity": "off"}]), "sources='parity': "),
+    ],
+)
+def test_wrong_options_of_a_source_fail_when_the_step_is_made(make: Any, problem: str):
+    with pytest.raises(ParameterError, match=problem):
+        make()
+
+
+def receipt_of(split: int, source: int, read: int, rows: int, rejected: int = 0) -> Receipt:
+    shard = Shard(f"train-{split}.parquet", "parquet", "train", rows, rows * 10, rows * 4, 1, "")
+    return Receipt(
+        split, 0, True, read, rows, 0, {"too_long": read - rows - rejected}, {"empty": rejected} if rejected else {},
+        {}, 0, {}, {}, [shard] if rows else [], None, {}, {}, source,
+    )  # fmt: skip
+
+
+def description_of(*names: str) -> Description:
+    return Description({}, 3, "t", {}, tuple(map(NamedSource, names)))
+
+
+def test_manifest_has_the_outcomes_and_tokens_of_each_source():
+    receipts = [receipt_of(0, 0, 9, 7), receipt_of(1, 1, 5, 2, rejected=3), receipt_of(2, 0, 4, 4)]
+    manifest = build_manifest(description_of("math", "tools", "none"), receipts)
+    assert manifest["sources"] == [
+        {
+            "name": "math",
+            "records": {"read": 13, "kept": 11, "truncated": 0, "dropped": {"too_long": 2}, "rejected": {}},
+            "rows": 11,
+            "tokens": 110,
+            "trained_tokens": 44,
+        },
+        {
+            "name": "tools",
+            "records": {"read": 5, "kept": 2, "truncated": 0, "dropped": {"too_long": 0}, "rejected": {"empty": 3}},
+            "rows": 2,
+            "tokens": 20,
+            "trained_tokens": 8,
+        },
+        {
+            "name": "none",
+            "records": {"read": 0, "kept": 0, "truncated": 0, "dropped": {}, "rejected": {}},
+            "rows": 0,
+            "tokens": 0,
+            "trained_tokens": 0,
+        },
+    ]
+
+
+def test_manifest_of_a_dataset_without_sources_has_one():
+    described = msgspec.json.decode(
+        b'{"options": {}, "splits": 1, "tokenizer_name": "t", "versions": {}}', type=Description
+    )
+    [source] = build_manifest(described, [receipt_of(0, 0, 3, 3)])["sources"]
+    assert (source["name"], source["rows"]) == ("input", 3)
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_records_of_no_source_are_an_error(rows: int):
+    with pytest.raises(ValueError, match=r"sources have 3 rows, of 5 in|3 records were read from the sources, of 7"):
+        build_manifest(description_of("math"), [receipt_of(0, 0, 3, 3), receipt_of(1, 1, 4, rows)])

@@ -1,0 +1,158 @@
+"""Flags that say which messages are trained on: honoured, rejected or noted, never silently ignored."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from support.records import messages_of, notes_of, reject_of
+from transforms.errors import ParameterError
+from transforms.steps.parse import ParseConversations
+
+USER = {"role": "user", "content": "Name a river."}
+ANSWER = {"role": "assistant", "content": "The Aare."}
+
+
+def weight(flags, **options):
+    """The weight of an answer with these flags. No flag that was understood is left."""
+    message = messages_of(USER, {**ANSWER, **flags}, **options)[1]
+    assert message.keys() - {"weight"} == {"role", "content"}
+    return message.get("weight")
+
+
+@pytest.mark.parametrize("key", ["train", "training", "loss"])
+def test_false_means_that_a_message_is_not_trained_on(key):
+    for value in (False, 0, 0.0, "false", "False"):
+        assert weight({key: value}) == 0
+    for value in (True, 1, 1.0, "true", None):
+        assert weight({key: value}) is None
+
+
+def test_masked_means_that_a_message_is_not_trained_on():
+    assert weight({"masked": True}) == 0
+    assert weight({"masked": False}) is None
+
+
+@pytest.mark.parametrize("key", ["weight", "loss_weight"])
+def test_a_weight_of_0_means_that_a_message_is_not_trained_on(key):
+    for value in (0, 0.0, False):
+        assert weight({key: value}) == 0
+    for value in (1, 1.0, True, None):
+        assert weight({key: value}) is None
+
+
+def test_another_field_may_be_named():
+    assert weight({"keep": False}, train_field="keep") == 0
+    assert weight({"keep": True}, train_field="keep") is None
+    assert weight({"keep": 0.0}, train_field="keep") == 0
+    assert weight({"name": False}, train_field="name") == 0
+    assert weight({"train": False}, train_field="keep") == 0
+    assert weight({"train": 0.5}, train_field="train", loss_weights=True) == 0.5
+    assert reject_of({"messages": [{**ANSWER, "keep": "good"}]}, train_field="keep")[0] == "bad_weight"
+    with pytest.raises(ParameterError, match="train_field"):
+        ParseConversations(train_field="content")
+
+
+@pytest.mark.parametrize("value", [0.5, 2, 1e-3])
+def test_another_weight_needs_the_column_loss_weights(value):
+    reason, detail = reject_of({"messages": [USER, {**ANSWER, "loss_weight": value}]})
+    assert reason == "bad_weight" and "messages[1]" in detail and "-100" in detail and "loss_weights" in detail
+    assert weight({"loss_weight": value}, loss_weights=True) == value
+
+
+@pytest.mark.parametrize("value", [-1, -0.5, "0", "half", [], {}, math.inf, 1e39, 10**400])
+@pytest.mark.parametrize("loss_weights", [True, False])
+def test_what_is_not_a_weight_rejects_the_record(value, loss_weights):
+    if value == math.inf:  # JSON has no infinity
+        value = "Infinity"
+    record = {"messages": [USER, {**ANSWER, "weight": value}]}
+    assert reject_of(record, loss_weights=loss_weights)[0] == "bad_weight"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"train": False, "weight": 1},
+        {"train": True, "weight": 0},
+        {"train": True, "masked": True},
+        {"weight": 0.5, "loss_weight": 0.25},
+        {"weight": 1, "loss_weight": 0.5},
+    ],
+)
+def test_flags_that_contradict_each_other_reject_the_record(flags):
+    reason, detail = reject_of({"messages": [{**ANSWER, **flags}]}, loss_weights=True)
+    assert reason == "bad_weight" and "contradicts itself" in detail
+
+
+def test_flags_that_agree_are_one_weight():
+    assert weight({"train": False, "masked": True, "weight": 0, "loss_weight": 0.0}) == 0
+    assert weight({"train": True, "weight": 0.5}, loss_weights=True) == 0.5
+
+
+def test_flags_of_other_roles_are_removed_and_noted_if_they_say_to_train():
+    for flags in ({"train": False}, {"weight": 0}, {"masked": True}, {"loss_weight": None}):
+        assert messages_of({**USER, **flags}, ANSWER) == [USER, ANSWER]
+        assert not notes_of({**USER, **flags}, ANSWER)
+    for flags in ({"train": True}, {"weight": 1.0}, {"masked": False}, {"loss_weight": 0.5}):
+        assert messages_of({**USER, **flags}, ANSWER) == [USER, ANSWER]
+        assert [*notes_of({**USER, **flags}, ANSWER)] == ["train_flags_on_other_roles"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("trainable", "do_train", "train_on", "isTrained", "training_detail", "train_detail", "loss_mask"),
+        *("ignore_loss", "no_loss", "mask", "unmasked", "lossWeight", "sample_weight", "weights"),
+    ],
+)
+def test_keys_that_look_like_flags_are_noted_and_stay(key):
+    message = {**ANSWER, key: False}
+    assert messages_of(USER, message) == [USER, message]
+    assert notes_of(USER, message) == {"train_flags_not_understood": f'messages[1] has "{key}": false'}
+    assert not notes_of(USER, {**ANSWER, key: None})
+
+
+@pytest.mark.parametrize("key", ["name", "constraint", "glossary", "reasoning_content", "refusal", "damask", "strain"])
+def test_other_keys_are_not_noted(key):
+    assert not notes_of(USER, {**ANSWER, key: "a"})
+
+
+@pytest.mark.parametrize("value", ["yes", 0.5, 2, [], {"a": 1}])
+def test_a_known_flag_whose_value_is_not_understood_is_noted(value):
+    message = {**ANSWER, "loss": value}
+    assert messages_of(USER, message) == [USER, message]
+    assert [*notes_of(USER, message)] == ["train_flags_not_understood"]
+
+
+def test_parts_of_one_weight_give_it_to_their_message():
+    part = {"type": "text", "text": "The Aare."}
+    parts = {"role": "assistant", "content": [part, part]}
+    for flag in ({"weight": 0}, {"train": False}):
+        marked = {"role": "assistant", "content": [{**part, **flag}, {**part, **flag}]}
+        assert messages_of(USER, marked) == [USER, {**parts, "weight": 0}]
+    assert messages_of({**parts, "content": [{**part, "weight": 1}]}) == [{**parts, "content": [part]}]
+    assert messages_of({"role": "user", "content": [{**part, "weight": 0}]}) == [{"role": "user", "content": [part]}]
+
+
+def test_parts_of_a_message_of_weight_0_need_no_weight():
+    part = {"type": "text", "text": "The Aare."}
+    message = {"role": "assistant", "content": [{**part, "weight": 0}, part], "weight": 0}
+    expected = [{"role": "assistant", "content": [part, part], "weight": 0}]
+    assert messages_of(message) == expected
+    message["content"][0]["weight"] = 0.5
+    assert messages_of(message, loss_weights=True) == expected
+
+
+def test_parts_of_different_weights_reject_the_record():
+    part = {"type": "text", "text": "The Aare."}
+    message = {"role": "assistant", "content": [{**part, "weight": 0.5}, part]}
+    assert reject_of({"messages": [message]}, loss_weights=True)[0] == "bad_weight"
+
+
+def test_parts_of_weight_0_keep_it_if_others_are_trained_on():
+    part = {"type": "text", "text": "The Aare."}
+    message = {"role": "assistant", "content": [{**part, "train": False}, {**part, "weight": 1}]}
+    expected = {"role": "assistant", "content": [{**part, "weight": 0}, part]}
+    assert messages_of(message) == [expected]
+    assert messages_of({**message, "weight": 2}, loss_weights=True) == [{**expected, "weight": 2}]

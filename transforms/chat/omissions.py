@@ -1,0 +1,239 @@
+"""Omissions: what a record says and the chat template does not print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from transforms.chat.provenance import sourced
+from transforms.model.examples import REASONING_KEYS
+
+# What a text of a record is: the number of its message (None for a tool), "content", "reasoning", "call" or "tool", and
+# the part, the key, the call and its argument, or the tool.
+Key: TypeAlias = tuple[int | None, str, Any, Any]
+# For each text of which something is printed, the (start, stop) of its characters.
+Printed: TypeAlias = Mapping[Key, Sequence[tuple[int, int]]]
+_MARKER = r"(?:<[^<>\s]{1,40}>|\[/?[A-Za-z_]{1,40}\])"
+_BESIDE_MARKER = re.compile(rf"\s*{_MARKER}|.*{_MARKER}\s*\Z", re.DOTALL)
+_ONLY_MARKERS = re.compile(rf"(?:\s|{_MARKER})*\Z")
+_ONLY_REASONING = re.compile(
+    r"\s*(?:<(think|thinking|thought|reasoning)>|\[THINK\])?.*(?:</(?:think|thinking|thought|reasoning)>|\[/THINK\])\s*\Z",
+    re.DOTALL,
+)
+# The most names in a sentence.
+_NAMED = 3
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+
+
+@dataclass(frozen=True)
+class Omissions:
+    """What the chat template does not print of a conversation.
+
+    Attributes:
+        not_printed: names of contents, tool calls and tools, in the order of the conversation.
+        reasoning: names of what holds reasoning. Templates drop it on purpose.
+    """
+
+    not_printed: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
+
+    def detail(self) -> str:
+        """Return a sentence about `not_printed`."""
+        return _sentence(self.not_printed)
+
+    def reasoning_detail(self) -> str:
+        """Return a sentence about `reasoning`."""
+        return _sentence(self.reasoning)
+
+
+NO_OMISSIONS = Omissions()
+
+
+def with_sources(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None
+) -> tuple[list[dict[str, Any]], list[Any] | None]:
+    """Copy what a chat template is given, with texts that carry where their characters came from (`provenance`).
+
+    Args:
+        messages: the messages.
+        tools: the tool definitions.
+    """
+    return [_message(number, message) for number, message in enumerate(messages)], (
+        [_named(tool, (None, "tool", number, None)) for number, tool in enumerate(tools)] if tools else None
+    )
+
+
+def _message(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
+    copy = dict(message)
+    for kind, key, part, text in _texts(message):
+        if part is None:
+            copy[key] = sourced(text, (number, kind, key, part))
+    if isinstance(content := message.get("content"), list):
+        copy["content"] = [
+            {**part, "text": sourced(part["text"], (number, "content", "content", at))} if _has_text(part) else part
+            for at, part in enumerate(content)
+        ]
+    if isinstance(calls := message.get("tool_calls"), list):
+        copy["tool_calls"] = [_call(call, number, at) for at, call in enumerate(calls)]
+    return copy
+
+
+def _texts(message: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None, str]]:
+    """The content of a message or its parts, and its reasoning: kind, key, number of the part, text."""
+    content = message.get("content")
+    if isinstance(content, str):
+        yield "content", "content", None, content
+    elif isinstance(content, list):
+        yield from (("content", "content", at, part["text"]) for at, part in enumerate(content) if _has_text(part))
+    for key in REASONING_KEYS:
+        if isinstance(text := message.get(key), str):
+            yield "reasoning", key, None, text
+
+
+def _has_text(part: Any) -> bool:
+    return isinstance(part, Mapping) and isinstance(part.get("text"), str)
+
+
+def _call(call: Any, message: int, number: int) -> Any:
+    """A tool call with sources in its name and in each of its arguments."""
+    function = _function_of(call)
+    if function is None:
+        return call
+    copy = _named(function, (message, "call", number, None))
+    arguments = function.get("arguments")
+    if isinstance(arguments, Mapping):
+        copy["arguments"] = {
+            sourced(name, (message, "call", number, name)): _deep(value, (message, "call", number, name))
+            for name, value in arguments.items()
+        }
+    elif isinstance(arguments, str):
+        copy["arguments"] = sourced(arguments, (message, "call", number, ""))
+    return {**call, "function": copy} if function is not call else copy
+
+
+def _function_of(call: Any) -> Mapping[str, Any] | None:
+    """The part of a tool call, or of a tool definition, that has the name of the function; None if it is neither."""
+    if not isinstance(call, Mapping):
+        return None
+    function = call.get("function", call)
+    return function if isinstance(function, Mapping) else None
+
+
+def _named(tool: Any, key: Key) -> Any:
+    """A tool definition, or the function of a call, with a source in its name; in its type if it has no name."""
+    function = _function_of(tool)
+    if function is None:
+        return tool
+    field = _name_field(function)
+    if field is None:
+        return tool
+    named = {**function, field: sourced(function[field], key)}
+    return named if function is tool else {**tool, "function": named}
+
+
+def _name_field(function: Mapping[str, Any]) -> str | None:
+    return next((field for field in ("name", "type") if isinstance(function.get(field), str)), None)
+
+
+def _deep(value: Any, key: Key) -> Any:
+    if isinstance(value, str):
+        return sourced(value, key)
+    if isinstance(value, Mapping):
+        return {_deep(name, key): _deep(item, key) for name, item in value.items()}
+    return [_deep(item, key) for item in value] if isinstance(value, list) else value
+
+
+def find_omissions(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, printed: Printed) -> Omissions:
+    """Find what a chat template does not print.
+
+    Args:
+        messages: the messages that it was given.
+        tools: the tool definitions that it was given.
+        printed: what it printed.
+    """
+    missing: list[str] = []
+    reasoning: list[str] = []
+    for number, message in enumerate(messages):
+        for kind, key, part, text in _texts(message):
+            ranges = printed.get((number, kind, key, part), ())
+            name = _name_of_text(number, key, part, message)
+            if kind == "reasoning":
+                # Some servers write the same reasoning under two keys, of which a template prints one.
+                same = any(
+                    (number, kind, other, None) in printed for other in REASONING_KEYS if message.get(other) == text
+                )
+                reasoning += [name] * (bool(text.strip()) and not ranges and not same)
+            else:
+                judge_content(text, ranges, name, missing, reasoning)
+        calls = given if isinstance(given := message.get("tool_calls"), list) else []
+        for at, call in enumerate(calls):
+            missing += _missing_of_call(call, number, at, len(calls), printed)
+    absent = [at for at, tool in enumerate(tools or ()) if _is_named(tool) and (None, "tool", at, None) not in printed]
+    if tools and len(absent) == len(tools):
+        missing.append("the tools")
+    else:
+        missing += [f"the {_ordinal(at)} tool" for at in absent]
+    return Omissions(tuple(missing), tuple(reasoning)) if missing or reasoning else NO_OMISSIONS
+
+
+def judge_content(
+    text: str, ranges: Iterable[tuple[int, int]], name: str, missing: list[str], reasoning: list[str]
+) -> None:
+    """Judge whether a content is printed.
+
+    Args:
+        text: the content.
+        ranges: the (start, stop) of its characters that are printed.
+        name: how it is called in a sentence.
+        missing: takes the name if the content, or a part of it, is not printed.
+        reasoning: takes the name if all that is not printed was cut off at a marker such as </think>.
+    """
+    gaps, at, shown = [], 0, False
+    for start, stop in sorted(ranges):
+        gaps.append(text[at:start])
+        shown = shown or bool(text[start:stop].strip())
+        at = max(at, stop)
+    gaps = [gap for gap in (*gaps, text[at:]) if gap.strip()]
+    if not gaps or (shown and all(map(_ONLY_MARKERS.match, gaps))):
+        return
+    if (shown and all(map(_BESIDE_MARKER.match, gaps))) or (not shown and _ONLY_REASONING.match(text)):
+        reasoning.append(f"the reasoning in {name}")
+    else:
+        missing.append(f"a part of {name}" if shown else name)
+
+
+def _missing_of_call(call: Any, message: int, number: int, count: int, printed: Printed) -> list[str]:
+    function = _function_of(call)
+    if function is None:
+        return []
+    name = f"the {f'{_ordinal(number)} ' * (count > 1)}tool call of messages[{message}]"
+    if _name_field(function) is not None and (message, "call", number, None) not in printed:
+        return [name]
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        empty = arguments.strip() in ("", "{}")
+        return [] if empty or (message, "call", number, "") in printed else [f"the arguments of {name}"]
+    keys = arguments if isinstance(arguments, Mapping) else ()
+    return [f"the argument {key} of {name}" for key in keys if (message, "call", number, key) not in printed]
+
+
+def _is_named(tool: Any) -> bool:
+    function = _function_of(tool)
+    return function is not None and _name_field(function) is not None
+
+
+def _name_of_text(number: int, key: str, part: int | None, message: Mapping[str, Any]) -> str:
+    if part is None or len(message["content"]) == 1:
+        return f"the {key} of messages[{number}]"
+    return f"the {_ordinal(part)} part of messages[{number}]"
+
+
+def _ordinal(number: int) -> str:
+    return _ORDINALS[number] if number < len(_ORDINALS) else f"{number + 1}th"
+
+
+def _sentence(names: Sequence[str]) -> str:
+    shown = [*names[:_NAMED], f"{len(names) - _NAMED} more"] if len(names) > _NAMED else names
+    return f"the chat template does not print {' and '.join(filter(None, (', '.join(shown[:-1]), shown[-1])))}"

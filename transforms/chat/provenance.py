@@ -1,0 +1,412 @@
+"""Provenance: which characters of a rendered text came from which text of the record.
+
+A template is rendered with strings that carry where their characters came from. They compare, split and print as the
+strings they stand for, so that the text is what it is without them, whatever the template does to its values.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from itertools import pairwise
+from types import GeneratorType
+from typing import Any, TypeAlias
+
+from jinja2 import nodes
+from jinja2.filters import make_attrgetter
+from jinja2.visitor import NodeTransformer
+from markupsafe import Markup
+
+# A part of a text of the record: the key of the text, the offsets of the part.
+Source: TypeAlias = tuple[Any, int, int]
+# A number of adjacent characters, and where they came from. They are a copy of their source if that is one, and as
+# long as they are. Otherwise they were made of their sources in some way.
+Run: TypeAlias = tuple[int, tuple[Source, ...]]
+
+_CONCAT, _FORMAT = "chatmill_concat", "chatmill_format"
+# Jinja itself passes these with each call, for functions that take the context. No function of a template reads them.
+_KEYWORDS_OF_JINJA = {"_loop_vars", "_block_vars"}
+_OTHER_CASE = ("capitalize", "casefold", "lower", "swapcase", "title", "upper")
+_LAZY = (GeneratorType, map, filter, zip, reversed)
+
+
+class SourcedText(str):
+    """A string that carries where its characters came from.
+
+    Attributes:
+        runs: of its characters, in their order.
+        separator: if this is a piece of a text that was split, the sources of the separator after it. What joins the
+            pieces again stands for the separator, as in an escaped text.
+    """
+
+    runs: Sequence[Run]
+    separator: tuple[Source, ...] = ()
+
+    def __str__(self) -> str:
+        return self
+
+    def __add__(self, other: str) -> str:
+        return _joined([self, other]) if _is_plain(other) else NotImplemented
+
+    def __radd__(self, other: str) -> str:
+        return _joined([other, self]) if _is_plain(other) else NotImplemented
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[at] for at in range(len(self)))
+
+    def __getitem__(self, index: Any) -> str:
+        positions = range(len(self))[index]
+        if isinstance(positions, int):
+            return self._part(positions, positions + 1)
+        if positions.step == 1:
+            return self._part(positions.start, max(positions.start, positions.stop))
+        return _joined([self._part(at, at + 1) for at in positions])
+
+    def strip(self, characters: str | None = None) -> str:
+        start = len(self) - len(str.lstrip(self, characters))
+        return self._part(start, start + len(str.strip(self, characters)))
+
+    def lstrip(self, characters: str | None = None) -> str:
+        return self._part(len(self) - len(str.lstrip(self, characters)), len(self))
+
+    def rstrip(self, characters: str | None = None) -> str:
+        return self._part(0, len(str.rstrip(self, characters)))
+
+    def split(self, sep: str | None = None, maxsplit: int = -1) -> list[str]:  # type: ignore[override]
+        return self._parts(str.split(self, sep, maxsplit), sep)
+
+    def rsplit(self, sep: str | None = None, maxsplit: int = -1) -> list[str]:  # type: ignore[override]
+        return self._parts(str.rsplit(self, sep, maxsplit), sep)
+
+    def splitlines(self, keepends: bool = False) -> list[str]:  # type: ignore[override]
+        lines, at = [], 0
+        for line, whole in zip(str.splitlines(self, keepends), str.splitlines(self, True), strict=True):
+            lines.append(self._part(at, at + len(line)))
+            at += len(whole)
+        return lines
+
+    def partition(self, sep: str) -> tuple[str, str, str]:
+        return self._three(str.partition(self, sep))
+
+    def rpartition(self, sep: str) -> tuple[str, str, str]:
+        return self._three(str.rpartition(self, sep))
+
+    def replace(self, old: str, new: str, count: int = -1) -> str:  # type: ignore[override]
+        if not old:
+            return _made_of(str.replace(self, old, new, count), (self, new))
+        return _interleaved(new, self.split(old, count))
+
+    def removeprefix(self, prefix: str) -> str:
+        return self._part(len(self) - len(str.removeprefix(self, prefix)), len(self))
+
+    def removesuffix(self, suffix: str) -> str:
+        return self._part(0, len(str.removesuffix(self, suffix)))
+
+    def join(self, parts: Iterable[str]) -> str:
+        return _interleaved(self, [*parts])
+
+    def _part(self, start: int, stop: int) -> str:
+        """The characters from start to stop."""
+        if start == 0 and stop == len(self):
+            return self
+        found: list[Run] = []
+        at = 0
+        for length, sources in self.runs:
+            first, last = max(start - at, 0), min(stop - at, length)
+            if first < last:
+                found.append((last - first, _cut(sources, length, first, last)))
+            at += length
+            if at >= stop:
+                break
+        return _text(str.__getitem__(self, slice(start, stop)), found)
+
+    def _parts(self, parts: list[str], separator: str | None) -> list[str]:
+        """The parts that a split gave."""
+        found, at = [], 0
+        for part in parts:
+            start = at if separator is not None else str.index(self, part, at)
+            at = start + len(part)
+            piece: Any = self._part(start, at)
+            found.append(piece)
+            if separator is not None and len(found) < len(parts):
+                at += len(separator)
+                piece.separator = tuple(_sources(self._part(at - len(separator), at)))
+        return found
+
+    def _three(self, parts: tuple[str, str, str]) -> tuple[str, str, str]:
+        before, separator, _ = map(len, parts)
+        end = before + separator
+        return self._part(0, before), self._part(before, end), self._part(end, len(self))
+
+
+def _deriving(name: str) -> Callable[..., Any]:
+    method = getattr(str, name)
+
+    @functools.wraps(method)
+    def derived(self: SourcedText, *arguments: Any, **keywords: Any) -> Any:
+        result = method(self, *arguments, **keywords)
+        if name in _OTHER_CASE and len(result) == len(self):
+            return _text(result, self.runs)
+        return _made_of(result, (self, arguments, keywords)) if isinstance(result, str) else result
+
+    return derived
+
+
+for _name in (*_OTHER_CASE, "center", "expandtabs", "ljust", "rjust", "translate"):
+    setattr(SourcedText, _name, _deriving(_name))
+for _name in ("zfill", "__mod__", "__mul__", "__rmul__"):
+    setattr(SourcedText, _name, _deriving(_name))
+
+
+class _SourcedMarkup(Markup):
+    """What the filter safe makes of a SourcedText: Jinja's markup, which escapes what is added to it."""
+
+    runs: Sequence[Run] = ()
+    separator: tuple[Source, ...] = ()
+
+    def __str__(self) -> str:
+        return _text(str.__str__(self), runs_of(self), self.separator)
+
+    def __repr__(self) -> str:
+        return repr(Markup(str.__str__(self)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(str(self))
+
+    def replace(self, old: str, new: str, count: Any = -1) -> Any:  # type: ignore[override]
+        return _marked_up(str(self).replace(old, str(self.escape(new)), count))
+
+
+def _deriving_markup(name: str) -> Callable[..., Any]:
+    method = getattr(Markup, name)
+
+    @functools.wraps(method)
+    def derived(self: _SourcedMarkup, *arguments: Any, **keywords: Any) -> Any:
+        arguments = tuple(map(_listed, arguments))
+        result = method(Markup(str.__str__(self)), *arguments, **keywords)
+        return _made_of(result, (self, arguments, keywords)) if isinstance(result, str) else result
+
+    return derived
+
+
+def _cutting_markup(name: str) -> Callable[..., Any]:
+    @functools.wraps(getattr(Markup, name))
+    def cut(self: _SourcedMarkup, *arguments: Any, **keywords: Any) -> Any:
+        result = getattr(str(self), name)(*arguments, **keywords)
+        return _marked_up(result) if isinstance(result, str) else type(result)(map(_marked_up, result))
+
+    return cut
+
+
+def _marked_up(text: str) -> Any:
+    return _text(Markup(str.__str__(text)), runs_of(text), getattr(text, "separator", ()))
+
+
+for _name in ("__add__", "__radd__", "__mod__", "__mul__", "__rmul__", "join", "upper", "lower", "capitalize", "title"):
+    setattr(_SourcedMarkup, _name, _deriving_markup(_name))
+for _name in ("casefold", "swapcase", "center", "ljust", "rjust", "zfill", "expandtabs", "translate", "unescape"):
+    setattr(_SourcedMarkup, _name, _deriving_markup(_name))
+for _name in ("striptags", "format", "format_map"):
+    setattr(_SourcedMarkup, _name, _deriving_markup(_name))
+for _name in ("strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "partition", "rpartition", "__getitem__"):
+    setattr(_SourcedMarkup, _name, _cutting_markup(_name))
+for _name in ("removeprefix", "removesuffix"):
+    setattr(_SourcedMarkup, _name, _cutting_markup(_name))
+
+
+def sourced(text: str, key: Any) -> str:
+    """Make a string that carries where its characters came from.
+
+    Args:
+        text: its characters.
+        key: names the text.
+    """
+    return _text(text, [(len(text), ((key, 0, len(text)),))])
+
+
+def runs_of(text: str) -> Sequence[Run]:
+    """Return the runs of a string; those of an ordinary one have no source."""
+    return (isinstance(text, (SourcedText, _SourcedMarkup)) and text.runs) or [(len(text), ())]
+
+
+def track_sources(environment: Any) -> None:
+    """Change a Jinja environment so that what its templates make of strings carries where their characters came from.
+
+    Args:
+        environment: a copy of its own, since filters and functions are replaced. Parse with `parse_with_sources`.
+    """
+    environment.filters = {name: _sourcing_filter(name, filter) for name, filter in environment.filters.items()}
+    functions = {_CONCAT: lambda *parts: _joined(map(_printed, parts)), _FORMAT: _formatted}
+    environment.globals = {**environment.globals, **functions}
+    environment.call = functools.partial(_call, environment.call)
+    environment.concat = _joined
+    environment.finalize = _printed
+
+
+def parse_with_sources(source: str, environment: Any) -> nodes.Template:
+    """Parse a template for an environment that tracks sources."""
+    return _ReplaceOperators().visit(environment.parse(source))
+
+
+class _ReplaceOperators(NodeTransformer):
+    """Replaces the operators ~ and %, which Jinja and str compute without calling methods of a string's subclass."""
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _call_node(_CONCAT, node.nodes, node.lineno)
+
+    def visit_Mod(self, node: nodes.Mod) -> nodes.Node:
+        self.generic_visit(node)
+        return _call_node(_FORMAT, [node.left, node.right], node.lineno)
+
+
+def _call_node(function: str, arguments: list[nodes.Expr], lineno: int) -> nodes.Call:
+    return nodes.Call(nodes.Name(function, "load"), arguments, [], None, None, lineno=lineno)
+
+
+def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
+    # Jinja's sandbox wraps format.
+    owner = getattr(getattr(function, "__wrapped__", function), "__self__", None)
+    if not isinstance(owner, str):
+        return call(context, function, *arguments, **keywords)
+    arguments = tuple(map(_listed, arguments))
+    given = [value for name, value in keywords.items() if name not in _KEYWORDS_OF_JINJA]
+    if function.__name__ in ("format", "format_map"):
+        result = call(context, function, *arguments, **keywords)
+        if result == owner:
+            return owner
+        result = result if isinstance(result, Markup) else str.__str__(result)
+    elif type(owner) is str and function.__name__ in vars(SourcedText) and _has_sources(arguments):
+        return call(context, getattr(_text(owner, runs_of(owner)), function.__name__), *arguments, **keywords)
+    else:
+        result = call(context, function, *arguments, **keywords)
+        if type(result) is not str:
+            return result
+    return _made_of(result, (owner, arguments, given))
+
+
+def _sourcing_filter(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(filter)
+    def sourcing(*arguments: Any, **keywords: Any) -> Any:
+        arguments = tuple(map(_listed, arguments))
+        if name == "replace" and type(arguments[1]) is str:
+            context, text, *others = arguments
+            arguments = (context, _text(text, runs_of(text)), *others)
+        result = filter(*arguments, **keywords)
+        if name == "join" and type(result) is str:
+            return _joined_by_filter(*arguments, **keywords)
+        if name == "indent" and isinstance(arguments[0], SourcedText):
+            return _indented(*arguments, **keywords)
+        if name in ("safe", "title") and isinstance(arguments[0], SourcedText) and len(result) == len(arguments[0]):
+            return _text(result, arguments[0].runs)
+        result = _made_of(result, (arguments, keywords)) if type(result) in (str, Markup) else result
+        # Markup makes plain markup of what is added to it.
+        return _marked_up(result) if type(result) is Markup else result
+
+    return sourcing
+
+
+def _joined_by_filter(context: Any, values: Any, d: Any = "", attribute: Any = None) -> str:
+    if attribute is not None:
+        values = map(make_attrgetter(context.environment, attribute), values)
+    return _interleaved(_printed(d), [*map(_printed, values)])
+
+
+def _indented(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    """The lines of a text as the filter indent gives them, which joins them by a string without sources."""
+    indention = width if isinstance(width, str) else " " * width
+    start, *lines = (text + "\n").splitlines()
+    lines = [indention + line if line or blank else line for line in lines]
+    return _interleaved("\n", [indention + start if first else start, *lines])
+
+
+def _formatted(left: Any, right: Any) -> Any:
+    result = left % right
+    return _made_of(result, (left, right)) if type(result) is str else result
+
+
+def _printed(value: Any) -> str:
+    """A value as Jinja prints it."""
+    text = str(value)
+    return text if isinstance(value, str) else _made_of(text, (value,))
+
+
+def _listed(value: Any) -> Any:
+    """The value, or a list of what it would yield, so that the sources are known after it is used."""
+    return [*value] if isinstance(value, _LAZY) else value
+
+
+def _made_of(text: str, values: Any) -> str:
+    """A text that was made of some values in a way that is not followed."""
+    sources = tuple(dict.fromkeys(_sources(values)))
+    if is_copy(len(text), sources):
+        sources *= 2  # it is of the same length by chance: its characters are not those at the same offsets
+    return _text(text, [(len(text), sources)]) if sources and text else text
+
+
+def _has_sources(arguments: Iterable[Any]) -> bool:
+    """Whether arguments of a method of a string have sources. An empty piece of a text has its separator alone."""
+    given = [item for value in arguments for item in (value if isinstance(value, list) else [value])]
+    return any(isinstance(item, (SourcedText, _SourcedMarkup)) for item in given) or any(_sources(arguments))
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Markup)
+
+
+def _sources(value: Any) -> Iterator[Source]:
+    if isinstance(value, (SourcedText, _SourcedMarkup)):
+        for _, sources in value.runs:
+            yield from sources
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _sources(key)
+            yield from _sources(item)
+    elif isinstance(value, (list, tuple, KeysView, ValuesView, ItemsView)):
+        for item in value:
+            yield from _sources(item)
+
+
+def _interleaved(separator: str, parts: list[str]) -> str:
+    """The parts with a separator between them."""
+    pieces = parts[:1]
+    for before, part in pairwise(parts):
+        pieces += [_standing_for(getattr(before, "separator", ()), separator), part]
+    return _joined(pieces)
+
+
+def _standing_for(replaced: tuple[Source, ...], text: str) -> str:
+    """A text in place of another one that has some sources."""
+    if not replaced:
+        return text
+    return _text(str.__str__(text), [(length, (*sources, *replaced)) for length, sources in runs_of(text) if length])
+
+
+def _joined(parts: Iterable[str]) -> str:
+    """Strings one after another. What Jinja itself joins is joined here, too."""
+    parts = [*parts]
+    text = "".join(parts)
+    if not any(isinstance(part, (SourcedText, _SourcedMarkup)) for part in parts):
+        return text
+    return _text(text, [run for part in parts if part for run in runs_of(part)])
+
+
+def _cut(sources: tuple[Source, ...], length: int, first: int, last: int) -> tuple[Source, ...]:
+    """The sources of the characters from first to last of a run."""
+    if len(sources) == 1 and is_copy(length, sources):
+        key, start, _ = sources[0]
+        return ((key, start + first, start + last),)
+    return sources
+
+
+def is_copy(length: int, sources: tuple[Source, ...]) -> bool:
+    """Return whether the characters of a run are a copy of its source."""
+    return len(sources) == 1 and sources[0][2] - sources[0][1] == length
+
+
+def _text(text: str, runs: Sequence[Run], separator: tuple[Source, ...] = ()) -> str:
+    made: Any = str.__new__(_SourcedMarkup if isinstance(text, Markup) else SourcedText, text)
+    made.runs = runs
+    if separator:
+        made.separator = separator
+    return made

@@ -1,0 +1,92 @@
+"""Stop tokens: the texts at which a server ends the model's turn, given by the user or by generation_config.json."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from transforms.chat.config import RenderConfig
+from transforms.errors import ParameterError
+from transforms.storage.files import exists, join, read_bytes
+from transforms.tokens.files import GENERATION_CONFIG, stop_token_ids
+from transforms.tokens.tokenizer import load_tokenizer
+
+
+@dataclass(frozen=True)
+class TurnRules:
+    """What is known about turns besides the chat template.
+
+    Attributes:
+        stop_tokens: texts with which a model ends its turn.
+        named: whether the user named them. Otherwise {% generation %} markers decide alone what is trained on.
+        traced: whether spans are derived from a template although it has {% generation %} markers.
+    """
+
+    stop_tokens: tuple[str, ...] = ()
+    named: bool = False
+    traced: bool = False
+
+    @functools.cached_property
+    def _following(self) -> re.Pattern[str]:
+        """Matches a stop token after white space; the longest if one begins with another."""
+        longest_first = sorted(self.stop_tokens, key=lambda token: (-len(token), token))
+        return re.compile(rf"\s*(?:{'|'.join(map(re.escape, longest_first))})")
+
+    def end_with_stop_token(self, text: str, stop: int, closing: str) -> int:
+        """Find where a turn ends if the stop token after it belongs to it.
+
+        Args:
+            text: the rendered text.
+            stop: where the turn ends, including what the template prints to close it.
+            closing: the end of the turn, after its content.
+
+        Returns:
+            The offset after the stop token that follows; stop if none follows, or if the turn ends with one.
+        """
+        if not self.stop_tokens or closing.endswith(self.stop_tokens) or closing.rstrip().endswith(self.stop_tokens):
+            return stop
+        found = self._following.match(text, stop)
+        return found.end() if found else stop
+
+    def may_be_in(self, content: Any) -> bool:
+        """Return whether the content of a message has the text of a stop token."""
+        return isinstance(content, str) and any(token in content for token in self.stop_tokens)
+
+
+def load_turn_rules(config: RenderConfig) -> TurnRules:
+    """Load what a configuration says about turns.
+
+    Args:
+        config: its eot_tokens are the stop tokens. If it has none, they are the `eos_token_id` of
+            generation_config.json next to the tokenizer, if there is one.
+
+    Raises:
+        ParameterError: if generation_config.json is not valid.
+    """
+    traced = config.spans == "traced"
+    if config.eot_tokens:
+        return TurnRules(config.eot_tokens, named=True, traced=traced)
+    return TurnRules(_configured_stop_tokens(config.tokenizer), traced=traced)
+
+
+def _configured_stop_tokens(folder: str) -> tuple[str, ...]:
+    """The texts of the stop tokens that generation_config.json names; none if there is no such file."""
+    url = join(folder, GENERATION_CONFIG)
+    if not exists(url):
+        return ()
+    try:
+        ids = stop_token_ids(json.loads(read_bytes(url)))
+    except ValueError as error:
+        raise ParameterError("tokenizer", folder, f"{GENERATION_CONFIG} is not valid ({error}).") from None
+    return tuple(filter(None, (text_of_token(load_tokenizer(folder), number) for number in ids)))
+
+
+def text_of_token(tokenizer: Any, number: int) -> str:
+    """Return the text of a token, empty if the tokenizer does not have it, or if it is white space."""
+    if not 0 <= number < len(tokenizer):
+        return ""
+    text: str = tokenizer.decode([number], skip_special_tokens=False)
+    return text if text.strip() else ""

@@ -1,0 +1,153 @@
+"""Delimited text (CSV, TSV), read by pyarrow as a stream: each cell is a string, and an empty one is null.
+
+No type is inferred, so that "007", "NA" and "true" stay what they are. A row that has another number of cells than the
+header, or is not UTF-8, costs only itself. Since pyarrow refuses all of a file that is not UTF-8, it reads the bytes as
+Latin-1, in which each byte is a character.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from codecs import BOM_UTF8
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, TypeAlias
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from transforms.inputs.cells import with_answers
+from transforms.inputs.formats import Part
+from transforms.model.examples import Record
+from transforms.model.outcomes import Reject
+
+_Row: TypeAlias = Sequence[str | None]
+
+_BLOCK = 1 << 25  # a row is not longer
+_ROWS_AT_ONCE = 1024
+_MOST_COLUMNS = 1000
+
+
+def read_delimited(file: BinaryIO, part_bytes: int, delimiter: str) -> Iterator[Part]:
+    """Yield the rows after the header as records, in parts. A record's position is the number of its row, from 0.
+
+    Raises:
+        ValueError: if the header is not UTF-8 or has a name twice, or a row is longer than 32 MiB.
+    """
+    source = _Source(file)
+    rejected: deque[Reject] = deque()
+    rows = _rows(source, delimiter, rejected)
+    header = next(rows, None)
+    names = [] if header is None else _names(header)
+    part, size, position = Part([], []), 0, 0
+    row: _Row = ()
+    for row in rows:
+        if size >= part_bytes:
+            yield part
+            part, size = Part([], []), 0
+        while rejected and rejected[0].position == position:
+            part.rejects.append(rejected.popleft())
+            position += 1
+        try:
+            part.records.append(Record(position, _record(names, row)))
+        except UnicodeDecodeError as error:
+            detail = f"a cell is not UTF-8: {error}"
+            part.rejects.append(Reject(position, "invalid_unicode", detail, _line(row, delimiter)))
+        position += 1
+        size += sum(len(cell) for cell in row if cell)
+    if part.records and not rejected and source.ends_inside_quotes(row, delimiter):
+        last = part.records.pop()
+        detail = "the quote before its last cell is not closed: the file is cut short, or all that follows is this cell"
+        part.rejects.append(Reject(last.position, "cut_short", detail, _line(row, delimiter)))
+    part.rejects.extend(rejected)
+    yield part
+
+
+class _Source(io.RawIOBase):
+    """The bytes of a file after a byte order mark. Its last bytes are kept."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self._tail = (b"", b"")
+        self._is_start = True
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._file.read(size)
+        if self._is_start:
+            content, self._is_start = content.removeprefix(BOM_UTF8), False
+        if content:
+            self._tail = self._tail[1], content
+        return content
+
+    def ends_inside_quotes(self, row: _Row, delimiter: str) -> bool:
+        """Return whether the last cell of the last row begins with a quote that is not closed."""
+        cell = row[-1] or ""
+        raw = '"' + cell.replace('"', '""')
+        tail = b"".join(self._tail)[-len(raw) - 1 :].decode("latin-1")
+        return bool(cell.strip()) and tail[1:] == raw and tail[0] in f"{delimiter}\r\n"
+
+
+def _rows(source: _Source, delimiter: str, rejected: deque[Reject]) -> Iterator[_Row]:
+    """Yield the rows that have as many cells as the first. The others are added to the rejects before the next row."""
+
+    def reject(row: Any) -> str:
+        detail = f"it has {row.actual_columns} cells; expected {row.expected_columns}, as the header has"
+        # pyarrow counts the header, from 1.
+        rejected.append(Reject(row.number - 2, "bad_row", detail, row.text.encode("latin-1")))
+        return "skip"
+
+    try:
+        batches = pa_csv.open_csv(
+            source,
+            pa_csv.ReadOptions(
+                use_threads=False, block_size=_BLOCK, autogenerate_column_names=True, encoding="latin-1"
+            ),
+            pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=reject),
+            pa_csv.ConvertOptions(
+                column_types={f"f{i}": pa.string() for i in range(_MOST_COLUMNS)},
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        for batch in batches:
+            if batch.num_columns > _MOST_COLUMNS:
+                raise ValueError(f"the header has {batch.num_columns:,} columns, more than {_MOST_COLUMNS:,}")
+            for start in range(0, len(batch), _ROWS_AT_ONCE):
+                columns = batch.slice(start, _ROWS_AT_ONCE).columns
+                yield from zip(*(column.to_pylist() for column in columns), strict=True)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" in str(error):
+            return
+        if "straddl" in str(error):
+            raise ValueError("a row is longer than 32 MiB, or a quote is not closed") from None
+        raise
+
+
+def _names(header: _Row) -> list[str]:
+    try:
+        names = [_text(name) if name else f"column_{i}" for i, name in enumerate(header, 1)]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"its header is not UTF-8: {error}") from None
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"its header has {twice!r} twice")
+    return names
+
+
+def _record(names: Sequence[str], row: _Row) -> dict[str, Any]:
+    """Make the record of a row. Raises UnicodeDecodeError."""
+    return with_answers({name: _text(cell) for name, cell in zip(names, row, strict=True) if cell is not None})
+
+
+def _text(cell: str) -> str:
+    return cell if cell.isascii() else cell.encode("latin-1").decode()
+
+
+def _line(row: _Row, delimiter: str) -> bytes:
+    line = io.StringIO()
+    csv.writer(line, delimiter=delimiter, lineterminator="").writerow(row)
+    return line.getvalue().encode("latin-1")

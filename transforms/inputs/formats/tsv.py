@@ -1,0 +1,21 @@
+"""TSV with a header: tab-separated cells, which may be in double quotes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from transforms.inputs.delimited import read_delimited
+from transforms.inputs.formats import InputFormat, Part
+
+
+def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
+    """Yield all rows, in parts. Raises ValueError as read_delimited does."""
+    return read_delimited(file, part_bytes, "\t")
+
+
+FORMAT = InputFormat(
+    suffixes=(".tsv",), read=read, position_unit="row", errors=(OSError, ValueError, pa.ArrowException)
+)

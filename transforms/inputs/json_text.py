@@ -1,0 +1,77 @@
+"""JSON in strings, as the OpenAI API, ShareGPT and tables have it inside a record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from transforms.errors import RecordError
+from transforms.inputs.reading import Reading
+
+# What decoding raises for a string that is not valid JSON, is nested too deeply, or is not valid Unicode.
+NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
+
+
+def kind_of(value: Any) -> str:
+    """Name the type of a JSON value in JSON's words, for errors."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number" if isinstance(value, (int, float)) else type(value).__name__)
+
+
+def decode_json(text: str, reason: str, where: str, reading: Reading) -> Any:
+    """Decode JSON in a string. Numbers and the order of keys stay as they are.
+
+    Args:
+        text: the JSON.
+        reason: why the record is rejected if it is not valid.
+        where: what has it, for errors.
+        reading: the reading of the record; it is noted if a key occurs twice in an object.
+
+    Raises:
+        RecordError: if it is not valid JSON (NaN is not), or has a number that is out of range.
+    """
+    try:
+        value = msgspec.json.decode(text)
+    except NOT_JSON as error:
+        raise RecordError(reason, f"{where} is a string that is not valid JSON: {error}") from None
+    if "duplicate_json_keys" not in reading.notes and (key := duplicate_key(text)):
+        reading.notes["duplicate_json_keys"] = f"{where} has {key!r} twice; the last one counts"
+    return value
+
+
+def decode_several(text: str, reason: str, where: str, reading: Reading) -> list[Any]:
+    """Decode a string of one or several JSON values, one after another, as decode_json does."""
+    values, decoder, start = [], json.JSONDecoder(), 0
+    while start < len(text):
+        try:
+            _, stop = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            raise RecordError(reason, f"{where} is a string that is not valid JSON: {error}") from None
+        values.append(decode_json(text[start:stop], reason, where, reading))
+        start = len(text) - len(text[stop:].lstrip())
+    return values
+
+
+def duplicate_key(text: str | bytes) -> str | None:
+    """Find a key that an object has twice.
+
+    Args:
+        text: valid JSON.
+
+    Returns:
+        The first such key, None if there is none.
+    """
+    duplicates: list[str] = []
+
+    def collect(pairs: list[tuple[str, Any]]) -> None:
+        if len({key for key, _ in pairs}) < len(pairs):
+            keys = [key for key, _ in pairs]
+            duplicates.append(next(key for key in keys if keys.count(key) > 1))
+
+    try:
+        json.loads(text, object_pairs_hook=collect, parse_int=str)  # Python refuses integers of thousands of digits
+    except RecursionError:  # deeper than Python's decoder goes
+        return None
+    return duplicates[0] if duplicates else None

@@ -1,0 +1,56 @@
+"""How records are read, and what is noted of a record while it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+# ShareGPT's names, those of ms-swift and of function-calling sets on the hub, and the one of OpenAI's older API.
+ROLE_NAMES = {role: role for role in ROLES} | {
+    "human": "user",
+    "gpt": "assistant",
+    "observation": "tool",
+    "function": "tool",
+    "function_response": "tool",
+    "tool_response": "tool",
+}
+TOOL_ARGUMENTS = ("parse", "keep")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The options of a job by which the content of its records is read.
+
+    Attributes:
+        roles: the role that each name stands for.
+        preference: what is trained on of a pair of answers, one of PREFERENCES; None if pairs are refused.
+        message_fields: the name that messages have for a field, by our name for it.
+        tool_arguments: one of TOOL_ARGUMENTS.
+        train_field: the field of a message that says whether it is trained on, besides those that are known.
+        loss_weights: whether weights other than 0 and 1 can be written.
+        as_chat: whether a prompt and completion that are strings are messages of a user and of the assistant.
+    """
+
+    roles: Mapping[str, str]
+    preference: str | None = None
+    message_fields: Mapping[str, str] = field(default_factory=dict)
+    tool_arguments: str = "parse"
+    train_field: str | None = None
+    loss_weights: bool = False
+    as_chat: bool = False
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """The reading of one record.
+
+    Attributes:
+        options: of the job.
+        notes: what is worth reporting of the record, by name, in snake_case; with what was found, or None if the name
+            says it. The manifest counts the records that have each, and shows the first.
+    """
+
+    options: ReadOptions
+    notes: dict[str, str | None] = msgspec.field(default_factory=dict)

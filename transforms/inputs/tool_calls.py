@@ -1,0 +1,205 @@
+"""Tools and tool calls in all the forms that corpora have, as an OpenAI-compatible server gives them to a template."""
+
+from __future__ import annotations
+
+import re
+from itertools import takewhile
+from typing import Any
+
+from transforms.errors import RecordError
+from transforms.inputs.json_text import decode_json, decode_several, kind_of
+from transforms.inputs.reading import Reading
+
+_TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+
+
+def tools_of(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
+    """Read tools: a list of objects, or of their JSON, or the JSON of either.
+
+    Returns:
+        Each as `{"type": "function", "function": {...}}`; those of another type as they are. None if there are none.
+
+    Raises:
+        RecordError: if they are malformed.
+    """
+    if isinstance(tools, str):
+        tools = decode_json(tools, "bad_tools", "tools", reading) if tools.strip() else None
+    if not tools:
+        return None
+    if not isinstance(tools, list):
+        raise RecordError("bad_tools", f"tools is {kind_of(tools)}; expected a list of objects, or its JSON")
+    return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(tools)]
+
+
+def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
+    tool = _object(tool, "bad_tools", where, reading)
+    kind = tool.get("type")
+    if kind not in (None, "function"):
+        return tool
+    if tool.get("function") is None:  # bare
+        function = {key: value for key, value in tool.items() if key not in ("type", "function")}
+        tool = {"type": "function", "function": function}
+    function = _object(tool["function"], "bad_tools", f"the function of {where}", reading)
+    if not isinstance(function.get("name"), str):
+        raise RecordError("bad_tools", f"{where} has no name")
+    if isinstance(function.get("parameters"), str):
+        parameters = _object(function["parameters"], "bad_tools", f"the parameters of {where}", reading)
+        function = {**function, "parameters": parameters}
+    if function is tool["function"] and kind:
+        return tool
+    return _wrapped(tool, function)
+
+
+def with_tool_calls(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
+    """Bring the tool calls of a message into the OpenAI form, with arguments that are parsed.
+
+    Args:
+        message: the message. OpenAI's older `function_call` becomes a call, too.
+        where: its position, for errors.
+        reading: the reading of the record; by its option tool_arguments, arguments that are strings are parsed or kept.
+
+    Returns:
+        The message; without tool_calls if there are none.
+
+    Raises:
+        RecordError: if a call is malformed.
+    """
+    calls = message.get("tool_calls")
+    if isinstance(calls, str):
+        calls = decode_json(calls, "bad_tool_calls", f"the tool_calls of {where}", reading) if calls.strip() else []
+    call = message.get("function_call")
+    if call is not None:
+        if calls:
+            raise RecordError("bad_tool_calls", f"{where} has both tool_calls and function_call; expected one of them")
+        calls = [_object(call, "bad_tool_calls", f"the function_call of {where}", reading)]
+    if calls is None:
+        return message
+    message = {key: value for key, value in message.items() if key != "function_call"}
+    if not calls:  # a server leaves an empty list out, since a template may only look whether there is one
+        return {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**message, "tool_calls": tool_calls_of(calls, f"the tool_calls of {where}", reading)}
+
+
+def tool_calls_of(calls: Any, where: str, reading: Reading) -> list[dict[str, Any]]:
+    """Bring calls into the OpenAI form. Raises RecordError."""
+    if not isinstance(calls, list):
+        raise RecordError("bad_tool_calls", f"{where} are {kind_of(calls)}; expected a list of objects")
+    return [_call(call, f"call {i} of {where}", reading) for i, call in enumerate(calls)]
+
+
+def _call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
+    call = _object(call, "bad_tool_calls", where, reading)
+    if call.get("type") not in (None, "function"):
+        raise RecordError("bad_tool_calls", f'{where} has the type {call["type"]!r}; expected "function"')
+    function = call.get("function")
+    if function is None:  # bare
+        function = {key: call[key] for key in ("name", "arguments") if key in call}
+        if "arguments" not in function:
+            raise RecordError("bad_tool_calls", f"{where} has no arguments; expected name and arguments")
+        call = {key: value for key, value in call.items() if key not in function} | {"function": function}
+    function = _object(function, "bad_tool_calls", f"the function of {where}", reading)
+    for key in ("name", "arguments"):
+        if call.get(key) is not None and call[key] != function.get(key):
+            raise RecordError("bad_tool_calls", f"{where} has {key} both in its function and next to it")
+    if not function.get("arguments") and (call.get("parameters") or function.get("parameters")):
+        raise RecordError("bad_tool_calls", f"{where} has parameters; expected arguments")
+    if not isinstance(function.get("name"), str):
+        raise RecordError("bad_tool_calls", f"{where} has no name")
+    return _wrapped(call, _with_arguments(function, where, reading))
+
+
+def _with_arguments(function: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict) or (isinstance(arguments, str) and reading.options.tool_arguments == "keep"):
+        return function
+    # vLLM's _postprocess_messages: no arguments are an empty object.
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+        return {**function, "arguments": {}}
+    return {**function, "arguments": _object(arguments, "bad_tool_calls", f"the arguments of {where}", reading)}
+
+
+def _wrapped(item: dict[str, Any], function: dict[str, Any]) -> dict[str, Any]:
+    """The call or tool of a function, with the type if it lacks it."""
+    rest = {key: value for key, value in item.items() if key not in ("type", "function")}
+    if item.get("type") is None:
+        return {**rest, "type": "function", "function": function}
+    return {**item, "function": function}
+
+
+def _object(value: Any, reason: str, where: str, reading: Reading) -> dict[str, Any]:
+    """An object, or the JSON of one."""
+    if isinstance(value, str):
+        value = decode_json(value, reason, where, reading)
+    if not isinstance(value, dict):
+        raise RecordError(reason, f"{where} is {kind_of(value)}; expected an object")
+    return value
+
+
+def read_function_call(value: Any, where: str, reading: Reading) -> tuple[str, list[dict[str, Any]]]:
+    """Read ShareGPT's function_call turn: one call or several, as JSON, or in <tool_call> tags as Hermes has them.
+
+    Args:
+        value: the turn's value. Reasoning in <think> tags, or text before tags, may precede the calls.
+        where: its position, for errors.
+        reading: the reading of the record.
+
+    Returns:
+        The text that precedes the calls, and the calls in the OpenAI form.
+
+    Raises:
+        RecordError: if it has no call, has a malformed one, or has text between or after calls.
+    """
+    text, calls = "", value
+    where = f"the function_call of {where}"
+    if isinstance(value, str):
+        thought = _THOUGHT.match(value)
+        text = thought.group().strip() if thought else ""
+        rest = value[thought.end() :].strip() if thought else value.strip()
+        if not rest.startswith(("{", "[")) and (tagged := _TOOL_CALL.search(rest)):
+            text, rest = "\n\n".join(filter(None, (text, rest[: tagged.start()].strip()))), rest[tagged.start() :]
+            if outside := _TOOL_CALL.sub("", rest).strip():
+                raise RecordError("bad_tool_calls", f"{where} has text between or after calls: {outside[:60]!r}")
+            rest = "\n".join(_TOOL_CALL.findall(rest)).strip()
+        values = decode_several(rest, "bad_tool_calls", where, reading)
+        calls = [call for one in values for call in (one if isinstance(one, list) else [one])]
+    calls = tool_calls_of(calls if isinstance(calls, list) else [calls], where, reading)
+    if not calls:
+        raise RecordError("bad_tool_calls", f"{where} has no call")
+    return text, calls
+
+
+def with_paired_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give calls and their answers the same ids, if none of them has one and a turn has several calls.
+
+    Without ids, a template prints the name of another call in an answer. A call that has one answer needs no id. The
+    ids have 9 letters and digits, since Mistral's templates accept no others.
+
+    Args:
+        messages: of a conversation, with calls in the OpenAI form.
+
+    Returns:
+        The messages. Those of a turn stay as they are if its calls are not as many as the answers that follow, or if
+        the names of the answers are not those of the calls, in order.
+    """
+    if any("tool_call_id" in message or any("id" in call for call in _calls(message)) for message in messages):
+        return messages
+    paired, number = list(messages), 0
+    for i, message in enumerate(messages):
+        calls = _calls(message)
+        answers = list(takewhile(lambda message: message["role"] == "tool", messages[i + 1 :]))
+        if not 1 < len(calls) == len(answers):
+            continue
+        names = [call["function"]["name"] for call in calls]
+        if any(answer.get("name", name) != name for answer, name in zip(answers, names, strict=True)):
+            continue
+        ids = [f"call{number + k:05}" for k in range(len(calls))]
+        number += len(calls)
+        paired[i] = {**message, "tool_calls": [{**call, "id": id_} for call, id_ in zip(calls, ids, strict=True)]}
+        for k, (answer, id_) in enumerate(zip(answers, ids, strict=True), start=i + 1):
+            paired[k] = {**answer, "tool_call_id": id_}
+    return paired
+
+
+def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+    return message.get("tool_calls") or []
