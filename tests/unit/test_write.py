@@ -9,8 +9,9 @@ import json
 import struct
 import subprocess
 import sys
+import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -403,13 +404,61 @@ EDGES = [
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20) | st.lists(st.integers(-130, 2**20 + 2), max_size=20))
 @example(EDGES)
+@example([-128, 127, 128, 2**20 - 1])
+@example([-129, 2**20])
 def test_varints_are_encoded_as_by_protobuf(values: list[int]):
     expected = [protobuf_varint(value) for value in values]
-    encoded, lengths = encode_varints(np.array(values, np.int64))
+    encoded, offsets = encode_varints(np.array(values, np.int64))
     assert encoded.tobytes() == b"".join(expected)
-    assert lengths.tolist() == [len(varint) for varint in expected]
+    assert np.diff(offsets).tolist() == [len(varint) for varint in expected]
+
+
+any_row = st.fixed_dictionaries(
+    {
+        "ids": st.lists(st.integers(-129, 2**31 - 1) | st.integers(-100, 300), min_size=1, max_size=150),
+        "weights": st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=40),
+        "position": st.integers(0, 2**40),
+        "text": st.text(max_size=300),
+    }
+)
+
+
+@settings(deadline=None)
+@given(st.lists(any_row, max_size=5), st.integers(0, 2))
+def test_tfrecord_has_the_bytes_that_protobuf_itself_writes(rows: list[dict[str, Any]], skipped: int):
+    types = {
+        "ids": pa.list_(pa.int32()),
+        "weights": pa.list_(pa.float32()),
+        "position": pa.int64(),
+        "text": pa.string(),
+    }
+    table = pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()})
+    expected = []
+    for row in rows[skipped:]:
+        features = Example().features
+        features.feature["ids"].int64_list.value.extend(row["ids"])
+        features.feature["weights"].float_list.value.extend(row["weights"])
+        features.feature["position"].int64_list.value.append(row["position"])
+        features.feature["text"].bytes_list.value.append(row["text"].encode())
+        expected.append(Example(features=features).SerializeToString(deterministic=True))
+    assert list(records_of(encode_tfrecord(table.slice(skipped)))) == expected
+
+
+def test_tfrecord_takes_about_as_long_as_parquet():
+    ids = np.random.default_rng(0).integers(0, 128_000, 400_000).astype(np.int32)
+    offsets = pa.array(np.arange(0, len(ids) + 1, 400, dtype=np.int32))
+    lists = {"input_ids": ids, "labels": np.where(ids % 2, ids, np.int32(-100))}
+    table = pa.table({name: pa.ListArray.from_arrays(offsets, pa.array(values)) for name, values in lists.items()})
+
+    def cpu_seconds(encode: Callable[[pa.Table], bytes]) -> float:
+        start = time.process_time()
+        encode(table)
+        return time.process_time() - start
+
+    seconds = {encode: min(cpu_seconds(encode) for _ in range(5)) for encode in (encode_tfrecord, encode_parquet)}
+    assert seconds[encode_tfrecord] < 4 * seconds[encode_parquet]  # with varints computed one by one, 8 to 20 times
 
 
 def test_varints_of_narrower_integers_are_the_same():
