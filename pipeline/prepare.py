@@ -28,11 +28,12 @@ from transforms.dataset.description import library_versions
 from transforms.dataset.layout import PARTS, Folder, check_free
 from transforms.errors import RecordDropped, RecordError, StoreError, UserError
 from transforms.inputs.formats import input_format
+from transforms.inputs.formatter import load_formatter
 from transforms.inputs.listing import InputFile
 from transforms.inputs.splits import default_split_bytes, splits_of
 from transforms.model.batches import Split
 from transforms.model.examples import Conversation, PromptCompletion, Record
-from transforms.steps.parse import Parser, load_formatter
+from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 from transforms.storage.files import is_inside, join, read_bytes, remove, write_atomically
 from transforms.tokens.files import fingerprint

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from transforms.errors import RecordError, UserError
 from transforms.inputs import schemas
+from transforms.inputs.formatter import load_formatter
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.model.batches import Examples, Records, Split
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
 from transforms.model.outcomes import Outcomes, Reject
-from transforms.steps.parse import Parser, load_formatter
+from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 
 # No deadline: a busy machine is not an error of the code.

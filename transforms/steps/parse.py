@@ -4,98 +4,50 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib
 import json
-import sys
-import types
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import msgspec
 
-from transforms.checks import check_choice, check_flag, check_fraction, check_sources, check_type
-from transforms.errors import ParameterError, RecordDropped, RecordError, StoreError, call_user_function
+from transforms.checks import check_sources
+from transforms.errors import RecordDropped, RecordError, call_user_function
+from transforms.inputs.formatter import load_formatter
 from transforms.inputs.json_text import duplicate_key, kind_of
-from transforms.inputs.preference import PREFERENCES
-from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, Reading, ReadOptions
-from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS, Content, content_of, plain_decoder
+from transforms.inputs.options import ParseOptions
+from transforms.inputs.reading import Reading
+from transforms.inputs.schemas import Content, content_of, plain_decoder
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
-from transforms.once import once
 from transforms.steps.base import Step
-from transforms.storage.files import read_bytes
 
 _OF_ALL_SOURCES = ("keep_columns", "loss_weights", "validation_fraction", "seed")
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one of so many.
 _FIRST, _ONE_OF = 16, 512
 
-# What it makes of a record: a record, a text, several of them, or None to drop it.
-Formatter = Callable[[dict[str, Any]], dict[str, Any] | str | list[dict[str, Any] | str] | None]
-
 
 class Parser:
     """Makes an example of each record; a record that cannot be understood is rejected.
 
-    Args:
-        schema, columns, roles, message_fields, train_field, tool_arguments, formatter, preference, as_chat,
-            keep_columns, loss_weights, validation_fraction, seed: as for ParseConversations.
+    Takes the arguments of ParseOptions.
 
     Raises:
-        ParameterError: if a value is not one of those, or the formatter cannot be loaded.
+        ParameterError: if one of them is not a possible value, or the formatter cannot be loaded.
     """
 
-    def __init__(
-        self,
-        schema: str = "auto",
-        columns: Mapping[str, str] | None = None,
-        roles: Mapping[str, str] | None = None,
-        message_fields: Mapping[str, str] | None = None,
-        train_field: str | None = None,
-        tool_arguments: str = "parse",
-        formatter: str | None = None,
-        preference: str | None = None,
-        as_chat: bool = False,
-        keep_columns: Sequence[str] = (),
-        loss_weights: bool = False,
-        validation_fraction: float = 0.0,
-        seed: int = 0,
-    ):
-        _check_options(
-            schema,
-            columns,
-            roles,
-            message_fields,
-            train_field,
-            tool_arguments,
-            formatter,
-            preference,
-            as_chat,
-            keep_columns,
-            loss_weights,
-            validation_fraction,
-            seed,
-        )
-        self._options = ReadOptions(
-            roles=ROLE_NAMES | dict(roles or {}),
-            preference=preference,
-            as_chat=as_chat,
-            message_fields=dict(message_fields or {}),
-            train_field=train_field,
-            tool_arguments=tool_arguments,
-            loss_weights=loss_weights,
-        )
-        self._schema = schema
-        self._columns = dict(columns or {})
-        self._format = load_formatter(formatter) if formatter else None
-        self._keep_columns = keep_columns
-        self._validation_below = int(validation_fraction * 2**64)
-        self._seed = str(seed).encode()
-        renamed = columns or message_fields
-        only_messages = schema in ("auto", "messages") and not (renamed or formatter or keep_columns)
-        self._decode_plain = plain_decoder(self._options.roles) if only_messages else None
+    def __init__(self, *arguments: Any, **named_arguments: Any):
+        self._options = options = ParseOptions(*arguments, **named_arguments)
+        self._read_options = options.read_options()
+        self._columns = options.columns or {}
+        self._format = load_formatter(options.formatter) if options.formatter else None
+        self._validation_below = int(options.validation_fraction * 2**64)
+        self._seed = str(options.seed).encode()
+        changed = options.columns or options.message_fields or options.formatter or options.keep_columns
+        only_messages = options.schema in ("auto", "messages") and not changed
+        self._decode_plain = plain_decoder(self._read_options.roles) if only_messages else None
 
     def __call__(self, batch: Records) -> Examples:
         dropped: Counter[str] = Counter()
@@ -133,9 +85,9 @@ class Parser:
                 return [Example(record.position, content, {}, self._is_validation(content), record.raw)]
             except (ValueError, RecursionError):  # another kind of record, or an error, which is found below
                 pass
-        reading = Reading(self._options)
+        reading = Reading(self._read_options)
         fields = _decoded(record.raw)
-        kept = {name: _as_string(name, fields.get(name)) for name in self._keep_columns}
+        kept = {name: _as_string(name, fields.get(name)) for name in self._options.keep_columns}
         missing = [name for name in sorted(kept) if kept[name] is None]  # it may be mistyped
         reading.notes.update({f"records_without_{name}": None for name in missing})
         if self._format:
@@ -158,7 +110,9 @@ class Parser:
             missing = sorted(theirs for theirs in taken if fields.get(theirs) is None)
             reading.notes.update({f"records_without_{name}": None for name in missing})
             fields = {name: value for name, value in fields.items() if name not in taken} | named
-        return content_of({name: value for name, value in fields.items() if value is not None}, self._schema, reading)
+        return content_of(
+            {name: value for name, value in fields.items() if value is not None}, self._options.schema, reading
+        )
 
     def _contents(self, records: list[dict[str, Any]], reading: Reading) -> list[Content]:
         """Read the records that a formatter made of one."""
@@ -283,89 +237,6 @@ def _calls(message: dict[str, Any]) -> list[Any] | None:
     ]
 
 
-def load_formatter(name: str) -> Formatter:
-    """Load a formatter, once for each process and content of its file.
-
-    Args:
-        name: `module:function` or `file.py:function`, the file at any url.
-
-    Returns:
-        The function.
-
-    Raises:
-        ParameterError: if it cannot be loaded.
-    """
-    module, _, function = name.rpartition(":")
-    try:
-        source = read_bytes(module) if module.endswith(".py") else None
-        names = vars(_load_module(module, source))
-    except StoreError:
-        raise
-    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is loaded
-        raise ParameterError("formatter", name, f"{module or 'it'} cannot be loaded: {error}") from error
-    if not callable(names.get(function)):
-        problem = f"{module} has no function {function}. Expected module:function or file.py:function."
-        raise ParameterError("formatter", name, problem)
-    return names[function]
-
-
-@once
-def _load_module(name: str, source: bytes | None) -> types.ModuleType:
-    """The module of a source, or the one that Python imports by the name."""
-    if source is None:
-        return importlib.import_module(name)
-    # dataclasses and typing look up the module of a class in sys.modules, so it has to be there while it is run.
-    # Each source of records may have a formatter of its own.
-    own_name = f"formatter_{hashlib.sha256(source).hexdigest()[:16]}"
-    module = sys.modules[own_name] = types.ModuleType(own_name)
-    module.__file__ = name
-    exec(compile(source, name, "exec"), vars(module))
-    return module
-
-
-def _check_options(
-    schema: str,
-    columns: Mapping[str, str] | None,
-    roles: Mapping[str, str] | None,
-    message_fields: Mapping[str, str] | None,
-    train_field: str | None,
-    tool_arguments: str,
-    formatter: str | None,
-    preference: str | None,
-    as_chat: bool,
-    keep_columns: Sequence[str],
-    loss_weights: bool,
-    validation_fraction: float,
-    seed: int,
-) -> None:
-    """Raise ParameterError for a value that is not one of those that ParseConversations takes."""
-    check_type("columns", columns or {}, Mapping)
-    check_type("roles", roles or {}, Mapping)
-    check_type("seed", seed, int)
-    check_choice("schema", schema, SCHEMAS)
-    check_flag("as_chat", as_chat)
-    for name in columns or {}:
-        check_choice("columns", name, INPUT_COLUMNS)
-    for role in (roles or {}).values():
-        check_choice("roles", role, ROLES)
-    check_type("message_fields", message_fields or {}, Mapping)
-    check_choice("tool_arguments", tool_arguments, TOOL_ARGUMENTS)
-    check_flag("loss_weights", loss_weights)
-    if train_field is not None and (not isinstance(train_field, str) or train_field in ("", "role", "content")):
-        raise ParameterError("train_field", train_field, "expected the name of a field of messages.")
-    if preference is not None:
-        check_choice("preference", preference, PREFERENCES)
-        if schema not in ("auto", "preference"):
-            raise ParameterError("preference", preference, f"schema {schema} has no pairs; expected schema preference.")
-    elif schema == "preference":
-        raise ParameterError("schema", schema, "it needs preference, such as preference chosen.")
-    if formatter is not None and not all(formatter.rpartition(":")):
-        raise ParameterError("formatter", formatter, "expected module:function or file.py:function.")
-    if not isinstance(keep_columns, (list, tuple)):
-        raise ParameterError("keep_columns", keep_columns, "expected a list of names.")
-    check_fraction("validation_fraction", validation_fraction)
-
-
 class ParseConversations(Step):
     """Make an example of each record: a conversation, a prompt and completion, a plain text, or a tokenized row.
 
@@ -433,8 +304,8 @@ class ParseConversations(Step):
             "validation_fraction": validation_fraction,
             "seed": seed,
         }
-        _check_options(**options)
+        ParseOptions(**options)  # checks them here, not on a worker
         check_sources(sources, [name for name in options if name not in _OF_ALL_SOURCES])
         for source in sources:
-            _check_options(**options | dict(source))
+            ParseOptions(**options | dict(source))
         super().__init__(Parser, sources, **options | {"keep_columns": tuple(keep_columns)})
