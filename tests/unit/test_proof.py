@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import random
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ from transforms.model.outcomes import Outcomes
 from transforms.steps import render, tokenize
 from transforms.steps.label import build_labels
 from transforms.steps.parity import ParityChecker
+from transforms.steps.proof import sample
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.fast import FastEncoder
+from transforms.tokens.reference import ReferenceEncoder
 
 REAL = [SHARED / "tokenizers" / name for name in ("llama3", "qwen", "mistral")]
 FOLDERS = pytest.mark.parametrize(
@@ -152,8 +155,8 @@ def test_hostile_input_gives_the_same_rows_with_both_engines(folder, content):
     ],
 )
 def test_long_input_gives_the_same_rows_with_both_engines(content, monkeypatch):
-    for module in (render, tokenize):  # otherwise the check would process the batch by the reference once more
-        monkeypatch.setattr(module, "sample", lambda batch, count: [])
+    # Otherwise the check would render the batch by the reference once more.
+    monkeypatch.setattr(render, "sample_conversations", lambda batch, texts: [])
     check_all(TOKENIZER, content)
 
 
@@ -220,6 +223,86 @@ def test_batch_that_the_fast_encoder_encodes_differently_falls_back_to_the_refer
     assert tokens.outcomes.first_examples["tokenized_by_reference"] == (0, f"fell_back: {first[1]}")
     with pytest.raises(InputError, match="tokenizing by the fast engine differs"):
         Encoder(str(TOKENIZER), engine="fast")(batch)
+
+
+def test_difference_in_the_excerpt_of_a_long_text_is_found(monkeypatch):
+    encode = FastEncoder.encode
+    monkeypatch.setattr(
+        FastEncoder,
+        "encode",
+        lambda self, texts, special: (
+            encoded := encode(self, texts, special),
+            dataclasses.replace(encoded, ids=encoded.ids + (len(texts[0]) == 4096)),
+        )[1],
+    )
+    text = "the wheel turns when the rain comes. " * 500
+    tokens = Encoder(str(TOKENIZER))(batch_of([text_of(text, [(len(text) - 5, len(text))])]))
+    assert dict(tokens.outcomes.notes) == {"tokenizing_fell_back_to_reference": 1}
+    assert len(build_labels(tokens).ids) == len(tokens.ids)
+
+
+@FOLDERS
+@pytest.mark.parametrize("special_tokens", [False, True])
+def test_excerpts_of_long_texts_are_the_same_for_both_engines(folder, special_tokens):
+    texts = ["Grüße 水車は回る。 e\u0301 <|im_end|>\n" * 3_000, "the wheel turns\n\n" * 1_000]
+    spans = [[(-int(special_tokens), 40), (4_000, 9_000)], [(0, 17_000 + special_tokens)]]
+    for part in range(4):
+        some = [
+            text_of(text, own, number, special_tokens=special_tokens)
+            for number, (text, own) in enumerate(zip(texts, spans, strict=True))
+        ]
+        check(folder, dataclasses.replace(batch_of(some), part=part))
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_reference_encodes_a_small_share_of_long_texts(monkeypatch, part):
+    encoded: list[int] = []
+    encode = ReferenceEncoder.encode
+    monkeypatch.setattr(
+        ReferenceEncoder,
+        "encode",
+        lambda self, texts, special: (encoded.extend(map(len, texts)), encode(self, texts, special))[1],
+    )
+    texts = [text_of("the wheel turns when the rain comes. " * 2_700, position=number) for number in range(40)]
+    batch = dataclasses.replace(batch_of(texts), part=part)
+    Encoder(str(TOKENIZER), engine="fast")(batch)
+    assert sum(encoded) <= 8192 + 40 * 2_700 * 37 / 2048 + 4096
+    assert sum(encoded) > 0 or part
+
+
+COSTS = st.lists(st.integers(0, 10_000), max_size=300)
+
+
+@settings(deadline=None)
+@given(COSTS, st.integers(0, 10**6))
+def test_sample_is_the_same_in_each_run_and_has_the_first_record_or_the_cheapest_one(costs, characters):
+    batch = batch_of([])
+    for part in range(3):
+        of_part = dataclasses.replace(batch, part=part)
+        chosen = sample(of_part, costs, characters)
+        assert chosen == sample(of_part, costs, characters)
+        assert chosen == sorted({*chosen}) and {*chosen} <= {*range(len(costs))}
+        if costs and not part:
+            assert chosen
+            assert 0 in chosen or costs[0] > 8192
+
+
+@pytest.mark.parametrize("size", [100, 1_000, 30_000, 2_000_000])
+@pytest.mark.parametrize("cost_of_a_character", [0.1, 1])
+def test_sample_costs_a_2048th_of_the_parts_after_the_first_on_average(size, cost_of_a_character):
+    count = 2_000_000 // size
+    draw = random.Random(7)
+    sizes = [draw.randrange(2 * size) + 1 for _ in range(count)]
+    costs = [int(own * cost_of_a_character) for own in sizes]
+    batch = batch_of([])
+    total = sum(
+        sum(costs[number] for number in sample(dataclasses.replace(batch, part=part), costs, sum(sizes)))
+        for part in range(1, 3_000)
+    )
+    share = total / 2_999 / sum(sizes)
+    assert share < 1.3 / 2048
+    if 1_000 <= size * cost_of_a_character < 100_000:
+        assert share > 0.7 / 2048
 
 
 def saved_with_normalizer(folder: Path, normalizer: str) -> str:

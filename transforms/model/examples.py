@@ -85,6 +85,11 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
         """The roles and the texts of the messages, if each has these two alone and both are strings; otherwise None."""
         return self.lazy_messages[:2] if isinstance(self.lazy_messages, tuple) else plain(self.lazy_messages)
 
+    @property
+    def count(self) -> int:
+        """The number of messages."""
+        return len(self.lazy_messages[0] if isinstance(self.lazy_messages, tuple) else self.lazy_messages)
+
     def with_messages(self, messages: list[dict[str, Any]]) -> Conversation:
         """Return this conversation with other messages."""
         return Conversation(messages, self.tools, self.template_kwargs, self.completion_start)

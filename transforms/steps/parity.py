@@ -27,7 +27,7 @@ from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
-from transforms.steps.proof import fall_back, sample
+from transforms.steps.proof import fall_back, sample_conversations
 
 # The sample of those conversations of a batch that are not compared by signature: the first ones, and one of so many.
 _FIRST, _ONE_OF = 32, 128
@@ -117,7 +117,7 @@ class ParityChecker:
     def _difference(self, batch: Texts, compared: Mapping[int, _Compared]) -> tuple[int, str] | None:
         """The position of the first record of a sample that the reference compares otherwise, and how; or None."""
         first = [number for number, found in compared.items() if found.kinds][:1]
-        for number in sorted({*sample(batch, len(batch.texts)), *first} & compared.keys()):
+        for number in sorted({*sample_conversations(batch, batch.texts), *first} & compared.keys()):
             text = batch.texts[number]
             found, expected = compared[number], self._by_reference(text, compared[number].turns)
             if found != expected:

@@ -23,7 +23,7 @@ from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
 from transforms.model.outcomes import Outcomes
 from transforms.steps.base import Step
-from transforms.steps.proof import fall_back, sample
+from transforms.steps.proof import fall_back, sample_conversations
 
 # The position of a record, and what of it the template does not print.
 Omitted: TypeAlias = list[tuple[int, Omissions]]
@@ -108,7 +108,7 @@ class Renderer:
 
     def _difference(self, batch: Examples, texts: Texts, omitted: dict[int, Omissions]) -> tuple[int, str] | None:
         """The position of the first record of a sample that the reference renders differently, and how; or None."""
-        for number in sample(batch, len(texts.texts)):
+        for number in sample_conversations(batch, texts.texts):
             text = texts.texts[number]
             expected_omissions: Omitted = []
             try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import random
 import re
 from collections.abc import Iterator
 from itertools import chain, groupby
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -29,6 +31,8 @@ from transforms.tokens.tokenizer import load_tokenizer
 
 # Below so many characters in a batch, the reference takes less time than loading the fast encoder.
 _WORTH_LOADING = 1 << 20
+# Of a text that is longer, an excerpt of so many characters is proven.
+_EXCERPT = 4096
 
 
 class Encoder:
@@ -70,7 +74,7 @@ class Encoder:
         if isinstance(self._fast, NotSupported):
             return self._by_reference(batch, "tokenizer_not_supported", (None, self._fast.reason))
         tokens = self._encode(batch, self._fast)
-        difference = self._difference(batch, tokens)
+        difference = self._difference(batch, tokens, self._fast)
         if difference is None:
             return tokens
         outcomes = fall_back(batch, self._engine, "tokenizing", *difference)
@@ -91,20 +95,31 @@ class Encoder:
         outcomes = tokens.outcomes.count_tokenized_by_reference(reason, len(set(encoded)), record)
         return dataclasses.replace(tokens, outcomes=outcomes)
 
-    def _difference(self, batch: Texts, tokens: Tokens) -> tuple[int, str] | None:
-        """The position of a record of the sample whose tokens the reference does not confirm, and the difference."""
+    def _difference(self, batch: Texts, tokens: Tokens, fast: FastEncoder) -> tuple[int, str] | None:
+        """The position of a record of the sample whose tokens the reference does not confirm, and the difference.
+
+        Of a long text both engines encode an excerpt, since the sample is a share of the characters.
+        """
         rejected = {reject.position for reject in tokens.outcomes.rejects}
-        texts = [text for text in batch.texts if text.example.position not in rejected]
-        rows = np.array([row for row in sample(batch, len(texts)) if texts[row].token_ids is None], np.int64)
-        picked = dataclasses.replace(batch, texts=[texts[row] for row in rows])
-        expected = self._encode(picked, self._reference)
-        for number, row in enumerate(rows):
-            found, right = _row(tokens, int(row)), _row(expected, number)
-            for what, one, other in zip(("tokens", "trained tokens"), found, right, strict=True):
+        kept = [text for text in batch.texts if text.example.position not in rejected] if rejected else batch.texts
+        sizes = [len(text.text) for text in kept]
+        rows = sample(batch, [min(size, _EXCERPT) for size in sizes], sum(sizes))
+        rows = [row for row in rows if kept[row].token_ids is None]
+        whole = [row for row in rows if sizes[row] <= _EXCERPT]
+        longer = [row for row in rows if sizes[row] > _EXCERPT]
+        excerpts = dataclasses.replace(batch, texts=[_excerpt(kept[row], f"{batch.part}-{row}") for row in longer])
+        texts = [*(kept[row] for row in whole), *excerpts.texts]
+        expected = self._encode(dataclasses.replace(batch, texts=texts), self._reference)
+        found = [(tokens, row) for row in whole]
+        if longer:
+            found += [(self._encode(excerpts, fast), number) for number in range(len(longer))]
+        for number, (text, of_fast) in enumerate(zip(texts, found, strict=True)):
+            pairs = zip(("tokens", "trained tokens"), _row(*of_fast), _row(expected, number), strict=True)
+            for what, one, other in pairs:
                 if not np.array_equal(one, other):
-                    pairs = enumerate(zip(one, other, strict=False))
-                    first = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
-                    return texts[row].example.position, f"other {what} from number {first} on"
+                    differs = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+                    first = next(differs, min(len(one), len(other)))
+                    return text.example.position, f"other {what} from number {first} on"
         return None
 
     def _encode(self, batch: Texts, encoder: TextEncoder) -> Tokens:
@@ -207,6 +222,17 @@ class Encoder:
             "the tokenizer gives no offsets and its tokens do not decode to the text, so it is not known which of "
             "them are trained on. Use one with a tokenizer.json",
         )
+
+
+def _excerpt(text: Text, seed: str) -> Text:
+    """A part of a long text, and of its spans. It is not trained on as a completion, so it has no prompt."""
+    start = random.Random(seed).randrange(len(text.text) - _EXCERPT + 1)
+    around = int(text.special_tokens)
+    clipped = [(max(first - start, -around), min(last - start, _EXCERPT + around)) for first, last in text.spans]
+    spans = [span for span in clipped if span[0] < span[1]]
+    return msgspec.structs.replace(
+        text, text=text.text[start : start + _EXCERPT], spans=spans, prompt=None, weights=None
+    )
 
 
 def _row(tokens: Tokens, row: int) -> tuple[np.ndarray, np.ndarray]:
