@@ -23,6 +23,7 @@ from pipeline.job import Job
 from pipeline.options import Options
 from transforms.dataset.layout import Folder
 from transforms.tokens.fast import load_fast_encoder
+from transforms.tokens.tokenizer import load_tokenizer
 
 # Beam's name of its local runner. `DirectRunner` would first try to download another one, which ignores the number of
 # workers.
@@ -30,6 +31,8 @@ _RUNNER = "FnApiRunner"
 
 # Bytes of input from which on several workers are worth the time that it takes to start them.
 _WORTH_PROCESSES = 8 << 20
+# Bytes of input from which on workers will need the fast encoder, which takes a second to load.
+_WORTH_FAST_ENCODER = 1 << 20
 
 
 @contextmanager
@@ -72,8 +75,10 @@ def local_runner(job: Job, folder: Folder, beam_options: PipelineOptions, option
     # on macOS, forks cannot use the system's libraries.
     uses_stores = options.urls() or "://" in (options.summary_json or "")
     can_fork = sys.platform == "linux" and options.formatter is None and not uses_stores
-    if can_fork and options.engine != "reference":
-        load_fast_encoder(folder.tokenizer, options.engine)  # once, shared by all forks
+    if can_fork:  # what is loaded now is shared by all forks
+        load_tokenizer(folder.tokenizer)
+        if options.engine == "fast" or (options.engine == "auto" and job.input_bytes >= _WORTH_FAST_ENCODER):
+            load_fast_encoder(folder.tokenizer, options.engine)
     with LocalWorkers(workers, "fork" if can_fork else "spawn").runner() as runner:
         yield runner
 

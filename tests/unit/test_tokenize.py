@@ -554,6 +554,56 @@ def test_a_tokenizer_that_is_replaced_in_its_folder_is_loaded_again(tmp_path: Pa
     assert [encoder(batch_of([text_of("b")])).ids.tolist() for encoder in (first, second)] == [[2], [1]]
 
 
+def test_folders_with_the_same_files_share_a_tokenizer(tmp_path: Path):
+    first, second = (str(shutil.copytree(EXAMPLES, tmp_path / name)) for name in "ab")
+    assert load_tokenizer(first) is load_tokenizer(second)
+    (tmp_path / "b" / "chat_template.jinja").write_text("another")
+    assert load_tokenizer(first).chat_template != load_tokenizer(second).chat_template == "another"
+
+
+ADDED = {"content": "<new>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}
+ADDED_FILES: dict[str, dict[str, Any]] = {
+    "nothing else": {},
+    "a model of the same class": {"config.json": {"model_type": "gpt_neox"}},
+    "a model that decides the class": {"config.json": {"model_type": "qwen2"}, "vocab.json": {}, "merges.txt": {}},
+    "added tokens in the configuration": {"tokenizer_config.json": {"added_tokens_decoder": {"4000": ADDED}}},
+    "a file of added tokens": {"added_tokens.json": {"<other>": 4000}},
+    "a map of special tokens": {"special_tokens_map.json": {"cls_token": ADDED, "eos_token": "<|end|>"}},
+    "special tokens of its own": {"tokenizer_config.json": {"extra_special_tokens": ["<image>"], "image_token": "<i>"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("folder", "added"),
+    [
+        *((folder, added) for folder in (EXAMPLES, TRL_TOKENIZER) for added in ADDED_FILES),
+        *((f"{SHARED}/tokenizers/{name}", "nothing else") for name in ("llama3", "qwen", "mistral")),
+    ],
+)
+def test_a_tokenizer_is_what_auto_tokenizer_loads(folder: str, added: str, tmp_path: Path):
+    """Whatever the folder has besides tokenizer.json. load_tokenizer finds classes and added tokens in a faster way."""
+    if not Path(folder).is_dir():
+        pytest.skip("../shared/tokenizers is not there")
+    for file in Path(folder).iterdir():
+        shutil.copyfile(file, tmp_path / file.name)
+    for name, content in ADDED_FILES[added].items():
+        file = tmp_path / name
+        before = json.loads(file.read_text()) if file.exists() else {}
+        file.write_text("" if name == "merges.txt" else json.dumps(before | content))
+    expected = AutoTokenizer.from_pretrained(str(tmp_path), local_files_only=True)
+    found = load_tokenizer(str(tmp_path))
+    assert type(found) is type(expected)
+    assert state_of(found) == state_of(expected)
+
+
+def state_of(tokenizer: Any) -> dict[str, Any]:
+    """All that decides what a tokenizer does. load_tokenizer changes trim_offsets; the folder is not of interest."""
+    state = {name: repr(value) for name, value in vars(tokenizer).items() if name not in ("_tokenizer", "name_or_path")}
+    kwargs = {name: repr(value) for name, value in tokenizer.init_kwargs.items() if name != "name_or_path"}
+    backend = tokenizer.backend_tokenizer.to_str().replace('"trim_offsets":true', '"trim_offsets":false')
+    return state | {"init_kwargs": kwargs, "backend": backend}
+
+
 def test_a_fast_encoder_is_loaded_again_if_the_files_in_its_folder_change(tmp_path: Path):
     folder = str(shutil.copytree(EXAMPLES, tmp_path / "tokenizer"))
     first = load_fast_encoder(folder, "fast")

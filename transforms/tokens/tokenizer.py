@@ -6,21 +6,35 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
 
 from transforms.once import once_per_version
-from transforms.storage.files import file_system, join, names_below, read_bytes, versions_below
+from transforms.storage.files import file_system, versions_below
+from transforms.tokens.files import fingerprint, read_tokenizer_folder
 
 # The environment variable that is set in a process of ours in which nothing needs torch.
 WITHOUT_TORCH = "CHATMILL_WITHOUT_TORCH"
 
+# The tokenizers that are in use, by the fingerprint of their files: the launcher loads one to check it, before its
+# files are stored next to the output, and workers in the same process, or forked from it, use that one.
+_LOADED: WeakValueDictionary[str, Any] = WeakValueDictionary()
+
+_CONFIG = "tokenizer_config.json"
+# The class that is the same for all tokenizer.json files. save_pretrained names it if no other is needed.
+_GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
+# From these files transformers takes the added tokens as well, if tokenizer_config.json does not have them.
+_OTHERS_WITH_ADDED_TOKENS = ("added_tokens.json", "special_tokens_map.json")
+
 
 @once_per_version(versions_below)
 def load_tokenizer(folder: str) -> Any:
-    """Load the tokenizer of a folder with transformers, once for each process and content of the folder.
+    """Load the tokenizer of a folder with transformers, once for each process and content of its files.
 
     Args:
         folder: that holds the tokenizer's files, at any url. Code that comes with them is never run.
@@ -32,17 +46,64 @@ def load_tokenizer(folder: str) -> Any:
         StoreError: if the store of the folder fails.
         Exception: what transformers raises if the files are not those of a tokenizer.
     """
+    files = read_tokenizer_folder(folder)
+    content = fingerprint(files)
+    tokenizer = _LOADED.get(content)
+    if tokenizer is None:
+        with _local_folder(folder, files) as local:
+            tokenizer = _LOADED[content] = _from_pretrained(local, files)
+    return tokenizer
+
+
+def _from_pretrained(folder: str, files: Mapping[str, bytes]) -> Any:
     if os.environ.get(WITHOUT_TORCH):
         _import_without_torch()
-    from transformers import AutoTokenizer
+    import transformers
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    with _local_folder(folder) as files:
-        tokenizer = AutoTokenizer.from_pretrained(files, trust_remote_code=False, local_files_only=True)
+    config = _decoded(files.get(_CONFIG, b"{}"), dict)
+    # AutoTokenizer takes half a second to import. It finds the class, which other files than these may decide.
+    is_generic = config and config.get("tokenizer_class") in _GENERIC_CLASSES and "auto_map" not in config
+    if is_generic and "config.json" not in files:
+        loader: Any = transformers.PreTrainedTokenizerFast
+    else:
+        loader = transformers.AutoTokenizer
+    tokenizer = loader.from_pretrained(
+        folder, trust_remote_code=False, local_files_only=True, **_added_tokens(config, files)
+    )
     if tokenizer.is_fast:
         _keep_white_space(tokenizer.backend_tokenizer)
     return tokenizer
+
+
+class _TokenizerFile(msgspec.Struct):
+    """What is needed here of tokenizer.json."""
+
+    added_tokens: list[dict[str, Any]]
+
+
+def _added_tokens(config: dict[str, Any] | None, files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The added tokens of tokenizer.json, as an argument of from_pretrained, if no other file has any.
+
+    transformers would parse the whole file for them, with all tokens and merges: half a second.
+    """
+    if config is None or "added_tokens_decoder" in config or "fast_tokenizer_files" in config:
+        return {}
+    found = _decoded(files.get("tokenizer.json", b""), _TokenizerFile)
+    if found is None or any(name in files for name in _OTHERS_WITH_ADDED_TOKENS):
+        return {}
+    from transformers import AddedToken
+
+    return {"added_tokens_decoder": {token.pop("id"): AddedToken(**token) for token in found.added_tokens}}
+
+
+def _decoded(content: bytes, type: Any) -> Any:
+    """JSON of a type; None if it is something else, of which transformers says what is wrong."""
+    try:
+        return msgspec.json.decode(content, type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def _import_without_torch() -> None:
@@ -63,16 +124,16 @@ def _import_without_torch() -> None:
 
 
 @contextmanager
-def _local_folder(folder: str) -> Iterator[str]:
-    """The folder itself if it is on this machine, otherwise a temporary copy."""
+def _local_folder(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
+    """The folder itself if it is on this machine, otherwise a temporary copy of its files."""
     system, path = file_system(folder)
     if os.path.isdir(path) and "file" in system.protocol:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="chatmill-") as copy:
-        for name in names_below(folder):
+        for name, content in files.items():
             Path(copy, name).parent.mkdir(exist_ok=True)
-            Path(copy, name).write_bytes(read_bytes(join(folder, name)))
+            Path(copy, name).write_bytes(content)
         yield copy
 
 
