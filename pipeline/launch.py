@@ -1,4 +1,7 @@
-"""Launch: from options to a finished dataset, and the summary of the run."""
+"""Launch: from options to a finished dataset, and the summary of the run.
+
+Beam is imported only if there is something to build.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from pipeline.beam_import import import_beam_for_this_machine
 from pipeline.console import as_typed, error_text
 from pipeline.job import Job, JobOptions, job_sources, read_job, source_differences
-from pipeline.options import Options
-from pipeline.prepare import PREFERENCE_ADVICE, prepare
-from pipeline.run import parse_beam_options, run_job
+from pipeline.options import PREFERENCE_ADVICE, Options
 from pipeline.sources import Source, read_sources, with_all_inputs
 from pipeline.summary import check_summary_json, print_summary, sums, write_summary_json
 from pipeline.tokenizer_files import read_tokenizer_files
@@ -81,19 +83,7 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
         print(f"chatmill: {folder.output} is finished already. Use --overwrite to build it again.", file=sys.stderr)
         status = "done_before"
     else:
-        runner_options = parse_beam_options(for_runner, beam_flags)
-        for option, text in [] if options.consumer else warnings(RowLayout.of(vars(options))):
-            print(f"chatmill: warning: --{option} {as_typed(getattr(options, option))}: {text}", file=sys.stderr)
-        try:
-            job = prepare(options, folder, sources)
-        except StoreError as error:
-            raise error.as_user_error(str(error)) from None
-        try:
-            status, message = run_job(job, folder, runner_options, for_runner)
-        except InputError as error:
-            if "\n  preference_data (" in str(error):
-                raise InputError(f"{error}\n{PREFERENCE_ADVICE}.") from None
-            raise
+        status, message = _build(options, folder, sources, for_runner, beam_flags)
         if status != "done":
             print(f"chatmill: {message}", file=sys.stderr)
             return status, None
@@ -102,6 +92,30 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
     if pairs := manifest["records"]["rejected"].get("preference_data"):
         print(f"chatmill: note: {pairs:,} preference_data: {PREFERENCE_ADVICE}.", file=sys.stderr)
     return status, manifest
+
+
+def _build(
+    options: Options, folder: Folder, sources: Sequence[Source], for_runner: Options, beam_flags: Sequence[str]
+) -> tuple[str, str]:
+    """Plan the job and run it. Returns the status, and a message about it, see run_job."""
+    if for_runner.runner == "DirectRunner" and for_runner.formatter is None:  # a formatter may use anything of Beam
+        import_beam_for_this_machine()
+    from pipeline.prepare import prepare
+    from pipeline.run import parse_beam_options, run_job
+
+    runner_options = parse_beam_options(for_runner, beam_flags)
+    for option, text in [] if options.consumer else warnings(RowLayout.of(vars(options))):
+        print(f"chatmill: warning: --{option} {as_typed(getattr(options, option))}: {text}", file=sys.stderr)
+    try:
+        job = prepare(options, folder, sources)
+    except StoreError as error:
+        raise error.as_user_error(str(error)) from None
+    try:
+        return run_job(job, folder, runner_options, for_runner)
+    except InputError as error:
+        if "\n  preference_data (" in str(error):
+            raise InputError(f"{error}\n{PREFERENCE_ADVICE}.") from None
+        raise
 
 
 def _differences(job: Job, options: Options, sources: Sequence[Source]) -> Iterator[str]:

@@ -54,6 +54,7 @@ def _option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+PREFERENCE_ADVICE = "--schema preference --preference chosen --overwrite trains on the chosen answers instead"
 _REQUIRED = "required"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.console import shortened
 from pipeline.job import Job, JobOptions, differences, job_sources, read_job, write_job
-from pipeline.options import Options
+from pipeline.options import PREFERENCE_ADVICE, Options
 from pipeline.plan import decode_plan, encode_plan
 from pipeline.sources import SOURCE_OPTIONS, Source, files_of, parse_options_of
 from pipeline.tokenizer_files import (
@@ -40,7 +40,6 @@ from transforms.tokens.files import fingerprint
 
 _PEEKED_BYTES = 1 << 16
 _ON_TURNS = ("auto", "assistant", "last_assistant")
-PREFERENCE_ADVICE = "--schema preference --preference chosen --overwrite trains on the chosen answers instead"
 
 
 def prepare(options: Options, folder: Folder, sources: Sequence[Source]) -> Job:

@@ -203,6 +203,33 @@ def test_help_and_mistyped_options_import_nothing_heavy(arguments, code):
     assert not set(done.stderr.split()) & HEAVY
 
 
+def modules_after(*arguments: str) -> set[str]:
+    """Run a command that succeeds in a new process, and return what it has imported."""
+    done = subprocess.run([sys.executable, "-c", PROBE, *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
+
+
+# What takes long to import. Beam imports the clients of clouds and pandas if they are installed.
+NOT_FOR_A_SMALL_BUILD = {
+    "apache_beam.io.gcp.gcsio", "apitools", "boto3", "gigatoken", "google.auth", "google.cloud.storage", "pandas",
+    "torch", "transformers.models.auto.tokenization_auto",
+}  # fmt: skip
+
+
+def test_a_small_build_on_this_machine_imports_no_client_of_a_cloud_and_a_finished_one_not_even_beam(tmp_path):
+    options = with_options(tmp_path / "out")
+    assert not modules_after(*options) & NOT_FOR_A_SMALL_BUILD
+    assert "apache_beam" not in modules_after(*options)
+
+
+def test_a_formatter_finds_all_of_beam(tmp_path):
+    pytest.importorskip("apache_beam.io.gcp.gcsio")
+    (tmp_path / "formatter.py").write_text("def same(record):\n    return record\n")
+    options = with_options(tmp_path / "out", formatter=f"{tmp_path}/formatter.py:same")
+    assert "apache_beam.io.gcp.gcsio" in modules_after(*options)
+
+
 @pytest.mark.parametrize("columns", ["80", "110"])
 def test_help_shows_each_option_with_its_default_two_examples_and_the_place_of_the_docs(columns):
     done = build_in_process("build", "--help", env={**os.environ, "COLUMNS": columns})

@@ -1,0 +1,42 @@
+"""The import of Beam, which takes most of the time until a small job starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+# What Beam imports if it is installed, which takes a second, and what a job on this machine does not need of Beam: the
+# clients of clouds (all stores are reached through fsspec), and data frames.
+_NOT_NEEDED = frozenset({"apitools", "boto3", "google.api_core", "google.auth", "google.cloud", "pandas"})
+
+
+def import_beam_for_this_machine() -> None:
+    """Import Beam without what only runners on clusters and pipelines of others need.
+
+    Beam does then as it does if it was installed without its extras. It has no effect if Beam is imported already.
+    """
+    with _hidden(_NOT_NEEDED):
+        import apache_beam  # noqa: F401
+        import pyarrow
+
+        pyarrow.array([])  # it looks for pandas when it makes its first array, and keeps the answer
+
+
+@contextmanager
+def _hidden(packages: frozenset[str]) -> Iterator[None]:
+    """Inside, packages are not found, as if they were not installed, unless they are imported already."""
+
+    class Hiding(MetaPathFinder):
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name in packages:
+                raise ModuleNotFoundError(f"{name} is hidden", name=name)
+
+    finder = Hiding()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
