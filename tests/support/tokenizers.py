@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,27 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 WORDS = ["The wheel turns", "when the rain comes", "<s>", "</s>", "<|im_end|>", "水車は回る。"]
 
 
-def save_tokenizer(folder: Path, post_processor: Any = None, special_tokens: dict[str, str] | None = None) -> str:
-    """Train a small byte-level BPE, save it in the format of transformers, and return its folder."""
+def save_tokenizer(
+    folder: Path,
+    post_processor: Any = None,
+    special_tokens: dict[str, str] | None = None,
+    words: Sequence[str] = (),
+) -> str:
+    """Train a small byte-level BPE, save it in the format of transformers, and return its folder.
+
+    The more words there are next to the usual ones, the larger is its vocabulary.
+    """
     special_tokens = {"bos_token": "<s>", "eos_token": "</s>"} if special_tokens is None else special_tokens
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=320,
+        vocab_size=320 + 4 * len(words),
         special_tokens=["<s>", "</s>"],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    bpe.train_from_iterator(WORDS * 3, trainer)
+    bpe.train_from_iterator([*WORDS, *words] * 3, trainer)
     if post_processor is not None:
         bpe.post_processor = post_processor
     folder.mkdir(exist_ok=True)

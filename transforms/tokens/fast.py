@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +17,12 @@ from transforms.once import once_per_version
 from transforms.rows.ragged import indices_of, offsets_of
 from transforms.storage.files import versions_below
 from transforms.tokens import Encoded, concatenated
+from transforms.tokens.components import components_of
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
+
+if TYPE_CHECKING:
+    from transforms.tokens.ids import IdEncoder
 
 _META = "\u2581"  # stands for a space in the tokens of SentencePiece
 # Longer texts are encoded by the reference, whose regular expressions give up at some ten million steps for one word or
@@ -56,9 +59,9 @@ def load_fast_encoder(folder: str, engine: str) -> FastEncoder | NotSupported:
         tokenizer = load_tokenizer(folder)
         if not tokenizer.is_fast:
             raise ValueError("it has no tokenizer.json")
-        import gigatoken
+        from transforms.tokens.ids import load_id_encoder  # gigatoken takes long to import
 
-        return FastEncoder(gigatoken.Tokenizer.from_json(tokenizer.backend_tokenizer.to_str()), tokenizer)
+        return FastEncoder(*load_id_encoder(tokenizer.backend_tokenizer), tokenizer)
     except Exception as error:  # gigatoken raises many classes
         reason = str(error).partition("\n")[0] or type(error).__name__
         if engine == "fast":
@@ -75,7 +78,8 @@ class FastEncoder:
     reference.
 
     Args:
-        encoder: the tokenizer as gigatoken loads it.
+        encoder: gives the ids.
+        vocab: the bytes of each token.
         tokenizer: the same one, as transformers loads it.
 
     Raises:
@@ -84,14 +88,13 @@ class FastEncoder:
 
     characters_at_once = 1 << 26
 
-    def __init__(self, encoder: Any, tokenizer: Any):
+    def __init__(self, encoder: IdEncoder, vocab: dict[int, bytes], tokenizer: Any):
         self._encoder = encoder
         self._reference = ReferenceEncoder(tokenizer)
         self._eos = tokenizer.eos_token_id
-        normalizers = _components(tokenizer.backend_tokenizer.normalizer, "normalizers")
+        normalizers = components_of(tokenizer.backend_tokenizer.normalizer)
         self._spaces_are_meta = any(
-            _META in component.values()
-            for component in _components(tokenizer.backend_tokenizer.pre_tokenizer, "pretokenizers")
+            _META in component.values() for component in components_of(tokenizer.backend_tokenizer.pre_tokenizer)
         )
         for component in normalizers:
             replaces_spaces = _META in (component.get("prepend"), component.get("content"))
@@ -99,8 +102,8 @@ class FastEncoder:
             if component["type"] != "NFC" and not replaces_spaces:
                 raise ValueError(f"with its normalizer {component['type']} the offsets of tokens are not known")
         self._composes = any(component["type"] == "NFC" for component in normalizers)
-        self._lengths = np.zeros(encoder.vocab_size, np.int64)
-        for number, token in encoder.vocab.items():
+        self._lengths = np.zeros(max(vocab) + 1, np.int64)
+        for number, token in vocab.items():
             self._lengths[number] = len(token.replace(_META.encode(), b" ") if self._spaces_are_meta else token)
         self._prefix, self._suffix = _special_tokens(tokenizer)
 
@@ -108,9 +111,7 @@ class FastEncoder:
         """Encode texts, see TextEncoder."""
         long = np.array([number for number, text in enumerate(texts) if len(text) > _LONG], np.int64)
         own = ["" if len(text) > _LONG else text for text in texts] if len(long) else texts
-        layout = self._encoder.backend.encode_batch(own, parallel=False).layout
-        ids = np.asarray(layout.content.data).view(np.int32)
-        offsets = np.asarray(layout.offsets.data).astype(np.int64, copy=False)
+        ids, offsets = self._encoder.encode(own)
         lengths = self._lengths.take(ids)  # twice as fast as by an index
         ends = offsets_of(lengths)
         sizes = np.array([self.length(text) for text in texts], np.int64)
@@ -194,14 +195,6 @@ class FastEncoder:
             ends = bases[rows] + sizes[rows]
             ids[added], starts[added], stops[added] = token, ends, ends + 1
         return Encoded(ids, offsets, starts, stops, bases)
-
-
-def _components(component: Any, name: str) -> list[dict[str, Any]]:
-    """The components of a sequence, or one alone, or none, as dicts like those of tokenizer.json."""
-    if component is None:
-        return []
-    state = json.loads(component.__getstate__())
-    return state[name] if state["type"] == "Sequence" else [state]
 
 
 def _special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:

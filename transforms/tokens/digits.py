@@ -1,0 +1,147 @@
+"""Texts cut at their numerals, as tokenizers' pre-tokenizer `Digits` does (SmolLM, StarCoder, Granite, Cohere).
+
+gigatoken does not know `Digits`. If it comes first, what follows sees each piece alone, so gigatoken gets the pieces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import awkward
+import numpy as np
+from tokenizers import AddedToken, pre_tokenizers
+
+from transforms.rows.ragged import offsets_of
+
+
+class DigitsEncoder:
+    """Encodes the pieces between the numerals, and the numerals, with gigatoken.
+
+    Args:
+        encoder: the tokenizer without `Digits`, as gigatoken loads it.
+        individual: whether each numeral is a piece, otherwise each run of them.
+        added: the added tokens, which are found before a text is cut.
+
+    Raises:
+        ValueError: if an added token begins with a numeral.
+    """
+
+    def __init__(self, encoder: Any, individual: bool, added: Iterable[AddedToken]):
+        self._encode = encoder.backend.encode_batch
+        self._individual = individual
+        self._numerals = _Numerals()
+        self._added = _AddedTokens(added, self._numerals)
+
+    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Encode texts, see IdEncoder."""
+        encoded = [text.encode() for text in texts]
+        firsts = offsets_of(np.array([len(text) for text in encoded], np.int64))
+        data = b"".join(encoded)
+        edges = self._edges(np.frombuffer(data, np.uint8), firsts, self._added.mask(encoded, data))
+        layout = self._encode(_strings(data, edges), parallel=False).layout
+        ids = np.asarray(layout.content.data).view(np.int32)
+        return ids, np.asarray(layout.offsets.data)[np.searchsorted(edges, firsts)].astype(np.int64, copy=False)
+
+    def _edges(self, data: np.ndarray, firsts: np.ndarray, whole: np.ndarray | None) -> np.ndarray:
+        """The bytes at which pieces begin, and the end of the last one.
+
+        data: uint8, the bytes of all texts.
+        firsts: the byte at which each text begins, and the end of the last one.
+        whole: bool, whether each byte is in an added token, if any is.
+        """
+        starts, stops = self._numerals.spans(data)
+        if whole is not None:
+            starts, stops = starts[~whole[starts]], stops[~whole[starts]]
+        is_edge = np.zeros(len(data) + 1, bool)
+        is_edge[starts] = True
+        if self._individual:
+            is_edge[stops] = True
+        else:
+            is_edge[stops] ^= True
+        is_edge[firsts] = True
+        return np.flatnonzero(is_edge)
+
+
+class _Numerals:
+    """The characters at which `Digits` cuts: those that Rust calls numeric, in tokenizers' version of Unicode.
+
+    Python's version may be another one, so each character is looked up in tokenizers when it is first met.
+    """
+
+    def __init__(self) -> None:
+        self._kinds = np.zeros(0x110000, np.uint8)  # 0: not looked up, 1: not numeric, 2: numeric
+        self._cut = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str
+
+    def spans(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The bytes at which the numerals of a UTF-8 text begin and end."""
+        starts = np.flatnonzero(data - np.uint8(ord("0")) < 10)
+        stops = starts + 1
+        high = data[data >= 0x80].tobytes()  # the characters outside of ASCII, still valid UTF-8
+        if high:
+            is_numeric = self._are_numeric(np.frombuffer(high.decode().encode("utf-32-le"), np.uint32))
+            leads = np.flatnonzero(data >= 0xC0)[is_numeric]
+            first = data[leads]
+            starts = np.concatenate([starts, leads])
+            stops = np.concatenate([stops, leads + 2 + (first >= 0xE0) + (first >= 0xF0)])
+        return starts, stops
+
+    def _are_numeric(self, codes: np.ndarray) -> np.ndarray:
+        unknown = np.unique(codes[self._kinds[codes] == 0]).tolist()
+        if unknown:
+            pieces = self._cut("".join(f" {chr(code)}" for code in unknown))
+            # A numeral is a piece of its own. Others stay with the space before them.
+            self._kinds[unknown] = 1
+            self._kinds[[unknown[start // 2] for _, (start, _) in pieces if start % 2]] = 2
+        return self._kinds[codes] == 2
+
+
+class _AddedTokens:
+    """The added tokens, inside of which texts are not cut: tokenizers finds them first."""
+
+    def __init__(self, added: Iterable[AddedToken], numerals: _Numerals):
+        contents: dict[bool, list[bytes]] = {False: [], True: []}
+        self._beginnings = set[bytes]()  # of the tokens with numerals, up to the first one
+        for token in added:
+            content = token.content.encode()
+            contents[token.normalized].append(content)
+            starts, _ = numerals.spans(np.frombuffer(content, np.uint8))
+            if len(starts):
+                self._beginnings.add(content[: starts.min()])
+        if b"" in self._beginnings:
+            raise ValueError("an added token begins with a numeral")
+        # The longest one matches. Those that are compared with the normalized text are searched between the others.
+        self._first, self._second = (_longest_of(contents[normalized]) for normalized in (False, True))
+
+    def mask(self, texts: list[bytes], data: bytes) -> np.ndarray | None:
+        """Whether each byte of all texts is in an added token, or None if none of those with numerals occurs."""
+        if not any(beginning in data for beginning in self._beginnings):
+            return None
+        mask = np.zeros(len(data), bool)
+        first = 0
+        for text in texts:
+            if any(beginning in text for beginning in self._beginnings):
+                for start, stop in self._spans(text):
+                    mask[first + start : first + stop] = True
+            first += len(text)
+        return mask
+
+    def _spans(self, text: bytes) -> Iterator[tuple[int, int]]:
+        last = 0
+        for span in [*(match.span() for match in self._first.finditer(text)), (len(text), len(text))]:
+            yield span
+            yield from (match.span() for match in self._second.finditer(text, last, span[0]))
+            last = span[1]
+
+
+def _longest_of(contents: list[bytes]) -> re.Pattern[bytes]:
+    alternatives = sorted(contents, key=len, reverse=True)
+    return re.compile(b"|".join(map(re.escape, alternatives)) if alternatives else rb"(?!)")
+
+
+def _strings(data: bytes, edges: np.ndarray) -> awkward.Array:
+    """The strings data[edges[i]:edges[i + 1]], without a copy."""
+    characters = awkward.contents.NumpyArray(np.frombuffer(data, np.uint8), parameters={"__array__": "char"})
+    offsets = awkward.index.Index64(edges)
+    return awkward.Array(awkward.contents.ListOffsetArray(offsets, characters, parameters={"__array__": "string"}))
