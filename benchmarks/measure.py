@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -20,19 +22,35 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 
 
-def build(options: Sequence[str]) -> tuple[float, int, dict[str, Any]]:
-    """Run a build in a separate process; return its seconds, its peak memory in bytes, and its manifest."""
+class Build(NamedTuple):
+    """What a build took: seconds, seconds of CPU, peak memory in bytes (0 if not measured); and its manifest."""
+
+    seconds: float
+    cpu: float
+    peak: int
+    manifest: dict[str, Any]
+
+
+def build(options: Sequence[str], memory: bool = True) -> Build:
+    """Run a build in a separate process, which is polled for its memory if that is to be measured."""
     output = next(option.partition("=")[2] for option in options if option.startswith("--output="))
-    start = time.monotonic()
+    start, cpu = time.monotonic(), cpu_of_children()
     process = subprocess.Popen([sys.executable, "-m", "pipeline", *options], stdout=subprocess.DEVNULL, cwd=HERE.parent)
     peak = 0
-    while process.poll() is None:
+    while memory and process.poll() is None:
         peak = max(peak, tree_pss(process.pid))
         time.sleep(0.1)
-    seconds = time.monotonic() - start
+    process.wait()
+    seconds, cpu = time.monotonic() - start, cpu_of_children() - cpu
     if process.returncode:
         sys.exit(f"the build failed with exit code {process.returncode}")
-    return seconds, peak, json.loads(Path(output, "manifest.json").read_text())
+    return Build(seconds, cpu, peak, json.loads(Path(output, "manifest.json").read_text()))
+
+
+def cpu_of_children() -> float:
+    """Return the CPU seconds of all processes that this one started and waited for, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def tree_pss(pid: int) -> int:
@@ -69,6 +87,23 @@ def peers_python() -> str:
     return str(python)
 
 
+def peer(
+    name: str, corpora: Sequence[Path], tokenizer: Path, workers: int, template: Path | None = None
+) -> list[dict[str, Any]]:
+    """Run another tool on corpora, one after another in one process; return seconds, CPU seconds and tokens of each."""
+    command = [peers_python(), HERE / "peers.py", name, ",".join(map(str, corpora)), tokenizer, str(workers)]
+    command += [template] if template else []
+    finished = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tempfile.gettempdir())
+    if finished.returncode:
+        sys.exit(f"{name} failed: {finished.stderr[-2000:]}")
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def peers_templates() -> Path:
+    """Return the folder of chat templates that TRL has."""
+    return next(Path(peers_python()).parents[1].glob("lib/python*/site-packages/trl/chat_templates"))
+
+
 def machine() -> str:
     """Describe the machine in one line."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -78,8 +113,8 @@ def machine() -> str:
     return f"{cores} cores of {model}, {memory:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
 
 
-def publish(name: str, title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table, and store it for report.py."""
+def publish(name: str, title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], store: bool = True) -> None:
+    """Print a table, and store it for report.py if it is complete."""
     RESULTS.mkdir(exist_ok=True)
     table = {
         "title": title,
@@ -87,5 +122,6 @@ def publish(name: str, title: str, header: Sequence[str], rows: Sequence[Sequenc
         "header": list(header),
         "rows": [list(map(str, row)) for row in rows],
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps(table, indent=1) + "\n")
+    if store:
+        (RESULTS / f"{name}.json").write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
     print(table["title"], "", " | ".join(header), *(" | ".join(map(str, row)) for row in rows), sep="\n")

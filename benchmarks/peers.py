@@ -1,8 +1,9 @@
 """Other tools on the same corpus. throughput.py runs this in a separate environment (peers.txt).
 
-    python benchmarks/peers.py NAME CORPUS.jsonl TOKENIZER WORKERS        prints {"seconds": .., "tokens": ..}
+    python benchmarks/peers.py NAME CORPUS.jsonl,.. TOKENIZER WORKERS [TEMPLATE]
 
-The clock starts after the imports and after the tokenizer is loaded.
+prints [{"seconds": .., "cpu": .., "tokens": ..}, ..], one for each corpus. The clock starts after the imports and after
+the tokenizer is loaded.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -17,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 LENGTH = 4096
+READ = ("messages", "tools", "chat_template_kwargs", "conversations", "prompt", "completion", "text")
+TEMPLATE: str | None = None  # the chat template; None for the tokenizer's own
 
 
 def encode_batch(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
@@ -65,8 +69,8 @@ def trl(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
     for assistant_only in (True, False):
         start = time.perf_counter()
         rows = datasets.load_dataset("json", data_files=str(corpus), split="train")
-        rows = rows.select_columns(["messages"] if "messages" in rows.column_names else ["prompt", "completion"])
-        packed = {"packing": True, "max_length": LENGTH, "dataset_num_proc": workers}
+        rows = rows.remove_columns([name for name in rows.column_names if name not in READ])
+        packed = {"packing": True, "max_length": LENGTH, "dataset_num_proc": workers if workers > 1 else None}
         unused = {"output_dir": tempfile.mkdtemp(), "report_to": "none", "use_cpu": True, "bf16": False}
         arguments = SFTConfig(assistant_only_loss=assistant_only, **packed, **unused)
         try:
@@ -111,6 +115,7 @@ def load(tokenizer: str) -> Any:
 
     loaded = AutoTokenizer.from_pretrained(tokenizer)
     loaded.pad_token = loaded.pad_token or loaded.eos_token
+    loaded.chat_template = TEMPLATE or loaded.chat_template
     return loaded
 
 
@@ -126,12 +131,26 @@ def rendered(corpus: Path, tokenizer: str) -> list[str]:
         ]
 
 
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of those that it has waited for."""
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
 PEERS = {"encode_batch_fast": encode_batch, "datasets.map": datasets_map, "TRL": trl, "datatrove": datatrove}
 
 if __name__ == "__main__":
-    name, corpus, tokenizer, workers = sys.argv[1:]
+    name, corpora, tokenizer, workers, *template = sys.argv[1:]
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp()
     logging.disable()
-    seconds, tokens = PEERS[name](Path(corpus), tokenizer, int(workers))
-    print(json.dumps({"seconds": seconds, "tokens": tokens}))
+    if template:
+        TEMPLATE = Path(*template).read_text()
+    results = []
+    for corpus in corpora.split(","):
+        before = cpu_seconds()
+        seconds, tokens = PEERS[name](Path(corpus), tokenizer, int(workers))
+        results.append({"seconds": seconds, "cpu": cpu_seconds() - before, "tokens": tokens})
+    print(json.dumps(results))

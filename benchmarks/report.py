@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def order(name: str) -> tuple[int, str]:
-    kinds = ("throughput", "steps", "scaling", "planning")
+    kinds = ("margins", "throughput", "pairs", "steps", "scaling", "planning")
     return kinds.index(name.partition("-")[0]), name
 
 
@@ -53,8 +53,8 @@ def plot(tables: dict[str, Any]) -> None:
     left.set_xlabel("million tokens per second")
     left.set_title(throughput["title"], fontsize=9)
     left.margins(x=0.15)
-    rows = [row for row in tables["scaling"]["rows"] if row[1] == "2"]
-    sizes, peaks = ([float(row[column].replace(",", "")) for row in rows] for column in (2, 5))
+    rows = [row for row in tables["scaling"]["rows"] if row[0].isdigit() and row[1:3] == ["2", ""]]
+    sizes, peaks = ([float(row[column].replace(",", "")) for row in rows] for column in (3, 6))
     right.plot(sizes, peaks, "o-")
     right.set_ylim(0, 1.3 * max(peaks))
     right.set_xlabel("MB of input")

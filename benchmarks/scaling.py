@@ -1,4 +1,4 @@
-"""Measure seconds and peak memory of a build by number of workers and size of corpus; ten lines show the start-up.
+"""Measure seconds and peak memory of a build by workers, size of corpus and of splits; ten lines show the start-up.
 
     .venv/bin/python benchmarks/scaling.py --input sgd.jsonl --tokenizer FOLDER [--workers 1,2,4] [--times 1,4,16]
 
@@ -29,18 +29,26 @@ def main() -> None:
         with arguments.input.open("rb") as lines:
             small.write_bytes(b"".join(itertools.islice(lines, 10)))
         corpora = {times: repeated(arguments.input, times, Path(folder, f"{times}.jsonl")) for times in sizes}
-        runs = [("10 lines", small, 1), *((times, corpora[times], 2) for times in sizes)]
-        runs += [(sizes[-2], corpora[sizes[-2]], count) for count in workers if count != 2]
-        for times, corpus, count in runs:
+        runs = [
+            ("10 lines", small, 1, ""),
+            ("10 lines", small, 2, ""),
+            *((times, corpora[times], 2, "") for times in sizes),
+        ]
+        runs += [(sizes[-2], corpora[sizes[-2]], count, "") for count in workers if count != 2]
+        runs += [(sizes[-1], corpora[sizes[-1]], 2, mebibytes) for mebibytes in (4, 64)]
+        for times, corpus, count, mebibytes in runs:
             options = [f"--input={corpus}", f"--tokenizer={arguments.tokenizer.resolve()}"]
             options += [f"--output={folder}/out", "--overwrite", "--packing=bfd", "--max_length=4096"]
-            seconds, peak, manifest = build([*options, f"--direct_num_workers={count}"])
-            size, tokens = corpus.stat().st_size / 1e6, manifest["tokens"]
-            rows.append([times, count, f"{size:,.3g}", f"{tokens:,}", f"{seconds:.1f}", f"{peak / 1e6:,.0f}"])
+            options += [f"--split_bytes={mebibytes << 20}"] if mebibytes else []
+            built = build([*options, f"--direct_num_workers={count}"])
+            size, tokens = corpus.stat().st_size / 1e6, built.manifest["tokens"]
+            rows.append(
+                [times, count, f"{size:,.3g}", f"{tokens:,}", f"{built.seconds:.1f}", f"{built.peak / 1e6:,.0f}"]
+            )
     publish(
         "scaling",
         f"{arguments.input.stem}, repeated, with the tokenizer {arguments.tokenizer.name}",
-        ["times", "workers", "MB of input", "tokens", "seconds", "peak MB"],
+        ["times", "workers", "MiB of a split", "MB of input", "tokens", "seconds", "peak MB"],
         rows,
     )
 

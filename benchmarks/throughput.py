@@ -10,12 +10,10 @@ counts, because other load can make a machine slower but never faster.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import tempfile
 from pathlib import Path
 
-from measure import HERE, build, peers_python, publish, repeated
+from measure import build, peer, publish, repeated
 
 ROWS = ("--packing=bfd", "--max_length=4096")
 PEERS = "encode_batch_fast,datatrove,TRL,datasets.map"
@@ -34,7 +32,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="(default: %(default)s)")
     parser.add_argument("--peers", default=PEERS, help="the other tools (default: %(default)s)")
     arguments = parser.parse_args()
-    corpus, tokenizer = arguments.input.resolve(), str(arguments.tokenizer.resolve())
+    corpus, tokenizer = arguments.input.resolve(), arguments.tokenizer.resolve()
     best: dict[str, tuple[float, int]] = {}
 
     def keep(name: str, seconds: float, tokens: int) -> None:
@@ -51,13 +49,11 @@ def main() -> None:
                     "--overwrite",
                     *ROWS,
                 ]
-                seconds, _, manifest = build([*options, f"--direct_num_workers={arguments.workers}"])
-                keep(f"Chatmill, {times} times the corpus", seconds, manifest["tokens"])
-            for peer in filter(None, arguments.peers.split(",")):
-                command = [peers_python(), str(HERE / "peers.py"), peer, str(corpus), tokenizer, str(arguments.workers)]
-                finished = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
-                result = json.loads(finished.stdout.splitlines()[-1])
-                keep(peer, result["seconds"], result["tokens"])
+                built = build([*options, f"--direct_num_workers={arguments.workers}"], memory=False)
+                keep(f"Chatmill, {times} times the corpus", built.seconds, built.manifest["tokens"])
+            for name in filter(None, arguments.peers.split(",")):
+                (result,) = peer(name, [corpus], tokenizer, arguments.workers)
+                keep(name, result["seconds"], result["tokens"])
     (few_seconds, few), (many_seconds, many) = (best[f"Chatmill, {times} times the corpus"] for times in (2, 16))
     rows = {"Chatmill, at the margin": (many_seconds - few_seconds, many - few)} | best
     rates = {name: tokens / seconds for name, (seconds, tokens) in rows.items()}
