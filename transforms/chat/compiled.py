@@ -52,6 +52,7 @@ Reason: TypeAlias = Literal[
     "template_not_traceable",
     "trace_failed",
     "guard_failed",
+    "not_followed",
 ]
 
 
@@ -77,6 +78,8 @@ class SlowPath:
             `trace_failed`: the template refuses the traced messages, or the spans are not established for them; the
                 detail is the error. The reference mostly refuses such a conversation too.
             `guard_failed`: the template may treat this text differently; the detail is the guard.
+            `not_followed`: a conversation for which there is no compiled template is not rendered by a `FastTemplate`
+                either; the detail is what the template does.
         detail: one line; empty if the reason says all.
     """
 

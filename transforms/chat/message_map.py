@@ -11,10 +11,10 @@ from __future__ import annotations
 import bisect
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import jinja2
 from jinja2 import nodes
@@ -26,8 +26,11 @@ from transforms.errors import RecordError
 
 # The variable of a loop if it is not a message of the conversation: a message that the template made, or a number.
 _OTHER_MESSAGE, _NUMBER = -1, -2
+_BEGIN_KIND, _SET_KIND, _END_KIND = "0", "1", "2"
+# (start, stop, message)
+Piece: TypeAlias = tuple[int, int, int | None]
 # The functions that marks call. No template uses these names.
-_BEGIN, _SET, _END = "chatmill_begin", "chatmill_set", "chatmill_end"
+MARK_FUNCTIONS = _BEGIN, _SET, _END = "chatmill_begin", "chatmill_set", "chatmill_end"
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class MessageMap:
     """
 
     text: str
-    pieces: list[tuple[int, int, int | None]]
+    pieces: list[Piece]
     contents: dict[int, tuple[int, int]]
     printed: dict[Key, list[tuple[int, int]]]
 
@@ -98,29 +101,41 @@ class Marks:
         Args:
             messages: the messages that the template is given; they are recognised by their identity.
         """
+        return self.counting_functions(messages)[0]
+
+    def counting_functions(self, messages: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], Callable[[], int]]:
+        """Make the same functions, and one that returns how many marks they have made."""
         numbers = {id(message): number for number, message in enumerate(messages)}
         opened: set[int] = set()  # a loop over anything else prints no mark: a macro's text may be compared
+        made = 0
+
+        def mark(kind: str, first: int, second: int) -> str:
+            nonlocal made
+            made += 1
+            return self._mark(kind, first, second)
 
         def begin(loop: int, value: Any) -> str:
-            if isinstance(value, Mapping) and "role" in value:
-                number = numbers.get(id(value), _OTHER_MESSAGE)
+            if id(value) in numbers:
+                number = numbers[id(value)]
+            elif isinstance(value, Mapping) and "role" in value:
+                number = _OTHER_MESSAGE
             elif isinstance(value, int):
                 number = _NUMBER
             else:
                 return ""
             opened.add(loop)
-            return self._mark("0", loop, number)
+            return mark(_BEGIN_KIND, loop, number)
 
         def assigned(loop: int, value: Any) -> str:
-            return self._mark("1", loop, numbers[id(value)]) if id(value) in numbers and loop in opened else ""
+            return mark(_SET_KIND, loop, numbers[id(value)]) if id(value) in numbers and loop in opened else ""
 
         def end(loop: int) -> str:
             if loop not in opened:
                 return ""
             opened.discard(loop)
-            return self._mark("2", loop, 0)
+            return mark(_END_KIND, loop, 0)
 
-        return {_BEGIN: begin, _SET: assigned, _END: end}
+        return {_BEGIN: begin, _SET: assigned, _END: end}, lambda: made
 
     def silent_functions(self) -> dict[str, Any]:
         """Make functions that print no marks."""
@@ -152,10 +167,15 @@ def template_with_marks(source: str, environment: jinja2.Environment) -> jinja2.
         environment: compiles it, and is changed.
     """
     track_sources(environment)
-    tree = _MarkLoops().visit(parse_with_sources(source, environment))
+    tree = mark_loops(parse_with_sources(source, environment))
     tree.set_environment(environment)
     code: Any = environment.compile(tree)
     return jinja2.Template.from_code(environment, code, environment.make_globals(None))
+
+
+def mark_loops(tree: nodes.Template) -> nodes.Template:
+    """Put marks into the loops of a template. The tree is changed."""
+    return _MarkLoops().visit(tree)
 
 
 class _MarkLoops(NodeTransformer):
@@ -208,32 +228,46 @@ def read_message_map(marked: str, marks: Marks) -> MessageMap:
     found = re.compile(f"{marks.open}([0-2])\\.([0-9]+)\\.(-?[0-9]+){marks.close}")
     parts = found.split(marked)
     texts = parts[::4]
+    numbers = zip(parts[1::4], map(int, parts[2::4]), map(int, parts[3::4]), strict=True)
+    pieces = read_pieces(texts, numbers)
+    contents, printed = _read_sources(marked, [mark.span() for mark in found.finditer(marked)])
+    return MessageMap("".join(texts), pieces, contents, printed)
+
+
+def read_pieces(texts: Sequence[str], marks: Iterable[tuple[str, int, int]]) -> list[Piece]:
+    """Find for which message each piece of a text was printed.
+
+    Args:
+        texts: what is printed before, between and after the marks.
+        marks: the kind, the first and the second number of each.
+
+    Returns:
+        MessageMap.pieces.
+    """
     length = len(texts[0])
-    pieces: list[tuple[int, int, int | None]] = []
+    pieces: list[Piece] = []
     loops: list[tuple[int, int | None]] = []  # those that are open, each with its message
     message: int | None = None
     start = 0
-    for kind, first, second, text in zip(parts[1::4], parts[2::4], parts[3::4], texts[1:], strict=True):
-        number = int(first)
-        if kind == "1":
+    for (kind, number, second), text in zip(marks, texts[1:], strict=True):
+        if kind == _SET_KIND:
             # `set message = messages[i]` names the message of a loop over numbers. In a loop over messages it only
             # reads another message.
             if loops and loops[-1] == (number, _NUMBER):
-                loops[-1] = (number, int(second))
+                loops[-1] = (number, second)
         else:
             opened = next((i for i, (loop, _) in enumerate(loops) if loop == number), None)
             if opened is not None:
                 del loops[opened:]
-            if kind == "0":
-                loops.append((number, None if second == str(_OTHER_MESSAGE) else int(second)))
+            if kind == _BEGIN_KIND:
+                loops.append((number, None if second == _OTHER_MESSAGE else second))
         innermost = next((message for _, message in reversed(loops) if message != _NUMBER), None)
         if innermost != message:
             _append(pieces, start, length, message)
             start, message = length, innermost
         length += len(text)
     _append(pieces, start, length, message)
-    contents, printed = _read_sources(marked, [mark.span() for mark in found.finditer(marked)])
-    return MessageMap("".join(texts), pieces, contents, printed)
+    return pieces
 
 
 def _read_sources(
@@ -265,7 +299,7 @@ def copied_texts(text: str) -> set[Key]:
     return {sources[0][0] for length, sources in runs_of(text) if is_copy(length, sources)}
 
 
-def _append(pieces: list[tuple[int, int, int | None]], start: int, stop: int, message: int | None) -> None:
+def _append(pieces: list[Piece], start: int, stop: int, message: int | None) -> None:
     """Add a piece, joined with the previous one if both are of the same message."""
     if pieces and pieces[-1][2] == message:
         start = pieces.pop()[0]

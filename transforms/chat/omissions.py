@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,6 +15,8 @@ from transforms.model.examples import REASONING_KEYS
 Key: TypeAlias = tuple[int | None, str, Any, Any]
 # For each text of which something is printed, the (start, stop) of its characters.
 Printed: TypeAlias = Mapping[Key, Sequence[tuple[int, int]]]
+# Takes a text and its key, and returns what stands for it.
+Sourced: TypeAlias = Callable[[str, Key], str]
 _MARKER = r"(?:<[^<>\s]{1,40}>|\[/?[A-Za-z_]{1,40}\])"
 _BESIDE_MARKER = re.compile(rf"\s*{_MARKER}|.*{_MARKER}\s*\Z", re.DOTALL)
 _ONLY_MARKERS = re.compile(rf"(?:\s|{_MARKER})*\Z")
@@ -52,20 +54,22 @@ NO_OMISSIONS = Omissions()
 
 
 def with_sources(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, sourced: Sourced = sourced
 ) -> tuple[list[dict[str, Any]], list[Any] | None]:
-    """Copy what a chat template is given, with texts that carry where their characters came from (`provenance`).
+    """Copy what a chat template is given, with texts that carry where their characters came from.
 
     Args:
         messages: the messages.
         tools: the tool definitions.
+        sourced: takes a text and its key, and returns what is in its place: a text that carries its sources
+            (`provenance`), or one that is recognised where it is printed (`slots`).
     """
-    return [_message(number, message) for number, message in enumerate(messages)], (
-        [_named(tool, (None, "tool", number, None)) for number, tool in enumerate(tools)] if tools else None
+    return [_message(number, message, sourced) for number, message in enumerate(messages)], (
+        [_named(tool, (None, "tool", number, None), sourced) for number, tool in enumerate(tools)] if tools else None
     )
 
 
-def _message(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
+def _message(number: int, message: Mapping[str, Any], sourced: Sourced) -> dict[str, Any]:
     copy = dict(message)
     for kind, key, part, text in _texts(message):
         if part is None:
@@ -76,7 +80,7 @@ def _message(number: int, message: Mapping[str, Any]) -> dict[str, Any]:
             for at, part in enumerate(content)
         ]
     if isinstance(calls := message.get("tool_calls"), list):
-        copy["tool_calls"] = [_call(call, number, at) for at, call in enumerate(calls)]
+        copy["tool_calls"] = [_call(call, number, at, sourced) for at, call in enumerate(calls)]
     return copy
 
 
@@ -96,16 +100,16 @@ def _has_text(part: Any) -> bool:
     return isinstance(part, Mapping) and isinstance(part.get("text"), str)
 
 
-def _call(call: Any, message: int, number: int) -> Any:
+def _call(call: Any, message: int, number: int, sourced: Sourced) -> Any:
     """A tool call with sources in its name and in each of its arguments."""
     function = _function_of(call)
     if function is None:
         return call
-    copy = _named(function, (message, "call", number, None))
+    copy = _named(function, (message, "call", number, None), sourced)
     arguments = function.get("arguments")
     if isinstance(arguments, Mapping):
         copy["arguments"] = {
-            sourced(name, (message, "call", number, name)): _deep(value, (message, "call", number, name))
+            sourced(name, (message, "call", number, name)): _deep(value, (message, "call", number, name), sourced)
             for name, value in arguments.items()
         }
     elif isinstance(arguments, str):
@@ -121,7 +125,7 @@ def _function_of(call: Any) -> Mapping[str, Any] | None:
     return function if isinstance(function, Mapping) else None
 
 
-def _named(tool: Any, key: Key) -> Any:
+def _named(tool: Any, key: Key, sourced: Sourced) -> Any:
     """A tool definition, or the function of a call, with a source in its name; in its type if it has no name."""
     function = _function_of(tool)
     if function is None:
@@ -137,12 +141,12 @@ def _name_field(function: Mapping[str, Any]) -> str | None:
     return next((field for field in ("name", "type") if isinstance(function.get(field), str)), None)
 
 
-def _deep(value: Any, key: Key) -> Any:
+def _deep(value: Any, key: Key, sourced: Sourced) -> Any:
     if isinstance(value, str):
         return sourced(value, key)
     if isinstance(value, Mapping):
-        return {_deep(name, key): _deep(item, key) for name, item in value.items()}
-    return [_deep(item, key) for item in value] if isinstance(value, list) else value
+        return {_deep(name, key, sourced): _deep(item, key, sourced) for name, item in value.items()}
+    return [_deep(item, key, sourced) for item in value] if isinstance(value, list) else value
 
 
 def find_omissions(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, printed: Printed) -> Omissions:

@@ -147,7 +147,7 @@ class ChatTemplate:
         source = self.source(conversation)
         template = compile(source)
         plain = self._plain(conversation.messages if messages is None else messages, source)
-        values = self._values(conversation, plain, add_generation_prompt)
+        values = self.values(conversation, plain, add_generation_prompt)
         return _rendered(render, template, values)
 
     def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
@@ -161,7 +161,7 @@ class ChatTemplate:
         """
         source = self.source(conversation)
         template = compile_template(source)
-        values = self._values(conversation, self._plain(conversation.messages, source), False)
+        values = self.values(conversation, self._plain(conversation.messages, source), False)
         return _rendered(render_with_generation_blocks, template, values)
 
     def map_messages(
@@ -222,7 +222,7 @@ class ChatTemplate:
         marks = unused_marks(text)
         plain, tools = with_sources(plain, conversation.tools)
         functions = marks.functions(plain) if mark_loops else marks.silent_functions()
-        values = self._values(conversation, plain, add_generation_prompt) | functions | {"tools": tools}
+        values = self.values(conversation, plain, add_generation_prompt) | functions | {"tools": tools}
         return read_message_map(_rendered(render, _template_with_marks(source), values), marks)
 
     def _plain(self, messages: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
@@ -237,7 +237,22 @@ class ChatTemplate:
                 message["content"] = [{"type": "text", "text": content}]
         return plain
 
-    def _values(self, conversation: Conversation, messages: list[dict[str, Any]], add_generation_prompt: bool) -> Any:
+    def plain_messages(
+        self, conversation: Conversation, messages: Sequence[Mapping[str, Any]] | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the messages of a conversation, or others, as the template is given them."""
+        return self._plain(conversation.messages if messages is None else messages, self.source(conversation))
+
+    def values(
+        self, conversation: Conversation, messages: list[dict[str, Any]], add_generation_prompt: bool
+    ) -> dict[str, Any]:
+        """Return the variables of the template.
+
+        Args:
+            conversation: it gives the tools and the arguments of the template.
+            messages: as `plain_messages` returns them.
+            add_generation_prompt: as in `apply_chat_template`.
+        """
         given = {**self._arguments, "documents": None, **conversation.template_kwargs}
         return {
             **given,
@@ -256,7 +271,7 @@ class ChatTemplate:
     def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> bool:
         """Whether the content of one of some messages of our own is printed as it is."""
         messages, _ = with_sources(messages, None)
-        values = self._values(Conversation(messages), messages, False) | Marks("", "").silent_functions()
+        values = self.values(Conversation(messages), messages, False) | Marks("", "").silent_functions()
         try:
             text = _rendered(render, _template_with_marks(source), values)
         except RecordError:  # the template refuses the content in this form

@@ -103,11 +103,13 @@ class TurnFinder:
     Args:
         template: the chat template. What depends on the template alone is computed once.
         rules: what else is known about turns.
+        reference: finds the conventions of the template, if the template is a faster form of another one.
     """
 
-    def __init__(self, template: Template, rules: TurnRules | None = None):
+    def __init__(self, template: Template, rules: TurnRules | None = None, reference: TurnFinder | None = None):
         self._template = template
         self._rules = rules or TurnRules()
+        self._reference = reference
         self._conventions: dict[Any, Conventions] = {}
 
     def follows_markers(self, conversation: Conversation) -> bool:
@@ -367,6 +369,8 @@ class TurnFinder:
 
     def conventions(self, conversation: Conversation) -> Conventions:
         """Return the conventions of the template that renders a conversation."""
+        if self._reference is not None:
+            return self._reference.conventions(conversation)
         key = self._template.source(conversation), settings_of(conversation)
         if key not in self._conventions:
             self._conventions[key] = Conventions(self._template, conversation)

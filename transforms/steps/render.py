@@ -11,6 +11,8 @@ import numpy as np
 
 from transforms.chat.compiled import SlowPath
 from transforms.chat.config import RenderConfig
+from transforms.chat.conventions import Template
+from transforms.chat.fast_template import FastTemplate, NotFollowed
 from transforms.chat.habits import HabitFinder, Habits
 from transforms.chat.omissions import NO_OMISSIONS, Omissions
 from transforms.chat.stop_tokens import load_turn_rules
@@ -27,6 +29,8 @@ from transforms.steps.proof import fall_back, sample_conversations
 
 # The position of a record, and what of it the template does not print.
 Omitted: TypeAlias = list[tuple[int, Omissions]]
+# Reasons that say what the template does, and not only what the conversation has.
+_OF_TEMPLATE = ("guard_failed", "template_not_traceable", "trace_failed")
 
 
 class Renderer:
@@ -51,6 +55,8 @@ class Renderer:
         self._unprinted = config.unprinted
         self._engine = config.engine
         self._trace_cache = None if config.engine == "reference" else TraceCache(self._template, rules)
+        self._fast_template = FastTemplate(self._template)
+        self._fast_turns = TurnFinder(self._fast_template, rules, self._turns)
 
     def __call__(self, batch: Examples) -> Texts:
         texts = self._rendered(batch)
@@ -133,14 +139,36 @@ class Renderer:
         loss_on = loss_of(content, self._loss_on)
         found = self._trace_cache.render_with_spans(content, loss_on)
         if isinstance(found, SlowPath):
-            rendered = self.render(example, omitted)
-            slow_paths.append((example.position, found))
-            return rendered
+            return self._render_uncompiled(example, content, found, slow_paths, omitted)
         text, spans, omissions = found
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, omitted)
         prompt = text[: spans[0][0]] if loss_on == "completion" else None
         return _encodable(Text(example, text, spans, prompt=prompt))
+
+    def _render_uncompiled(
+        self,
+        example: Example,
+        content: Conversation,
+        why: SlowPath,
+        slow_paths: list[tuple[int, SlowPath]],
+        omitted: Omitted,
+    ) -> Text:
+        """The text of an example for which there is no compiled template."""
+        try:
+            text = _encodable(self._conversation(example, content, self._fast_template, self._fast_turns))
+            omissions = self._fast_template.omissions(content)
+        except NotFollowed as error:
+            slow = why if why.reason in _OF_TEMPLATE else SlowPath("not_followed", str(error))
+        except RecordError as error:  # the reference has the last word
+            slow = SlowPath("not_followed", f"{error.reason}: {error.detail}")
+        else:
+            if omissions is not NO_OMISSIONS:
+                self._check_omissions(example, omissions, omitted)
+            return text
+        rendered = self.render(example, omitted)
+        slow_paths.append((example.position, slow))
+        return rendered
 
     def render(self, example: Example, omitted: Omitted | None = None) -> Text:
         """The text of one example. Raises RecordError.
@@ -164,7 +192,7 @@ class Renderer:
     def _render(self, example: Example) -> Text:
         content = example.content
         if isinstance(content, Conversation):
-            return self._conversation(example, content)
+            return self._conversation(example, content, self._template, self._turns)
         if isinstance(content, TokenRow):
             spans = _runs(content.trained) if self._loss_on != "all" else [(0, len(content.input_ids))]
             return Text(example, "", spans, token_ids=content.input_ids)
@@ -179,18 +207,20 @@ class Renderer:
         kind = "a text" if isinstance(content, PlainText) else "a prompt and completion of plain text"
         raise RecordError("loss_not_applicable", f"loss_on {self._loss_on} asks for what {kind} does not have")
 
-    def _conversation(self, example: Example, conversation: Conversation) -> Text:
+    def _conversation(
+        self, example: Example, conversation: Conversation, template: Template, turns: TurnFinder
+    ) -> Text:
         loss_on = loss_of(conversation, self._loss_on)
         if loss_on == "all":
-            text = self._template.render(conversation)
+            text = template.render(conversation)
             return Text(example, text, [(0, len(text))])
         if loss_on == "completion":
-            text, spans, prompt = self._turns.completion_span(conversation)
+            text, spans, prompt = turns.completion_span(conversation)
             return Text(example, text, spans, prompt=prompt)
         if has_weights(conversation):
-            text, spans, weights = self._turns.weighted_spans(conversation, loss_on)
+            text, spans, weights = turns.weighted_spans(conversation, loss_on)
             return Text(example, text, spans, weights=weights)
-        text, spans = self._turns.assistant_spans(conversation, loss_on)
+        text, spans = turns.assistant_spans(conversation, loss_on)
         return Text(example, text, spans)
 
 

@@ -1,0 +1,218 @@
+"""Conversations without a compiled template: text, mask and omissions of the reference, or they are left to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import datetime
+from typing import Any
+
+import jinja2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.chats import SPLIT, assistant, examples_of, render_config, user
+from support.generated import generate
+from support.paths import SHARED
+from support.templates import CHATML
+from transforms.chat.fast_jinja import MarksLost, compile_with_marks, render_with_marks
+from transforms.chat.transformers_jinja import compile_template
+from transforms.model.batches import Examples, Records, Texts
+from transforms.model.examples import Conversation, Record
+from transforms.model.outcomes import Outcomes
+from transforms.steps import render as render_step
+from transforms.steps.parse import Parser
+from transforms.steps.render import Renderer
+
+NOW = datetime(2026, 11, 20, 12)
+TOOL = {
+    "type": "function",
+    "function": {"name": "weather", "description": "It <is>.", "parameters": {"type": "object"}},
+}
+CALL = {
+    "type": "function",
+    "id": "call00001",
+    "function": {"name": "weather", "arguments": {"city": "Kyoto", "n": 2.0}},
+}
+TRAJECTORY: list[dict[str, Any]] = [
+    {"role": "system", "content": "Help."},
+    user(" What? "),
+    assistant("", tool_calls=[CALL]),
+    {"role": "tool", "tool_call_id": "call00001", "name": "weather", "content": '{"sky": "clear é"}'},
+    assistant("Clear."),
+]
+TOOLS = """
+{%- if tools %}{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}{% endif %}
+{%- for message in messages -%}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content -}}
+    {%- for call in message.tool_calls or [] %}{{ '<call>' + (call.function | tojson) }}{% endfor %}
+    {{- '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+
+
+def templates() -> dict[str, str]:
+    found = {"tools": TOOLS}
+    for oracle in sorted((SHARED / "oracle").glob("*.jsonl")):
+        found |= {case["template"]: case["chat_template"] for case in map(json.loads, oracle.read_text().splitlines())}
+    return found
+
+
+def rendered(template: str, examples: Examples, engine: str, **options: Any) -> Texts:
+    config = render_config(template, now=NOW.isoformat(), loss_on="assistant", engine=engine, **options)
+    return Renderer(config)(examples)
+
+
+def of_any_engine(texts: Texts) -> Any:
+    """What both engines have to agree on."""
+    outcomes = texts.outcomes
+    examples = {name: one for name, one in outcomes.first_examples.items() if name != "rendered_by_reference"}
+    rejects = [(reject.position, reject.reason, reject.detail) for reject in outcomes.rejects]
+    return [(text.example.position, text.text, text.spans) for text in texts.texts], rejects, outcomes.notes, examples
+
+
+@pytest.mark.parametrize("name", templates())
+def test_generated_conversations_are_rendered_as_by_the_reference(name: str, monkeypatch):
+    monkeypatch.setattr(render_step, "sample_conversations", lambda *_: [])  # no fallback
+    records = [Record(seed, json.dumps(generate(seed).record).encode()) for seed in range(1000, 1030)]
+    examples = Parser()(Records(SPLIT, 0, True, Outcomes(read=len(records)), records))
+    template = templates()[name]
+    for options in ({}, {"unprinted": "report"}, {"unprinted": "report", "eot_tokens": ("<|im_end|>",)}):
+        fast, reference = (rendered(template, examples, engine, **options) for engine in ("fast", "reference"))
+        assert of_any_engine(fast) == of_any_engine(reference)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"style": "brief"}])
+def test_conversation_with_tools_calls_and_answers_is_not_left_to_the_reference(kwargs):
+    texts = rendered(TOOLS, examples_of(Conversation(TRAJECTORY, [TOOL], kwargs)), "fast")
+    assert texts.outcomes.rendered_by_reference == {}
+    text = texts.texts[0]
+    assert [text.text[start:stop] for start, stop in text.spans] == [
+        '<call>{"name": "weather", "arguments": {"city": "Kyoto", "n": 2.0}}<|im_end|>\n',
+        "Clear.<|im_end|>\n",
+    ]
+
+
+def test_signatures_that_do_not_repeat_are_not_left_to_the_reference():
+    conversations = [[user("a"), assistant("b")] * count for count in range(1, 41)]
+    assert rendered(CHATML, examples_of(*conversations), "fast").outcomes.rendered_by_reference == {}
+
+
+@pytest.mark.parametrize(
+    ("printed", "content"),
+    [
+        ("message.content.split('|')[-1]", "a|b"),
+        ("message.content[:3]", "abcdef"),
+        ("message.content | length | string", "abc"),
+        ("message.content | upper", "abc"),
+        ("'yes' if message.content == 'abc' else message.content", "abc"),
+        ("message.content.split('|')[1] if '|' in message.content else ''", "a|b|c"),
+    ],
+)
+def test_conversation_of_which_a_text_is_not_just_printed_is_left_to_the_reference(printed, content):
+    template = TOOLS.replace("message.content -", f"({printed}) -")
+    examples = examples_of(Conversation([user("?"), assistant(content)], [TOOL]))
+    fast, reference = (rendered(template, examples, engine, unprinted="report") for engine in ("fast", "reference"))
+    assert of_any_engine(fast) == of_any_engine(reference)
+    assert fast.outcomes.rendered_by_reference == {"not_followed": 1}
+    assert fast.outcomes.first_examples["rendered_by_reference"][1].startswith("not_followed: the template does")
+
+
+@given(st.text(st.characters(codec="utf-8")), st.text('"\\/<zqSLOT0>é\n 🙂'))
+def test_any_text_is_found_where_it_is_printed_also_in_json(content, argument):
+    call = {**CALL, "function": {"name": "weather", "arguments": {"city": argument, argument + "x": [content]}}}
+    messages = [user("?" + argument), assistant(content, tool_calls=[call]), user(content), assistant("!" + content)]
+    examples = examples_of(Conversation(messages, [TOOL]))
+    fast, reference = (rendered(TOOLS, examples, engine) for engine in ("fast", "reference"))
+    assert of_any_engine(fast) == of_any_engine(reference)
+
+
+SOURCES = """
+{% for m in messages %}{{ m.items() | list | length }}{{ m.role }}{{ m['content'] }}{{ m.missing }}{% endfor %}
+{{ messages[0].items is callable }}{{ messages[0].missing is defined }}{{ messages[0]['missing'] is defined }}
+{{ extra.items.x }}|{{ extra['items'] }}|{{ extra.keys() | list }}|{{ extra.get('none', 'no') }}
+{{ extra.name.upper() }}{{ '{}'.format(extra.name) }}{{ extra.name.format }}{{ extra.missing.other }}
+{{ extra.pop('name') }}
+{{ extra.update({'a': 1}) }}
+{{ messages.append(1) }}
+{{ messages[0].__class__ }}|{{ extra['__class__'] }}|{{ ''.__class__.mro() }}
+{% set ns = namespace(a=1, b=extra) %}{% set ns.a = 2 %}{{ ns.a }}{{ ns.b.name }}{{ ns.none }}{{ ns._x }}
+{% for m in messages %}{{ loop.index0 }}{{ loop.last }}{% endfor %}
+{% for m in messages %}{{ loop.previtem.role }}{{ loop.cycle(1, 2) }}{% endfor %}
+{{ extra | tojson }}{{ extra.name | tojson }}{{ extra | tojson(indent=2) }}
+{{ extra | tojson(true) }}{{ 1.5 | tojson }}
+{{ extra | tojson(separators=(',', ':')) }}
+{{ extra | tojson(ensure_ascii=False) }}{{ extra | tojson(sort_keys=True) }}
+{% macro m(a, b=extra.name) %}{{ a.role }}{{ b }}{% endmacro %}{{ m(messages[0]) }}
+{% call(x) m(1) %}{{ x.y }}{% endcall %}
+{{ extra.deep.a.b[0].c if extra.deep.a.b else 0 }}
+{{ (extra.deep.a).b | map(attribute='c') | join }}
+{% generation %}{{ messages[0].content }}{% endgeneration %}
+{{ strftime_now('%Y') }}{{ raise_exception('no') }}
+"""
+
+
+@pytest.mark.parametrize("source", SOURCES.strip().splitlines())
+def test_the_faster_environment_prints_and_refuses_what_that_of_transformers_does(source):
+    def values() -> dict[str, Any]:
+        deep = {"a": {"b": [{"c": 1}]}}
+        extra = {"name": "é<\u2028", "items": {"x": 1}, "n": 2**70, "f": [1e22, None, True], "deep": deep}
+        return {"messages": [user("a"), assistant("b")], "extra": extra}
+
+    def outcome(render: Any) -> Any:
+        given = values()
+        try:
+            text = render(given)
+        except Exception as error:
+            text = type(error), str(error)
+        return text, given == values()
+
+    compiled = compile_template(source)
+    fast = outcome(lambda given: render_with_marks(compile_with_marks(source), given, given["messages"])[0])
+    assert fast == outcome(compiled.render)
+    assert fast[1], "the template changed the data"
+
+
+def test_encoder_for_json_forgets_a_value_that_it_refused():
+    template = compile_with_marks("{{ value | tojson }}")
+    value = {"a": [object()]}
+    for _ in range(2):
+        with pytest.raises(TypeError, match="not JSON serializable"):
+            render_with_marks(template, {"value": value}, [])
+    value["a"].append(value)
+    value["a"].pop(0)
+    with pytest.raises(ValueError, match="Circular"):
+        render_with_marks(template, {"value": value}, [])
+    value["a"].clear()
+    assert render_with_marks(template, {"value": value}, [])[0] == '{"a": []}'
+
+
+def test_messages_that_a_macro_prints_are_left_to_the_reference():
+    source = "{% macro all(them) %}{% for m in them %}{{ m.content }}{% endfor %}{% endmacro %}{{ all(messages) }}"
+    messages = [user("a"), assistant("b")]
+    with pytest.raises(MarksLost):
+        render_with_marks(compile_with_marks(source), {"messages": messages}, messages)
+    examples = examples_of(Conversation(messages, [TOOL]))
+    fast, reference = (rendered(source, examples, engine, unprinted="report") for engine in ("fast", "reference"))
+    assert of_any_engine(fast) == of_any_engine(reference)
+
+
+def test_source_that_is_not_jinja_is_refused():
+    with pytest.raises(jinja2.TemplateSyntaxError):
+        compile_with_marks("{% if %}")
+
+
+def test_sample_of_the_batch_is_compared_with_the_reference(monkeypatch):
+    """The proof covers these conversations too."""
+    examples = examples_of(Conversation(TRAJECTORY, [TOOL]))
+    monkeypatch.setattr(
+        render_step.FastTemplate,
+        "omissions",
+        lambda *_: dataclasses.replace(render_step.NO_OMISSIONS, reasoning=("x",)),
+    )
+    texts = rendered(TOOLS, examples, "auto")
+    assert texts.outcomes.notes["rendering_fell_back_to_reference"] == 1
+    assert texts.outcomes.rendered_by_reference == {"fell_back": 1}

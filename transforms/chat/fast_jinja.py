@@ -1,0 +1,221 @@
+"""transformers' Jinja environment, faster: the same values and the same text, with marks of the loops next to it.
+
+Jinja's sandbox looks for an attribute with an exception first and in a dict afterwards, and checks each access and each
+call. Here what cannot be refused is looked up at once: an entry of a dict, a method of a string, a variable of a loop.
+Everything else goes the way of the sandbox.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import BuiltinMethodType
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.runtime import LoopContext
+from jinja2.utils import Namespace
+
+from transforms.chat.message_map import MARK_FUNCTIONS, Marks, Piece, mark_loops, read_pieces
+from transforms.chat.transformers_jinja import new_environment
+
+# What the sandbox allows of each type. Names of a dict's own attributes come before its entries in Jinja.
+_DICT_NAMES = frozenset(dir(dict))
+_DICT_METHODS = frozenset(("get", "items", "keys", "values"))
+_STRING_METHODS = frozenset(name for name in dir(str) if name[0] != "_") - {"format", "format_map"}
+_LOOP_NAMES = frozenset(("index", "index0", "first", "last", "length", "revindex", "revindex0", "previtem", "nextitem"))
+_PLAIN_TYPES = frozenset((str, int, float, bool, type(None), dict, list))
+_KEYWORDS_OF_JINJA = ("_loop_vars", "_block_vars")
+
+
+class LoopMark(str):
+    """What a mark prints: no character at all, so that no template can print another text because of it.
+
+    Attributes:
+        place: the kind of the mark and its two numbers, as in `message_map`.
+    """
+
+    place: tuple[str, int, int]
+
+    def __str__(self) -> str:
+        return self
+
+
+class _EmptyMarks(Marks):
+    def _mark(self, kind: str, first: int, second: int) -> str:
+        return _loop_mark(kind, first, second)
+
+
+@functools.lru_cache(4096)
+def _loop_mark(kind: str, first: int, second: int) -> LoopMark:
+    mark = LoopMark()
+    mark.place = kind, first, second
+    return mark
+
+
+_MARKS = _EmptyMarks("", "")
+
+
+class MarksLost(Exception):
+    """Some marks were printed where their place is unknown, such as in a macro."""
+
+
+@functools.cache
+def compile_with_marks(source: str) -> jinja2.Template:
+    """Compile a chat template for `render_with_marks`.
+
+    Args:
+        source: the text of the template.
+
+    Raises:
+        jinja2.TemplateSyntaxError: if the source is not valid Jinja.
+    """
+    environment: Any = new_environment(source)
+    environment.code_generator_class = _FastCode
+    environment.getattr = functools.partial(_attribute, environment.getattr, environment.undefined)
+    environment.call = functools.partial(_call, environment.call)
+    environment.filters = {**environment.filters, "tojson": _tojson(environment.filters["tojson"])}
+    tree = mark_loops(environment.parse(source))
+    tree.set_environment(environment)
+    code: Any = environment.compile(tree)
+    return jinja2.Template.from_code(environment, code, environment.make_globals(None))
+
+
+def render_with_marks(
+    template: jinja2.Template, values: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]
+) -> tuple[str, list[Piece]]:
+    """Render a template that `compile_with_marks` compiled.
+
+    Args:
+        template: the template.
+        values: its variables.
+        messages: the messages among them; they are recognised by their identity.
+
+    Returns:
+        The text, and for which message each piece of it was printed, as in MessageMap.
+
+    Raises:
+        MarksLost: if this is not known.
+
+    Raises whatever the template raises, too.
+    """
+    functions, count = _MARKS.counting_functions(messages)
+    texts: list[str] = []
+    marks: list[tuple[str, int, int]] = []
+    parts: list[str] = []
+    for part in template.root_render_func(template.new_context({**values, **functions})):
+        if part.__class__ is LoopMark:
+            texts.append("".join(parts))
+            parts.clear()
+            marks.append(part.place)  # type: ignore[attr-defined]
+        else:
+            parts.append(part)
+    texts.append("".join(parts))
+    if len(marks) != count():
+        raise MarksLost
+    return "".join(texts), read_pieces(texts, marks)
+
+
+class _FastCode(CodeGenerator):
+    """Generates code that looks into a dict itself, and that calls marks without the sandbox."""
+
+    def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:
+        if node.attr in _DICT_NAMES:
+            super().visit_Getattr(node, frame)
+        else:
+            self._look_up(node.node, node.attr, "getattr", frame)
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
+        if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
+            self._look_up(node.node, node.arg.value, "getitem", frame)
+        else:
+            super().visit_Getitem(node, frame)
+
+    def _look_up(self, node: nodes.Expr, name: str, otherwise: str, frame: Frame) -> None:
+        self.write("(_value[")
+        self.write(repr(name))
+        self.write("] if type(_value := ")
+        self.visit(node, frame)
+        self.write(f") is dict and {name!r} in _value else environment.{otherwise}(_value, {name!r}))")
+
+    def visit_Output(self, node: nodes.Output, frame: Frame) -> None:
+        call = node.nodes[0]
+        if not isinstance(call, nodes.Call) or not _is_mark(call):
+            super().visit_Output(node, frame)
+            return
+        self.writeline("yield " if frame.buffer is None else f"{frame.buffer}.append(", node)
+        self.visit(call.node, frame)
+        self.write("(")
+        for argument in call.args:
+            self.visit(argument, frame)
+            self.write(", ")
+        self.write(")" if frame.buffer is None else "))")
+
+
+def _is_mark(call: nodes.Call) -> bool:
+    return isinstance(call.node, nodes.Name) and call.node.name in MARK_FUNCTIONS
+
+
+def _attribute(otherwise: Callable[..., Any], undefined: Callable[..., Any], value: Any, name: str) -> Any:
+    """An attribute of a value, or an entry of it, as `SandboxedEnvironment.getattr` finds it."""
+    kind = type(value)
+    if kind is dict:
+        if name not in _DICT_NAMES:
+            return value[name] if name in value else undefined(obj=value, name=name)
+        if name in _DICT_METHODS:
+            return getattr(value, name)
+    elif (kind is str and name in _STRING_METHODS) or (kind is LoopContext and name in _LOOP_NAMES):
+        return getattr(value, name)
+    elif isinstance(value, Namespace) and name[0] != "_":
+        found = getattr(value, name, value)
+        if type(found) in _PLAIN_TYPES:
+            return found
+    return otherwise(value, name)
+
+
+def _call(otherwise: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
+    """What a function returns, as `SandboxedEnvironment.call` calls it."""
+    if type(function) is BuiltinMethodType and type(function.__self__) in (str, dict):
+        for name in _KEYWORDS_OF_JINJA:
+            keywords.pop(name, None)
+        return function(*arguments, **keywords)
+    return otherwise(context, function, *arguments, **keywords)
+
+
+def _tojson(otherwise: Callable[..., str]) -> Callable[..., str]:
+    """transformers' filter tojson, with one encoder for all calls without other settings."""
+    encode = _encoder()
+
+    def tojson(value: Any, *arguments: Any, **keywords: Any) -> str:
+        if not arguments and (not keywords or keywords == {"ensure_ascii": False}):
+            kind = type(value)
+            if kind is dict or kind is list:
+                return encode(value)
+            if kind is str:
+                return json.encoder.encode_basestring(value)
+        return otherwise(value, *arguments, **keywords)
+
+    return tojson
+
+
+def _encoder() -> Callable[[Any], str]:
+    """What json.dumps(..., ensure_ascii=False) does with dicts and lists, without a new encoder for each."""
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    default = json.JSONEncoder().default
+    if make is None:  # not in CPython
+        return functools.partial(json.dumps, ensure_ascii=False)
+
+    def encode(value: Any) -> str:
+        try:
+            chunks: Iterable[str] = encoder(value, 0)
+        except Exception:
+            seen.clear()  # it does not forget what it was in
+            raise
+        return "".join(chunks)
+
+    seen: dict[int, Any] = {}
+    encoder = make(seen, default, json.encoder.encode_basestring, None, ": ", ", ", False, False, True)
+    return encode

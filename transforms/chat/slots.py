@@ -1,0 +1,100 @@
+"""Slots: where a rendered text has the texts of its record, found by rendering the record with other texts.
+
+Each text of the record is replaced by a slot: a short word that names it, with the white space around the text. What
+the template prints then shows where the texts go. If the real text is the same with the record's texts in the slots,
+character by character, then the template did nothing else with them: it copied them, or wrote them as in JSON. If it
+cut, counted or compared a text, the two differ, and nothing is concluded from them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from transforms.chat.message_map import MessageMap, Piece
+from transforms.chat.omissions import Key, with_sources
+
+# How a slot is written. It is made of letters and digits so that it is the same in JSON and in HTML.
+_OPEN, _CLOSE = "zqSLOT", "TOLSqz"
+_SLOT = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
+
+
+class Slots:
+    """The messages and the tools of a conversation with slots in place of their texts.
+
+    Args:
+        messages: the messages.
+        tools: the tool definitions.
+
+    Attributes:
+        messages, tools: the same with slots.
+    """
+
+    def __init__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None):
+        self._keys: list[Key] = []
+        self._texts: list[str] = []  # without the white space around them, which stays where it is
+        self._starts: list[int] = []  # of these in the whole text
+        self.messages, self.tools = with_sources(messages, tools, self._slot)
+
+    def _slot(self, text: str, key: Key) -> str:
+        inner = text.strip()
+        if not inner:
+            return text  # white space alone: templates treat it in another way than a text
+        start = text.index(inner)
+        slot = f"{text[:start]}{_OPEN}{len(self._keys)}{_CLOSE}{text[start + len(inner) :]}"
+        self._keys.append(key)
+        self._texts.append(inner)
+        self._starts.append(start)
+        return slot
+
+    def map_of(self, text: str, pieces: list[Piece], with_slots: str, slotted: Sequence[Piece]) -> MessageMap | None:
+        """Find where a text has the texts of its record.
+
+        Args:
+            text, pieces: the text that was printed for the record, and for which message each piece of it was printed.
+            with_slots, slotted: the same for the messages and the tools with slots.
+
+        Returns:
+            The map of the text; None if it is not what was printed with slots, with the texts in them.
+        """
+        if [message for _, _, message in pieces] != [message for _, _, message in slotted]:
+            return None
+        contents: dict[int, tuple[int, int]] = {}
+        printed: dict[Key, list[tuple[int, int]]] = {}
+        for (start, stop, _), (first, last, _) in zip(pieces, slotted, strict=True):
+            at = start
+            for literal, number in _split(with_slots[first:last]):
+                if not text.startswith(literal, at):
+                    return None
+                at += len(literal)
+                if number is None:
+                    continue
+                begin = at
+                inner = self._texts[number] if number < len(self._texts) else ""
+                at = next((at + len(form) for form in _forms(inner) if text.startswith(form, at)), at)
+                if at == begin:
+                    return None
+                key = self._keys[number]
+                printed.setdefault(key, []).append((self._starts[number], self._starts[number] + len(inner)))
+                if key[1] == "content":
+                    contents[key[0]] = (contents.get(key[0], (begin, at))[0], at)  # type: ignore[index,arg-type]
+            if at != stop:
+                return None
+        return MessageMap(text, pieces, contents, printed)
+
+
+def _split(with_slots: str) -> Iterator[tuple[str, int | None]]:
+    """The characters before each slot, and its number; then those after the last one."""
+    parts = _SLOT.split(with_slots)
+    for literal, number in zip(parts[::2], parts[1::2], strict=False):
+        yield literal, int(number)
+    yield parts[-1], None
+
+
+def _forms(text: str) -> Iterator[str]:
+    """What a template may print for a text: itself, or what JSON writes for it. If two differ, only one can match."""
+    yield text
+    for ensure_ascii in (False, True):
+        yield json.dumps(text, ensure_ascii=ensure_ascii)[1:-1]
