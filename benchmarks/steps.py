@@ -18,7 +18,7 @@ from by_hand import by_hand
 from measure import publish
 
 from transforms.chat.config import RenderConfig
-from transforms.model.batches import Split
+from transforms.model.batches import Slice, Split
 from transforms.steps.label import build_labels
 from transforms.steps.pack import Packer
 from transforms.steps.parity import ParityChecker
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     arguments = parser.parse_args()
     gc.disable()  # as in a worker, see transforms/steps/base.py
-    split = Split(0, str(arguments.input), "jsonl", None, 0, arguments.megabytes << 20)
+    split = Split(0, (Slice(str(arguments.input), "jsonl", None, 0, arguments.megabytes << 20),))
     best: dict[str, dict[str, float]] = {}
     for engine in ("reference", "auto"):
         with tempfile.TemporaryDirectory() as folder:

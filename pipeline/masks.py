@@ -273,9 +273,9 @@ def _conversations_of(inputs: str) -> Iterator[tuple[str, Any]]:
 
     parser, shown = Parser(), 0
     for split in splits_of(list_inputs(inputs.split(","), parameter="input"), 1 << 20):
-        unit = input_format(split.format).position_unit
         for record in next(read_split(split, 1 << 20)).records:
-            position = f"{Path(split.url).name}, {unit} {record.position:,}"
+            piece, in_file = split.origin(record.position)
+            position = f"{Path(piece.url).name}, {input_format(piece.format).position_unit} {in_file:,}"
             try:
                 examples, rejects = attempt([record], parser.parse)
             except RecordDropped as drop:

@@ -180,7 +180,7 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
         loss_weights="loss_weights" in (options.write_columns or ()),
     )
     first = next(splits_of([file], _PEEKED_BYTES))
-    unit = input_format(first.format).position_unit
+    url, unit = file.url, input_format(file.format).position_unit
     is_warned = False
     for record in _records_of(first, source):
         try:
@@ -191,7 +191,7 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
             if error.reason == "preference_data" and not is_warned:
                 is_warned = True
                 yield (
-                    f"warning: a chosen and a rejected answer ({first.url}, {unit} {record.position:,}) are rejected "
+                    f"warning: a chosen and a rejected answer ({url}, {unit} {record.position:,}) are rejected "
                     f"as preference_data. {PREFERENCE_ADVICE}."
                 )
             continue
@@ -217,7 +217,7 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
         except RecordError as error:
             name = shortened(options.chat_template or f"of {options.tokenizer}")
             yield (
-                f"warning: with the chat template {name}, the first conversation ({first.url}, {unit} "
+                f"warning: with the chat template {name}, the first conversation ({url}, {unit} "
                 f"{record.position:,}) would be rejected: {error.detail}. Others may be rejected for the same reason."
             )
         return

@@ -7,11 +7,11 @@ from typing import Any
 
 from support.paths import TOKENIZER
 from transforms.chat.config import RenderConfig
-from transforms.model.batches import Examples, Split, Texts
+from transforms.model.batches import Examples, Slice, Split, Texts
 from transforms.model.examples import Conversation, Example, PlainText, Span, Text
 from transforms.model.outcomes import Outcomes
 
-SPLIT = Split(number=0, url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1)
+SPLIT = Split(number=0, slices=(Slice(url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1),))
 
 
 def user(content: Any) -> dict[str, Any]:

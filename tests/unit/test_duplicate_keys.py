@@ -7,7 +7,7 @@ import json
 import pytest
 
 from transforms.errors import RecordError
-from transforms.model.batches import Examples, Records, Split
+from transforms.model.batches import Examples, Records, Slice, Split
 from transforms.model.examples import Record, TokenRow
 from transforms.model.outcomes import Outcomes
 from transforms.steps.parse import Parser
@@ -22,7 +22,7 @@ TWICE = {
 
 def parse(*raw: bytes) -> Examples:
     records = [Record(10 * number, one) for number, one in enumerate(raw)]
-    split = Split(0, "made.jsonl", "jsonl", None, 0, 1)
+    split = Split(0, (Slice("made.jsonl", "jsonl", None, 0, 1),))
     return Parser()(Records(split=split, part=0, last=True, outcomes=Outcomes(read=len(raw)), records=records))
 
 

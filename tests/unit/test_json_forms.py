@@ -18,7 +18,7 @@ from transforms.inputs.formats import Part
 from transforms.inputs.formats import json as json_format
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
-from transforms.model.batches import Split
+from transforms.model.batches import Slice, Split
 from transforms.steps.read import read_split
 
 # No deadline: a busy machine is not an error of the code.
@@ -171,7 +171,7 @@ def test_a_record_that_does_not_end_is_an_error_with_its_position_and_not_read_i
     path = tmp_path / "endless.json"
     path.write_bytes(b'[{"a": 1},\n {"text": "' + b"x" * (16 << 20))
     with pytest.raises(InputError, match=r"endless\.json.*the record that begins at byte 12 has no end within"):
-        list(read_split(Split(0, str(path), "json", None, 0, path.stat().st_size), 1 << 20))
+        list(read_split(Split(0, (Slice(str(path), "json", None, 0, path.stat().st_size),)), 1 << 20))
 
 
 def test_an_object_whose_list_has_the_records_is_rejected_with_the_name_of_the_list():

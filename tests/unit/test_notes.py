@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from transforms.inputs import schemas
-from transforms.model.batches import Records, Split
+from transforms.model.batches import Records, Slice, Split
 from transforms.model.examples import PlainText, Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.parse import Parser
@@ -18,7 +18,7 @@ def test_notes_of_a_reader_are_counted_and_the_first_that_was_found_is_shown(mon
         return PlainText(record["text"])
 
     records = [Record(10 * i, {"text": text}) for i, text in enumerate(("?", "two", "three", "?"))]
-    split = Split(0, "a.jsonl", "jsonl", None, 0, 1)
+    split = Split(0, (Slice("a.jsonl", "jsonl", None, 0, 1),))
     batch = Parser("text", keep_columns=["id"])(Records(split, 0, True, Outcomes(read=4), records))
     assert batch.outcomes.notes == {"records_without_id": 4, "short_texts": 4}
     assert batch.outcomes.first_examples == {"short_texts": (10, "3 characters")}

@@ -16,7 +16,7 @@ from transforms.errors import RecordError, UserError
 from transforms.inputs import schemas
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
-from transforms.model.batches import Examples, Records, Split
+from transforms.model.batches import Examples, Records, Slice, Split
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.parse import Parser
@@ -54,7 +54,7 @@ def reject_of(record: dict[str, Any] | bytes, **arguments: Any) -> tuple[str, st
 
 def records_of(rows: list[dict[str, Any]], rejects: tuple[Reject, ...] = ()) -> Records:
     return Records(
-        split=Split(3, "chats.arrow", "arrow", None, 0, 1),
+        split=Split(3, (Slice("chats.arrow", "arrow", None, 0, 1),)),
         part=2,
         last=False,
         outcomes=Outcomes(read=len(rows) + len(rejects), rejects=rejects),
@@ -837,7 +837,7 @@ def mixed(tmp_path_factory) -> tuple[list[tuple[int, bytes]], Examples]:
     lines.append((position, good(len(MALFORMED))))
     path = tmp_path_factory.mktemp("parse") / "mixed.jsonl"
     path.write_bytes(b"\r\n".join(line for _, line in lines))
-    [records] = read_split(Split(0, str(path), "jsonl", None, 0, path.stat().st_size), 1 << 20)
+    [records] = read_split(Split(0, (Slice(str(path), "jsonl", None, 0, path.stat().st_size),)), 1 << 20)
     return lines, Parser(validation_fraction=0.5)(records)
 
 

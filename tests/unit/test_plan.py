@@ -25,14 +25,14 @@ CORPORA = {
 def test_no_worker_is_idle_for_longer_than_the_largest_split_takes(sizes, workers):
     files = [InputFile(f"/{i}.jsonl", "jsonl", None, size, "") for i, size in enumerate(sizes)]
     splits = largest_first(splits_of(files, 4 * MEGA))
-    largest = max(split.stop - split.start for split in splits)
+    largest = max(split.bytes for split in splits)
     # Assigned to the workers in turn, as by Beam's local runner.
-    dealt = [sum(split.stop - split.start for split in splits[worker::workers]) for worker in range(workers)]
+    dealt = [sum(split.bytes for split in splits[worker::workers]) for worker in range(workers)]
     assert max(dealt) - min(dealt) <= largest
     # Each split is taken by the first worker that is free.
     busy = [0] * workers
     for split in splits:
-        busy[busy.index(min(busy))] += split.stop - split.start
+        busy[busy.index(min(busy))] += split.bytes
     assert max(busy) - min(busy) <= largest
 
 
@@ -46,9 +46,23 @@ def test_splits_keep_their_numbers_in_another_order():
     assert sorted(ordered, key=lambda split: split.number) == planned
 
 
+def test_small_files_of_a_source_that_follow_each_other_are_one_split():
+    sizes = [("a", 3, 0), ("b", 7, 0), ("c", 1, 0), ("d", 25, 0), ("e", 2, 0), ("f", 2, 1), ("g", 1, 1)]
+    files = [InputFile(f"/{name}", "jsonl", None, size, "", source) for name, size, source in sizes]
+    assert [
+        ("".join(piece.url.strip("/") for piece in split.slices), split.bytes, split.source)
+        for split in splits_of(files, 10)
+    ] == [("ab", 10, 0), ("cd", 9, 0), ("d", 8, 0), ("d", 9, 0), ("e", 2, 0), ("fg", 3, 1)]
+
+
+def test_a_split_has_a_limited_number_of_files():
+    files = [InputFile(f"/{i}", "jsonl", None, 1, "") for i in range(10_000)]
+    assert [len(split.slices) for split in splits_of(files, MEGA)] == [4096, 4096, 1808]
+
+
 def test_compressed_file_comes_before_a_larger_file_that_is_split():
     files = [InputFile("/a.jsonl", "jsonl", None, 4 * MEGA, ""), InputFile("/b.jsonl.gz", "jsonl", "gzip", MEGA, "")]
-    assert [split.url for split in largest_first(splits_of(files, 4 * MEGA))] == ["/b.jsonl.gz", "/a.jsonl"]
+    assert [split.slices[0].url for split in largest_first(splits_of(files, 4 * MEGA))] == ["/b.jsonl.gz", "/a.jsonl"]
 
 
 def test_other_files_of_a_folder_are_not_read_and_logged(tmp_path, caplog):

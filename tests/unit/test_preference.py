@@ -10,7 +10,7 @@ import pytest
 from pipeline.options import parse_options
 from transforms import ParseConversations
 from transforms.errors import ParameterError, RecordDropped, RecordError, UserError
-from transforms.model.batches import Examples, Records, Split
+from transforms.model.batches import Examples, Records, Slice, Split
 from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.parse import Parser
@@ -99,7 +99,7 @@ def parse(record: dict[str, Any], **options: Any) -> Any:
 
 def parse_batch(records: list[dict[str, Any]], **options: Any) -> Examples:
     raw = [Record(10 * number, json.dumps(record).encode()) for number, record in enumerate(records)]
-    split = Split(0, "pairs.jsonl", "jsonl", None, 0, 1)
+    split = Split(0, (Slice("pairs.jsonl", "jsonl", None, 0, 1),))
     return Parser(**options)(Records(split=split, part=0, last=True, outcomes=Outcomes(read=len(raw)), records=raw))
 
 

@@ -15,7 +15,7 @@ from support.templates import CHATML
 from transforms.chat.config import ENGINES, RenderConfig
 from transforms.dataset.layout import Folder
 from transforms.errors import ParameterError, RecordError
-from transforms.model.batches import Records, Split
+from transforms.model.batches import Records, Slice, Split
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.parse import ParseConversations, Parser
@@ -120,14 +120,14 @@ def test_a_system_message_tools_and_template_arguments_are_read_as_chat():
 )
 def test_an_empty_completion_is_noted_as_chat(completion, expected):
     record = Record(0, json.dumps({"prompt": "Is tea hot?", "completion": completion}).encode())
-    batch = Records(Split(0, "a.jsonl", "jsonl", None, 0, 1), 0, True, Outcomes(read=1), [record])
+    batch = Records(Split(0, (Slice("a.jsonl", "jsonl", None, 0, 1),)), 0, True, Outcomes(read=1), [record])
     assert Parser(as_chat=True)(batch).outcomes.notes == expected
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_follows_the_prompt_with_its_generation_prompt_is_trained_on_as_chat(engine):
     record = Record(0, json.dumps({"prompt": "Is tea hot?", "completion": "Mostly, yes."}).encode())
-    split = Split(0, "a.jsonl", "jsonl", None, 0, 1)
+    split = Split(0, (Slice("a.jsonl", "jsonl", None, 0, 1),))
     batch = Records(split=split, part=0, last=True, outcomes=Outcomes(read=1), records=[record])
     config = RenderConfig(tokenizer=str(TOKENIZER), chat_template=CHATML, engine=engine)
     [text] = Renderer(config)(Parser(as_chat=True)(batch)).texts

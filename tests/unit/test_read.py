@@ -21,7 +21,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transforms.errors import InputError, StoreError
-from transforms.model.batches import Records, Split
+from transforms.model.batches import Records, Slice, Split
 from transforms.model.outcomes import Reject
 from transforms.steps.read import read_split
 from transforms.storage import retries
@@ -64,7 +64,9 @@ def parts_of(
 ) -> list[Records]:
     """The parts of a split of a file with this content. bounds: start and stop, if the split is not all of it."""
     path.write_bytes(content)
-    split = Split(number=7, url=str(path), format=format, compression=compression, **whole(content) | bounds)
+    split = Split(
+        number=7, slices=(Slice(url=str(path), format=format, compression=compression, **whole(content) | bounds),)
+    )
     parts = list(read_split(split, part_bytes))
     assert [part.part for part in parts] == list(range(len(parts)))
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
@@ -492,7 +494,7 @@ def test_a_split_in_which_no_record_begins_has_one_empty_part(folder, format, co
 
 def test_a_file_that_no_longer_exists_is_an_error_that_names_it(folder):
     with pytest.raises(InputError, match="no longer exists"):
-        list(read_split(Split(0, str(folder / "gone.jsonl"), "jsonl", None, 0, 10), 100))
+        list(read_split(Split(0, (Slice(str(folder / "gone.jsonl"), "jsonl", None, 0, 10),)), 100))
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is on fire"), TimeoutError()], ids=repr)
@@ -505,4 +507,36 @@ def test_a_store_that_fails_is_an_error_that_names_the_file(monkeypatch, error):
     monkeypatch.setattr(MemoryFile, "read", fail)
     monkeypatch.setattr(retries._RETRYING, "sleep", lambda seconds: None)
     with pytest.raises(StoreError, match=r"memory://far/away\.jsonl: it cannot be read \((the disk|TimeoutError)"):
-        list(read_split(Split(0, "memory://far/away.jsonl", "jsonl", None, 0, 3), 100))
+        list(read_split(Split(0, (Slice("memory://far/away.jsonl", "jsonl", None, 0, 3),)), 100))
+
+
+def test_several_files_are_read_as_one_split_whose_positions_lead_to_each_file(folder):
+    contents = {
+        "a.jsonl": (b'{"a": 1}\n\n{"a": 2}', "jsonl", None),
+        "b.csv": (b"a,b\n1,2\n3\n5,6\n", "csv", None),
+        "c.jsonl.gz": (gzip.compress(b'{"c": 1}\n{"c": 2}\n'), "jsonl", "gzip"),
+        "d.json": (b'[{"d": 1}, {"d": 2}]', "json", None),
+    }
+    for name, (content, _, _) in contents.items():
+        (folder / name).write_bytes(content)
+    split = Split(
+        3,
+        tuple(
+            Slice(str(folder / name), format, compression, 0, len(content))
+            for name, (content, format, compression) in contents.items()
+        ),
+    )
+    [whole_split] = read_split(split, 1 << 20)
+    assert [(Path(piece.url).name, position) for piece, position in map(split.origin, positions_of(whole_split))] == [
+        ("a.jsonl", 0), ("a.jsonl", 10), ("b.csv", 0), ("b.csv", 2), ("c.jsonl.gz", 0), ("c.jsonl.gz", 9),
+        ("d.json", 0), ("d.json", 1),
+    ]  # fmt: skip
+    [reject] = whole_split.outcomes.rejects
+    assert (Path(split.origin(reject.position)[0].url).name, split.origin(reject.position)[1]) == ("b.csv", 1)
+    parts = list(read_split(split, 9))
+    assert len(parts) > 2
+    assert [record for part in parts for record in part.records] == whole_split.records
+
+
+def positions_of(part: Records) -> list[int]:
+    return [record.position for record in part.records]

@@ -14,7 +14,7 @@ from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING
 from transforms.errors import RecordDropped
-from transforms.model.batches import Examples, Records, Split
+from transforms.model.batches import Examples, Records, Slice, Split
 from transforms.model.examples import Conversation, PlainText, Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.custom import _Filter, _Map
@@ -40,7 +40,7 @@ def formatter(tmp_path: Path) -> str:
 
 def parse(formatter: str, *made: Any, **options: Any) -> Examples:
     records = [Record(10 * number, json.dumps({"made": one}).encode()) for number, one in enumerate(made)]
-    split = Split(0, "made.jsonl", "jsonl", None, 0, 1)
+    split = Split(0, (Slice("made.jsonl", "jsonl", None, 0, 1),))
     batch = Records(split=split, part=0, last=True, outcomes=Outcomes(read=len(records)), records=records)
     return Parser(formatter=formatter, **options)(batch)
 

@@ -45,8 +45,8 @@ def test_splits_and_the_plan_file_know_the_source_of_each_file():
     files = files_of_sources([[file_of("/a"), file_of("/b", 25)], [file_of("/c")], [file_of("/d")]])
     assert decode_plan(encode_plan(files)) == files
     splits = splits_of(decode_plan(encode_plan(files)), 10)
-    assert [(split.url, split.source) for split in splits] == [
-        ("/a", 0), ("/b", 0), ("/b", 0), ("/b", 0), ("/c", 1), ("/d", 2),
+    assert [([piece.url for piece in split.slices], split.source) for split in splits] == [
+        (["/a"], 0), (["/b"], 0), (["/b"], 0), (["/b"], 0), (["/c"], 1), (["/d"], 2),
     ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from support.paths import ROOT
 from transforms.chat.config import RenderConfig
-from transforms.model.batches import Records, Rows, Split
+from transforms.model.batches import Records, Rows, Slice, Split
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
@@ -48,7 +48,7 @@ def read_jsonl(path: Path) -> list[dict]:
 
 def chatmill_rows(records: list[dict], loss: str, mode: str, keep_columns: tuple[str, ...]) -> Rows:
     raws = [Record(position, json.dumps(record).encode()) for position, record in enumerate(records)]
-    split = Split(number=0, url="records.jsonl", format="jsonl", compression=None, start=0, stop=1)
+    split = Split(number=0, slices=(Slice(url="records.jsonl", format="jsonl", compression=None, start=0, stop=1),))
     batch = Records(split=split, part=0, last=True, outcomes=Outcomes(read=len(raws)), records=raws)
     examples = Parser(keep_columns=keep_columns)(batch)
     tokens = Encoder(TOKENIZER)(Renderer(RenderConfig(tokenizer=TOKENIZER, loss_on=loss))(examples))

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from support.paths import ROOT
 from transforms.dataset.manifest import named_shards
-from transforms.model.batches import Rows, RowTable, Split
+from transforms.model.batches import Rows, RowTable, Slice, Split
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.receipts import FirstExample, Receipt, Shard, read_receipts, write_receipt
 from transforms.outputs import OUTPUT_FORMATS, OutputFormat, OutputOptions, datasets_files, loading_code, parquet
@@ -77,7 +77,7 @@ def batch_of(
 ) -> Rows:
     train, validation = train or table_of([]), validation or table_of([])
     outcomes = outcomes or Outcomes(read=len(train) + len(validation), kept=len(train) + len(validation))
-    split = Split(number=7, url=URL, format=format, compression=None, start=1024, stop=4096)
+    split = Split(number=7, slices=(Slice(url=URL, format=format, compression=None, start=1024, stop=4096),))
     return Rows(split=split, part=part, last=last, outcomes=outcomes, train=train, validation=validation, packed=packed)
 
 
@@ -150,9 +150,31 @@ def test_provenance_of_an_unpacked_row_is_the_position_of_its_record(tmp_path: P
 
 def test_provenance_of_a_packed_row_is_the_position_of_the_record_of_each_segment(tmp_path: Path):
     table = written(tmp_path, batch_of(table_of(PACKED), packed=True), provenance=True)
-    assert table["source"].to_pylist() == [URL] * 3
+    assert table["source"].to_pylist() == [[URL] * 2, [URL], [URL] * 3]
     assert table["source_position"].to_pylist() == [[0, 812], [90], [5, 5, 6]]
     assert table.schema.field("source_position").type.value_type == pa.int64()
+
+
+def test_each_record_of_a_split_of_several_files_is_found_in_its_own(tmp_path: Path):
+    slices = (Slice("/a.jsonl", "jsonl", None, 0, 900), Slice("/b.csv", "csv", None, 0, 80))
+    split = Split(7, slices)
+    later = split.position(1, 3)
+    rejects = (Reject(split.position(1, 90), "invalid_json", "it is not JSON", b"{"),)
+    outcomes = Outcomes(read=3, kept=2, rejects=rejects).note("odd", 1, (later, "what"))
+    unpacked = table_of([[([1], [1], 812)], [([2], [2], later)]])
+    batch = dataclasses.replace(batch_of(unpacked, outcomes=outcomes), split=split)
+    table = written(tmp_path / "unpacked", batch, provenance=True)
+    assert (table["source"].to_pylist(), table["source_position"].to_pylist()) == (["/a.jsonl", "/b.csv"], [812, 3])
+
+    packed = table_of([[([1], [1], 812), ([2], [2], later)]])
+    batch = dataclasses.replace(batch_of(packed, packed=True, outcomes=outcomes), split=split)
+    receipt = ShardWriter(str(tmp_path), provenance=True)(batch)
+    (row,) = pq.read_table(path_of(tmp_path, receipt.shards[0])).to_pylist()
+    assert (row["source"], row["source_position"]) == (["/a.jsonl", "/b.csv"], [812, 3])
+    assert receipt.first_examples == {"odd": FirstExample("/b.csv", "row 3", "what")}
+    assert receipt.first_rejects == {"invalid_json": FirstExample("/b.csv", "row 90", "it is not JSON")}
+    (reject,) = pq.read_table(tmp_path / "shards" / receipt.rejects_file).to_pylist()
+    assert (reject["source"], reject["position"]) == ("/b.csv", 90)
 
 
 def test_kept_columns_are_written_after_the_tokens(tmp_path: Path):
@@ -193,7 +215,7 @@ def test_datasets_loads_a_shard_with_its_features(tmp_path: Path):
     types = {"attention_mask": "int8", "loss_mask": "int8", "loss_weights": "float32", "source_position": "int64"}
     lists = (*OUTPUT_COLUMNS, "source_position")
     expected = {name: datasets.List(datasets.Value(types.get(name, "int32"))) for name in lists}
-    assert loaded.features == datasets.Features(expected | {"source": datasets.Value("string")})
+    assert loaded.features == datasets.Features(expected | {"source": datasets.List(datasets.Value("string"))})
 
 
 def test_row_groups_have_a_bounded_number_of_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -316,7 +338,7 @@ def test_tfrecord_has_each_column_that_parquet_has(tmp_path: Path):
 
     expected = pq.read_table(path_of(tmp_path, of_parquet)).to_pylist()
     for row in expected:
-        row["source"] = [row["source"].encode()]
+        row["source"] = [url.encode() for url in row["source"]]
     assert rows_of(path_of(tmp_path, of_tfrecord).read_bytes()) == expected
 
 

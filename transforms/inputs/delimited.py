@@ -44,7 +44,7 @@ def read_delimited(file: BinaryIO, part_bytes: int, delimiter: str) -> Iterator[
     row: _Row = ()
     for row in rows:
         if size >= part_bytes:
-            yield part
+            yield part._replace(bytes=size)
             part, size = Part([], []), 0
         while rejected and rejected[0].position == position:
             part.rejects.append(rejected.popleft())
@@ -61,7 +61,7 @@ def read_delimited(file: BinaryIO, part_bytes: int, delimiter: str) -> Iterator[
         detail = "the quote before its last cell is not closed: the file is cut short, or all that follows is this cell"
         part.rejects.append(Reject(last.position, "cut_short", detail, _line(row, delimiter)))
     part.rejects.extend(rejected)
-    yield part
+    yield part._replace(bytes=size)
 
 
 class _Source(io.RawIOBase):

@@ -1,17 +1,21 @@
-"""Splits: from input files to slices of them. They depend on the files and one number, never on the machine."""
+"""Splits: from input files to the input of each shard. They depend on the files and one number alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, count, groupby
 
 from transforms.inputs.formats import input_format
 from transforms.inputs.listing import InputFile
-from transforms.model.batches import Split
+from transforms.model.batches import Slice, Split
 
 _MEBIBYTE = 1 << 20
 
 # Roughly how much larger conversations are than the same ones compressed.
 _COMPRESSION_RATIO = 5
+
+# With more, one worker would wait for a store long after the others have finished.
+_MOST_SLICES = 4096
 
 
 def default_split_bytes(total: int) -> int:
@@ -23,18 +27,43 @@ def default_split_bytes(total: int) -> int:
 
 
 def splits_of(files: Sequence[InputFile], split_bytes: int) -> Iterator[Split]:
-    """Cut files into splits, numbered in the order of the files: equal slices of at most split_bytes.
+    """Make splits of about split_bytes, numbered in the order of the files.
 
-    A file that cannot be cut, since its records can only be found by reading it from its start, is one split.
+    A larger file is cut into equal slices. Small files of one source that follow each other are in one split. A file
+    that cannot be cut, since its records can only be found by reading it from its start, is in one split, whatever its
+    size.
     """
-    number = 0
-    for file in files:
-        can_be_cut = input_format(file.format).can_be_cut and not file.compression
-        slices = -(-file.bytes // split_bytes) if can_be_cut else 1
-        for i in range(slices):
-            start, stop = file.bytes * i // slices, file.bytes * (i + 1) // slices
-            yield Split(number, file.url, file.format, file.compression, start, stop, file.source)
-            number += 1
+    numbers = count()
+    for source, of_source in groupby(files, key=lambda file: file.source):
+        for slices in _grouped(of_source, split_bytes):
+            yield Split(next(numbers), slices, source)
+
+
+def _grouped(files: Iterable[InputFile], split_bytes: int) -> Iterator[tuple[Slice, ...]]:
+    """Yield the slices of each split."""
+    group: list[Slice] = []
+    free = 0
+    for piece in chain.from_iterable(_slices(file, split_bytes) for file in files):
+        size = _unpacked_bytes(piece)
+        if group and (size > free or len(group) == _MOST_SLICES):
+            yield tuple(group)
+            group = []
+        free = free - size if group else split_bytes - size
+        group.append(piece)
+    if group:
+        yield tuple(group)
+
+
+def _slices(file: InputFile, split_bytes: int) -> Iterator[Slice]:
+    can_be_cut = input_format(file.format).can_be_cut and not file.compression
+    slices = -(-file.bytes // split_bytes) if can_be_cut else 1
+    for i in range(slices):
+        start, stop = file.bytes * i // slices, file.bytes * (i + 1) // slices
+        yield Slice(file.url, file.format, file.compression, start, stop)
+
+
+def _unpacked_bytes(piece: Slice) -> int:
+    return (piece.stop - piece.start) * (_COMPRESSION_RATIO if piece.compression else 1)
 
 
 def largest_first(splits: Iterable[Split]) -> list[Split]:
@@ -43,6 +72,4 @@ def largest_first(splits: Iterable[Split]) -> list[Split]:
     This holds if each worker takes the next split when it is free (Graham 1969, longest processing time first), and if
     splits are dealt to the workers in turn, as by Beam's local runner.
     """
-    return sorted(
-        splits, key=lambda split: (split.start - split.stop) * (_COMPRESSION_RATIO if split.compression else 1)
-    )
+    return sorted(splits, key=lambda split: -sum(map(_unpacked_bytes, split.slices)))

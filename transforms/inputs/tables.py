@@ -45,12 +45,12 @@ def parts_of_batches(
         position += len(batch)
         size += batch.nbytes
         if size >= part_bytes:
-            yield Part(records, rejects)
+            yield Part(records, rejects, size)
             records, rejects, size = [], [], 0
     if rows is not None and position != first_row + rows:
         raise pa.ArrowInvalid(f"a row group has {position - first_row} rows, and the footer says {rows}")
     if records or rejects:
-        yield Part(records, rejects)
+        yield Part(records, rejects, size)
 
 
 def _plain(value: Any, feature: Any) -> Any:

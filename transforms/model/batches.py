@@ -22,27 +22,68 @@ from transforms.model.examples import Example, Record, Text, attempt
 from transforms.model.outcomes import Outcomes
 from transforms.rows.ragged import indices_of, offsets_of, slices_of
 
+# A record's position in its split is that in its file, plus this for each slice before its own. No file has more bytes.
+_SLICE = 1 << 44
+
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Slice:
     """A slice of one input file: the records that begin at a byte from start to stop.
 
     Attributes:
-        number: of the split in the plan, from 0.
         url: of the file.
         format: of the file, one of INPUT_FORMATS.
-        compression: gzip, bz2, xz, zstd or None. A compressed file is one split.
+        compression: gzip, bz2, xz, zstd or None. A compressed file is one slice.
         start, stop: bytes of the file; stop is exclusive.
-        source: the number of the source that the file belongs to, from 0. Steps may have other options for each source.
     """
 
-    number: int
     url: str
     format: str
     compression: str | None
     start: int
     stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The input of one shard: a slice of a file, or several small files.
+
+    Attributes:
+        number: of the split in the plan, from 0.
+        slices: in the order in which they are read.
+        source: the number of the source that the files belong to, from 0. Steps may have other options for each source.
+    """
+
+    number: int
+    slices: tuple[Slice, ...]
     source: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """The size of all slices."""
+        return sum(piece.stop - piece.start for piece in self.slices)
+
+    def position(self, slice_number: int, position: int) -> int:
+        """Return the position in this split of a record that has a position in the file of a slice."""
+        return slice_number * _SLICE + position
+
+    def origin(self, position: int) -> tuple[Slice, int]:
+        """Return the slice of a record and its position in that file, from its position in this split."""
+        number, position = divmod(position, _SLICE)
+        return self.slices[number], position
+
+    def origins(self, positions: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+        """Return the urls of records and their positions in those files.
+
+        Args:
+            positions: int64, shape (records,): in this split.
+
+        Returns:
+            Strings, shape (records,); int64, shape (records,).
+        """
+        numbers, positions = np.divmod(positions, _SLICE)
+        urls = pa.array([piece.url for piece in self.slices], pa.string())
+        return urls.take(pa.array(numbers)), positions
 
 
 @dataclass(frozen=True)
@@ -50,7 +91,8 @@ class RowSource:
     """Where each row comes from, and the columns that it carries along.
 
     Attributes:
-        positions: int64, shape (rows,): the position of each row's record. Rows of one record are consecutive.
+        positions: int64, shape (rows,): the position in its split of each row's record. Rows of one record are
+            consecutive.
         validation: bool, shape (rows,): whether the row belongs to the validation split.
         columns: strings, shape (rows,) for each column that is carried along; None if there are none.
         numbers: int64, shape (rows,): the number of the row's example among those of its record; None if each record
@@ -197,7 +239,7 @@ class RowTable:
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
         segment_lengths: int64, shape (segments,): the tokens of each segment.
         segment_offsets: int64, shape (rows + 1,): row i has the segments segment_offsets[i]:segment_offsets[i + 1].
-        positions: int64, shape (segments,): the position of the record that each segment comes from.
+        positions: int64, shape (segments,): the position in its split of the record that each segment comes from.
         columns: as in RowSource; None if rows are packed.
         weights: as in Labels.
     """
@@ -258,7 +300,7 @@ class BatchCoder(beam.coders.Coder):
         return pickle.loads(encoded)
 
     def estimate_size(self, value: Batch) -> int:
-        return value.split.stop - value.split.start
+        return value.split.bytes
 
     def is_deterministic(self) -> bool:
         return False

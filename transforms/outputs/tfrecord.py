@@ -87,7 +87,14 @@ def _features(name: str, column: pa.Array) -> Iterator[tuple[bytes, bytes | memo
         start = _start_of_feature(name, _BYTES_LIST)
         for text in column.to_pylist():
             content = None if text is None else text.encode()
-            yield start(None if content is None else len(content)), content or b""
+            yield start(len(content or b""), content is not None), content or b""
+        return
+    if pa.types.is_list(column.type) and pa.types.is_string(column.type.value_type):
+        start = _start_of_feature(name, _BYTES_LIST)
+        for texts in column.to_pylist():
+            values = [text.encode() for text in texts]
+            content = b"".join([_start_of_field(1, len(value)) + value for value in values])
+            yield start(len(content), False), content
         return
     if pa.types.is_list(column.type):
         values = column.values.to_numpy(zero_copy_only=False)
@@ -105,21 +112,22 @@ def _features(name: str, column: pa.Array) -> Iterator[tuple[bytes, bytes | memo
         edges = offsets_of_values[offsets]
     content, at = memoryview(encoded), edges.tolist()
     for begin, end in itertools.pairwise(at):
-        yield start(end - begin), content[begin:end]
+        yield start(end - begin, True), content[begin:end]
 
 
-def _start_of_feature(name: str, kind: int) -> Callable[[int | None], bytes]:
+def _start_of_feature(name: str, kind: int) -> Callable[[int, bool], bytes]:
     """Make a function of what precedes the values of a feature, {1: name, 2: {kind: {1: values}}}.
 
-    It takes the number of bytes of the values; None for a list without values, of which there is nothing else.
+    It takes the number of bytes of the values, and whether the last tag and length precede them. They do not if there
+    are no values, or if each of several strings has its own.
     """
     key = name.encode()
     key = _start_of_field(1, len(key)) + key
 
     @functools.cache
-    def start(size: int | None) -> bytes:
-        written = b"" if size is None else _start_of_field(1, size)
-        size = (size or 0) + len(written)
+    def start(size: int, is_tagged: bool) -> bytes:
+        written = _start_of_field(1, size) if is_tagged else b""
+        size += len(written)
         for number, before in ((kind, b""), (2, key), (1, b"")):
             field = before + _start_of_field(number, size)
             written, size = field + written, size + len(field)

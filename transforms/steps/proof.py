@@ -78,7 +78,8 @@ def fall_back(batch: Batch, engine: str, step: str, position: int, difference: s
     Raises:
         InputError: with the engine fast, which does not fall back.
     """
-    record = f"{batch.split.url}, {position:,}"
+    piece, in_file = batch.split.origin(position)
+    record = f"{piece.url}, {in_file:,}"
     if engine == "fast":
         raise InputError(
             f"{record}: {step} by the fast engine differs from the reference: {difference}. Use the engine auto."

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import apache_beam as beam
 
 from transforms.checks import check_count
 from transforms.errors import InputError, StoreError
 from transforms.inputs.formats import Part, input_format
-from transforms.model.batches import Records, Split
+from transforms.model.batches import Records, Slice, Split
+from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.base import garbage_uncollected
 from transforms.steps.failures import FailureWriter
@@ -28,31 +30,49 @@ def read_split(split: Split, part_bytes: int) -> Iterator[Records]:
         The records in parts; one empty part if the split has no record.
 
     Raises:
-        InputError: if the file cannot be read to its end.
+        InputError: if a file cannot be read to its end.
     """
-    format = input_format(split.format)
-    start, stop = (split.start, split.stop) if format.can_be_cut and split.compression is None else (0, None)
-    with open_input(split.url, split.compression) as file:
-        part = 0
-        pending = Part([], [])
+    part, pending = 0, Part([], [], 0)
+    for found in _parts(split, part_bytes):
+        if pending.bytes and pending.bytes + found.bytes > part_bytes:
+            yield _batch(split, part, pending, last=False)
+            part, pending = part + 1, found
+        else:
+            pending = Part(
+                pending.records + found.records, pending.rejects + found.rejects, pending.bytes + found.bytes
+            )
+    yield _batch(split, part, pending, last=True)
+
+
+def _parts(split: Split, part_bytes: int) -> Iterator[Part]:
+    """Yield the records of all slices, with their positions in the split."""
+    for number, piece in enumerate(split.slices):
+        base = split.position(number, 0)
+        for part in _parts_of_slice(piece, part_bytes):
+            if base:
+                records = [Record(base + record.position, record.raw) for record in part.records]
+                rejects = [replace(reject, position=base + reject.position) for reject in part.rejects]
+                part = Part(records, rejects, part.bytes)
+            yield part
+
+
+def _parts_of_slice(piece: Slice, part_bytes: int) -> Iterator[Part]:
+    format = input_format(piece.format)
+    start, stop = (piece.start, piece.stop) if format.can_be_cut and piece.compression is None else (0, None)
+    with open_input(piece.url, piece.compression) as file:
         try:
-            for number, found in enumerate(format.read(file, start, stop, part_bytes)):
-                if number:
-                    yield _records(split, part, pending, last=False)
-                    part += 1
-                pending = found
+            yield from format.read(file, start, stop, part_bytes)
         except format.errors as error:
             if isinstance(error, (FileNotFoundError, StoreError)):
                 raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(
-                f"{split.url}: it cannot be read as {split.format} ({reason}). "
+                f"{piece.url}: it cannot be read as {piece.format} ({reason}). "
                 "Restore the file, or leave it out of the input."
             ) from error
-        yield _records(split, part, pending, last=True)
 
 
-def _records(split: Split, part: int, found: Part, last: bool) -> Records:
+def _batch(split: Split, part: int, found: Part, last: bool) -> Records:
     outcomes = Outcomes(read=len(found.records) + len(found.rejects), rejects=tuple(found.rejects))
     return Records(split=split, part=part, last=last, outcomes=outcomes, records=found.records)
 
@@ -63,7 +83,7 @@ class _ReadSplit(beam.DoFn):
         self._failures = FailureWriter()
 
     def process(self, split: Split) -> Iterator[Records]:
-        record_split_bytes(split.stop - split.start)
+        record_split_bytes(split.bytes)
         with self._failures:
             for part in timed(read_split(split, self._part_bytes)):
                 with garbage_uncollected():

@@ -65,8 +65,9 @@ class ShardWriter:
         outcomes = batch.outcomes
         if outcomes.unaccounted():
             raise ValueError(
-                f"{batch.split.url}, part {batch.part} from byte {batch.split.start:,}: of {outcomes.read} records "
-                f"read, {outcomes.unaccounted()} have no outcome. A step that drops records must use FilterExamples."
+                f"{batch.split.slices[0].url}, split {batch.split.number}, part {batch.part}: of {outcomes.read} "
+                f"records read, {outcomes.unaccounted()} have no outcome. "
+                "A step that drops records must use FilterExamples."
             )
         # Each attempt has its own names: a worker that is taken for dead but is alive must not overwrite others'.
         attempt = f"{batch.split.number:07d}-{batch.part:05d}-{uuid.uuid4().hex}"
@@ -76,10 +77,10 @@ class ShardWriter:
                 columns = self._columns(batch, table)
                 for format in self.formats:
                     shards += self._write(format, f"{split}-{attempt}-{format}", split, table, columns)
-        unit = input_format(batch.split.format).position_unit
 
         def first(position: int, detail: str) -> FirstExample:
-            return FirstExample(batch.split.url, f"{unit} {position:,}", detail)
+            piece, position = batch.split.origin(position)
+            return FirstExample(piece.url, f"{input_format(piece.format).position_unit} {position:,}", detail)
 
         receipt = Receipt(
             split=batch.split.number,
@@ -129,9 +130,11 @@ class ShardWriter:
     def _columns(self, batch: Rows, table: RowTable) -> pa.Table:
         columns = {name: _list_array(*column_of(table, name)) for name in self.columns or default_columns(batch.packed)}
         if self.provenance:
-            columns["source"] = pa.array([batch.split.url] * len(table), pa.string())
-            positions = pa.array(table.positions, pa.int64())
-            columns["source_position"] = _list_array(positions, table.segment_offsets) if batch.packed else positions
+            urls, positions = batch.split.origins(table.positions)
+            values = {"source": urls, "source_position": pa.array(positions)}
+            if batch.packed:
+                values = {name: _list_array(array, table.segment_offsets) for name, array in values.items()}
+            columns |= values
         if table.columns is not None:
             columns |= {name: table.columns[name] for name in table.columns.column_names}
         metadata = None if self.about is None else {"chatmill": msgspec.json.encode(self.about)}
@@ -142,10 +145,11 @@ class ShardWriter:
         if not outcomes.rejects:
             return None
         rejects = sorted(outcomes.rejects, key=lambda reject: reject.position)
+        urls, positions = split.origins(np.array([reject.position for reject in rejects], np.int64))
         table = pa.table(
             {
-                "source": pa.array([split.url] * len(rejects), pa.string()),
-                "position": pa.array([reject.position for reject in rejects], pa.int64()),
+                "source": urls,
+                "position": pa.array(positions),
                 "reason": pa.array([reject.reason for reject in rejects], pa.string()),
                 "detail": pa.array([reject.detail for reject in rejects], pa.string()),
                 "record": pa.array([reject.record for reject in rejects], pa.binary()),

@@ -28,10 +28,17 @@ SNIFFED_BYTES = 1 << 16
 
 
 class Part(NamedTuple):
-    """Some records of a file, in order, and rejects for those that cannot be represented in Python."""
+    """Some records of a file, in order.
+
+    Attributes:
+        records: the records.
+        rejects: for those that cannot be represented in Python.
+        bytes: about how much of the decompressed input it is.
+    """
 
     records: list[Record]
     rejects: list[Reject]
+    bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Itera
             part.rejects.append(Reject(number, "cut_short", detail, rest))
             size += len(rest)
         if size >= part_bytes:
-            yield part
+            yield part._replace(bytes=size)
             part, size = Part([], []), 0
-    yield part
+    yield part._replace(bytes=size)
 
 
 class _Reader:

@@ -17,13 +17,13 @@ from transforms.model.examples import Record
 def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
     """Yield the lines that begin at bytes start <= position < stop, as one part; without a stop, in several parts."""
     if stop is not None:
-        yield Part(_lines_of_range(file, start, stop), [])
+        yield Part(_lines_of_range(file, start, stop), [], stop - start)
         return
     position = 0
     while content := file.read(part_bytes):
         if not content.endswith(b"\n"):
             content += file.readline()
-        yield Part(_lines(content, position), [])
+        yield Part(_lines(content, position), [], len(content))
         position += len(content)
 
 
