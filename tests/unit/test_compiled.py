@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +17,10 @@ from support.paths import CHATS, SHARED, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, oracle_templates
 from transforms.chat.compiled import SlowPath
+from transforms.chat.guards import Guards
 from transforms.chat.template import ChatTemplate
 from transforms.chat.trace_cache import TraceCache
-from transforms.chat.tracer import Guards, NotTraceable, traced_text
+from transforms.chat.tracer import NotTraceable, sentinel, traced_text
 from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
@@ -35,6 +38,13 @@ def template_of(source: str, arguments: dict[str, Any] | None = None) -> ChatTem
 def looping(body: str) -> str:
     """Return a template that prints this for each message."""
     return "{%- for message in messages -%}" + body + "{%- endfor -%}" + GENERATION_PROMPT
+
+
+def cache_of(template: ChatTemplate) -> TraceCache:
+    """Return a cache in a batch that is so large that all signatures are compiled."""
+    cache = TraceCache(template)
+    cache.begin_batch(1_000_000)
+    return cache
 
 
 def is_compiled(found: Any) -> bool:
@@ -62,6 +72,37 @@ TRACEABLE = [
     "{{- message.role + ': ' + message.content | replace('<', '(') -}}",
     "{%- if message.role in ['user', 'x'] and message.content not in ['x', 'y'] -%}!{%- endif -%}"
     "{{- message.content -}}",
+    "{%- set text = message.role + message.content -%}{%- if 'ra' in text -%}!{%- endif -%}{{- text -}}",
+    "{%- set text -%}{{- message.content -}}!{%- endset -%}{%- if 'a!' in text -%}?{%- endif -%}{{- text -}}",
+    "{%- macro said(m) -%}{{- m.content -}}!{%- endmacro -%}"
+    "{%- if said(message) == 'a!' -%}?{%- endif -%}{{- said(message) -}}",
+    "{%- if (message.content ~ '!') == 'a!' -%}?{%- endif -%}{{- message.content -}}",
+    "{%- if message.content == '' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if message.content | trim | length > 0 -%}{{- message.content -}}{%- endif -%}.",
+    "{%- if message.content | length == 0 or not message.content | length >= 1 -%}!{%- endif -%}"
+    "{{- message.content -}}",
+    "{%- if 'ra' not in message.content | lower and message.role | lower == 'user' -%}!{%- endif -%}"
+    "{{- message.content -}}",
+    "{%- if message.content | lower == 'a<b>' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- set text = '<think></think>' ~ message.content -%}{{- text.split('</think>')[-1] -}}"
+    "{%- if '<think>' in text and '</think>' in text -%}!{%- endif -%}",
+    "{%- set text = message.content -%}{%- if '</think>' in text -%}"
+    "{{- text.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') + '|' -}}"
+    "{%- set text = text.split('</think>')[-1].lstrip('\n') -%}{%- endif -%}{{- text.lstrip('\n') -}}",
+    "{%- set before, tag, text = message.content.rpartition('</think>') -%}"
+    "{{- before.removeprefix('<think>').strip() -}}|{{- tag -}}|{{- text.strip() -}}",
+    "{{- message.content.partition('<think>') | first -}}|"
+    "{{- (message.content + '<think>').partition('<think>')[2] -}}",
+    "{{- message.content.rsplit('</think>', 1) | last -}}",
+    "{%- set text = 'ab' ~ message.content -%}{{- text[1:] -}}{{- text[0] -}}{{- (message.content ~ 'xyz')[:-2] -}}",
+    "{%- if ('<' + message.content).startswith('<think>') -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if (message.content + 'k>').endswith('</think>') -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if 'x/x' in message.content + '/' + message.content -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if 'xx' in message.content ~ message.content -%}!{%- endif -%}{{- message.content -}}",
+    "{{- (message.content + '<tool>').replace('<tool', '[').removesuffix('[>') -}}",
+    "{%- if message.content is string and message.content.startswith(('<think>', 'x')) -%}!{%- endif -%}"
+    "{{- message.content -}}",
+    "{%- if message.content == messages[loop.index0].content -%}{{- message.content -}}{%- endif -%}",
 ]
 NOT_TRACEABLE = [
     "{{- message.role + ': ' + message.content | upper -}}",
@@ -71,11 +112,6 @@ NOT_TRACEABLE = [
     "{%- if message.content | length > 3 -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
     "{%- if message.content == messages[0].content -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
     "{%- if message.content < 'n' -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
-    "{%- set text = message.role + message.content -%}{%- if 'ra' in text -%}!{%- endif -%}{{- text -}}",
-    "{%- set text -%}{{- message.content -}}!{%- endset -%}{%- if 'a!' in text -%}?{%- endif -%}{{- text -}}",
-    "{%- macro said(m) -%}{{- m.content -}}!{%- endmacro -%}"
-    "{%- if said(message) == 'a!' -%}?{%- endif -%}{{- said(message) -}}",
-    "{%- if (message.content ~ '!') == 'a!' -%}?{%- endif -%}{{- message.content -}}",
     "{{- '%s: %s' % (message.role, message.content) -}}",
     "{{- '%s: %s' | format(message.role, message.content) -}}",
     "{{- [message.role, message.content] | join(': ') -}}",
@@ -92,6 +128,15 @@ NOT_TRACEABLE = [
     "{%- if 'xyz'.startswith(message.content) -%}!{%- endif -%}{{- message.content -}}",
     "{%- if 'abc' | replace(message.content, '') == 'bc' -%}!{%- endif -%}{{- message.content -}}",
     "{%- if messages | selectattr('content', 'in', 'a x ra') | list -%}!{%- endif -%}{{- message.content -}}",
+    "{{- message.content | lower -}}",
+    "{{- message.content | length -}}{{- message.content -}}",
+    "{%- if message.content | length is odd -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if message.content | length is number -%}!{%- endif -%}{{- message.content -}}",
+    "{%- set n = {(message.content | length): 'x'} -%}{{- message.content -}}",
+    "{{- message.content[0] -}}{{- message.content -}}",
+    "{{- ('x' + message.content)[2:] -}}",
+    "{{- message.content.split() | first -}}",
+    "{{- message.content.split('<think>' ~ message.content) | first -}}",
     "{%- for key in message -%}{{- key + ': ' + message[key] + '\\n' -}}{%- endfor -%}",
     "{%- if message | first == 'role' -%}!{%- endif -%}{{- message.content -}}",
 ]
@@ -109,8 +154,21 @@ TEXTS = [
     "a</think>b",
     "<tool",
     "A<b>",
+    "<think>\nS\n</think>\n\nx",
+    "<think> S \n</think> ",
+    "<think></think>\n",
+    "<think>a</think>b<think>x</think>c",
+    "think>a</thin",
+    "</thin",
+    "k></think>",
+    "<",
+    "/",
+    "x/",
+    "\u00a0a\u2003",
+    "\x1c<think>\x85b</think>",
+    "İra",
     "é🇨🇭",
-    "\U0010f8f00r\U0010f8f1",
+    "\U00100000",
 ]
 
 
@@ -125,7 +183,7 @@ def dialogues() -> st.SearchStrategy[Conversation]:
 @pytest.mark.parametrize("body", TRACEABLE + NOT_TRACEABLE)
 def test_trace_cache_renders_the_same_text_as_the_reference(body):
     template = template_of(looping(body))
-    cache = TraceCache(template)
+    cache = cache_of(template)
 
     @settings(max_examples=60, deadline=None)
     @given(dialogues(), st.booleans())
@@ -138,6 +196,33 @@ def test_trace_cache_renders_the_same_text_as_the_reference(body):
         assert cache.render(conversation, messages, add_generation_prompt) == expected
 
     law()
+
+
+READS_PARTS = (
+    "{%- for part in message.content -%}{%- if part.type == 'text' -%}"
+    "{{- part.text.split('</think>')[-1] -}}{%- endif -%}{%- endfor -%}"
+)
+READS_STRINGS = "{{- message.content.split('</think>')[-1] -}}"
+READS_BOTH = (
+    "{%- if message.content is string -%}" + READS_STRINGS + "{%- else -%}" + READS_PARTS + "{%- endif -%}{{- '.' -}}"
+)
+
+
+@pytest.mark.parametrize("body", [READS_PARTS, READS_STRINGS, READS_BOTH])
+def test_contents_in_parts_are_rendered_as_by_the_reference(body):
+    template = template_of(looping(body))
+    cache = cache_of(template)
+    parts = st.lists(st.sampled_from(TEXTS).map(lambda text: {"type": "text", "text": text}), max_size=3)
+
+    @settings(max_examples=80, deadline=None)
+    @given(st.lists(st.one_of(parts, st.sampled_from(TEXTS)), min_size=1, max_size=4))
+    def law(contents: list[Any]) -> None:
+        messages = [(assistant if number % 2 else user)(content) for number, content in enumerate(contents)]
+        assert cache.render(Conversation(messages), messages) == template.render(Conversation(messages))
+
+    law()
+    plain = Conversation([user([{"type": "text", "text": "a"}, {"text": "b", "type": "text"}]), assistant("c")])
+    assert is_compiled(cache.render_with_spans(plain, "all"))
 
 
 @pytest.mark.parametrize(("body", "is_traceable"), [(b, True) for b in TRACEABLE] + [(b, False) for b in NOT_TRACEABLE])
@@ -154,7 +239,7 @@ def test_template_is_compiled_if_it_can_be_traced(body, is_traceable):
 @pytest.mark.parametrize("loss_on", ["assistant", "last_assistant"])
 def test_masks_equal_the_reference(template, loss_on):
     known = template_of(template)
-    cache, turns = TraceCache(known), TurnFinder(known)
+    cache, turns = cache_of(known), TurnFinder(known)
 
     @settings(max_examples=80, deadline=None)
     @given(dialogues(), st.data())
@@ -165,6 +250,7 @@ def test_masks_equal_the_reference(template, loss_on):
         found = cache.render_with_spans(conversation, loss_on)
         if is_compiled(found):
             assert found[:2] == turns.assistant_spans(conversation, loss_on)
+            assert found[2] == known.omissions(conversation, found[0])
 
     law()
 
@@ -174,25 +260,26 @@ def test_masks_equal_the_reference(template, loss_on):
 @given(STYLES, st.lists(CONVERSATIONS, min_size=2, max_size=2))
 def test_masks_under_generated_templates_equal_the_reference(style, drawn):
     template = template_of(style.source())
-    cache, turns = TraceCache(template), TurnFinder(template)
+    cache, turns = cache_of(template), TurnFinder(template)
     for messages in drawn:
         conversation = Conversation(messages)
         found = cache.render_with_spans(conversation, "assistant")
         if is_compiled(found):
             assert found[:2] == turns.assistant_spans(conversation)
+            assert found[2] == template.omissions(conversation, found[0])
 
 
 def test_completion_begins_at_the_same_position_as_in_the_reference():
     template = template_of(CHATML)
     conversation = Conversation([user("2+2?"), assistant("4"), user("3+3?"), assistant("6")], completion_start=3)
     text, spans, prompt = TurnFinder(template).completion_span(conversation)
-    assert TraceCache(template).render_with_spans(conversation, "completion")[:2] == (text, spans)
+    assert cache_of(template).render_with_spans(conversation, "completion")[:2] == (text, spans)
     assert text[: spans[0][0]] == prompt
 
 
 def test_masks_of_the_example_corpus_equal_the_reference():
     template = template_of((TOKENIZER / "chat_template.jinja").read_text())
-    cache, turns = TraceCache(template), TurnFinder(template)
+    cache, turns = cache_of(template), TurnFinder(template)
     known = 0
     for line in (CHATS / "support.jsonl").read_bytes().splitlines()[:50]:
         content = content_of(json.loads(line), "messages", Reading(ReadOptions(ROLE_NAMES)))
@@ -209,7 +296,7 @@ def test_masks_under_real_templates_equal_the_reference():
     for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
         template = template_of(case["chat_template"], case["special_tokens"])
         conversation = Conversation(case["messages"], case["tools"])
-        found = TraceCache(template).render_with_spans(conversation, "assistant")
+        found = cache_of(template).render_with_spans(conversation, "assistant")
         if is_compiled(found):
             assert found[:2] == TurnFinder(template).assistant_spans(conversation)
             known += 1
@@ -222,10 +309,6 @@ PLAIN = [
     [{"role": "system", "content": "Be brief."}, user("Grüße"), assistant("水車"), user("x\n\ny"), assistant("{z}")],
 ]
 OWN = {"chatml": CHATML, "marked": MARKED, "drops reasoning": DROPS_REASONING, "opens reasoning": OPENS_REASONING}
-# Templates that do not render plain conversations on the fast path, and why.
-SLOW_TEMPLATES = {
-    "nemotron_3_nano": "it puts '<think></think>' before a content and then searches both together",
-}
 
 
 @pytest.mark.parametrize("name", [*OWN, *oracle_templates()])
@@ -235,28 +318,43 @@ def test_plain_conversations_are_all_rendered_by_compiled_templates(name):
     else:
         case = oracle_templates()[name]
         template = template_of(case["chat_template"], case["special_tokens"])
-    cache = TraceCache(template)
+    cache = cache_of(template)
     found = [cache.render_with_spans(Conversation(messages), "assistant") for messages in PLAIN]
-    assert all(map(is_compiled, found)) == (name not in SLOW_TEMPLATES), found
+    assert all(map(is_compiled, found)), found
+
+
+TRL = importlib.util.find_spec("trl")
+TRL_TEMPLATES = sorted((Path(TRL.origin).parent / "chat_templates").glob("*.jinja")) if TRL and TRL.origin else []
+
+
+@pytest.mark.skipif(not TRL_TEMPLATES, reason="TRL is not installed")
+def test_plain_conversations_under_the_templates_of_trl_are_rendered_by_compiled_templates():
+    slow = {}
+    for file in TRL_TEMPLATES:
+        template = template_of(file.read_text(), {"bos_token": "<s>", "eos_token": "</s>"})
+        found = [cache_of(template).render_with_spans(Conversation(messages), "assistant") for messages in PLAIN]
+        # Some templates refuse a system message.
+        slow[file.stem] = [one for one in found if isinstance(one, SlowPath) and one.reason != "trace_failed"]
+    assert [name for name, reasons in slow.items() if reasons] == []
 
 
 @pytest.mark.parametrize("name", sorted({name for name in dir(str) if not name.startswith("__")}))
 def test_each_method_of_a_text_is_traced_or_refused(name):
     """It raises NotTraceable, or records a guard under which it gives the same result for any other text."""
-    text = traced_text("\U0010f8f00r\U0010f8f1", Guards(set()), True)
+    text = traced_text(sentinel(0), Guards())
     arguments = {"replace": ("q", "r"), "maketrans": ({},)}.get(name, ("q",))
     try:
         getattr(text, name)(*arguments)
     except (NotTraceable, TypeError):
         return
-    assert text.guards.absent == {"q"} or text.guards.trimmed
+    assert text.guards.absent == {"q"} or text.guards.trimmed or name == "lower"  # which is followed when it is read
 
 
 def test_answer_that_begins_like_the_generation_prompt_is_rendered_by_the_reference():
     template = template_of(OPENS_AND_TRIMS)
-    cache = TraceCache(template)
+    cache = cache_of(template)
     for content, expected in (("plain", True), (" <think>", False), ("<think>", False), ("\n<think>x", False)):
         found = cache.render_with_spans(Conversation([user("2+2?"), assistant(content)]), "assistant")
         assert is_compiled(found) == expected
         if isinstance(found, SlowPath):
-            assert found == SlowPath("guard_failed", "an answer begins like the rest of a generation prompt")
+            assert found == SlowPath("guard_failed", "a text begins like '<think>'")

@@ -47,7 +47,7 @@ MARKED_DROPS_EARLIER = DROPS_EARLIER.replace(
 )
 # The text of every message depends on a word in the last message.
 LOOKS_FOR_A_WORD = CHATML.replace(
-    "message.content + '<|im_end|>", "message.content + ('!' if 'loud' in messages[-1].content else '') + '<|im_end|>"
+    "message.content + '<|im_end|>", "message.content + ('!' if 'lo' in messages[-1].content else '') + '<|im_end|>"
 )
 REFUSES_NOTHING = "{%- if not messages -%}{{- raise_exception('no messages') -}}{%- endif -%}" + CHATML
 BOTH_WAYS = pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from transforms.model.examples import Conversation
 
 PLAIN = [user("2+2?"), assistant("4")]
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {}}}
-LOOKS_FOR_A_WORD = CHATML.replace("message.content +", "('!' if 'loud' in message.content else message.content) +")
+LOOKS_FOR_A_WORD = CHATML.replace("message.content +", "('!' if 'ud' in message.content else message.content) +")
 REFUSES = "{%- if messages[0].content != 'yes' -%}{{- raise_exception('say yes') -}}{%- endif -%}" + CHATML
 
 
@@ -34,10 +35,14 @@ def conversation_of(length: int, **fields: Any) -> Conversation:
     ("conversation", "template", "expected"),
     [
         (Conversation(PLAIN, [TOOL]), CHATML, SlowPath("tools")),
-        (Conversation(PLAIN, template_kwargs={"style": "brief"}), CHATML, SlowPath("chat_template_kwargs")),
+        (
+            Conversation(PLAIN, template_kwargs={"since": datetime(2026, 11, 22)}),
+            CHATML,
+            SlowPath("chat_template_kwargs", "a value that JSON does not have"),
+        ),
         (Conversation(PLAIN, [TOOL], {"style": "brief"}), CHATML, SlowPath("tools")),
         (
-            Conversation([user([{"type": "text", "text": "2+2?"}]), assistant("4")]),
+            Conversation([user([{"type": "text", "text": "2+2?", "cache_control": {}}]), assistant("4")]),
             CHATML,
             SlowPath("content_parts"),
         ),
@@ -53,9 +58,9 @@ def conversation_of(length: int, **fields: Any) -> Conversation:
         (
             Conversation(PLAIN),
             CHATML.replace("message.content", "message.content[:9]"),
-            SlowPath("template_not_traceable", "the template calls __getitem__ of a text"),
+            SlowPath("template_not_traceable", "the template takes a part of a text"),
         ),
-        (Conversation([user("a loud a"), assistant("4")]), LOOKS_FOR_A_WORD, "a text contains 'loud'"),
+        (Conversation([user("a loud a"), assistant("4")]), LOOKS_FOR_A_WORD, "a text contains 'ud'"),
         (
             Conversation([user("yes"), assistant("4")]),
             REFUSES,
@@ -105,9 +110,9 @@ def test_signatures_are_compiled_once_until_the_cache_is_large(monkeypatch):
     compiled = []
     compile_one = TemplateCompiler.compile
 
-    def compile_and_record(self: TemplateCompiler, conversation: Conversation, target: Any) -> Any:
+    def compile_and_record(self: TemplateCompiler, conversation: Conversation, target: Any, cut: Any) -> Any:
         compiled.append(len(conversation.messages))
-        return compile_one(self, conversation, target)
+        return compile_one(self, conversation, target, cut)
 
     monkeypatch.setattr(TemplateCompiler, "compile", compile_and_record)
     cache = cache_of()
@@ -129,3 +134,28 @@ def test_weights_that_print_differently_are_different_signatures():
         messages = [user("2+2?") | {"weight": weight}, assistant("4", weight=weight)]
         expected = load_template(render_config(template)).render(Conversation(messages))
         assert cache.render(Conversation(messages), messages) == expected
+
+
+def test_template_arguments_that_print_differently_are_different_signatures():
+    template = load_template(render_config(CHATML + "{{- style -}}{{- {'a': 1, 'b': style} | tojson -}}"))
+    cache = TraceCache(template)
+    cache.begin_batch(1000)
+    values = (1, 1.0, True, "1", None, [1], {"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1.0}, "\U00100000", "")
+    for style in values:
+        conversation = Conversation(PLAIN, template_kwargs={"style": style})
+        found = cache.render_with_spans(conversation, "assistant")
+        expected = template.render(conversation)
+        assert isinstance(found, SlowPath) if style == "\U00100000" else found[0] == expected
+        assert cache.render(conversation, PLAIN) == expected
+
+
+def test_text_that_the_first_signature_does_not_allow_is_cut_at_the_markers_of_the_template():
+    drops = CHATML.replace("message.content +", "message.content.split('</think>')[-1].lstrip('\\n') +")
+    template = load_template(render_config(drops))
+    cache = TraceCache(template)
+    for text in ("4", "<think>2+2</think>4", "<think>\nSo.\n</think>\n\n4", "</think></think>", "a</think>b</think>c "):
+        conversation = Conversation([user("2+2?"), assistant(text)])
+        found = cache.render_with_spans(conversation, "assistant")
+        assert not isinstance(found, SlowPath)
+        assert found[0] == template.render(conversation)
+        assert found[2] == template.omissions(conversation, found[0])

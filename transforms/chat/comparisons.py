@@ -13,14 +13,15 @@ from transforms.chat.compiled import (
     Target,
     TemplateCompiler,
     TracingTemplate,
-    traced_messages,
 )
 from transforms.chat.contexts import CONTEXT, Contexts, Difference, kind_of_answers
 from transforms.chat.conventions import shared_start
+from transforms.chat.guards import Guards
+from transforms.chat.signatures import Cut, Cuts, NoSignature, Signature, signature_of, traced_messages
 from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import ChatTemplate
-from transforms.chat.trace_cache import SignatureCache, signature_of
-from transforms.chat.tracer import CLOSE, OPEN, SENTINEL, Guards, NotTraceable, joined_with_texts, split_at_texts
+from transforms.chat.trace_cache import SignatureCache
+from transforms.chat.tracer import SENTINEL, NotTraceable, joined_with_texts, split_at_texts
 from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
 from transforms.model.examples import REASONING_KEYS, Conversation
@@ -84,7 +85,7 @@ class TracedDifference:
         self._depends = self.kind != CONTEXT or not training.startswith(inference)
         if self.kind == CONTEXT:
             training, inference = _from_first_difference(training, inference)
-            are_literal = OPEN not in (training[:1], inference[:1])
+            are_literal = not SENTINEL.match(training) and not SENTINEL.match(inference)
             self._depends = self._depends and not (training and inference and are_literal)
         else:
             self._depends = may_reason or not _have_other_lengths(training, inference)
@@ -112,7 +113,7 @@ def _pieces(text: str, stripped: Collection[int]) -> _Pieces:
 def _have_other_lengths(one: str, other: str) -> bool:
     """Whether two traced texts hold the same texts, end with literals, and differ in length whatever the texts are."""
     same_texts = sorted(SENTINEL.findall(one)) == sorted(SENTINEL.findall(other))
-    return same_texts and len(one) != len(other) and CLOSE not in (one[-1:], other[-1:])
+    return same_texts and len(one) != len(other) and not any(SENTINEL.match(text[-1:]) for text in (one, other))
 
 
 def _inserted(pieces: _Pieces, texts: list[str], trimmed: list[str]) -> str:
@@ -121,11 +122,8 @@ def _inserted(pieces: _Pieces, texts: list[str], trimmed: list[str]) -> str:
 
 
 def _from_first_difference(one: str, other: str) -> tuple[str, str]:
-    """What is left of two traced texts without what they begin with in common; a sentinel stays whole."""
+    """What is left of two traced texts without what they begin with in common."""
     same = shared_start(one, other)
-    opened = one.rfind(OPEN, 0, same)
-    if opened >= 0 and one.find(CLOSE, opened) >= same:
-        same = opened
     return one[same:], other[same:]
 
 
@@ -143,6 +141,7 @@ class ComparisonCache:
         self._template = template
         self._rules = TurnRules(traced=rules.traced)
         self._compiler = TemplateCompiler(template, rules)
+        self._cuts = Cuts(template, rules)
         self._cache = SignatureCache[Comparison | SlowPath](_CONVERSATIONS_PER_SIGNATURE)
 
     def begin_batch(self, conversations: int) -> None:
@@ -162,28 +161,47 @@ class ComparisonCache:
         Returns:
             The comparison of its signature; None if there is none, or if it does not hold for these texts.
         """
-        found = signature_of(conversation)
-        if isinstance(found, SlowPath):
+        signature = signature_of(conversation)
+        if isinstance(signature, NoSignature):
             return None
-        signature, texts, trimmed = found
-        key = target, conversation.completion_start, signature
-        comparison = self._cache.get(key, lambda: self._compare(conversation, target, turns_of(conversation)))
-        if comparison is None or isinstance(comparison, SlowPath) or not comparison.holds(conversation, texts, trimmed):
-            return None
+        comparison = self._holding(signature, conversation, target, turns_of)
+        if comparison is None and (cut := self._cuts.signature(conversation, signature)):
+            comparison = self._holding(cut, conversation, target, turns_of)
         return comparison
 
-    def _compare(self, conversation: Conversation, target: Target, turns: Sequence[int]) -> Comparison | SlowPath:
-        compiled = self._compiler.compile(conversation, target)
+    def _holding(
+        self,
+        signature: Signature,
+        conversation: Conversation,
+        target: Target,
+        turns_of: Callable[[Conversation], Sequence[int]],
+    ) -> Comparison | None:
+        """The comparison of a signature, if there is one and it holds for the conversation."""
+        key = target, conversation.completion_start, signature.key
+        comparison = self._cache.get(key, lambda: self._compare(conversation, target, turns_of, signature.cut))
+        if isinstance(comparison, Comparison) and comparison.holds(conversation, signature.texts, signature.trimmed):
+            return comparison
+        return None
+
+    def _compare(
+        self,
+        conversation: Conversation,
+        target: Target,
+        turns_of: Callable[[Conversation], Sequence[int]],
+        cut: Cut | None,
+    ) -> Comparison | SlowPath:
+        turns = turns_of(conversation)
+        compiled = self._compiler.compile(conversation, target, cut)
         if isinstance(compiled, SlowPath):
             return compiled
-        guards = Guards(set())
-        traced = conversation.with_messages(traced_messages(conversation.messages, guards)[0])
+        guards = Guards()
+        traced = conversation.with_messages(traced_messages(conversation.messages, guards, cut)[0])
         tracing = _RecordingTemplate(self._template)
         finder = TurnFinder(tracing, self._rules)
         try:
             text, spans = finder.trained_spans(traced, target)
             differing = Contexts(tracing, finder, finder).differing(traced, text, spans, turns)
-            stripped = {number for number, is_stripped in tracing.printed if is_stripped}
+            stripped = {number for number, is_stripped in tracing.ways if is_stripped}
             messages = enumerate(conversation.messages)
             reason = {number for number, message in messages if not message.keys().isdisjoint(REASONING_KEYS)}
             any_inline = "</think>" not in compiled.guards.absent
@@ -193,16 +211,16 @@ class ComparisonCache:
         except RecordError as error:
             return SlowPath("trace_failed", f"{error.reason}: {error.detail}")
         # A text that is stripped in one rendering and not in another is the same only if it needs no stripping.
-        guards.trimmed |= any(number in stripped for number, is_stripped in tracing.printed if not is_stripped)
+        guards.trimmed |= any(number in stripped for number, is_stripped in tracing.ways if not is_stripped)
         return Comparison(turns, compiled, guards, differences)
 
 
 class _RecordingTemplate(TracingTemplate):
-    """Records how texts are printed: `printed` has the number of each text, and whether it was stripped."""
+    """Records how texts are printed: `ways` has the number of each text, and whether it was stripped."""
 
     def __init__(self, template: ChatTemplate):
         super().__init__(template)
-        self.printed: set[tuple[int, bool]] = set()
+        self.ways: set[tuple[int, bool]] = set()
 
     def trace(
         self,
@@ -211,5 +229,5 @@ class _RecordingTemplate(TracingTemplate):
         add_generation_prompt: bool = False,
     ) -> str:
         text = super().trace(conversation, messages, add_generation_prompt)
-        self.printed.update(split_at_texts(text)[1])
+        self.ways.update(split_at_texts(text)[1])
         return text

@@ -11,32 +11,35 @@ This is partial evaluation with guards, as in a tracing compiler.
 
 from __future__ import annotations
 
-import bisect
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
+from transforms.chat.conventions import up_to_marker
+from transforms.chat.guards import Guards
 from transforms.chat.message_map import MessageMap
-from transforms.chat.omissions import NO_OMISSIONS, Key, Omissions, find_omissions
+from transforms.chat.omissions import Omissions, Printed
+from transforms.chat.signatures import Cut, traced_messages
 from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import ChatTemplate
 from transforms.chat.tracer import (
-    CLOSE,
-    OPEN,
     SENTINEL,
-    Guards,
     NotTraceable,
+    TracedText,
+    in_other_alphabet,
     joined_with_texts,
     plain_text,
     split_at_texts,
-    traceable_template,
     traced_text,
+    with_raw_texts,
 )
+from transforms.chat.tracing_jinja import traceable_template
 from transforms.chat.turns import TurnFinder
+from transforms.chat.unprinted import Unprinted
 from transforms.errors import RecordError
-from transforms.model.examples import REASONING_KEYS, Conversation, Span
+from transforms.model.examples import Conversation, Span
 
 # What is rendered: all messages, messages with the generation prompt, or all messages with the spans of a kind of loss.
 Target: TypeAlias = Literal["text", "prompt", "assistant", "last_assistant", "completion", "completion_turns"]
@@ -98,11 +101,7 @@ class CompiledTemplate:
         slots: for each literal but the last, the number of the text after it, and whether that is stripped.
         edges: for each span (texts, characters, texts, characters): how many slots are printed before its start, and
             how many characters of literals; the same for its stop.
-        ambiguous_starts: characters with which no text in `answers` may begin.
-        answers: the numbers of the texts that are trained on.
-        unprinted: the contents and the reasoning that are not printed: the numbers of the text and of its message, and
-            the key in it.
-        reasoning: the same for the reasoning that is printed, of messages that have other reasoning too.
+        unprinted: finds what is not printed.
     """
 
     text_count: int
@@ -110,10 +109,7 @@ class CompiledTemplate:
     literals: list[str]
     slots: list[tuple[int, bool]]
     edges: list[tuple[int, int, int, int]]
-    ambiguous_starts: frozenset[str]
-    answers: list[int]
-    unprinted: list[tuple[int, int, str]]
-    reasoning: list[tuple[int, int, str]]
+    unprinted: Unprinted
 
     @functools.cached_property
     def _strips_all(self) -> bool | None:
@@ -130,11 +126,7 @@ class CompiledTemplate:
             trimmed: the same texts without the white space around them.
         """
         if not self.guards.hold(texts, trimmed):
-            return self.guards.failure(texts)
-        if self.ambiguous_starts and not self.ambiguous_starts.isdisjoint(
-            text[number][0] for text in (texts, trimmed) for number in self.answers
-        ):
-            return "an answer begins like the rest of a generation prompt"
+            return self.guards.failure(texts, trimmed)
         return ""
 
     def render(self, texts: list[str], trimmed: list[str]) -> Rendered | SlowPath:
@@ -154,21 +146,11 @@ class CompiledTemplate:
         else:
             printed = trimmed if self._strips_all else texts
         text = joined_with_texts(self.literals, printed)
-        omissions = self._omissions(texts) if self.unprinted else NO_OMISSIONS
+        omissions = self.unprinted.omissions(texts)
         if not self.edges:
             return text, [], omissions
         lengths = [0, *accumulate(map(len, printed))]
         return text, [(lengths[a] + i, lengths[b] + j) for a, i, b, j in self.edges], omissions
-
-    def _omissions(self, texts: list[str]) -> Omissions:
-        messages: list[dict[str, str]] = [{} for _ in range(self.unprinted[-1][1] + 1)]
-        for number, message, key in self.unprinted:
-            messages[message][key] = texts[number]
-        printed: dict[Key, list[tuple[int, int]]] = {}
-        for number, message, key in self.reasoning:
-            messages[message][key] = texts[number]
-            printed[message, "reasoning", key, None] = [(0, len(texts[number]))]
-        return find_omissions(messages, None, printed)
 
 
 class TemplateCompiler:
@@ -184,66 +166,77 @@ class TemplateCompiler:
         self._turns = TurnFinder(self._tracing, rules)
         self._stop_tokens = rules.stop_tokens if rules else ()
 
-    def compile(self, conversation: Conversation, target: Target) -> CompiledTemplate | SlowPath:
+    def compile(
+        self, conversation: Conversation, target: Target, cut: Cut | None = None
+    ) -> CompiledTemplate | SlowPath:
         """Compile the template for the signature of a conversation.
 
         Args:
             conversation: any conversation of the signature.
             target: what is rendered of it.
+            cut: as in `signature_of`.
 
         Returns:
             The compiled template, or why there is none. It is the same for all conversations of the signature.
         """
         try:
-            return self._compile(conversation, target)
+            return self._compile(conversation, target, cut)
         except NotTraceable as error:
             return SlowPath("template_not_traceable", str(error))
         except RecordError as error:
             return SlowPath("trace_failed", f"{error.reason}: {error.detail}")
 
-    def _compile(self, conversation: Conversation, target: Target) -> CompiledTemplate:
-        # If a text holds a stop token, the reference finds out which ones the template printed.
-        guards = Guards({*self._stop_tokens} if target not in ("text", "prompt") else set())
-        messages, owners, keys = traced_messages(conversation.messages, guards)
+    def _compile(self, conversation: Conversation, target: Target, cut: Cut | None) -> CompiledTemplate:
+        guards = Guards()
+        messages, owners = traced_messages(conversation.messages, guards, cut)
         traced = conversation.with_messages(messages)
         spans = [] if target in ("text", "prompt") else self._turns.trained_spans(traced, target)[1]
         text = self._tracing.trace(traced, add_generation_prompt=target == "prompt")
-        reordered = traced.with_messages([dict(reversed(message.items())) for message in messages])
-        if self._tracing.trace(reordered, add_generation_prompt=target == "prompt") != text:
-            raise NotTraceable("the template depends on the order of a message's keys")
+        self._trace_again(conversation, target, cut, text, guards)
+        if target not in ("text", "prompt"):
+            # If a text holds a stop token, the reference finds out which ones the template printed.
+            guards.absent.update(self._stop_tokens)
+            if isinstance(whole := traced_text(text, guards), TracedText):
+                for token in self._stop_tokens:
+                    whole.located(token)
         literals, slots = split_at_texts(text)
-        edges = _edges(text, spans)
-        roles = [conversation.messages[owner]["role"] for owner in owners]
-        answers = [number for number, role in enumerate(roles) if role == "assistant" or target == "completion"]
-        before_answers = [literal for literal, (number, _) in zip(literals, slots, strict=False) if number in answers]
-        ambiguous = self._ambiguous_starts(traced, before_answers) if spans else set()
-        printed = {number for number, _ in slots}
-        checked = [
-            (number, owner, key)
-            for number, (owner, key) in enumerate(zip(owners, keys, strict=True))
-            if key in ("content", *REASONING_KEYS)
-        ]
-        unprinted = [text for text in checked if text[0] not in printed]
-        partly = {owner for _, owner, key in unprinted if key != "content"}
-        reasoning = [text for text in checked if text[0] in printed and text[1] in partly and text[2] != "content"]
-        ambiguous_starts = frozenset(ambiguous)
+        if spans:
+            for literal, (number, _) in zip(literals, slots, strict=False):
+                if target == "completion" or conversation.messages[owners[number]]["role"] == "assistant":
+                    guards.starts.setdefault(number, set()).update(self._continuations(traced, literal))
         return CompiledTemplate(
-            len(owners), guards, literals, slots, edges, ambiguous_starts, answers, unprinted, reasoning
+            text_count=len(owners),
+            guards=guards,
+            literals=literals,
+            slots=slots,
+            edges=edges_of(text, spans),
+            unprinted=self._unprinted(traced, text, target),
         )
 
-    def _ambiguous_starts(self, traced: Conversation, literals: list[str]) -> set[str]:
-        """The characters with which a text after one of the literals could continue a generation prompt."""
+    def _trace_again(
+        self, conversation: Conversation, target: Target, cut: Cut | None, text: str, guards: Guards
+    ) -> None:
+        """Trace with other sentinels and orders of keys. Raises NotTraceable if the text differs."""
+        messages = traced_messages(conversation.messages, guards, cut, alphabet=1)[0]
+        reordered = conversation.with_messages([dict(reversed(message.items())) for message in messages])
+        again = self._tracing.trace(reordered, add_generation_prompt=target == "prompt")
+        if in_other_alphabet(again) != text:
+            raise NotTraceable("the template depends on the order of a message's keys, or prints a sentinel itself")
+
+    def _unprinted(self, traced: Conversation, text: str, target: Target) -> Unprinted:
+        if target == "prompt":
+            return Unprinted([], {})
+        return Unprinted(*self._tracing.printed(traced, with_raw_texts(text)))
+
+    def _continuations(self, traced: Conversation, literal: str) -> Iterator[str]:
+        """What of a generation prompt, up to its next marker, could follow a literal."""
         conventions = self._turns.conventions(traced)
-        roles = {"user", *(message["role"] for message in traced.messages)}
-        prompts = {conventions.prompt_after(role) for role in roles}
-        return {
-            prompt[length]
-            for literal in literals
-            for prompt in prompts
-            if prompt and not literal.endswith(prompt)
-            for length in range(len(prompt))
-            if literal.endswith(prompt[:length])
-        }
+        for role in {"user", *(message["role"] for message in traced.messages)}:
+            prompt = conventions.prompt_after(role) or ""
+            if prompt and not literal.endswith(prompt):
+                for length in range(len(prompt)):
+                    if literal.endswith(prompt[:length]):
+                        yield up_to_marker(prompt[length:])
 
 
 class TracingTemplate:
@@ -269,7 +262,7 @@ class TracingTemplate:
         add_generation_prompt: bool = False,
     ) -> str:
         """The text, with the same sentinels as the texts have. Raises RecordError, NotTraceable."""
-        return self.trace(conversation, messages, add_generation_prompt).replace(f"s{CLOSE}", f"r{CLOSE}")
+        return with_raw_texts(self.trace(conversation, messages, add_generation_prompt))
 
     def trace(
         self,
@@ -296,56 +289,27 @@ class TracingTemplate:
         conversation = _plain_conversation(conversation)
         return self._template.map_messages(conversation, text, messages, add_generation_prompt)
 
+    def printed(self, conversation: Conversation, text: str) -> tuple[list[dict[str, Any]], Printed]:
+        return self._template.printed(_plain_conversation(conversation), text)
+
 
 def _plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {key: plain_text(value) if isinstance(value, str) else value for key, value in message.items()}
-        for message in messages
-    ]
+    return [{key: _plain_value(value) for key, value in message.items()} for message in messages]
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain_value(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain_value(item) for key, item in value.items()}
+    return plain_text(value) if isinstance(value, str) else value
 
 
 def _plain_conversation(conversation: Conversation) -> Conversation:
     return conversation.with_messages(_plain_messages(conversation.messages))
 
 
-def traced_messages(
-    messages: Sequence[Mapping[str, Any]], guards: Guards
-) -> tuple[list[dict[str, Any]], list[int], list[str]]:
-    """Replace the texts of messages by sentinels.
-
-    Args:
-        messages: the messages.
-        guards: takes what a template does to the texts.
-
-    Returns:
-        The messages, and for each text the number of its message and its key.
-    """
-    traced: list[dict[str, Any]] = []
-    owners: list[int] = []
-    keys: list[str] = []
-    for number, message in enumerate(messages):
-        fields = {}
-        for key, value in message.items():
-            if key != "role" and type(value) is str and value and not value.isspace():
-                fields[key] = traced_text(f"{OPEN}{len(owners)}r{CLOSE}", guards, True)
-                owners.append(number)
-                keys.append(key)
-            else:
-                fields[key] = value
-        traced.append(fields)
-    return traced, owners, keys
-
-
-def _edges(text: str, spans: Sequence[Span]) -> list[tuple[int, int, int, int]]:
-    """The spans of a traced text as CompiledTemplate.edges. Raises NotTraceable."""
-    sentinels = [found.span() for found in SENTINEL.finditer(text)]
-    stops = [stop for _, stop in sentinels]
-    lengths = [0, *accumulate(stop - start for start, stop in sentinels)]
-
-    def edge(offset: int) -> tuple[int, int]:
-        before = bisect.bisect_right(stops, offset)
-        if before < len(sentinels) and sentinels[before][0] < offset:
-            raise NotTraceable("the template begins or ends what is trained on inside a text")
-        return before, offset - lengths[before]
-
-    return [(*edge(start), *edge(stop)) for start, stop in spans]
+def edges_of(text: str, spans: Sequence[Span]) -> list[tuple[int, int, int, int]]:
+    """Return the spans of a traced text as CompiledTemplate.edges."""
+    texts = [0, *accumulate(bool(SENTINEL.match(character)) for character in text)]
+    return [(texts[start], start - texts[start], texts[stop], stop - texts[stop]) for start, stop in spans]

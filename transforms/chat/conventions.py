@@ -185,6 +185,12 @@ def common_prefix(prompt: str, text: str, at_least: int = 0) -> int:
     return length
 
 
+def up_to_marker(prompt: str) -> str:
+    """Return a piece of a generation prompt up to and with its first end of a marker."""
+    end = next((number for number, character in enumerate(prompt) if character in _ENDS_OF_MARKERS), len(prompt))
+    return prompt[: end + 1]
+
+
 def shared_start(one: str, other: str) -> int:
     """Return how many characters two texts begin with in common."""
     low, high = 0, min(len(one), len(other))

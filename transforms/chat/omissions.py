@@ -17,9 +17,9 @@ Key: TypeAlias = tuple[int | None, str, Any, Any]
 Printed: TypeAlias = Mapping[Key, Sequence[tuple[int, int]]]
 # Takes a text and its key, and returns what stands for it.
 Sourced: TypeAlias = Callable[[str, Key], str]
-_MARKER = r"(?:<[^<>\s]{1,40}>|\[/?[A-Za-z_]{1,40}\])"
-_BESIDE_MARKER = re.compile(rf"\s*{_MARKER}|.*{_MARKER}\s*\Z", re.DOTALL)
-_ONLY_MARKERS = re.compile(rf"(?:\s|{_MARKER})*\Z")
+MARKER = r"(?:<[^<>\s]{1,40}>|\[/?[A-Za-z_]{1,40}\])"
+_BESIDE_MARKER = re.compile(rf"\s*{MARKER}|.*{MARKER}\s*\Z", re.DOTALL)
+_ONLY_MARKERS = re.compile(rf"(?:\s|{MARKER})*\Z")
 _ONLY_REASONING = re.compile(
     r"\s*(?:<(think|thinking|thought|reasoning)>|\[THINK\])?.*(?:</(?:think|thinking|thought|reasoning)>|\[/THINK\])\s*\Z",
     re.DOTALL,
@@ -71,7 +71,7 @@ def with_sources(
 
 def _message(number: int, message: Mapping[str, Any], sourced: Sourced) -> dict[str, Any]:
     copy = dict(message)
-    for kind, key, part, text in _texts(message):
+    for kind, key, part, text in texts_of(message):
         if part is None:
             copy[key] = sourced(text, (number, kind, key, part))
     if isinstance(content := message.get("content"), list):
@@ -84,8 +84,8 @@ def _message(number: int, message: Mapping[str, Any], sourced: Sourced) -> dict[
     return copy
 
 
-def _texts(message: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None, str]]:
-    """The content of a message or its parts, and its reasoning: kind, key, number of the part, text."""
+def texts_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None, str]]:
+    """Give the content of a message or its parts, and its reasoning: kind, key, number of the part, text."""
     content = message.get("content")
     if isinstance(content, str):
         yield "content", "content", None, content
@@ -160,7 +160,7 @@ def find_omissions(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] |
     missing: list[str] = []
     reasoning: list[str] = []
     for number, message in enumerate(messages):
-        for kind, key, part, text in _texts(message):
+        for kind, key, part, text in texts_of(message):
             ranges = printed.get((number, kind, key, part), ())
             name = _name_of_text(number, key, part, message)
             if kind == "reasoning":
@@ -194,18 +194,24 @@ def judge_content(
         missing: takes the name if the content, or a part of it, is not printed.
         reasoning: takes the name if all that is not printed was cut off at a marker such as </think>.
     """
-    gaps, at, shown = [], 0, False
-    for start, stop in sorted(ranges):
-        gaps.append(text[at:start])
-        shown = shown or bool(text[start:stop].strip())
-        at = max(at, stop)
-    gaps = [gap for gap in (*gaps, text[at:]) if gap.strip()]
+    ranges = [*ranges]
+    gaps = gaps_between(text, ranges)
+    shown = any(text[start:stop].strip() for start, stop in ranges)
     if not gaps or (shown and all(map(_ONLY_MARKERS.match, gaps))):
         return
     if (shown and all(map(_BESIDE_MARKER.match, gaps))) or (not shown and _ONLY_REASONING.match(text)):
         reasoning.append(f"the reasoning in {name}")
     else:
         missing.append(f"a part of {name}" if shown else name)
+
+
+def gaps_between(text: str, ranges: Iterable[tuple[int, int]]) -> list[str]:
+    """Return the pieces of a text between ranges of its characters, without those of white space alone."""
+    gaps, at = [], 0
+    for start, stop in sorted(ranges):
+        gaps.append(text[at:start])
+        at = max(at, stop)
+    return [gap for gap in (*gaps, text[at:]) if gap.strip()]
 
 
 def _missing_of_call(call: Any, message: int, number: int, count: int, printed: Printed) -> list[str]:

@@ -25,7 +25,7 @@ from transforms.chat.message_map import (
     template_with_marks,
     unused_marks,
 )
-from transforms.chat.omissions import Omissions, find_omissions, with_sources
+from transforms.chat.omissions import Omissions, Printed, find_omissions, with_sources
 from transforms.chat.transformers_jinja import (
     compile_template,
     new_environment,
@@ -198,6 +198,17 @@ class ChatTemplate:
         Raises:
             RecordError: if the template prints another text with marks, so that it is unknown what it prints.
         """
+        messages, printed = self.printed(conversation, text)
+        return find_omissions(messages, conversation.tools, printed)
+
+    def printed(self, conversation: Conversation, text: str) -> tuple[list[dict[str, Any]], Printed]:
+        """Find what the template prints of a conversation.
+
+        Args, Raises: as for `omissions`.
+
+        Returns:
+            The messages that the template is given, and `MessageMap.printed`.
+        """
         last, found = self._last_map or (None, None)
         if found is None or last is not conversation or found.text != text:
             found = self._map(conversation, text)
@@ -206,8 +217,7 @@ class ChatTemplate:
         if found.text != text:
             reason = "the template prints the conversation differently with marks, so it is unknown what it prints"
             raise RecordError("not_printed", reason)
-        messages = self._plain(conversation.messages, self.source(conversation))
-        return find_omissions(messages, conversation.tools, found.printed)
+        return self._plain(conversation.messages, self.source(conversation)), found.printed
 
     def _map(
         self,
@@ -232,7 +242,10 @@ class ChatTemplate:
             content = message.get("content")
             if isinstance(content, list) and not self._reads(source, message).parts:
                 # vLLM joins the parts in this way for such a template.
-                message["content"] = "\n".join(part["text"] for part in content)
+                texts = [part["text"] for part in content] or [""]
+                message["content"] = functools.reduce(
+                    lambda one, other: one + "\n" + other, texts
+                )  # as traced texts do
             elif isinstance(content, str) and content and not self._reads(source, message).strings:
                 message["content"] = [{"type": "text", "text": content}]
         return plain

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from transforms.chat.compiled import CompiledTemplate, Rendered, SlowPath, Target, TemplateCompiler
+from transforms.chat.signatures import Cuts, NoSignature, Signature, signature_of
 from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import ChatTemplate
 from transforms.model.examples import Conversation
@@ -13,8 +14,8 @@ from transforms.model.examples import Conversation
 # A signature takes as long to compile as some five conversations to render by the reference, so that it pays only if it
 # repeats. A batch compiles one signature for so many conversations, or a few if it is small.
 _CONVERSATIONS_PER_SIGNATURE, _FEW_SIGNATURES = 8, 16
-# The most compiled templates that are kept beyond a batch, and the most messages of one conversation.
-_KEPT, _MESSAGES = 4096, 512
+# The most compiled templates that are kept beyond a batch.
+_KEPT = 4096
 
 T = TypeVar("T")
 
@@ -69,6 +70,7 @@ class TraceCache:
     def __init__(self, template: ChatTemplate, rules: TurnRules | None = None):
         self._template = template
         self._compiler = TemplateCompiler(template, rules)
+        self._cuts = Cuts(template, rules)
         self._cache = SignatureCache[CompiledTemplate | SlowPath](_CONVERSATIONS_PER_SIGNATURE)
 
     def begin_batch(self, conversations: int) -> None:
@@ -110,64 +112,22 @@ class TraceCache:
         return found if isinstance(found, SlowPath) else (found[0], [(0, len(found[0]))], found[2])
 
     def _render(self, conversation: Conversation, target: Target) -> Rendered | SlowPath:
-        parts = signature_of(conversation)
-        if isinstance(parts, SlowPath):
-            return parts
-        signature, texts, trimmed = parts
-        key = target, conversation.completion_start if target in _ON_COMPLETION else None, signature
-        compiled = self._cache.get(key, lambda: self._compiler.compile(conversation, target))
+        signature = signature_of(conversation)
+        if isinstance(signature, NoSignature):
+            return SlowPath(*signature)
+        rendered = self._render_by(signature, conversation, target)
+        if isinstance(rendered, SlowPath) and rendered.reason == "guard_failed":
+            cut = self._cuts.signature(conversation, signature)
+            return rendered if cut is None else self._render_by(cut, conversation, target)
+        return rendered
+
+    def _render_by(self, signature: Signature, conversation: Conversation, target: Target) -> Rendered | SlowPath:
+        key = target, conversation.completion_start if target in _ON_COMPLETION else None, signature.key
+        compiled = self._cache.get(key, lambda: self._compiler.compile(conversation, target, signature.cut))
         if compiled is None:
             return _TOO_MANY_SIGNATURES
-        return compiled if isinstance(compiled, SlowPath) else compiled.render(texts, trimmed)
+        return compiled if isinstance(compiled, SlowPath) else compiled.render(signature.texts, signature.trimmed)
 
 
 _ON_COMPLETION = ("completion", "completion_turns")
-_TOOLS, _TEMPLATE_KWARGS = SlowPath("tools"), SlowPath("chat_template_kwargs")
-_WEIGHTS = SlowPath("weights")
-_TOO_MANY_MESSAGES, _TOO_MANY_SIGNATURES = SlowPath("too_many_messages"), SlowPath("too_many_signatures")
-
-
-def signature_of(conversation: Conversation) -> tuple[tuple[Any, ...], list[str], list[str]] | SlowPath:
-    """Separate what a template may distinguish in a conversation from its texts.
-
-    A text of white space alone is a part of the signature, since templates treat it differently.
-
-    Returns:
-        The signature, the texts, and these without the white space around them; or why there is no signature.
-    """
-    if conversation.tools:
-        return _TOOLS
-    if conversation.template_kwargs:
-        return _TEMPLATE_KWARGS
-    if plain := conversation.plain:
-        roles, texts = plain
-        trimmed = [*map(str.strip, texts)]
-        if "" not in trimmed:
-            return (roles, texts, trimmed) if len(roles) <= _MESSAGES else _TOO_MANY_MESSAGES
-    if len(conversation.messages) > _MESSAGES:
-        return _TOO_MANY_MESSAGES
-    signature: list[Any] = []
-    texts = []
-    for message in conversation.messages:
-        for key, value in message.items():
-            if value is None:
-                continue
-            if key == "weight" and value not in (0, 1):
-                return _WEIGHTS
-            if key == "role" or key == "weight":
-                signature.append((key, repr(value)))
-            elif type(value) is not str:
-                return _not_text(key)
-            elif value and not value.isspace():
-                signature.append((key,))
-                texts.append(value)
-            else:
-                signature.append((key, value))
-        signature.append(None)
-    return tuple(signature), texts, [*map(str.strip, texts)]
-
-
-def _not_text(key: str) -> SlowPath:
-    if key == "tool_calls":
-        return SlowPath("tool_calls")
-    return SlowPath("content_parts") if key == "content" else SlowPath("field_not_text", key)
+_TOO_MANY_SIGNATURES = SlowPath("too_many_signatures")

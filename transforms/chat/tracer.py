@@ -1,28 +1,32 @@
-"""Traced texts: strings that record what a chat template does to them, and templates that preserve them.
+"""Traced texts: strings that record what a chat template does to them.
 
-What they recorded are the guards under which the template would print any other texts in the same way (`compiled`).
+A traced text is a rope: literal characters, which are those of the template or of the signature, and texts of the
+conversation between them. Each text is one sentinel, a character of the last plane for private use. Whatever is asked
+of the rope is answered by its literals. What must hold for the texts so that the answer is right is recorded in guards.
 """
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
-import jinja2
-from jinja2 import nodes
-from jinja2.visitor import NodeTransformer
+from transforms.chat.guards import Guards
 
-from transforms.chat.transformers_jinja import new_environment
-
-# The characters around a sentinel, which stands for a text while a template is traced: OPEN, the number of the text,
-# r (printed as it is) or s (printed stripped), CLOSE. A template that holds OPEN is not traced. A text may hold it,
-# since texts are inserted after tracing.
-OPEN, CLOSE = "\U0010f8f0", "\U0010f8f1"
-SENTINEL = re.compile(f"{OPEN}([0-9]+)([rs]){CLOSE}")
-_UNSEEN = "the template changes a text in a way that the tracer does not see"
+# How a text is printed: as it is, stripped, or (which is searched only) in lower case.
+RAW: Final = 0
+STRIPPED: Final = 1
+_LOWER: Final = 2
+# Sentinels: for each way a block of this size, with the numbers of two alphabets. The same conversation is traced with
+# both, which shows whether a character is a text or a character that happens to be a sentinel. Texts may hold
+# sentinels, since they are inserted after tracing.
+_FIRST, _SIZE, MOST_TEXTS = 0x100000, 0x4000, 0x2000
+SENTINEL = re.compile("[\U00100000-\U0010bfff]")
+_TO_OTHER_ALPHABET = {code: code ^ MOST_TEXTS for code in range(_FIRST, _FIRST + 3 * _SIZE)}
+_TO_RAW = {_FIRST + STRIPPED * _SIZE + number: _FIRST + number for number in range(_SIZE)}
+_TO_STRIPPED = {raw: stripped for stripped, raw in _TO_RAW.items()}
+_TO_LOWER = {_FIRST + number: _FIRST + _LOWER * _SIZE + number % _SIZE for number in range(_LOWER * _SIZE)}
+UNSEEN = "the template changes a text in a way that the tracer does not see"
 
 
 class NotTraceable(BaseException):
@@ -32,36 +36,33 @@ class NotTraceable(BaseException):
     """
 
 
-@dataclass
-class Guards:
-    """What must hold for the texts of a conversation that a compiled template renders.
+def sentinel(number: int, alphabet: int = 0) -> str:
+    """Return the character that stands for a text.
 
-    Attributes:
-        absent: strings that no text contains.
-        trimmed: whether no text begins or ends with white space.
+    Args:
+        number: of the text, less than MOST_TEXTS.
+        alphabet: 0 or 1.
     """
+    return chr(_FIRST + alphabet * MOST_TEXTS + number)
 
-    absent: set[str]
-    trimmed: bool = False
 
-    def hold(self, texts: list[str], trimmed: list[str]) -> bool:
-        """Check the guards.
+def number_of(character: str) -> int:
+    """Return the number of the text that a sentinel stands for."""
+    return (ord(character) - _FIRST) % MOST_TEXTS
 
-        Args:
-            texts: the texts of a conversation.
-            trimmed: the same texts without the white space around them.
-        """
-        if self.absent:
-            joined = "\0".join(texts)
-            if any(string in joined for string in self.absent):
-                return False
-        return not self.trimmed or trimmed == texts
 
-    def failure(self, texts: list[str]) -> str:
-        """Describe the guard that does not hold for some texts."""
-        joined = "\0".join(texts)
-        found = next((string for string in sorted(self.absent) if string in joined), None)
-        return "a text begins or ends with white space" if found is None else f"a text contains {found!r}"
+def in_other_alphabet(text: str) -> str:
+    """Return a text with the sentinels of the other alphabet."""
+    return text.translate(_TO_OTHER_ALPHABET)
+
+
+def with_raw_texts(text: str) -> str:
+    """Return a text with the same sentinels for stripped texts as for others."""
+    return text.translate(_TO_RAW)
+
+
+def _way(character: str) -> int:
+    return (ord(character) - _FIRST) // _SIZE
 
 
 def _untraceable(action: str) -> Callable[..., Any]:
@@ -74,101 +75,173 @@ def _untraceable(action: str) -> Callable[..., Any]:
 class TracedText(str):
     """A text that records what a template does to it.
 
+    It holds at least one sentinel, and the text of a sentinel is neither empty nor white space alone.
+
     Attributes:
         guards: where it records.
-        is_whole: whether it is the text of one message, with nothing added.
     """
 
     guards: Guards
-    is_whole: bool
 
-    def _derive(self, text: str, is_whole: bool) -> TracedText:
-        return traced_text(text, self.guards, is_whole)
+    def _derive(self, text: str) -> str:
+        return traced_text(text, self.guards)
 
     def __str__(self) -> str:
         return self
 
     def __bool__(self) -> bool:
-        return str.__len__(self) > 0
+        return True
 
     def __add__(self, other: str) -> str:
-        return self if other == "" else self._derive(str.__add__(self, other), False)
+        return self if other == "" else self._derive(str.__add__(self, other))
 
     def __radd__(self, other: str) -> str:
-        return self if other == "" else self._derive(str.__add__(other, self), False)
+        return self if other == "" else self._derive(str.__add__(other, self))
 
     def __contains__(self, string: object) -> bool:
-        return self._guard_absent(string)
+        return str.__contains__(self, self.located(string))
 
     def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, str):
-            return self is other
-        return self._guard_absent(other)
+        if not isinstance(other, str) or str.__eq__(self, other):
+            return isinstance(other, str)
+        if isinstance(other, TracedText):
+            raise NotTraceable("the template compares two texts")
+        head, tail = self._literal_ends()
+        given = _constant(other)
+        text = given[len(head) : len(given) - len(tail)]
+        if given.startswith(head) and given.endswith(tail) and len(given) >= len(head) + len(tail) and text.strip():
+            literals = len(head) + len(tail)
+            if _way(str.__getitem__(self, len(head))) == _LOWER and not literals:
+                self.located(given)
+            elif str.__len__(self) == literals + 1:
+                self.guards.unequal.add(text)
+            else:
+                raise NotTraceable("the template compares texts that it has put together")
+        return False
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     __hash__: Any = _untraceable("uses a text as a key")
 
+    def __getitem__(self, index: Any) -> str:  # type: ignore[override]
+        head, tail = map(len, self._literal_ends())
+        edges = (index.start, index.stop, index.step) if isinstance(index, slice) else (index,)
+        if isinstance(index, slice):
+            # The characters up to the first text have the same offsets for any texts, and those after the last one.
+            is_known = index.step is None and all(
+                edge is None or (type(edge) is int and -tail <= edge <= head) for edge in edges
+            )
+        else:
+            is_known = type(index) is int and -tail <= index < head
+        if not is_known:
+            raise NotTraceable("the template takes a part of a text")
+        return self._derive(str.__getitem__(self, index))
+
     def startswith(self, prefix: Any, *positions: Any) -> bool:  # type: ignore[override]
-        return self._guard_absent(prefix, *positions)
+        return self._is_at_edge(str.startswith, self._literal_ends()[0], prefix, positions)
 
     def endswith(self, suffix: Any, *positions: Any) -> bool:  # type: ignore[override]
-        return self._guard_absent(suffix, *positions)
+        return self._is_at_edge(str.endswith, self._literal_ends()[1], suffix, positions)
+
+    def _is_at_edge(self, is_at: Callable[[str, str], bool], literal: str, given: Any, positions: Any) -> bool:
+        if positions:
+            raise NotTraceable("the template searches a part of a text")
+        for one in given if isinstance(given, tuple) else (given,):
+            # The literal decides unless the string is longer and begins, or ends, with all of it.
+            if is_at(literal, _constant(one)) or (len(one) > len(literal) and is_at(one, literal) and self._has(one)):
+                return True
+        return False
+
+    def _has(self, string: str) -> bool:
+        """Record that a string which is longer than the literal at an edge is not there. Returns False."""
+        self.located(string)
+        return False
 
     def split(self, separator: Any = None, *limit: Any) -> list[str]:  # type: ignore[override]
-        self._guard_absent(separator)
-        return [self]
+        return [*map(self._derive, str.split(self, self.located(separator), *limit))]
 
-    rsplit = split  # type: ignore[assignment]
+    def rsplit(self, separator: Any = None, *limit: Any) -> list[str]:  # type: ignore[override]
+        return [*map(self._derive, str.rsplit(self, self.located(separator), *limit))]
 
-    def partition(self, separator: str) -> tuple[str, str, str]:
-        self._guard_absent(separator)
-        return self, "", ""
+    def partition(self, separator: str) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(map(self._derive, str.partition(self, self.located(separator))))
 
-    def rpartition(self, separator: str) -> tuple[str, str, str]:
-        self._guard_absent(separator)
-        return "", "", self
+    def rpartition(self, separator: str) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(map(self._derive, str.rpartition(self, self.located(separator))))
 
-    def replace(self, old: str, *new: Any) -> str:  # type: ignore[override]
-        self._guard_absent(old)
-        return self
+    def replace(self, old: str, new: str, *limit: Any) -> str:  # type: ignore[override]
+        return self._derive(str.replace(self, self.located(old), _constant(new), *limit))
 
     def removeprefix(self, prefix: str) -> str:
-        self._guard_absent(prefix)
-        return self
+        return self._derive(str.removeprefix(self, prefix)) if self.startswith(prefix) else self
 
-    removesuffix = removeprefix
+    def removesuffix(self, suffix: str) -> str:
+        return self._derive(str.removesuffix(self, suffix)) if self.endswith(suffix) else self
 
     def strip(self, characters: str | None = None) -> str:
-        return self._stripped(str.strip, characters)
+        return self._stripped(str.strip, characters, (0, -1))
 
     def lstrip(self, characters: str | None = None) -> str:
-        return self._stripped(str.lstrip, characters)
+        return self._stripped(str.lstrip, characters, (0,))
 
     def rstrip(self, characters: str | None = None) -> str:
-        return self._stripped(str.rstrip, characters)
+        return self._stripped(str.rstrip, characters, (-1,))
 
-    def _stripped(self, strip: Callable[..., str], characters: str | None) -> str:
-        if characters is not None and characters.strip():
+    def _stripped(self, strip: Callable[..., str], characters: str | None, edges: tuple[int, ...]) -> str:
+        if characters is not None and _constant(characters).strip():
             raise NotTraceable(f"the template strips {characters!r} off a text")
-        if strip is str.strip and characters is None and self.is_whole:
-            return self._derive(str.replace(self, f"r{CLOSE}", f"s{CLOSE}"), True)
+        left = strip(self, characters)
+        reached = [left[edge] for edge in edges if SENTINEL.match(left[edge]) and _way(left[edge]) != STRIPPED]
+        if strip is str.strip and characters is None and len(left) == 1 and reached:
+            return self._derive(left.translate(_TO_STRIPPED))
         # Stripping reaches the white space of a text itself only if the text has some at that edge.
-        self.guards.trimmed = True
-        return self._derive(strip(self, characters), self.is_whole)
+        self.guards.trimmed |= bool(reached)
+        return self._derive(left)
 
-    def _guard_absent(self, string: Any, *positions: Any) -> bool:
-        """Record that no text contains a string, or each of a tuple of strings. Returns False, as a search would."""
-        for one in string if isinstance(string, tuple) else (string,):
-            if not self.is_whole:
-                raise NotTraceable("the template searches a text after adding to it")
-            if type(one) is not str or positions:
-                raise NotTraceable("the template searches a text for something other than a constant string")
-            if not one or str.__contains__(self, one):
-                raise NotTraceable(f"the template searches a text for {one!r}")
-            self.guards.absent.add(one)
-        return False
+    def lower(self) -> str:
+        return self._derive(str.lower(self).translate(_TO_LOWER))
+
+    def minimum_length(self) -> int:
+        """Return the length that it has at least."""
+        return str.__len__(self)
+
+    def _literal_ends(self) -> tuple[str, str]:
+        """The characters before the first text, and those after the last one."""
+        literals = SENTINEL.split(str.__str__(self))
+        return literals[0], literals[-1]
+
+    def located(self, string: Any) -> str:
+        """Record that a string is in the literals alone: in no text, and not partly in one.
+
+        Args:
+            string: the string.
+
+        Returns:
+            The string.
+
+        Raises:
+            NotTraceable: if it is not a constant, or is empty.
+        """
+        if not _constant(string):
+            raise NotTraceable("the template searches a text for an empty string")
+        literals, texts = SENTINEL.split(str.__str__(self)), SENTINEL.findall(self)
+        halves = [(string[:cut], string[cut:]) for cut in range(1, len(string))]
+        for at, text in enumerate(texts):
+            is_lower = _way(text) == _LOWER
+            (self.guards.absent_in_lower if is_lower else self.guards.absent).add(string)
+            before, after, is_last = literals[at], literals[at + 1], at + 1 == len(texts)
+            # It could begin in the literal before the text, or begin in the text and end after it.
+            begun = {rest for begin, rest in halves if before.endswith(begin)}
+            ended = {
+                begin for begin, rest in halves if after.startswith(rest) or (not is_last and rest.startswith(after))
+            }
+            if is_lower and (begun or ended or not string.isascii()):
+                raise NotTraceable("the template searches a text in lower case after adding to it")
+            for guards, strings in ((self.guards.starts, begun), (self.guards.ends, ended)):
+                if strings:
+                    guards.setdefault(number_of(text), set()).update(strings)
+        return str(string)
 
 
 _TRACED = {*vars(TracedText), "__new__", "__init__", "__class__", "__getattribute__", "__setattr__", "__doc__"}
@@ -178,16 +251,60 @@ for _name in dir(str):
 TracedText.__rmod__ = _untraceable("formats a text with %")  # type: ignore[attr-defined]
 
 
-def traced_text(text: str, guards: Guards, is_whole: bool) -> TracedText:
-    """Make a traced text.
+class TracedLength:
+    """The length of a traced text, of which only the least value is known."""
+
+    def __init__(self, minimum: int):
+        self._minimum = minimum
+
+    def _is_more(self, other: Any, result: bool, at_least: bool = False) -> bool:
+        """Return the result if the length is certainly more than a number, or at least that."""
+        if type(other) is not int or other >= self._minimum + at_least:
+            raise NotTraceable("the template reads the length of a text")
+        return result
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return self._is_more(other, False)
+
+    def __ne__(self, other: object) -> bool:
+        return self._is_more(other, True)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._is_more(other, True)
+
+    def __le__(self, other: Any) -> bool:
+        return self._is_more(other, False)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._is_more(other, True, at_least=True)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._is_more(other, False, at_least=True)
+
+    __hash__: Any = _untraceable("uses the length of a text as a key")
+    __str__ = __repr__ = _untraceable("prints the length of a text")
+
+
+def _constant(given: Any) -> str:
+    if type(given) is not str or SENTINEL.search(given):
+        raise NotTraceable("the template searches a text for something other than a constant string")
+    return given
+
+
+def traced_text(text: str, guards: Guards) -> str:
+    """Make a traced text, or a plain string if it holds no sentinel.
 
     Args:
         text: its characters.
         guards: where it records what a template does to it.
-        is_whole: whether it is the text of one message, with nothing added.
     """
+    if not SENTINEL.search(text):
+        return text
     traced = str.__new__(TracedText, text)
-    traced.guards, traced.is_whole = guards, is_whole
+    traced.guards = guards
     return traced
 
 
@@ -202,13 +319,12 @@ def split_at_texts(traced: str) -> tuple[list[str], list[tuple[int, bool]]]:
         stripped.
 
     Raises:
-        NotTraceable: if a part of a sentinel is left.
+        NotTraceable: if a text is printed in lower case.
     """
-    pieces = SENTINEL.split(traced)
-    literals = pieces[::3]
-    if OPEN in "".join(literals):
-        raise NotTraceable(_UNSEEN)
-    return literals, [(int(number), kind == "s") for number, kind in zip(pieces[1::3], pieces[2::3], strict=True)]
+    texts = SENTINEL.findall(traced)
+    if any(_way(text) == _LOWER for text in texts):
+        raise NotTraceable("the template prints a text in lower case")
+    return SENTINEL.split(traced), [(number_of(text), _way(text) == STRIPPED) for text in texts]
 
 
 def joined_with_texts(literals: list[str], texts: list[str]) -> str:
@@ -221,117 +337,3 @@ def joined_with_texts(literals: list[str], texts: list[str]) -> str:
 def plain_text(text: str) -> str:
     """Return a text as an ordinary string."""
     return str.__str__(text) if isinstance(text, TracedText) else text
-
-
-@functools.cache
-def traceable_template(source: str) -> jinja2.Template:
-    """Compile a chat template so that whatever it makes of a traced text is a traced text.
-
-    Args:
-        source: the text of the template.
-
-    Returns:
-        The template, in a copy of transformers' environment. Rendering it raises NotTraceable.
-
-    Raises:
-        NotTraceable: if the template holds a sentinel's character or an expression that cannot be traced.
-    """
-    if OPEN in source:
-        raise NotTraceable(f"the template holds the character {OPEN!r}")
-    environment: Any = new_environment(source)
-    environment.filters = {name: _traceable_filter(name, filter) for name, filter in environment.filters.items()}
-    tests_of_text = {name: functools.partial(_test_text, environment.tests[name]) for name in ("sequence", "iterable")}
-    environment.tests = {**environment.tests, **tests_of_text, "in": _is_in}
-    environment.globals = {**environment.globals, _JOIN: lambda *parts: _join(map(str, parts)), _IS_IN: _is_in}
-    environment.call = functools.partial(_call, environment.call)
-    environment.concat = _join
-    tree = _ReplaceOperators().visit(environment.parse(source))
-    code: Any = environment.compile(tree)
-    return jinja2.Template.from_code(environment, code, environment.make_globals(None))
-
-
-_JOIN, _IS_IN = "chatmill_join", "chatmill_is_in"
-# Jinja itself passes these with each call, for functions that take the context. No function of a template reads them.
-_KEYWORDS_OF_JINJA = {"_loop_vars", "_block_vars"}
-# Filters that return texts as they are, or only call methods of a text.
-_TRACEABLE_FILTERS = {"trim", "string", "length", "count", "list", "first", "last", "reverse", "items", "map", "attr"}
-_TRACEABLE_FILTERS |= {"selectattr", "rejectattr", "select", "reject", "default", "d"}
-
-
-class _ReplaceOperators(NodeTransformer):
-    """Replaces the operators ~ and in, which Jinja compiles to code that does not call methods of a traced text."""
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
-        self.generic_visit(node)
-        return nodes.Call(nodes.Name(_JOIN, "load"), node.nodes, [], None, None, lineno=node.lineno)
-
-    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
-        self.generic_visit(node)
-        if not any(operand.op in ("in", "notin") for operand in node.ops):
-            return node
-        if len(node.ops) > 1:
-            raise NotTraceable("the template chains comparisons with in")
-        is_in = nodes.Call(
-            nodes.Name(_IS_IN, "load"), [node.expr, node.ops[0].expr], [], None, None, lineno=node.lineno
-        )
-        return is_in if node.ops[0].op == "in" else nodes.Not(is_in, lineno=node.lineno)
-
-    def visit_Mod(self, node: nodes.Mod) -> nodes.Node:
-        self.generic_visit(node)
-        if isinstance(node.left, nodes.Const) and isinstance(node.left.value, str):
-            raise NotTraceable("the template formats with %")
-        return node
-
-
-def _join(parts: Any) -> str:
-    parts = [part for part in parts if str.__len__(part)]
-    texts = [part for part in parts if isinstance(part, TracedText)]
-    if not all(isinstance(part, TracedText) or OPEN not in part for part in parts):
-        raise NotTraceable(_UNSEEN)
-    if not texts:
-        return "".join(parts)
-    return parts[0] if len(parts) == 1 else texts[0]._derive("".join(parts), False)
-
-
-def _is_in(value: Any, container: Any) -> bool:
-    is_other_string = isinstance(container, str) and not isinstance(container, TracedText)
-    if is_other_string and (isinstance(value, TracedText) or OPEN in container):
-        raise NotTraceable("the template searches another string for a text")
-    return value in container
-
-
-def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
-    """Refuse methods of other strings on a traced text, since they read its characters without calling its methods."""
-    owner = getattr(function, "__self__", None)
-    is_other_string = isinstance(owner, str) and not isinstance(owner, TracedText)
-    given = [*arguments, *(value for name, value in keywords.items() if name not in _KEYWORDS_OF_JINJA)]
-    if is_other_string and any(map(_may_hold_text, given)):
-        raise NotTraceable(f"the template calls {function.__name__} of another string with a text")
-    return call(context, function, *arguments, **keywords)
-
-
-def _test_text(test: Callable[[Any], bool], value: Any) -> bool:
-    return isinstance(value, TracedText) or test(value)
-
-
-def _traceable_filter(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
-    if name in _TRACEABLE_FILTERS:
-        return filter
-    unchecked = 2 if name == "replace" else 0  # the context, and the text whose method it calls
-
-    @functools.wraps(filter)
-    def checked(*arguments: Any, **keywords: Any) -> Any:
-        if any(_may_hold_text(value) for value in (*arguments[unchecked:], *keywords.values())):
-            raise NotTraceable(f"the template applies the filter {name} to a text")
-        return filter(*arguments, **keywords)
-
-    return checked
-
-
-def _may_hold_text(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_may_hold_text, value.values()))
-    if isinstance(value, (list, tuple)):
-        return any(map(_may_hold_text, value))
-    known = (str, int, float, type(None), jinja2.Environment, jinja2.runtime.Context, nodes.EvalContext)
-    return isinstance(value, TracedText) or not isinstance(value, known)

@@ -1,0 +1,75 @@
+"""Guards: what must hold for the texts of a conversation so that a compiled template renders them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Guards:
+    """What must hold for the texts of a conversation.
+
+    Texts are numbered in the order of the conversation. A template may print a text stripped, so that all but `trimmed`
+    are checked with and without the white space around it.
+
+    Attributes:
+        absent: strings that no text contains.
+        trimmed: whether no text begins or ends with white space.
+        absent_in_lower: strings that no text contains in lower case.
+        unequal: strings that no text is equal to.
+        starts: for the number of a text, the strings with which it does not begin; nor do they begin with the text.
+        ends: for the number of a text, the strings with which it does not end.
+    """
+
+    absent: set[str] = field(default_factory=set)
+    trimmed: bool = False
+    absent_in_lower: set[str] = field(default_factory=set)
+    unequal: set[str] = field(default_factory=set)
+    starts: dict[int, set[str]] = field(default_factory=dict)
+    ends: dict[int, set[str]] = field(default_factory=dict)
+
+    def hold(self, texts: list[str], trimmed: list[str]) -> bool:
+        """Check the guards.
+
+        Args:
+            texts: the texts of a conversation.
+            trimmed: the same texts without the white space around them.
+        """
+        if self.trimmed and trimmed != texts:
+            return False
+        if self.absent:
+            joined = "\0".join(texts)
+            for string in self.absent:
+                if string in joined:
+                    return False
+        if self.absent_in_lower or self.unequal or self.starts or self.ends:
+            return not self._failure(texts, trimmed)
+        return True
+
+    def failure(self, texts: list[str], trimmed: list[str]) -> str:
+        """Describe the guard that does not hold for some texts."""
+        joined = "\0".join(texts)
+        found = next((string for string in sorted(self.absent) if string in joined), None)
+        if found is not None:
+            return f"a text contains {found!r}"
+        return self._failure(texts, trimmed) or "a text begins or ends with white space"
+
+    def _failure(self, texts: list[str], trimmed: list[str]) -> str:
+        """Describe which of the rare guards does not hold; empty if they all hold."""
+        if self.absent_in_lower:
+            lower = "\0".join(texts).lower()
+            for string in sorted(self.absent_in_lower):
+                if string in lower:
+                    return f"a text contains {string!r} in lower case"
+        for same in sorted(self.unequal.intersection((*texts, *trimmed))):
+            return f"a text is {same!r}"
+        for number, strings in self.starts.items():
+            for text in (texts[number], trimmed[number]):
+                for string in strings:
+                    if text.startswith(string) or string.startswith(text):
+                        return f"a text begins like {string!r}"
+        for number, strings in self.ends.items():
+            for text in (texts[number], trimmed[number]):
+                if text.endswith(tuple(strings)):
+                    return f"a text ends with one of {sorted(strings)}"
+        return ""
