@@ -69,14 +69,15 @@ def by_hand(tokenizer: Path, target: Path) -> dict[str, Callable[[Any], Any]]:
         ids = np.asarray(layout.content.data).view(np.int32)
         ends = np.cumsum(lengths.take(ids))
         spans = chain.from_iterable(text.spans for text in batch.texts)
-        return ids, ends, np.fromiter(chain.from_iterable(spans), np.int64)
+        edges = np.fromiter(chain.from_iterable(spans), np.int64).reshape(-1, 2)
+        bases = np.append(0, ends)[np.asarray(layout.offsets.data)[:-1]]
+        starts, stops = (edges + np.repeat(bases, [len(text.spans) for text in batch.texts])[:, None]).T
+        edges = np.searchsorted(ends, starts, side="right"), np.searchsorted(ends, stops, side="left") + 1
+        runs = np.diff(np.stack(edges, axis=1).ravel(), prepend=0, append=len(ids))
+        return ids, np.repeat(np.arange(len(runs)) % 2 == 1, runs)
 
     def label(batch: Tokens) -> Any:
-        starts, stops = batch.spans.T
-        edges = np.searchsorted(batch.stops, starts, side="right"), np.searchsorted(batch.starts, stops, side="left")
-        lengths = np.diff(np.stack(edges, axis=1).ravel(), prepend=0, append=len(batch.ids))
-        trained = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
-        return np.where(trained, batch.ids, np.int32(-100))
+        return np.where(batch.trained, batch.ids, np.int32(-100))
 
     def write(batch: Rows) -> None:
         table, buffer = batch.train, io.BytesIO()

@@ -28,7 +28,7 @@ from support.tokenizers import save_tokenizer
 from transforms.model.batches import Tokens
 from transforms.model.examples import Example, PlainText, Span, Text
 from transforms.rows import IGNORED
-from transforms.steps.label import build_labels, is_trained
+from transforms.steps.label import build_labels
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.fast import FastEncoder, load_fast_encoder
 from transforms.tokens.reference import ReferenceEncoder
@@ -47,17 +47,29 @@ def row_of(ids: list[int], spans: Iterable[Span] = ((0, 1),), position: int = 0)
 
 
 def tokens_of(encoder: Encoder, texts: list[Text]) -> list[list[Token]]:
-    """Return the tokens of each text, in characters of that text. None may be rejected."""
-    tokens = encoder(batch_of(texts))
+    """Return the tokens of each text, in characters of that text. None may be rejected.
+
+    The texts are encoded once for each character, which alone is trained on. So the characters of each token are known.
+    """
+
+    def with_span(text: Text, start: int) -> Text:
+        around = int(text.special_tokens)
+        length = len(text.text) if text.token_ids is None else len(text.token_ids)
+        exists = -around <= start < length + around
+        return msgspec.structs.replace(text, spans=[(start, start + 1)] if exists else [])
+
+    starts = range(-1, max((len(text.text) for text in texts), default=0) + 3)
+    tokens = encoder(batch_of([with_span(text, start) for start in starts for text in texts]))
     assert not tokens.outcomes.rejects
-    rows = []
-    base = 1
-    for text, (start, stop) in zip(texts, pairwise(tokens.offsets.tolist()), strict=True):
-        arrays = [tokens.ids[start:stop], tokens.starts[start:stop] - base, tokens.stops[start:stop] - base]
-        rows.append(list(zip(*(array.tolist() for array in arrays), strict=True)))
-        # No two rows share an offset, not even those of the special tokens before and after a text (batches.Tokens).
-        base += max(len(text.text), len(rows[-1])) + 2 if text.token_ids is not None else len(text.text) + 2
-    return rows
+    ids, trained = (np.split(flat, tokens.offsets[1:-1]) for flat in (tokens.ids, tokens.trained))
+    found: list[list[Token]] = []
+    for number in range(len(texts)):
+        row = ids[number].tolist()
+        assert all(again.tolist() == row for again in ids[number :: len(texts)])
+        of_tokens = np.stack(trained[number :: len(texts)]).T
+        edges = [np.flatnonzero(of_token)[[0, -1]] for of_token in of_tokens]
+        found.append([(i, int(first) - 1, int(last)) for i, (first, last) in zip(row, edges, strict=True)])
+    return found
 
 
 def labels_of(encoder: Encoder, text: Text) -> list[int]:
@@ -69,10 +81,9 @@ def labels_of(encoder: Encoder, text: Text) -> list[int]:
 
 
 def same(one: Tokens, other: Tokens) -> bool:
-    """Return whether the ids and the trained tokens of all rows are the same, at any offsets."""
-    rows = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("ids", "offsets"))
-    masks = (is_trained(tokens.starts, tokens.stops, tokens.spans) for tokens in (one, other))
-    return rows and np.array_equal(*masks) and one.outcomes == other.outcomes
+    """Return whether the ids and the trained tokens of all rows are the same."""
+    rows = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("ids", "offsets", "trained"))
+    return rows and one.outcomes == other.outcomes
 
 
 @functools.cache
@@ -83,7 +94,9 @@ def reference(folder: str) -> Any:
 
 def transformers_tokens(folder: str, text: str, special_tokens: bool = False) -> list[Token]:
     encoded = reference(folder)(text, add_special_tokens=special_tokens, return_offsets_mapping=True)
-    return [(i, *edges) for i, edges in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)]
+    # A token of no length counts as the character at its start.
+    edges = [(start, max(stop, start + 1)) for start, stop in encoded["offset_mapping"]]
+    return [(i, *own) for i, own in zip(encoded["input_ids"], edges, strict=True)]
 
 
 @functools.cache
@@ -483,7 +496,7 @@ def test_a_call_of_the_tokenizer_ends_with_the_text_that_reaches_characters_at_o
 def test_batch_without_texts_becomes_a_batch_without_tokens():
     tokens = encoder_of(EXAMPLES)(batch_of([]))
     assert tokens.offsets.tolist() == [0]
-    assert [len(values) for values in (tokens.ids, tokens.starts, tokens.stops, tokens.spans)] == [0, 0, 0, 0]
+    assert [len(values) for values in (tokens.ids, tokens.trained)] == [0, 0]
     assert len(build_labels(tokens).ids) == 0
 
 
@@ -647,8 +660,11 @@ def test_tokens_of_a_text_have_the_weights_of_its_spans(engine: str):
     ]
     tokens = Encoder(EXAMPLES, engine=engine)(batch_of(texts))
     assert tokens.weights is not None and tokens.weights.dtype == np.float32
-    assert tokens.weights.tolist() == [0.5, 2.0, 1.0, 0.25, 1.0]
-    assert len(tokens.spans) == 5
+    own = tokens.weights[tokens.trained].tolist()
+    counts = [int(np.sum(trained)) for trained in np.split(tokens.trained, tokens.offsets[1:-1])]
+    assert len(own) == sum(counts) and len(tokens.weights) == len(tokens.ids)
+    assert sorted({*own[: counts[0]]}) == [0.5, 2.0]
+    assert own[counts[0] :] == [1.0] * counts[1] + [0.25, 1.0]
     assert Encoder(EXAMPLES, engine=engine)(batch_of(texts[1:2])).weights is None
 
 

@@ -190,23 +190,17 @@ class Texts(Batch):
 class Tokens(Batch):
     """What `tokenize` returns.
 
-    Offsets count characters (or bytes, or tokens of records that were tokenized already) through the whole batch, so
-    that those of different rows do not overlap.
-
     Attributes:
         ids: int32, shape (tokens,).
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
-        starts, stops: int64, shape (tokens,): the offsets of each token.
-        spans: int64, shape (spans, 2): the offsets of what is trained on.
+        trained: bool, shape (tokens,): whether the token has a character in a span that is trained on.
         source: of the rows.
-        weights: float32, shape (spans,): the weight of each span in the loss; None if all are 1.
+        weights: float32, shape (tokens,): the weight in the loss of each token that is trained on; None if all are 1.
     """
 
     ids: np.ndarray
     offsets: np.ndarray
-    starts: np.ndarray
-    stops: np.ndarray
-    spans: np.ndarray
+    trained: np.ndarray
     source: RowSource
     weights: np.ndarray | None = None
 

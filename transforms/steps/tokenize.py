@@ -8,7 +8,6 @@ import random
 import re
 from collections.abc import Iterator
 from itertools import chain, groupby
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,19 +19,39 @@ from transforms.errors import RecordError
 from transforms.model.batches import RowSource, Texts, Tokens
 from transforms.model.examples import Text
 from transforms.model.outcomes import Reject
-from transforms.rows.ragged import indices_of, joined, offsets_of, sums_of
+from transforms.rows.ragged import joined, offsets_of, slices_of, sums_of
 from transforms.steps.base import Step
-from transforms.steps.label import is_trained
 from transforms.steps.proof import fall_back, sample
 from transforms.tokens import Encoded, TextEncoder
 from transforms.tokens.fast import FastEncoder, NotSupported, load_fast_encoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
+from transforms.tokens.trained import is_trained, weights_of
 
 # Below so many characters in a batch, the reference takes less time than loading the fast encoder.
 _WORTH_LOADING = 1 << 20
 # Of a text that is longer, an excerpt of so many characters is proven.
 _EXCERPT = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """Rows of tokens: the fields of Tokens that are of tokens."""
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    trained: np.ndarray
+    weights: np.ndarray | None
+
+    def cut(self, starts: np.ndarray, counts: np.ndarray) -> _Rows:
+        """Return the tokens starts[i]:starts[i] + counts[i] of each row."""
+        weights = None if self.weights is None else slices_of(self.weights, starts, counts)
+        ids, trained = (slices_of(values, starts, counts) for values in (self.ids, self.trained))
+        return _Rows(ids, offsets_of(counts), trained, weights)
+
+    def take(self, rows: np.ndarray) -> _Rows:
+        """Return some of the rows, by their numbers."""
+        return self.cut(self.offsets[:-1][rows], np.diff(self.offsets)[rows])
 
 
 class Encoder:
@@ -125,10 +144,11 @@ class Encoder:
     def _encode(self, batch: Texts, encoder: TextEncoder) -> Tokens:
         """The batch, encoded by one of the two encoders."""
         kept: list[Text] = []
-        parts: list[Encoded] = []
+        parts: list[_Rows] = []
         rejects: dict[int, Reject] = {}
         altered, long = dict[int, None](), dict[int, None]()  # positions of records, in order
         not_prefixes = 0
+        has_weights = any(text.weights for text in batch.texts)
         for chunk in _chunks(batch.texts, encoder.characters_at_once):
             encoded = self._encode_chunk(chunk, encoder)
             errors = self._errors(chunk, encoded)
@@ -138,11 +158,12 @@ class Encoder:
             long |= dict.fromkeys(chunk[row].example.position for row in encoded.long)
             not_prefixes += self._not_prefixes(chunk, encoded, encoder, errors)
             kept += chunk
-            parts.append(self._without_bos(encoded) if self._strip_bos else encoded)
-        encoded = _joined(parts)
+            rows = _rows(chunk, encoded, encoder, has_weights)
+            parts.append(self._without_bos(rows) if self._strip_bos else rows)
+        rows = _joined(parts)
         if rejects:  # all texts of a rejected record are removed
             left = np.array([i for i, text in enumerate(kept) if text.example.position not in rejects], np.int64)
-            kept, encoded = [kept[i] for i in left], _taken(encoded, left)
+            kept, rows = [kept[i] for i in left], rows.take(left)
         outcomes = batch.outcomes.reject([*rejects.values()]).note("prompt_tokens_not_a_prefix", not_prefixes)
         if altered:
             first = (next(iter(altered)), "the tokenizer changes the characters of its text")
@@ -150,7 +171,7 @@ class Encoder:
         by_reference = [position for position in long if position not in rejects and position not in altered]
         if by_reference:
             outcomes = outcomes.count_tokenized_by_reference("long_text", len(by_reference), (by_reference[0], ""))
-        return batch.succeeded_by(Tokens, outcomes, **_flat(kept, encoded, encoder))
+        return batch.succeeded_by(Tokens, outcomes, source=_source(kept), **vars(rows))
 
     def _encode_chunk(self, texts: list[Text], encoder: TextEncoder) -> Encoded:
         """The tokens of texts of one kind, see _chunks."""
@@ -168,23 +189,27 @@ class Encoder:
         rows = [row for row, text in enumerate(texts) if text.prompt and row not in errors]
         if not rows:
             return 0
-        prompts = [texts[row].prompt or "" for row in rows]
-        alone = encoder.encode(prompts, texts[0].special_tokens)
-        # Special tokens that the tokenizer adds after a text come after the completion, not after the prompt.
-        ends = alone.bases + [encoder.length(prompt) for prompt in prompts]
-        counts = sums_of(alone.starts < np.repeat(ends, np.diff(alone.offsets)), alone.offsets)
-        starts = encoded.offsets[:-1][rows]
-        fits = counts <= np.diff(encoded.offsets)[rows]
-        counts = np.where(fits, counts, 0)
-        equal = encoded.ids[indices_of(starts, counts)] == alone.ids[indices_of(alone.offsets[:-1], counts)]
+        alone = encoder.encode([texts[row].prompt or "" for row in rows], special_tokens=False)
+        counts = np.diff(alone.offsets)
+        starts, stops = encoded.offsets[:-1][rows], encoded.offsets[1:][rows]
+        bases = encoded.bases[rows]
+        while len(some := np.flatnonzero(starts < stops)) and np.any(
+            added := encoded.starts[starts[some]] < bases[some]
+        ):
+            starts[some] += added  # a special token that the tokenizer adds before the text
+        fits = counts <= stops - starts
+        if not fits.all():
+            counts = np.where(fits, counts, 0)
+        prompts = alone.ids if fits.all() else slices_of(alone.ids, alone.offsets[:-1], counts)
+        equal = slices_of(encoded.ids, starts, counts) == prompts
         return int(np.sum(~fits | (sums_of(equal, offsets_of(counts)) < counts)))
 
-    def _without_bos(self, encoded: Encoded) -> Encoded:
-        counts = np.diff(encoded.offsets)
+    def _without_bos(self, rows: _Rows) -> _Rows:
+        counts = np.diff(rows.offsets)
         some = np.flatnonzero(counts)
         skipped = np.zeros(len(counts), np.int64)
-        skipped[some] = encoded.ids[encoded.offsets[some]] == self._tokenizer.bos_token_id
-        return _cut(encoded, encoded.offsets[:-1] + skipped, counts - skipped)
+        skipped[some] = rows.ids[rows.offsets[some]] == self._tokenizer.bos_token_id
+        return rows.cut(rows.offsets[:-1] + skipped, counts - skipped)
 
     @functools.cached_property
     def _last_id(self) -> int:
@@ -238,11 +263,7 @@ def _excerpt(text: Text, seed: str) -> Text:
 def _row(tokens: Tokens, row: int) -> tuple[np.ndarray, np.ndarray]:
     """The ids of a row, and the numbers of those that are trained on."""
     own = slice(tokens.offsets[row], tokens.offsets[row + 1])
-    starts, stops = tokens.starts[own], tokens.stops[own]
-    if not len(starts):
-        return tokens.ids[own], starts
-    first, last = np.searchsorted(tokens.spans[:, 1], (starts.min(), stops.max()))
-    return tokens.ids[own], np.flatnonzero(is_trained(starts, stops, tokens.spans[first : last + 1]))
+    return tokens.ids[own], np.flatnonzero(tokens.trained[own])
 
 
 def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
@@ -260,57 +281,44 @@ def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
             yield chunk
 
 
-def _joined(parts: list[Encoded]) -> Encoded:
+def _rows(texts: list[Text], encoded: Encoded, encoder: TextEncoder, has_weights: bool) -> _Rows:
+    """The tokens of texts of one kind, and which of them are trained on."""
+    counts = np.fromiter((len(text.spans) for text in texts), np.int64, len(texts))
+    edges = chain.from_iterable(chain.from_iterable([text.spans for text in texts]))
+    spans = np.fromiter(edges, np.int64, 2 * counts.sum()).reshape(-1, 2)
+    if texts[0].token_ids is None:
+        spans = encoder.spans_in_units([text.text for text in texts], spans, counts)
+    spans = spans + np.repeat(encoded.bases, counts)[:, None]
+    trained = is_trained(encoded.starts, encoded.stops, spans)
+    weights = None
+    if has_weights:
+        of_spans = [np.array(text.weights or [1.0] * len(text.spans), np.float32) for text in texts]
+        weights = weights_of(encoded.starts, spans, joined(of_spans, np.float32))
+    return _Rows(encoded.ids, encoded.offsets, trained, weights)
+
+
+def _joined(parts: list[_Rows]) -> _Rows:
     if len(parts) == 1:
         return parts[0]
-    # The offsets of each part begin after those of the part before it, with room for special tokens.
-    ends = [int(max(part.stops.max(initial=0), part.bases.max(initial=0))) + 2 for part in parts]
-    shifts = offsets_of(np.array(ends, np.int64)).tolist()
-    return Encoded(
+    return _Rows(
         ids=joined([part.ids for part in parts], np.int32),
         offsets=offsets_of(joined([np.diff(part.offsets) for part in parts], np.int64)),
-        starts=joined([part.starts + shift for part, shift in zip(parts, shifts, strict=False)], np.int64),
-        stops=joined([part.stops + shift for part, shift in zip(parts, shifts, strict=False)], np.int64),
-        bases=joined([part.bases + shift for part, shift in zip(parts, shifts, strict=False)], np.int64),
+        trained=joined([part.trained for part in parts], bool),
+        weights=joined([part.weights for part in parts if part.weights is not None], np.float32)
+        if parts and parts[0].weights is not None
+        else None,
     )
 
 
-def _taken(encoded: Encoded, rows: np.ndarray) -> Encoded:
-    cut = _cut(encoded, encoded.offsets[:-1][rows], np.diff(encoded.offsets)[rows])
-    return dataclasses.replace(cut, bases=encoded.bases[rows])
-
-
-def _cut(encoded: Encoded, starts: np.ndarray, counts: np.ndarray) -> Encoded:
-    """The tokens starts[i]:starts[i] + counts[i] of each text."""
-    own = indices_of(starts, counts)
-    return Encoded(encoded.ids[own], offsets_of(counts), encoded.starts[own], encoded.stops[own], encoded.bases)
-
-
-def _flat(texts: list[Text], encoded: Encoded, encoder: TextEncoder) -> dict[str, Any]:
-    """The fields of Tokens."""
-    convert = encoder.spans_in_units
-    spans = [text.spans if text.token_ids is not None else convert(text.text, text.spans) for text in texts]
-    edges = np.fromiter(chain.from_iterable(chain.from_iterable(spans)), np.int64).reshape(-1, 2)
-    edges += np.repeat(encoded.bases, np.fromiter(map(len, spans), np.int64))[:, None]
+def _source(texts: list[Text]) -> RowSource:
     examples = [text.example for text in texts]
     numbers = np.array([example.number for example in examples], np.int64)
-    weights = None
-    if any(text.weights for text in texts):
-        weights = joined([np.array(text.weights or [1.0] * len(text.spans), np.float32) for text in texts], np.float32)
-    return {
-        "ids": encoded.ids,
-        "offsets": encoded.offsets,
-        "starts": encoded.starts,
-        "stops": encoded.stops,
-        "spans": edges,
-        "weights": weights,
-        "source": RowSource(
-            positions=np.array([example.position for example in examples], np.int64),
-            validation=np.array([example.validation for example in examples], bool),
-            columns=_kept_columns([example.columns for example in examples]),
-            numbers=numbers if numbers.any() else None,
-        ),
-    }
+    return RowSource(
+        positions=np.array([example.position for example in examples], np.int64),
+        validation=np.array([example.validation for example in examples], bool),
+        columns=_kept_columns([example.columns for example in examples]),
+        numbers=numbers if numbers.any() else None,
+    )
 
 
 def _kept_columns(columns: list[dict[str, str | None]]) -> pa.Table | None:

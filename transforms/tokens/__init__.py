@@ -6,13 +6,12 @@ not know which one it uses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from transforms.model.examples import Span
 from transforms.rows.ragged import joined, offsets_of
 
 
@@ -65,19 +64,17 @@ class TextEncoder(Protocol):
         """
         ...
 
-    def length(self, text: str) -> int:
-        """Return the length of a text in the encoder's units."""
-        ...
-
-    def spans_in_units(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
-        """Convert spans of a text from characters to the encoder's units.
+    def spans_in_units(self, texts: list[str], spans: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Convert spans of texts from characters to the encoder's units.
 
         Args:
-            text: the text.
-            spans: (start, stop) in characters, from -1 to len(text) + 1.
+            texts: any number of them.
+            spans: int64, shape (spans, 2): (start, stop) in characters of their text, from -1 to len(text) + 1; those
+                of the first text, then those of the next one.
+            counts: int64, shape (texts,): how many of the spans are of each text.
 
         Returns:
-            The same spans in units, from -1 to length(text) + 1.
+            int64, shape (spans, 2): the same spans in units of their text, from -1 to its length in units and 1.
         """
         ...
 

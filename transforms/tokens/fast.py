@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from transforms.errors import ParameterError
-from transforms.model.examples import Span
 from transforms.once import once_per_version
-from transforms.rows.ragged import indices_of, offsets_of
+from transforms.rows.ragged import offsets_of
 from transforms.storage.files import versions_below
 from transforms.tokens import Encoded, concatenated
 from transforms.tokens.components import components_of
@@ -114,7 +113,7 @@ class FastEncoder:
         ids, offsets = self._encoder.encode(own)
         lengths = self._lengths.take(ids)  # twice as fast as by an index
         ends = offsets_of(lengths)
-        sizes = np.array([self.length(text) for text in texts], np.int64)
+        sizes = np.array([len(text) if text.isascii() else len(text.encode()) for text in texts], np.int64)
         # The tokenizer may prepend a space to a text, which has no offset.
         longer = np.flatnonzero(ends[offsets[1:]] - ends[offsets[:-1]] == sizes + 1)
         if len(longer):
@@ -131,21 +130,23 @@ class FastEncoder:
             encoded = self._with_special_tokens(encoded, sizes)
         return dataclasses.replace(encoded, altered=altered, long=long, failed=failed)
 
-    def length(self, text: str) -> int:
-        """Return the length of a text in bytes."""
-        return len(text) if text.isascii() else len(text.encode())
-
-    def spans_in_units(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
-        """Convert spans of a text from characters to bytes, see TextEncoder."""
-        if text.isascii():
+    def spans_in_units(self, texts: list[str], spans: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Convert spans of texts from characters to bytes, see TextEncoder."""
+        rows = [number for number, text in enumerate(texts) if not text.isascii()]
+        if not rows:
             return spans
-        bytes_at = {-1: -1, 0: 0}
-        last = 0
-        for edge in sorted({edge for span in spans for edge in span if edge > 0}):
-            # Past the end of the text, a character counts as one byte.
-            bytes_at[edge] = bytes_at[last] + len(text[last:edge].encode()) + max(edge - max(len(text), last), 0)
-            last = edge
-        return [(bytes_at[start], bytes_at[stop]) for start, stop in spans]
+        # Those of all texts that are not ASCII at once: a call for each would cost more than the rest of the step.
+        others = np.zeros(len(texts), bool)
+        others[rows] = True
+        own = np.repeat(others, counts)
+        bytes_at = _bytes_before("".join([texts[row] for row in rows]))
+        lengths = np.array([len(texts[row]) for row in rows], np.int64)
+        bases, lengths = (np.repeat(of_text, counts[rows])[:, None] for of_text in (offsets_of(lengths)[:-1], lengths))
+        inside = np.clip(spans[own], 0, lengths)
+        units = spans.copy()
+        # Outside of the text, a character counts as one byte.
+        units[own] += bytes_at[bases + inside] - bytes_at[bases] - inside
+        return units
 
     def _is_altered(self, text: str) -> bool:
         """Whether the tokenizer may normalise a text without a change of its length."""
@@ -182,7 +183,12 @@ class FastEncoder:
             needs_eos = (np.full(len(counts), suffix[-1]) if suffix else last) != self._eos
         offsets = offsets_of(len(prefix) + counts + len(suffix) + needs_eos)
         ids, starts, stops = (np.empty(offsets[-1], dtype) for dtype in (np.int32, np.int64, np.int64))
-        own = indices_of(offsets[:-1] + len(prefix), counts)
+        own = np.ones(offsets[-1], bool)
+        for number in range(len(prefix)):
+            own[offsets[:-1] + number] = False
+        for number in range(len(suffix)):
+            own[offsets[:-1] + len(prefix) + counts + number] = False
+        own[offsets[1:][needs_eos] - 1] = False
         bases = offsets_of(sizes + 2)[:-1] + 1
         shifts = np.repeat(bases - encoded.bases, counts)
         ids[own], starts[own], stops[own] = encoded.ids, encoded.starts + shifts, encoded.stops + shifts
@@ -207,5 +213,5 @@ def _special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
 
 def _bytes_before(text: str) -> np.ndarray:
     """The number of UTF-8 bytes before each character of a text, and before its end: int64 (characters + 1,)."""
-    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    return offsets_of(1 + (codes >= 0x80) + (codes >= 0x800) + (codes >= 0x10000))
+    encoded = np.frombuffer(text.encode(), np.int8)
+    return np.append(np.flatnonzero(encoded >= -64), len(encoded))  # the other bytes of a character are -128 to -65

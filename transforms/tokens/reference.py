@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from transforms.model.examples import Span
 from transforms.rows.ragged import offsets_of
 from transforms.tokens import Encoded, concatenated
 
@@ -39,11 +38,7 @@ class ReferenceEncoder:
         encoded = concatenated([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], bases)
         return dataclasses.replace(encoded, failed=failed)
 
-    def length(self, text: str) -> int:
-        """Return the length of a text in characters."""
-        return len(text)
-
-    def spans_in_units(self, text: str, spans: Sequence[Span]) -> Sequence[Span]:
+    def spans_in_units(self, texts: list[str], spans: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return the spans as they are: the units are characters."""
         return spans
 

@@ -1,0 +1,49 @@
+"""Which tokens are trained on: those with a character in a span, as in transformers' assistant masks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Find the tokens of which at least one character is in a span.
+
+    Args:
+        starts: int64, shape (tokens,): where each token starts, in the units of the spans.
+        stops: int64, shape (tokens,): where it stops. A token of no length (a byte of a character, a prefix) counts as
+            the character at its start.
+        spans: int64, shape (spans, 2): (start, stop), ascending and disjoint.
+
+    Returns:
+        bool, shape (tokens,).
+    """
+    if not len(spans):
+        return np.zeros(len(starts), bool)
+    first, last = spans.T
+    if np.all(starts[1:] >= starts[:-1]) and np.all(stops[1:] >= stops[:-1]):
+        # In ascending order the tokens of a span are a range, of which a token that lies in two spans is in the first.
+        # It begins with a token that stops later than the span starts, or with one of no length that is not before it.
+        begins = np.minimum(np.searchsorted(stops, first, side="right"), np.searchsorted(starts, first))
+        edges = np.maximum.accumulate(np.stack((begins, np.searchsorted(starts, last)), axis=1).ravel())
+        lengths = np.diff(edges, prepend=0, append=len(starts))
+        return np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
+    first_that_ends_later = np.searchsorted(last, starts, side="right")
+    exists = first_that_ends_later < len(spans)
+    span_starts = first[np.minimum(first_that_ends_later, len(spans) - 1)]
+    return exists & (span_starts < np.maximum(stops, starts + 1))
+
+
+def weights_of(starts: np.ndarray, spans: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Find the weight of each token that is trained on: that of the first span which it has a character in.
+
+    Args:
+        starts, spans: as for is_trained.
+        weights: float32, shape (spans,): the weight of each span.
+
+    Returns:
+        float32, shape (tokens,). The values of tokens that are not trained on mean nothing.
+    """
+    if not len(spans):
+        return np.ones(len(starts), np.float32)
+    first_that_ends_later = np.searchsorted(spans[:, 1], starts, side="right")
+    return weights[np.minimum(first_that_ends_later, len(spans) - 1)]
