@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import zstandard
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 Record = dict[str, Any]
 
@@ -65,7 +65,7 @@ class Kind:
         name: for --only.
         title: what a reader sees.
         corpus: the name of the corpus.
-        tokenizer: the name of its folder; with ", digits" the same, but cutting digits one by one.
+        tokenizer: the name of its folder; after a comma one of PRE_TOKENIZERS, which it gets instead of its own.
         template: the name of the chat template; None for the tokenizer's own.
         derive: what makes the records of those of the corpus.
         options: further options of the build.
@@ -86,9 +86,20 @@ class Kind:
     trl: bool = True
 
 
+# Of SmolLM and StarCoder, whose digits are cut one by one, and of Falcon.
+PRE_TOKENIZERS = {
+    "digits": [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)],
+    "falcon": [
+        pre_tokenizers.Punctuation("contiguous"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        pre_tokenizers.Digits(individual_digits=False),
+        pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+    ],
+}
+
 PLAIN, TOOLS, THINK = "plain chats (sgd)", "tools, calls, answers (sgd_tools)", "reasoning (gsm8k_think)"
 EXPAND, REJECT = ("--parity=expand",), ("--parity=reject",)
-CHINESE, REFUSED = "Chinese, ShareGPT (kdconv)", "a tokenizer that gigatoken refuses"
+CHINESE = "Chinese, ShareGPT (kdconv)"
 
 # fmt: off
 KINDS = [
@@ -113,7 +124,8 @@ KINDS = [
     Kind("sharegpt", "ShareGPT (sgd)", "sgd", "llama3", None, as_sharegpt, megabytes=48),
     Kind("alpaca", "Alpaca (gsm8k)", "gsm8k", "llama3", None, as_alpaca, megabytes=16, trl=False),
     Kind("completion", "prompt and completion (gsm8k)", "gsm8k", "llama3", megabytes=16),
-    Kind("digits", f"{PLAIN}, {REFUSED}", "sgd", "llama3, digits", megabytes=24),
+    Kind("digits", f"{PLAIN}, digits one by one", "sgd", "llama3, digits", megabytes=24),
+    Kind("refused", f"{PLAIN}, gigatoken refuses it", "sgd", "llama3, falcon", megabytes=12),
 ]
 # fmt: on
 
@@ -133,13 +145,11 @@ def records_of(kind: Kind, corpora: Path) -> Iterator[Record]:
         yield from map(json.loads, io.BufferedReader(file))
 
 
-def without_gigatoken(tokenizer: Path, folder: Path) -> Path:
-    """Copy a tokenizer, with a pre-tokenizer that cuts digits one by one, as SmolLM's and StarCoder's do."""
+def changed(tokenizer: Path, pre_tokenizer: str, folder: Path) -> Path:
+    """Copy a tokenizer with another one of PRE_TOKENIZERS."""
     shutil.copytree(tokenizer, folder)
-    changed = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    changed.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    (folder / "tokenizer.json").chmod(0o644)
-    changed.save(str(folder / "tokenizer.json"))
+    loaded = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    loaded.pre_tokenizer = pre_tokenizers.Sequence(PRE_TOKENIZERS[pre_tokenizer])
+    (folder / "tokenizer.json").unlink()  # which may be read-only
+    loaded.save(str(folder / "tokenizer.json"))
     return folder

@@ -22,12 +22,12 @@ from typing import NamedTuple
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-from kinds import KINDS, Kind, lines_of, without_gigatoken
+from kinds import KINDS, Kind, changed, lines_of
 from measure import build, peer, peers_templates, publish
 from tokenizers import Tokenizer
 
 from transforms.chat.config import RenderConfig
-from transforms.model.batches import Split
+from transforms.model.batches import Slice, Split
 from transforms.steps.parity import ParityChecker
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
@@ -83,8 +83,8 @@ def measure(kind: Kind, arguments: argparse.Namespace) -> Margin:
     template = templates / f"{kind.template}.jinja" if kind.template else tokenizer / "chat_template.jinja"
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        if "digits" in kind.tokenizer:
-            tokenizer = without_gigatoken(tokenizer, folder / "tokenizer")
+        if change := kind.tokenizer.partition(", ")[2]:
+            tokenizer = changed(tokenizer, change, folder / "tokenizer")
         inputs = {times: folder / f"{times}.jsonl" for times in (1, 4)}
         for times, path in inputs.items():
             path.write_bytes(b"".join(itertools.islice(itertools.cycle(lines), len(lines) * times)))
@@ -116,8 +116,8 @@ def texts_of(kind: Kind, sample: Sequence[bytes], path: Path, tokenizer: Path, t
     config = RenderConfig(
         tokenizer=str(tokenizer), chat_template=template.read_text(), now=NOW, unprinted="report", engine="reference"
     )
-    split = Split(0, str(path), "jsonl", None, 0, path.stat().st_size)
-    examples = Parser()(next(read_split(split, split.stop)))
+    split = Split(0, (Slice(str(path), "jsonl", None, 0, path.stat().st_size),))
+    examples = Parser()(next(read_split(split, split.bytes)))
     texts = Renderer(config)(examples)
     if "--parity=expand" in kind.options:
         texts = ParityChecker(config, parity="expand")(texts)
