@@ -15,13 +15,17 @@ from hypothesis import strategies as st
 from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.generated import generate
 from support.paths import SHARED
-from support.templates import CHATML
+from support.templates import CHATML, DROPS_REASONING
+from transforms.chat import fast_template
 from transforms.chat.fast_jinja import MarksLost, compile_with_marks, render_with_marks
+from transforms.chat.fast_template import FastTemplate, NotFollowed
+from transforms.chat.tool_texts import ToolTexts
 from transforms.chat.transformers_jinja import compile_template
 from transforms.model.batches import Examples, Records, Texts
 from transforms.model.examples import Conversation, Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps import render as render_step
+from transforms.steps.parity import ParityChecker
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer
 
@@ -119,6 +123,107 @@ def test_conversation_of_which_a_text_is_not_just_printed_is_left_to_the_referen
     assert of_any_engine(fast) == of_any_engine(reference)
     assert fast.outcomes.rendered_by_reference == {"not_followed": 1}
     assert fast.outcomes.first_examples["rendered_by_reference"][1].startswith("not_followed: the template does")
+
+
+def trajectory(city: Any, answer: str, question: str = "What?", calls: int = 1) -> Conversation:
+    call = {**CALL, "function": {"name": "weather", "arguments": {"city": city}}}
+    seen = [{"role": "tool", "tool_call_id": f"call{n}", "content": answer} for n in range(calls)]
+    turns = [user(question), assistant("", tool_calls=[call] * calls), *seen, assistant(answer)]
+    return Conversation([{"role": "system", "content": "Help."}, *turns], [json.loads(json.dumps(TOOL))])
+
+
+def test_texts_are_found_without_a_second_rendering_in_messages_of_known_kinds(monkeypatch):
+    monkeypatch.setattr(render_step, "sample_conversations", lambda *_: [])
+    made: list[Any] = []
+    slots = fast_template.Slots
+    monkeypatch.setattr(fast_template, "Slots", lambda *given: made.append(given) or slots(*given))
+    conversations = [trajectory(f'"{n}" é', f"It is {n}.", f" {n}? " * (n % 2) + "?") for n in range(40)]
+    fast, reference = (rendered(TOOLS, examples_of(*conversations), engine) for engine in ("fast", "reference"))
+    assert of_any_engine(fast) == of_any_engine(reference)
+    assert len(made) == 2  # with white space around the question, and without
+
+
+TEXTS = st.one_of(
+    st.sampled_from(
+        ["", " ", "a", "weather", "city", "Help.", '{"city": "a"}', "<|im_end|>\n", "</think>", "user\nWhat?"]
+    ),
+    st.text('ab \n"é<', max_size=4),
+)
+CITIES = st.one_of(TEXTS, st.sampled_from([1, 1.0, True, None, [], ["a"], {"a": "b"}, {"": 1}]))
+
+
+@given(st.lists(st.builds(trajectory, CITIES, TEXTS, TEXTS, st.integers(1, 2)), min_size=2, max_size=6))
+def test_what_is_known_of_other_records_does_not_change_what_is_found(conversations):
+    examples = examples_of(*conversations)
+    fast, reference = (rendered(TOOLS, examples, engine, unprinted="report") for engine in ("fast", "reference"))
+    assert of_any_engine(fast) == of_any_engine(reference)
+
+
+def test_template_that_prints_other_things_for_messages_of_one_kind_is_followed():
+    template = TOOLS.replace(
+        "message.content -", "(message.name or '') + message.content + ('!' if loop.last else '') -"
+    )
+    conversations = [trajectory("a", f"b{n}", calls=1 + n % 3) for n in range(9)]
+    for number, conversation in enumerate(conversations):
+        conversation.messages[-1]["name"] = f"n{number}"
+    fast, reference = (rendered(template, examples_of(*conversations), engine) for engine in ("fast", "reference"))
+    assert of_any_engine(fast) == of_any_engine(reference)
+    assert fast.outcomes.rendered_by_reference == {}
+
+
+def test_reasoning_that_is_dropped_is_reported_also_if_it_is_the_answer():
+    def conversation(thought: str) -> Conversation:
+        turns = [user("a"), assistant("b", reasoning_content=thought), user("c"), assistant("d", reasoning_content="e")]
+        return Conversation(turns, [TOOL])
+
+    template = DROPS_REASONING.replace("{%- for message", "{{ tools | tojson }}{%- for message", 1)
+    examples = examples_of(*map(conversation, ("x", "y", "b", "d", "<think>", "x")))
+    fast, reference = (rendered(template, examples, engine) for engine in ("fast", "reference"))
+    assert of_any_engine(fast) == of_any_engine(reference)
+    assert fast.outcomes.notes["reasoning_not_printed"] == 6
+    assert fast.outcomes.rendered_by_reference == {}
+
+
+def test_json_of_tools_is_made_once_for_the_same_content():
+    texts = ToolTexts()
+    first, second, other = ([{"name": "a", "n": n}] for n in (1, 1, 1.0))
+    assert texts.known(first) is first
+    assert texts.known(second) is first
+    assert texts.known(other) is other
+    made: list[int] = []
+    for tool, settings in [(first[0], "x"), (first[0], "x"), (first[0], "y"), (other[0], "x"), (second[0], "x")]:
+        texts.text(tool, settings, lambda: made.append(1) or "text")  # type: ignore[arg-type]
+    assert len(made) == 4  # a tool is known by its identity
+    assert texts.text(first[0], ["no key"], lambda: "made") == "made"
+    unusual = [{"a": object()}]
+    assert texts.known(unusual) is unusual
+
+
+def test_no_text_of_a_tool_that_is_forgotten_is_given_for_another():
+    texts = ToolTexts()
+    for number in range(2000):
+        tools = texts.known([{"name": f"t{number}"}])
+        assert texts.text(tools[0], None, lambda number=number: f"{number}") == f"{number}"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("parity", ["report", "reject"])
+def test_parity_of_such_conversations_is_what_it_is_by_the_reference(parity, monkeypatch):
+    thought = "('<think>' + message.reasoning_content + '</think>' if message.reasoning_content and loop.last else '')"
+    template = TOOLS.replace("message.content -", f"{thought} + message.content -")
+    turns = [user("a"), assistant("b", reasoning_content="c"), user("d"), assistant("e", reasoning_content="f")]
+    examples = examples_of(*(Conversation(turns[:count], [TOOL]) for count in (2, 4)))
+    config = render_config(template, loss_on="assistant", engine="fast")
+    texts = Renderer(config)(examples)
+    fast = ParityChecker(config, parity)(texts)
+    monkeypatch.setattr(FastTemplate, "map_messages", refuse)
+    monkeypatch.setattr(FastTemplate, "render", lambda self, *given, **more: self._template.render(*given, **more))
+    reference = ParityChecker(config, parity)(texts)
+    assert of_any_engine(fast) == of_any_engine(reference)
+    assert fast.outcomes.notes["parity_turns_reasoning_dropped"] == 1
+
+
+def refuse(*_: Any) -> Any:
+    raise NotFollowed("never")
 
 
 @given(st.text(st.characters(codec="utf-8")), st.text('"\\/<zqSLOT0>é\n 🙂'))

@@ -141,7 +141,7 @@ class Conventions:
             message_map = self._template.map_messages(self._probe(messages), text, add_generation_prompt=on)
             if message_map.text != text:
                 return None
-            tails.append(text[message_map.end_of_messages() :])
+            tails.append(text[message_map.end_of_messages :])
         return tails[1][common_prefix(tails[1], tails[0]) :]
 
     @functools.cached_property

@@ -20,6 +20,7 @@ from jinja2.runtime import LoopContext
 from jinja2.utils import Namespace
 
 from transforms.chat.message_map import MARK_FUNCTIONS, Marks, Piece, mark_loops, read_pieces
+from transforms.chat.tool_texts import TOOL_TEXTS
 from transforms.chat.transformers_jinja import new_environment
 
 # What the sandbox allows of each type. Names of a dict's own attributes come before its entries in Jinja.
@@ -45,18 +46,24 @@ class LoopMark(str):
 
 
 class _EmptyMarks(Marks):
+    """Marks that print nothing, and count themselves."""
+
+    made: int = 0
+
     def _mark(self, kind: str, first: int, second: int) -> str:
-        return _loop_mark(kind, first, second)
+        object.__setattr__(self, "made", self.made + 1)
+        mark = _MARKS.get((kind, first, second))
+        return _loop_mark(kind, first, second) if mark is None else mark
 
 
-@functools.lru_cache(4096)
-def _loop_mark(kind: str, first: int, second: int) -> LoopMark:
-    mark = LoopMark()
-    mark.place = kind, first, second
+# All that were made: there is one for each loop of a template and number of a message.
+_MARKS: dict[tuple[str, int, int], LoopMark] = {}
+
+
+def _loop_mark(*place: Any) -> LoopMark:
+    mark = _MARKS[place] = LoopMark()
+    mark.place = place
     return mark
-
-
-_MARKS = _EmptyMarks("", "")
 
 
 class MarksLost(Exception):
@@ -102,21 +109,22 @@ def render_with_marks(
 
     Raises whatever the template raises, too.
     """
-    functions, count = _MARKS.counting_functions(messages)
+    marks = _EmptyMarks("", "")
+    functions = marks.functions(messages)
     texts: list[str] = []
-    marks: list[tuple[str, int, int]] = []
+    places: list[tuple[str, int, int]] = []
     parts: list[str] = []
     for part in template.root_render_func(template.new_context({**values, **functions})):
-        if part.__class__ is LoopMark:
-            texts.append("".join(parts))
-            parts.clear()
-            marks.append(part.place)  # type: ignore[attr-defined]
-        else:
+        if part:
             parts.append(part)
+        elif part.__class__ is LoopMark:
+            texts.append("".join(parts) if parts else "")
+            parts.clear()
+            places.append(part.place)  # type: ignore[attr-defined]
     texts.append("".join(parts))
-    if len(marks) != count():
+    if len(places) != marks.made:
         raise MarksLost
-    return "".join(texts), read_pieces(texts, marks)
+    return "".join(texts), read_pieces(texts, places)
 
 
 class _FastCode(CodeGenerator):
@@ -125,6 +133,12 @@ class _FastCode(CodeGenerator):
     def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:
         if node.attr in _DICT_NAMES:
             super().visit_Getattr(node, frame)
+        elif isinstance(node.node, nodes.Name) and node.node.name == "loop" and node.attr in _LOOP_NAMES:
+            self.write("(_value.")
+            self.write(node.attr)
+            self.write(" if type(_value := ")
+            self.visit(node.node, frame)
+            self.write(f") is LoopContext else environment.getattr(_value, {node.attr!r}))")
         else:
             self._look_up(node.node, node.attr, "getattr", frame)
 
@@ -141,6 +155,29 @@ class _FastCode(CodeGenerator):
         self.visit(node, frame)
         self.write(f") is dict and {name!r} in _value else environment.{otherwise}(_value, {name!r}))")
 
+    def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:
+        method, arguments = node.node, node.args
+        is_method = isinstance(method, nodes.Getattr) and method.attr in _STRING_METHODS
+        if not is_method or node.kwargs or node.dyn_args or node.dyn_kwargs or forward_caller:
+            super().visit_Call(node, frame, forward_caller=forward_caller)
+            return
+        assert isinstance(method, nodes.Getattr)
+        self.write(f"(_text.{method.attr}(")
+        self._visit_all(arguments, frame)
+        self.write(") if type(_text := ")
+        self.visit(method.node, frame)
+        self.write(f") is str else environment.call(context, environment.getattr(_text, {method.attr!r}), ")
+        self._visit_all(arguments, frame)
+        self.write("_loop_vars=_loop_vars" if frame.loop_frame else "")
+        self.write(", " if frame.loop_frame and frame.block_frame else "")
+        self.write("_block_vars=_block_vars" if frame.block_frame else "")
+        self.write("))")
+
+    def _visit_all(self, arguments: Sequence[nodes.Expr], frame: Frame) -> None:
+        for argument in arguments:
+            self.visit(argument, frame)
+            self.write(", ")
+
     def visit_Output(self, node: nodes.Output, frame: Frame) -> None:
         call = node.nodes[0]
         if not isinstance(call, nodes.Call) or not _is_mark(call):
@@ -149,9 +186,7 @@ class _FastCode(CodeGenerator):
         self.writeline("yield " if frame.buffer is None else f"{frame.buffer}.append(", node)
         self.visit(call.node, frame)
         self.write("(")
-        for argument in call.args:
-            self.visit(argument, frame)
-            self.write(", ")
+        self._visit_all(call.args, frame)
         self.write(")" if frame.buffer is None else "))")
 
 
@@ -190,13 +225,14 @@ def _tojson(otherwise: Callable[..., str]) -> Callable[..., str]:
     encode = _encoder()
 
     def tojson(value: Any, *arguments: Any, **keywords: Any) -> str:
-        if not arguments and (not keywords or keywords == {"ensure_ascii": False}):
-            kind = type(value)
-            if kind is dict or kind is list:
-                return encode(value)
-            if kind is str:
-                return json.encoder.encode_basestring(value)
-        return otherwise(value, *arguments, **keywords)
+        kind = type(value)
+        if kind is str and not arguments and not keywords:
+            return json.encoder.encode_basestring(value)
+        is_usual = not arguments and (not keywords or keywords == {"ensure_ascii": False})
+        if is_usual and (kind is dict or kind is list):
+            return TOOL_TEXTS.text(value, None, lambda: encode(value))
+        settings = arguments, *keywords.items()
+        return TOOL_TEXTS.text(value, settings, lambda: otherwise(value, *arguments, **keywords))
 
     return tojson
 

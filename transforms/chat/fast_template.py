@@ -1,8 +1,9 @@
 """A chat template, rendered faster: for conversations whose signatures do not repeat, such as those of agents.
 
-A conversation is rendered twice, by Jinja itself (`fast_jinja`): as it is, which gives its text and which message each
-piece of it belongs to, and with slots in place of its texts, which shows where these are (`slots`). The reference finds
-the same with strings that carry their sources, which takes ten times as long.
+A conversation is rendered by Jinja itself (`fast_jinja`), which gives its text and which message each piece of it
+belongs to. Where the texts of the record are in it is known from other messages of the same kinds (`layouts`), or found
+by rendering it with slots in place of its texts (`slots`). The reference finds the same with strings that carry their
+sources, which takes ten times as long.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from transforms.chat.fast_jinja import MarksLost, compile_with_marks, render_with_marks
+from transforms.chat.layouts import Layouts, describe
 from transforms.chat.message_map import MessageMap, Piece
-from transforms.chat.omissions import Omissions, find_omissions
+from transforms.chat.omissions import NO_OMISSIONS, Omissions, find_omissions
 from transforms.chat.slots import Slots
 from transforms.chat.template import ChatTemplate
+from transforms.chat.tool_texts import TOOL_TEXTS
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 
@@ -26,6 +29,7 @@ class NotFollowed(Exception):
 class _Rendered(NamedTuple):
     conversation: Conversation
     messages: list[dict[str, Any]]
+    tools: list[Any] | None
     text: str
     pieces: list[Piece]
 
@@ -41,6 +45,8 @@ class FastTemplate:
         self._template = template
         self._last: _Rendered | None = None
         self._last_map: MessageMap | None = None
+        self._prints_all = False
+        self._layouts = Layouts()
 
     def source(self, conversation: Conversation) -> str:
         return self._template.source(conversation)
@@ -88,8 +94,10 @@ class FastTemplate:
         Raises:
             NotFollowed: if the template does something with a text but to print it.
         """
-        printed = self._map(conversation).printed
-        return find_omissions(self._rendered(conversation).messages, conversation.tools, printed)
+        message_map = self._map(conversation)
+        if self._prints_all:
+            return NO_OMISSIONS
+        return find_omissions(self._rendered(conversation).messages, conversation.tools, message_map.printed)
 
     def _rendered(self, conversation: Conversation) -> _Rendered:
         """The conversation as it was rendered last, or rendered now."""
@@ -101,11 +109,18 @@ class FastTemplate:
     def _map(self, conversation: Conversation) -> MessageMap:
         rendered = self._rendered(conversation)
         if self._last_map is None:
+            described = describe(rendered.messages)
+            if described is not None:
+                self._last_map = self._layouts.map_of(rendered.text, rendered.pieces, rendered.tools, described)
+            self._prints_all = self._last_map is not None
+        if self._last_map is None:
             slots = Slots(rendered.messages, conversation.tools)
             with_slots = self._render_plain(conversation, slots.messages, slots.tools)
             self._last_map = slots.map_of(rendered.text, rendered.pieces, *with_slots)
             if self._last_map is None:
                 raise NotFollowed("the template does something with a text but to print it")
+            if described is not None:
+                self._layouts.learn(rendered.pieces, rendered.tools, described, slots)
         return self._last_map
 
     def _render(
@@ -115,8 +130,9 @@ class FastTemplate:
             plain = self._template.plain_messages(conversation, messages)
         except RecordError:
             raise NotFollowed("") from None
-        found = self._render_plain(conversation, plain, conversation.tools, add_generation_prompt)
-        return _Rendered(conversation, plain, *found)
+        tools = TOOL_TEXTS.known(conversation.tools) if conversation.tools else conversation.tools
+        found = self._render_plain(conversation, plain, tools, add_generation_prompt)
+        return _Rendered(conversation, plain, tools, *found)
 
     def _render_plain(
         self,
@@ -125,9 +141,10 @@ class FastTemplate:
         tools: Any,
         add_generation_prompt: bool = False,
     ) -> tuple[str, list[Piece]]:
-        template = compile_with_marks(self._template.source(conversation))
+        source = self._template.source(conversation)
         values = self._template.values(conversation, messages, add_generation_prompt) | {"tools": tools}
         try:
+            template = compile_with_marks(source)
             return render_with_marks(template, values, messages)
         except MarksLost:
             raise NotFollowed("the template prints messages in a place that is not followed, such as a macro") from None

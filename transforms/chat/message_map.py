@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -65,6 +65,11 @@ class MessageMap:
         starts = self._starts
         return [piece[2] for piece in self.pieces[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, stop)]]
 
+    def message_after(self, offset: int) -> int | None:
+        """Return the message of the first piece that begins at an offset or after it, None if it has none."""
+        at = bisect.bisect_left(self._starts, offset)
+        return self.pieces[at][2] if at < len(self.pieces) else None
+
     def has_content_between(self, start: int, stop: int) -> bool:
         """Return whether the content of a message begins in a range."""
         starts = self._starts_of_contents
@@ -78,8 +83,9 @@ class MessageMap:
     def _starts_of_contents(self) -> list[int]:
         return sorted(start for start, _ in self.contents.values())
 
+    @functools.cached_property
     def end_of_messages(self) -> int:
-        """Return the offset where the last piece of a message ends."""
+        """The offset where the last piece of a message ends."""
         return max((stop for _, stop, message in self.pieces if message is not None), default=0)
 
 
@@ -101,41 +107,31 @@ class Marks:
         Args:
             messages: the messages that the template is given; they are recognised by their identity.
         """
-        return self.counting_functions(messages)[0]
-
-    def counting_functions(self, messages: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], Callable[[], int]]:
-        """Make the same functions, and one that returns how many marks they have made."""
         numbers = {id(message): number for number, message in enumerate(messages)}
         opened: set[int] = set()  # a loop over anything else prints no mark: a macro's text may be compared
-        made = 0
-
-        def mark(kind: str, first: int, second: int) -> str:
-            nonlocal made
-            made += 1
-            return self._mark(kind, first, second)
 
         def begin(loop: int, value: Any) -> str:
-            if id(value) in numbers:
-                number = numbers[id(value)]
-            elif isinstance(value, Mapping) and "role" in value:
-                number = _OTHER_MESSAGE
-            elif isinstance(value, int):
-                number = _NUMBER
-            else:
-                return ""
+            number = numbers.get(id(value))
+            if number is None:
+                if isinstance(value, Mapping) and "role" in value:
+                    number = _OTHER_MESSAGE
+                elif isinstance(value, int):
+                    number = _NUMBER
+                else:
+                    return ""
             opened.add(loop)
-            return mark(_BEGIN_KIND, loop, number)
+            return self._mark(_BEGIN_KIND, loop, number)
 
         def assigned(loop: int, value: Any) -> str:
-            return mark(_SET_KIND, loop, numbers[id(value)]) if id(value) in numbers and loop in opened else ""
+            return self._mark(_SET_KIND, loop, numbers[id(value)]) if id(value) in numbers and loop in opened else ""
 
         def end(loop: int) -> str:
             if loop not in opened:
                 return ""
             opened.discard(loop)
-            return mark(_END_KIND, loop, 0)
+            return self._mark(_END_KIND, loop, 0)
 
-        return {_BEGIN: begin, _SET: assigned, _END: end}, lambda: made
+        return {_BEGIN: begin, _SET: assigned, _END: end}
 
     def silent_functions(self) -> dict[str, Any]:
         """Make functions that print no marks."""
@@ -256,12 +252,15 @@ def read_pieces(texts: Sequence[str], marks: Iterable[tuple[str, int, int]]) -> 
             if loops and loops[-1] == (number, _NUMBER):
                 loops[-1] = (number, second)
         else:
-            opened = next((i for i, (loop, _) in enumerate(loops) if loop == number), None)
-            if opened is not None:
+            if loops and loops[-1][0] == number:
+                loops.pop()
+            elif (opened := next((i for i, (loop, _) in enumerate(loops) if loop == number), None)) is not None:
                 del loops[opened:]
             if kind == _BEGIN_KIND:
                 loops.append((number, None if second == _OTHER_MESSAGE else second))
-        innermost = next((message for _, message in reversed(loops) if message != _NUMBER), None)
+        innermost = loops[-1][1] if loops else None
+        if innermost == _NUMBER:
+            innermost = next((message for _, message in reversed(loops) if message != _NUMBER), None)
         if innermost != message:
             _append(pieces, start, length, message)
             start, message = length, innermost

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,12 +31,17 @@ class Slots:
 
     Attributes:
         messages, tools: the same with slots.
+        printed_pieces: after `map_of`, for each piece the characters before each slot and its number, and those at the
+            end, with None.
     """
 
     def __init__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None):
         self._keys: list[Key] = []
         self._texts: list[str] = []  # without the white space around them, which stays where it is
         self._starts: list[int] = []  # of these in the whole text
+        self._counts: Counter[int | None] = Counter()
+        self._of_owner: list[int] = []
+        self.printed_pieces: list[list[tuple[str, int | None]]] = []
         self.messages, self.tools = with_sources(messages, tools, self._slot)
 
     def _slot(self, text: str, key: Key) -> str:
@@ -45,6 +51,8 @@ class Slots:
         start = text.index(inner)
         slot = f"{text[:start]}{_OPEN}{len(self._keys)}{_CLOSE}{text[start + len(inner) :]}"
         self._keys.append(key)
+        self._of_owner.append(self._counts[key[0]] if key[1] != "tool" else key[2])
+        self._counts[key[0]] += 1
         self._texts.append(inner)
         self._starts.append(start)
         return slot
@@ -65,7 +73,9 @@ class Slots:
         printed: dict[Key, list[tuple[int, int]]] = {}
         for (start, stop, _), (first, last, _) in zip(pieces, slotted, strict=True):
             at = start
-            for literal, number in _split(with_slots[first:last]):
+            parts = _split(with_slots[first:last])
+            self.printed_pieces.append(parts)
+            for literal, number in parts:
                 if not text.startswith(literal, at):
                     return None
                 at += len(literal)
@@ -73,7 +83,7 @@ class Slots:
                     continue
                 begin = at
                 inner = self._texts[number] if number < len(self._texts) else ""
-                at = next((at + len(form) for form in _forms(inner) if text.startswith(form, at)), at)
+                at = next((at + len(form) for form in forms(inner) if text.startswith(form, at)), at)
                 if at == begin:
                     return None
                 key = self._keys[number]
@@ -84,16 +94,25 @@ class Slots:
                 return None
         return MessageMap(text, pieces, contents, printed)
 
+    def place(self, number: int) -> tuple[int | None, int, str, bool]:
+        """Return what a slot stands for.
 
-def _split(with_slots: str) -> Iterator[tuple[str, int | None]]:
+        Returns:
+            The message (None if it is a tool), the number of the text in it (or of the tool), the text without the
+            white space around it, and whether it is a part of the content.
+        """
+        owner, kind, _, _ = self._keys[number]
+        return owner, self._of_owner[number], self._texts[number], kind == "content"
+
+
+def _split(with_slots: str) -> list[tuple[str, int | None]]:
     """The characters before each slot, and its number; then those after the last one."""
     parts = _SLOT.split(with_slots)
-    for literal, number in zip(parts[::2], parts[1::2], strict=False):
-        yield literal, int(number)
-    yield parts[-1], None
+    slots = [(literal, int(number)) for literal, number in zip(parts[::2], parts[1::2], strict=False)]
+    return [*slots, (parts[-1], None)]
 
 
-def _forms(text: str) -> Iterator[str]:
+def forms(text: str) -> Iterator[str]:
     """What a template may print for a text: itself, or what JSON writes for it. If two differ, only one can match."""
     yield text
     for ensure_ascii in (False, True):

@@ -265,20 +265,29 @@ class TurnFinder:
         if not turns:
             return {}
         message_map = self._message_map(conversation, text)
-        pieces = message_map.pieces_of_messages()
-        spans = {turn: self._pieces(conversation, message_map, turn, pieces[turn]) for turn in turns if turn in pieces}
+        pieces, conventions = message_map.pieces_of_messages(), self.conventions(conversation)
+        spans = {
+            turn: self._pieces(conversation, conventions, message_map, turn, pieces[turn])
+            for turn in turns
+            if turn in pieces
+        }
         _check_contents(message_map, spans)
         _check_tool_answers(conversation, message_map)
         return {turn: own for turn, own in ((turn, merged(own)) for turn, own in spans.items()) if own}
 
     def _pieces(
-        self, conversation: Conversation, message_map: MessageMap, turn: int, pieces: Sequence[Span]
+        self,
+        conversation: Conversation,
+        conventions: Conventions,
+        message_map: MessageMap,
+        turn: int,
+        pieces: Sequence[Span],
     ) -> list[Span]:
         """The span of each piece that the template prints for a turn. Raises RecordError.
 
         A template may print the answers of tools within the turn that calls them, and text of the turn after them.
         """
-        text, conventions = message_map.text, self.conventions(conversation)
+        text = message_map.text
         content = message_map.contents.get(turn, (None, None))[0]
         if content is not None and not any(start <= content <= stop for start, stop in pieces):
             raise _not_established(f"the template prints the content of messages[{turn}] in another turn")
@@ -295,16 +304,24 @@ class TurnFinder:
         inside = content if content is not None and content <= stop else None
         answer = self._answer_start(conventions, conversation, text, turn, start, inside, stop)
         return [
-            (start, self._end(conversation, message_map, turn, start, stop))
+            (start, self._end(conversation, conventions, message_map, turn, start, stop))
             for start, stop in [(answer, stop), *pieces[1:]]
         ]
 
-    def _end(self, conversation: Conversation, message_map: MessageMap, turn: int, start: int, stop: int) -> int:
+    def _end(
+        self,
+        conversation: Conversation,
+        conventions: Conventions,
+        message_map: MessageMap,
+        turn: int,
+        start: int,
+        stop: int,
+    ) -> int:
         """Where a span of a turn ends. start: where it begins. stop: where the piece that was printed for it ends."""
-        text, conventions = message_map.text, self.conventions(conversation)
-        if stop == message_map.end_of_messages():
+        text = message_map.text
+        if stop == message_map.end_of_messages:
             return len(text)
-        follower = next(iter(message_map.printed_between(stop, len(text))), None)
+        follower = message_map.message_after(stop)
         is_answered = follower is not None and conversation.messages[follower]["role"] == "tool"
         separator = conventions.separator or (conventions.call_separator if is_answered else "")
         return self._stop(conversation, message_map, turn, start, after(separator, text, stop))

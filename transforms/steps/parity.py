@@ -17,6 +17,7 @@ import msgspec
 from transforms.chat.comparisons import ComparisonCache
 from transforms.chat.config import PARITIES, RenderConfig
 from transforms.chat.contexts import KINDS, Contexts, Difference, has_reasoning
+from transforms.chat.fast_template import FastTemplate, NotFollowed
 from transforms.chat.stop_tokens import TurnRules, load_turn_rules
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache
@@ -62,6 +63,8 @@ class ParityChecker:
         # A stop token that is printed for the next turn is not compared: no template prints it after the last turn.
         plain, as_trained = (TurnFinder(template, these) for these in (TurnRules(traced=rules.traced), rules))
         self._contexts = Contexts(template, plain, as_trained)
+        fast = FastTemplate(template)
+        self._uncompiled_contexts = Contexts(fast, TurnFinder(fast, TurnRules(traced=rules.traced), plain), as_trained)
         self._trace_cache = TraceCache(template, rules)
         self._fast_contexts = Contexts(template, plain, as_trained, self._trace_cache.render)
         self._comparisons = ComparisonCache(template, rules)
@@ -81,7 +84,7 @@ class ParityChecker:
             compared = {}
         left = self._left(batch, compared)
         chosen = self._chosen(batch, left)
-        compared |= {number: self._by_reference(batch.texts[number], left[number]) for number in chosen}
+        compared |= {number: self._uncompiled(batch.texts[number], left[number]) for number in chosen}
         compared = {number: found for number, found in sorted(compared.items()) if found.turns}
         outcomes = self._noted(batch, compared).note("parity_records_not_checked", len(left) - len(chosen))
         if self._parity == "report":
@@ -138,11 +141,18 @@ class ParityChecker:
         postponed = {number for i, number in enumerate(others) if i >= _FIRST and i % _ONE_OF}
         return [number for number in left if number not in postponed]
 
-    def _by_reference(self, text: Text, turns: Sequence[int]) -> _Compared:
-        return _Compared(turns, {turn: difference.kind for turn, difference in self._differing(text, turns).items()})
+    def _uncompiled(self, text: Text, turns: Sequence[int]) -> _Compared:
+        """Compare the turns of a conversation that is not compared by signature."""
+        try:
+            return _compared(turns, self._differing(text, turns, self._uncompiled_contexts))
+        except NotFollowed:
+            return self._by_reference(text, turns)
 
-    def _differing(self, text: Text, turns: Sequence[int]) -> dict[int, Difference]:
-        return self._contexts.differing(_conversation(text), text.text, text.spans, turns)
+    def _by_reference(self, text: Text, turns: Sequence[int]) -> _Compared:
+        return _compared(turns, self._differing(text, turns, self._contexts))
+
+    def _differing(self, text: Text, turns: Sequence[int], contexts: Contexts) -> dict[int, Difference]:
+        return contexts.differing(_conversation(text), text.text, text.spans, turns)
 
     def _noted(self, batch: Texts, compared: Mapping[int, _Compared]) -> Outcomes:
         outcomes = batch.outcomes.note("parity_records_checked", len(compared))
@@ -151,7 +161,7 @@ class ParityChecker:
         if not differing:
             return outcomes
         text, found = differing[0]
-        details = [difference.detail for difference in self._differing(text, found.turns).values()]
+        details = [difference.detail for difference in self._differing(text, found.turns, self._contexts).values()]
         first = text.example.position, "".join(details[:1])
         outcomes = outcomes.note("parity_records_differing", len(differing), first)
         counts = Counter(kind for _, found in differing for kind in found.kinds.values())
@@ -162,7 +172,7 @@ class ParityChecker:
 
     def _expanded(self, contexts: Contexts, text: Text, found: _Compared) -> list[Text]:
         """The texts that replace one of which some turns differ. Raises RecordError."""
-        differing = self._differing(text, [*found.kinds][:1])
+        differing = self._differing(text, [*found.kinds][:1], self._contexts)
         if not differing:
             return [text]
         how = next(iter(differing.values())).detail
@@ -183,6 +193,10 @@ class ParityChecker:
         turns = trained_turns(content, loss_on)
         every = max(1, -(-len(turns) // _TURNS)) if self._parity == "report" else 1
         return turns[::-1][::every][::-1]
+
+
+def _compared(turns: Sequence[int], differing: Mapping[int, Difference]) -> _Compared:
+    return _Compared(turns, {turn: difference.kind for turn, difference in differing.items()})
 
 
 def _conversation(text: Text) -> Conversation:
