@@ -8,17 +8,22 @@ from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from typing import Any
 
+from pipeline.options import Options
+
 # What Beam imports if it is installed, which takes a second, and what a job on this machine does not need of Beam: the
 # clients of clouds (all stores are reached through fsspec), and data frames.
 _NOT_NEEDED = frozenset({"apitools", "boto3", "google.api_core", "google.auth", "google.cloud", "pandas"})
 
 
-def import_beam_for_this_machine() -> None:
-    """Import Beam without what only runners on clusters and pipelines of others need.
+def import_beam(options: Options) -> None:
+    """Import Beam; for a job on this machine without what only runners on clusters and pipelines of others need.
 
     Beam does then as it does if it was installed without its extras. It has no effect if Beam is imported already.
+
+    Args:
+        options: of the build, with a formatter if one of its sources has one: it may use anything of Beam.
     """
-    with _hidden(_NOT_NEEDED):
+    with _hidden(_NOT_NEEDED if options.runner == "DirectRunner" and options.formatter is None else frozenset()):
         import apache_beam  # noqa: F401
         import pyarrow
 

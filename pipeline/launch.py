@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pipeline.beam_import import import_beam_for_this_machine
+from pipeline.beam_import import import_beam
 from pipeline.console import as_typed, error_text
 from pipeline.job import Job, JobOptions, job_sources, read_job, source_differences
 from pipeline.options import PREFERENCE_ADVICE, Options
+from pipeline.runners.fork_server import ForkServer, fork_server
 from pipeline.sources import Source, read_sources, with_all_inputs
 from pipeline.summary import check_summary_json, print_summary, sums, write_summary_json
 from pipeline.tokenizer_files import read_tokenizer_files
@@ -64,42 +65,51 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
     folder = Folder(full_url(options.output))
     sources = read_sources(options)
     for_runner = with_all_inputs(options, sources)
-    _check_reachable(for_runner)
     if for_runner.formatter is None:  # a formatter may be a model
         os.environ.setdefault(WITHOUT_TORCH, "1")
-    if not options.overwrite and exists(folder.success):
-        manifest = msgspec.json.decode(read_bytes(folder.manifest))
-        if manifest.get("format") != FORMAT:
-            raise UserError(
-                f"{folder.manifest}: another version of Chatmill wrote this dataset. Give another --output, or "
-                "--overwrite to replace it."
-            )
-        job = read_job(folder)
-        if job and (changed := list(_differences(job, options, sources))):
-            raise UserError(
-                f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
-                "Give another --output, or --overwrite to replace it."
-            )
-        print(f"chatmill: {folder.output} is finished already. Use --overwrite to build it again.", file=sys.stderr)
-        status = "done_before"
-    else:
-        status, message = _build(options, folder, sources, for_runner, beam_flags)
-        if status != "done":
-            print(f"chatmill: {message}", file=sys.stderr)
-            return status, None
-        manifest = msgspec.json.decode(read_bytes(folder.manifest))
+    manifest: dict[str, Any] | None
+    with fork_server(for_runner) as server:
+        _check_reachable(for_runner)
+        if not options.overwrite and exists(folder.success):
+            status, manifest = "done_before", _finished_manifest(options, folder, sources)
+        else:
+            status, manifest = _build(options, folder, sources, for_runner, beam_flags, server)
+    if manifest is None:
+        return status, None
     print_summary(folder, manifest, options.max_reject_fraction)
     if pairs := manifest["records"]["rejected"].get("preference_data"):
         print(f"chatmill: note: {pairs:,} preference_data: {PREFERENCE_ADVICE}.", file=sys.stderr)
     return status, manifest
 
 
+def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Source]) -> dict[str, Any]:
+    """The manifest of a finished dataset. Raises UserError if it was built with other options."""
+    manifest = msgspec.json.decode(read_bytes(folder.manifest))
+    if manifest.get("format") != FORMAT:
+        raise UserError(
+            f"{folder.manifest}: another version of Chatmill wrote this dataset. Give another --output, or "
+            "--overwrite to replace it."
+        )
+    job = read_job(folder)
+    if job and (changed := list(_differences(job, options, sources))):
+        raise UserError(
+            f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
+            "Give another --output, or --overwrite to replace it."
+        )
+    print(f"chatmill: {folder.output} is finished already. Use --overwrite to build it again.", file=sys.stderr)
+    return manifest
+
+
 def _build(
-    options: Options, folder: Folder, sources: Sequence[Source], for_runner: Options, beam_flags: Sequence[str]
-) -> tuple[str, str]:
-    """Plan the job and run it. Returns the status, and a message about it, see run_job."""
-    if for_runner.runner == "DirectRunner" and for_runner.formatter is None:  # a formatter may use anything of Beam
-        import_beam_for_this_machine()
+    options: Options,
+    folder: Folder,
+    sources: Sequence[Source],
+    for_runner: Options,
+    beam_flags: Sequence[str],
+    server: ForkServer | None,
+) -> tuple[str, dict[str, Any] | None]:
+    """Plan the job and run it. Returns the status, and the manifest if the job is done."""
+    import_beam(for_runner)
     from pipeline.prepare import prepare
     from pipeline.run import parse_beam_options, run_job
 
@@ -111,11 +121,15 @@ def _build(
     except StoreError as error:
         raise error.as_user_error(str(error)) from None
     try:
-        return run_job(job, folder, runner_options, for_runner)
+        status, message = run_job(job, folder, runner_options, for_runner, server)
     except InputError as error:
         if "\n  preference_data (" in str(error):
             raise InputError(f"{error}\n{PREFERENCE_ADVICE}.") from None
         raise
+    if status != "done":
+        print(f"chatmill: {message}", file=sys.stderr)
+        return status, None
+    return status, msgspec.json.decode(read_bytes(folder.manifest))
 
 
 def _differences(job: Job, options: Options, sources: Sequence[Source]) -> Iterator[str]:

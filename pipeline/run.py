@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import apache_beam as beam
 import psutil
@@ -35,6 +35,9 @@ from transforms.dataset.layout import Folder
 from transforms.errors import InputError, Unavailable, UserError
 from transforms.steps.failures import failures_written_to, last_failure
 from transforms.storage.files import remove
+
+if TYPE_CHECKING:
+    from pipeline.runners.fork_server import ForkServer
 
 # What is particular to one runner is imported only for that runner: it may need parts of Beam that change, or that are
 # not installed.
@@ -103,7 +106,9 @@ def _parse(flags: Sequence[str], runner: str) -> tuple[PipelineOptions, Any]:
         raise UserError(f"--runner {runner}: {error}") from None
 
 
-def run_job(job: Job, folder: Folder, beam_options: PipelineOptions, options: Options) -> tuple[str, str]:
+def run_job(
+    job: Job, folder: Folder, beam_options: PipelineOptions, options: Options, server: ForkServer | None
+) -> tuple[str, str]:
     """Run the job until it ends, or until it is submitted.
 
     Args:
@@ -111,6 +116,7 @@ def run_job(job: Job, folder: Folder, beam_options: PipelineOptions, options: Op
         folder: where to build it.
         beam_options: of parse_beam_options.
         options: of this run, beyond the job: max_reject_fraction, engine, detach.
+        server: forks the workers of a local runner, if the launcher cannot.
 
     Returns:
         The status, and a message about it: `done` (no message); `submitted`, if a cluster goes on with the job;
@@ -130,7 +136,7 @@ def run_job(job: Job, folder: Folder, beam_options: PipelineOptions, options: Op
     template = beam_options.view_as(GoogleCloudOptions).template_location
     dry_run = beam_options.view_as(TestOptions).dry_run
     with (
-        _runner(runner, job, folder, beam_options, options) as beam_runner,
+        _runner(runner, job, folder, beam_options, options, server) as beam_runner,
         _stopping_all_processes(flink_job.cancel if flink_job else None) as handle_signals,
         nullcontext() if options.detach or template else ReportProgress(job, folder),
     ):
@@ -176,14 +182,14 @@ def _failure_of(error: Exception, folder: Folder) -> Exception | None:
 
 
 def _runner(
-    name: str, job: Job, folder: Folder, beam_options: PipelineOptions, options: Options
+    name: str, job: Job, folder: Folder, beam_options: PipelineOptions, options: Options, server: ForkServer | None
 ) -> AbstractContextManager[Any]:
     """What beam.Pipeline takes as its runner."""
     if name != "DirectRunner":
         return nullcontext(name)
     from pipeline.runners.local import local_runner
 
-    return local_runner(job, folder, beam_options, options)
+    return local_runner(job, folder, beam_options, options, server)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ import inspect
 import logging
 import operator
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -21,8 +20,10 @@ from apache_beam.version import __version__ as beam_version
 
 from pipeline.job import Job
 from pipeline.options import Options
+from pipeline.runners.fork_server import ForkServer, can_fork
 from transforms.dataset.layout import Folder
 from transforms.tokens.fast import load_fast_encoder
+from transforms.tokens.files import read_tokenizer_folder
 from transforms.tokens.tokenizer import load_tokenizer
 
 # Beam's name of its local runner. `DirectRunner` would first try to download another one, which ignores the number of
@@ -36,7 +37,9 @@ _WORTH_FAST_ENCODER = 1 << 20
 
 
 @contextmanager
-def local_runner(job: Job, folder: Folder, beam_options: PipelineOptions, options: Options) -> Iterator[Any]:
+def local_runner(
+    job: Job, folder: Folder, beam_options: PipelineOptions, options: Options, server: ForkServer | None
+) -> Iterator[Any]:
     """Prepare Beam's local runner; inside the context, it can run one pipeline.
 
     Args:
@@ -44,6 +47,7 @@ def local_runner(job: Job, folder: Folder, beam_options: PipelineOptions, option
         folder: where the tokenizer is, which forked workers share.
         beam_options: the number of workers and the running mode are set in it.
         options: whether workers can be forks depends on them.
+        server: forks the workers, if the launcher cannot.
 
     Yields:
         What `beam.Pipeline` takes as its runner.
@@ -71,15 +75,16 @@ def local_runner(job: Job, folder: Folder, beam_options: PipelineOptions, option
     from pipeline.runners.local_workers import LocalWorkers
 
     direct.direct_running_mode = None  # or Beam would replace our workers by its own
-    # A formatter may have initialized what no fork can use (CUDA); a store's client has threads, which no fork has; and
-    # on macOS, forks cannot use the system's libraries.
-    uses_stores = options.urls() or "://" in (options.summary_json or "")
-    can_fork = sys.platform == "linux" and options.formatter is None and not uses_stores
-    if can_fork:  # what is loaded now is shared by all forks
+    starter: str | ForkServer = "spawn"
+    if server:
+        server.load(read_tokenizer_folder(folder.tokenizer))
+        starter = server
+    elif can_fork(options):  # what is loaded now is shared by all forks
         load_tokenizer(folder.tokenizer)
         if options.engine == "fast" or (options.engine == "auto" and job.input_bytes >= _WORTH_FAST_ENCODER):
             load_fast_encoder(folder.tokenizer, options.engine)
-    with LocalWorkers(workers, "fork" if can_fork else "spawn").runner() as runner:
+        starter = "fork"
+    with LocalWorkers(workers, starter).runner() as runner:
         yield runner
 
 

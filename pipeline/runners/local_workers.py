@@ -1,8 +1,9 @@
-"""The worker processes of the local runner, which are forks of the launcher if possible.
+"""The worker processes of the local runner, which are forked if possible.
 
 A new process needs some four seconds to import Beam and transformers and to load the tokenizer. A fork already has all
 that, and shares its memory. It must be made before the launcher starts threads, and gRPC's servers are threads:
-therefore all workers are started first, and wait for the address of Beam's server.
+therefore all workers are started first, and wait for the address of Beam's server. If the launcher has threads or may
+have anything else that forks cannot use, workers are forks of the fork server.
 
 This module needs internals of Beam: pipeline.runners.local.INTERNALS lists them, `missing_internals` checks them before
 this module is imported.
@@ -19,7 +20,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -31,6 +32,7 @@ from apache_beam.transforms.environments import Environment, python_sdk_capabili
 from google.protobuf import json_format, text_format
 
 from pipeline.console import quiet_libraries
+from pipeline.runners.fork_server import ForkedProcess, ForkServer
 from transforms.errors import Unavailable
 
 _ENVIRONMENT = "chatmill:environment:waiting_worker:v1"
@@ -39,16 +41,16 @@ _ENVIRONMENT = "chatmill:environment:waiting_worker:v1"
 class LocalWorkers:
     """Worker processes for one run. They end with the launcher."""
 
-    def __init__(self, number: int, method: str):
+    def __init__(self, number: int, starter: str | ForkServer):
         """Start the processes.
 
         Args:
             number: how many.
-            method: fork, or spawn (a new process), as multiprocessing names them.
+            starter: fork, or spawn (a new process), as multiprocessing names them; or what forks them.
         """
         self._workers: list[_WaitingWorker] = []
         for _ in range(number):
-            self._workers.append(_WaitingWorker(method, [worker.sender for worker in self._workers]))
+            self._workers.append(_WaitingWorker(starter, [worker.sender for worker in self._workers]))
         self._unused = iter(self._workers)
 
     @contextmanager
@@ -95,16 +97,20 @@ class LocalWorkers:
 class _WaitingWorker:
     """A process that waits for the address of Beam's server, and ends if the launcher ends first."""
 
-    def __init__(self, method: str, earlier_senders: list[Connection]):
-        context: Any = multiprocessing.get_context(method)
-        receiver, self.sender = context.Pipe(duplex=False)
-        arguments = (receiver, [*earlier_senders, self.sender])
-        self.process: BaseProcess = context.Process(target=_work, args=arguments, daemon=True)
-        self.process.start()
+    def __init__(self, starter: str | ForkServer, earlier_senders: list[Connection]):
+        receiver, self.sender = multiprocessing.Pipe(duplex=False)
+        self.process: BaseProcess | ForkedProcess
+        if isinstance(starter, str):
+            context: Any = multiprocessing.get_context(starter)
+            arguments = (receiver, [*earlier_senders, self.sender])
+            process = self.process = context.Process(target=_work, args=arguments, daemon=True)
+            process.start()
+        else:
+            self.process = starter.start(_work, receiver)
         receiver.close()
 
 
-def _work(receiver: Connection, senders: list[Connection]) -> None:
+def _work(receiver: Connection, senders: Sequence[Connection] = ()) -> None:
     """The life of a worker. senders: copies of the connections that only the launcher should hold."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the launcher ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

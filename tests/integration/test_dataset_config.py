@@ -303,7 +303,7 @@ def test_command_line_has_the_defaults_which_null_resets():
 
 
 def test_runner_knows_the_stores_of_all_sources_and_whether_one_has_a_formatter():
-    """Workers are not forked then: clients of stores have threads, and a formatter may have loaded a model."""
+    """The launcher does not fork workers then: clients have threads, and a formatter may have loaded a model."""
     options, _ = parse_options(["--dataset_config=memory://mixes/mix.yaml", "--tokenizer=t", "--output=o"])
     text = "[{input: /a}, {input: 's3://b/c'}, {input: d, formatter: 'e:f'}]"
     whole = with_all_inputs(options, sources_of(text, "memory://mixes/mix.yaml"))

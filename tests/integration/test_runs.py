@@ -59,17 +59,49 @@ def test_one_worker_process_writes_the_same_bytes_as_threads(in_memory, tmp_path
         assert digests(output) == in_memory
 
 
-def test_workers_that_are_new_processes_write_the_same_bytes(in_memory, tmp_path):
-    # Workers are not forked on macOS, nor with a formatter, which may have initialised CUDA.
-    formatter = tmp_path / "formatter.py"
-    formatter.write_text("def same(record):\n    return record\n")
-    made_by = [f"--formatter={formatter}:same", "--direct_num_workers=2"]
-    done = build_in_process(*JOB, f"--output={tmp_path}/out", *made_by)
+FORMATTER = """
+import os, sys
+with open(os.environ["SEEN"], "a") as file:
+    print(os.getpid(), os.getppid(), "transformers" in sys.modules, file=file)
+def same(record):
+    return record
+"""
+
+
+def build_with_formatter(folder: Path, *command: str) -> tuple[dict[str, str], list[list[str]]]:
+    """Build with a formatter. Returns the digests of the shards, and what each process saw when it imported that."""
+    (folder / "formatter.py").write_text(FORMATTER)
+    options = [*JOB, f"--output={folder}/out", f"--formatter={folder}/formatter.py:same", "--direct_num_workers=2"]
+    environment = {**os.environ, "SEEN": f"{folder}/seen"}
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    made = digests(tmp_path / "out")
-    assert {name: made[name] for name in made if name.endswith((".parquet", ".tfrecord"))} == {
-        name: in_memory[name] for name in in_memory if name.endswith((".parquet", ".tfrecord"))
-    }
+    seen = [line.split() for line in (folder / "seen").read_text().splitlines()]
+    return {name: digest for name, digest in digests(folder / "out").items() if name.startswith("data/")}, seen
+
+
+def test_with_a_formatter_workers_are_forked_from_a_process_that_has_not_imported_it(in_memory, tmp_path):
+    """It may have initialised CUDA, or started threads. The process has imported what all workers need."""
+    made, (launcher, *workers) = build_with_formatter(tmp_path, sys.executable, "-m", "pipeline")
+    assert made == {name: digest for name, digest in in_memory.items() if name.startswith("data/")}
+    assert len(workers) == 2
+    ((parent, loaded),) = {(parent, loaded) for _, parent, loaded in workers}
+    assert parent != launcher[0] and loaded == "True"
+
+
+WITH_A_THREAD = """
+import sys, threading
+from pipeline.cli import main
+if __name__ == "__main__":
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_workers_that_are_new_processes_write_the_same_bytes(in_memory, tmp_path):
+    """As on macOS, or if the launcher has threads from the beginning."""
+    made, (launcher, *workers) = build_with_formatter(tmp_path, sys.executable, "-c", WITH_A_THREAD)
+    assert made == {name: digest for name, digest in in_memory.items() if name.startswith("data/")}
+    assert {parent for _, parent, _ in workers} == {launcher[0]}
 
 
 def start_and_wait_for_receipts(output: Path, count: int) -> subprocess.Popen[str]:
