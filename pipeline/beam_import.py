@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from typing import Any
 
+from pipeline.console import show_phase
 from pipeline.options import Options
 
 # What Beam imports if it is installed, which takes a second, and what a job on this machine does not need of Beam: the
@@ -23,6 +24,8 @@ def import_beam(options: Options) -> None:
     Args:
         options: of the build, with a formatter if one of its sources has one: it may use anything of Beam.
     """
+    if "apache_beam" not in sys.modules:
+        show_phase("importing Beam")
     with _hidden(_NOT_NEEDED if options.runner == "DirectRunner" and options.formatter is None else frozenset()):
         import apache_beam  # noqa: F401
         import pyarrow

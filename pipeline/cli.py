@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from pipeline.console import error_text, run_command
+from pipeline.console import error_text, run_command, show_phase
 from pipeline.options import find_summary_json, parse_options
 from transforms.checks import did_you_mean
 from transforms.errors import Unavailable, UserError
@@ -75,6 +75,7 @@ def _build(arguments: Sequence[str]) -> int:
                 check_summary_json(summary, url, output=None)
                 write_summary_json(summary, url)
         raise
+    show_phase(f"building {options.output}")
     from pipeline.launch import launch
 
     launch(options, beam_flags)

@@ -123,6 +123,15 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
         gc.enable()
 
 
+def show_phase(text: str) -> None:
+    """Print what begins now, if standard error is a terminal: a person should see at once that something happens.
+
+    A log does not need it. What is there about a run that works is few lines, and an error is one.
+    """
+    if sys.stderr.isatty():
+        print(f"chatmill: {text}", file=sys.stderr, flush=True)
+
+
 def error_text(error: BaseException) -> str:
     """What to show of an error. The library's parameters are shown as the options of the command line."""
     if isinstance(error, ParameterError):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pipeline.console import shortened
+from pipeline.console import shortened, show_phase
 from pipeline.job import Job, JobOptions, differences, job_sources, read_job, write_job
 from pipeline.options import PREFERENCE_ADVICE, Options
 from pipeline.plan import decode_plan, encode_plan
@@ -57,6 +57,7 @@ def prepare(options: Options, folder: Folder, sources: Sequence[Source]) -> Job:
         UserError: if the options cannot be met, or the folder holds another job or something else.
         Unavailable: if a store does not answer.
     """
+    show_phase("listing the input")
     files = files_of(sources)
     for file in files:
         if is_inside(file.url, folder.output) and any(is_inside(file.url, join(folder.output, part)) for part in PARTS):
@@ -64,6 +65,7 @@ def prepare(options: Options, folder: Folder, sources: Sequence[Source]) -> Job:
                 f"{sources[file.source].option('input')} {file.url}: it is part of the dataset in --output, which the "
                 "build would replace. Give another --output."
             )
+    show_phase(f"reading the tokenizer {options.tokenizer}")
     tokenizer_files = read_tokenizer_files(options.tokenizer)
     formatter = _formatter_source(options.formatter)
     formatters = _formatters_of(sources)

@@ -10,8 +10,17 @@ from contextlib import suppress
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.filesize import decimal
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
+from pipeline.console import show_phase
 from pipeline.job import Job
 from transforms.dataset.layout import Folder
 from transforms.model.receipts import Receipt
@@ -22,6 +31,17 @@ _SECONDS_ELSEWHERE = 30.0
 # Reading receipts may take this share of the time: in a bucket, listing a million of them takes minutes.
 _SHARE_OF_TIME = 0.1
 _READERS = 16
+# Bytes of input from which on a log has a line before the first progress.
+_WORTH_A_LINE = 8 << 20
+
+
+def show_plan(job: Job) -> None:
+    """Print how large a job is, before it runs: in a terminal, and of a job that takes longer also elsewhere."""
+    plan = f"{decimal(job.input_bytes)} of input in {job.splits:,} split{'s' * (job.splits != 1)}"
+    if job.input_bytes < _WORTH_A_LINE:
+        show_phase(plan)
+    else:
+        print(f"chatmill: {plan}", file=sys.stderr, flush=True)
 
 
 class ReportProgress:
@@ -61,7 +81,13 @@ class ReportProgress:
                     f"chatmill: {self._done:,} of {self._splits:,} splits, {self._sums()}", file=sys.stderr, flush=True
                 )
             return
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("splits, {task.description}"), TimeRemainingColumn())
+        columns = (
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("splits, {task.description}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
         with Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task("starting", total=self._splits, completed=self._done)
             seconds = 0.0

@@ -30,7 +30,7 @@ from apache_beam.runners.runner import create_runner
 from pipeline.graph import build_graph
 from pipeline.job import Job
 from pipeline.options import Options
-from pipeline.progress import ReportProgress
+from pipeline.progress import ReportProgress, show_plan
 from transforms.dataset.layout import Folder
 from transforms.errors import InputError, Unavailable, UserError
 from transforms.steps.failures import failures_written_to, last_failure
@@ -132,6 +132,7 @@ def run_job(
 
         flink_job, flink = FlinkJob.to_submit(beam_options), beam_options.view_as(FlinkRunnerOptions)
         flink.parallelism = min(flink.parallelism, job.splits)
+    show_plan(job)
     remove(folder.failures)  # of an earlier run
     template = beam_options.view_as(GoogleCloudOptions).template_location
     dry_run = beam_options.view_as(TestOptions).dry_run

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.version import __version__ as beam_version
 
+from pipeline.console import show_phase
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.runners.fork_server import ForkServer, can_fork
@@ -75,6 +76,7 @@ def local_runner(
     from pipeline.runners.local_workers import LocalWorkers
 
     direct.direct_running_mode = None  # or Beam would replace our workers by its own
+    show_phase(f"starting {workers} workers")
     starter: str | ForkServer = "spawn"
     if server:
         server.load(read_tokenizer_folder(folder.tokenizer))

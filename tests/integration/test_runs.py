@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -16,10 +18,13 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.job import read_job
+from pipeline.progress import show_plan
 from support.datasets import build_in_process, digests, manifest_of, rejects_of, rows_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import __version__
 from transforms.dataset.commit import commit, final_names, publish_files
+from transforms.dataset.layout import Folder
 from transforms.model.receipts import Receipt
 
 JOB = [
@@ -474,3 +479,43 @@ def test_weights_of_messages_are_those_of_their_labels_and_need_the_column(build
         assert [weight > 0 for weight in row["loss_weights"]] == [label != -100 for label in row["labels"]]
     (shifted,) = rows_of(tmp_path / "shifted")
     assert shifted["loss_weights"] == [*rows[0]["loss_weights"], *rows[1]["loss_weights"]][1:]
+
+
+def stderr_in_a_terminal(*options: str) -> list[str]:
+    """The lines that a build prints on standard error if that is a terminal, without those of the progress bar."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "pipeline", *options]
+    build = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # on Linux, reading ends so when nobody has the other side open
+        while piece := os.read(ours, 1 << 16):
+            shown += piece
+    os.close(ours)
+    assert build.wait() == 0, shown
+    return [line.strip() for line in shown.decode().splitlines() if line.startswith("chatmill: ")]
+
+
+def test_a_terminal_shows_each_phase_from_the_beginning_and_a_log_nothing(tmp_path):
+    corpus = tmp_path / "chats.jsonl"
+    corpus.write_text('{"text": "one"}\n' * 10)
+    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--direct_num_workers=2"]
+    assert stderr_in_a_terminal(*options, f"--output={tmp_path}/out") == [
+        f"chatmill: building {tmp_path}/out",
+        "chatmill: importing Beam",
+        "chatmill: listing the input",
+        f"chatmill: reading the tokenizer {TOKENIZER}",
+        "chatmill: 160 bytes of input in 1 split",
+        "chatmill: starting 2 workers",
+    ]
+    assert build_in_process(*options, f"--output={tmp_path}/again").stderr == ""
+
+
+def test_the_size_of_a_job_that_takes_longer_is_also_in_a_log(build, tmp_path, capfd):
+    corpus = write_jsonl(tmp_path / "chats.jsonl", [{"text": "one"}])
+    assert build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out").err == ""
+    job = read_job(Folder(f"{tmp_path}/out"))
+    assert job
+    show_plan(job)
+    show_plan(msgspec.structs.replace(job, input_bytes=1_234_567_890, splits=1_234))
+    assert capfd.readouterr().err == "chatmill: 1.2 GB of input in 1,234 splits\n"
