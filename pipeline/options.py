@@ -161,7 +161,7 @@ class Options:
         kinds.positive,
         None,
         "INT",
-        "chosen by the size of the input, 4 MiB to 64 MiB",
+        "chosen by the size of the input, 4 MiB to 256 MiB",
     )
     tokenizer: str = _option(
         "Tokenizer and template",

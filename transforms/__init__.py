@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from transforms.chat.config import RenderConfig
     from transforms.dataset.own_pipeline import ReadConversations, WriteDataset
     from transforms.errors import InputError, ParameterError, RecordError, UserError
-    from transforms.model.batches import Examples, Split
+    from transforms.model.batches import Examples, Slice, Split
     from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
+    from transforms.model.parts import Parts
     from transforms.steps.custom import FilterExamples, MapExamples
     from transforms.steps.label import BuildLabels
     from transforms.steps.pack import TruncateOrPack
@@ -33,6 +34,8 @@ _HOMES = {
     "TruncateOrPack": "steps.pack",
     "WriteDataset": "dataset.own_pipeline",
     "Split": "model.batches",
+    "Slice": "model.batches",
+    "Parts": "model.parts",
     "Examples": "model.batches",
     "Example": "model.examples",
     "Conversation": "model.examples",
@@ -57,6 +60,8 @@ __all__ = [
     "TruncateOrPack",
     "WriteDataset",
     "Split",
+    "Slice",
+    "Parts",
     "Examples",
     "Example",
     "Conversation",

@@ -20,6 +20,7 @@ from transforms import (
     FilterExamples,
     MapExamples,
     ParseConversations,
+    Parts,
     ReadConversations,
     RenderConfig,
     Tokenize,
@@ -240,16 +241,16 @@ def rows_from(*steps: beam.PTransform, config: RenderConfig | None = None) -> be
 
 
 def test_changed_function_of_a_beam_step_is_refused(tmp_path):
-    def keep(batch):
-        return batch
+    def keep(parts):
+        return parts
 
-    def drop(batch):
-        return batch.succeeded_by(Examples, examples=[])
+    def drop(parts):
+        return parts.map(lambda batch: batch.succeeded_by(Examples, examples=[]))
 
-    rows_from(beam.Map(keep).with_output_types(Examples)) | WriteDataset(str(tmp_path))
-    rows_from(beam.Map(keep).with_output_types(Examples)) | WriteDataset(str(tmp_path))
+    rows_from(beam.Map(keep).with_output_types(Parts[Examples])) | WriteDataset(str(tmp_path))
+    rows_from(beam.Map(keep).with_output_types(Parts[Examples])) | WriteDataset(str(tmp_path))
     with pytest.raises(ParameterError, match="another pipeline: steps differ"):
-        rows_from(beam.Map(drop).with_output_types(Examples)) | WriteDataset(str(tmp_path))
+        rows_from(beam.Map(drop).with_output_types(Parts[Examples])) | WriteDataset(str(tmp_path))
 
 
 def test_steps_that_contradict_each_other_are_refused(tmp_path):

@@ -21,6 +21,7 @@ from transforms import (
 )
 from transforms.errors import ParameterError, UserError
 from transforms.model.batches import Examples, Labels, Records, Rows, Texts, Tokens
+from transforms.model.parts import Parts
 from transforms.steps.pack import Packer
 from transforms.steps.parity import ParityChecker
 from transforms.steps.render import Renderer
@@ -100,7 +101,7 @@ STEPS = {
 def test_step_accepts_only_its_own_kind_of_batch(name):
     kind, step = STEPS[name]
     for given in (Split, Records, Examples, Texts, Tokens, Labels, Rows):
-        batches = beam.Pipeline("FnApiRunner") | beam.Create([]).with_output_types(given)
+        batches = beam.Pipeline("FnApiRunner") | beam.Create([]).with_output_types(Parts[given])
         if given is kind:
             batches | step
         else:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.chats import assistant, batch_of, examples_of, render_config, text_of, user
+from support.chats import SPLIT, assistant, batch_of, examples_of, render_config, text_of, user
 from support.datasets import digests, manifest_of, write_jsonl
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
@@ -328,11 +328,11 @@ def test_tokenizer_with_an_unsupported_normalizer_uses_the_reference(tmp_path, c
         Encoder(folder, engine="fast")(batch)
 
 
-def test_small_batches_are_encoded_without_loading_the_fast_encoder(monkeypatch):
-    monkeypatch.setattr(tokenize, "_WORTH_LOADING", 100)
+def test_small_splits_are_encoded_without_loading_the_fast_encoder(monkeypatch):
+    monkeypatch.setattr(tokenize, "_WORTH_LOADING", SPLIT.bytes + 1)
     monkeypatch.setattr(tokenize, "load_fast_encoder", lambda *_: pytest.fail("it was loaded"))
     tokens = Encoder(str(TOKENIZER))(batch_of([text_of("a" * 99)]))
-    assert tokens.outcomes.tokenized_by_reference == {"small_batch": 1}
+    assert tokens.outcomes.tokenized_by_reference == {"small_split": 1}
     assert tokens.outcomes.first_examples == {}
 
 

@@ -510,6 +510,17 @@ def test_a_store_that_fails_is_an_error_that_names_the_file(monkeypatch, error):
         list(read_split(Split(0, (Slice("memory://far/away.jsonl", "jsonl", None, 0, 3),)), 100))
 
 
+@THOROUGHLY
+@given(data=st.data(), content=contents, part_bytes=st.integers(1, 80))
+def test_a_range_of_json_lines_is_the_same_in_parts_of_any_size(folder, data, content, part_bytes):
+    start = data.draw(st.integers(0, len(content)))
+    stop = data.draw(st.integers(start, len(content)))
+    bounds = {"start": start, "stop": stop}
+    [at_once] = parts_of(folder / "at_once.jsonl", content, "jsonl", **bounds)
+    parts = parts_of(folder / "parts.jsonl", content, "jsonl", part_bytes=part_bytes, **bounds)
+    assert [record for part in parts for record in part.records] == at_once.records
+
+
 def test_several_files_are_read_as_one_split_whose_positions_lead_to_each_file(folder):
     contents = {
         "a.jsonl": (b'{"a": 1}\n\n{"a": 2}', "jsonl", None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import hashlib
+import io
 import json
 import struct
 import subprocess
@@ -26,11 +27,20 @@ from hypothesis import strategies as st
 
 from support.paths import ROOT
 from transforms.dataset.manifest import named_shards
+from transforms.errors import StoreError
 from transforms.model.batches import Rows, RowTable, Slice, Split
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.receipts import FirstExample, Receipt, Shard, read_receipts, write_receipt
-from transforms.outputs import OUTPUT_FORMATS, OutputFormat, OutputOptions, datasets_files, loading_code, parquet
-from transforms.outputs.parquet import encode_parquet
+from transforms.outputs import (
+    OUTPUT_FORMATS,
+    CreateFile,
+    OutputFormat,
+    OutputOptions,
+    datasets_files,
+    loading_code,
+    parquet,
+)
+from transforms.outputs.parquet import ParquetWriter
 from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
 from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.steps import write
@@ -216,6 +226,16 @@ def test_datasets_loads_a_shard_with_its_features(tmp_path: Path):
     lists = (*OUTPUT_COLUMNS, "source_position")
     expected = {name: datasets.List(datasets.Value(types.get(name, "int32"))) for name in lists}
     assert loaded.features == datasets.Features(expected | {"source": datasets.List(datasets.Value("string"))})
+
+
+def encode_parquet(*tables: pa.Table) -> bytes:
+    """The Parquet file of tables that are written one after the other."""
+    file = io.BytesIO()
+    writer = ParquetWriter(file)
+    for table in tables:
+        writer.write(table)
+    writer.close()
+    return file.getvalue()
 
 
 def test_row_groups_have_a_bounded_number_of_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -492,16 +512,24 @@ def test_varints_of_narrower_integers_are_the_same():
 # The registry of formats
 
 
-def two_files(table: pa.Table, options: OutputOptions) -> dict[str, bytes]:
-    ids = table["input_ids"].combine_chunks()
-    return {".bin": ids.values.to_numpy().tobytes(), ".idx": ids.offsets.to_numpy().tobytes()}
+class TwoFiles:
+    def __init__(self, create: CreateFile, options: OutputOptions):
+        self._files = create(".bin"), create(".idx")
+
+    def write(self, table: pa.Table) -> None:
+        ids = table["input_ids"].combine_chunks()
+        for file, values in zip(self._files, (ids.values, ids.offsets), strict=True):
+            file.write(values.to_numpy().tobytes())
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture
 def flat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register a format with two files for each shard, like another module of transforms.outputs."""
     module = types.ModuleType("transforms.outputs.flat")
-    module.FORMAT = OutputFormat("flat", two_files, lambda folder, shards: f"load {folder}/{shards[0]['path']}")
+    module.FORMAT = OutputFormat("flat", TwoFiles, lambda folder, shards: f"load {folder}/{shards[0]['path']}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(write, "OUTPUT_FORMATS", ("flat", *OUTPUT_FORMATS))
 
@@ -570,19 +598,19 @@ def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
         notes={"prompt_tokens_not_a_prefix": 1},
         trained_tokens_lost=17,
         rendered_by_reference={"engine": 6},
-        tokenized_by_reference={"small_batch": 8, "altered_by_normalizer": 1},
+        tokenized_by_reference={"small_split": 8, "altered_by_normalizer": 1},
     )
-    batch = batch_of(table_of(PACKED), table_of(UNPACKED), packed=True, outcomes=outcomes, part=1, last=False)
+    batch = batch_of(table_of(PACKED), table_of(UNPACKED), packed=True, outcomes=outcomes)
 
     receipt = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))(batch)
 
-    assert (receipt.split, receipt.part, receipt.last) == (7, 1, False)
+    assert (receipt.split, receipt.part, receipt.last) == (7, 0, True)
     assert (receipt.read, receipt.kept, receipt.truncated, receipt.trained_tokens_lost) == (9, 3, 2, 17)
     assert receipt.dropped == {"no_trained_tokens": 1, "too_long": 2}
     assert receipt.rejected == {"empty": 1}
     assert receipt.notes == {"prompt_tokens_not_a_prefix": 1}
     assert receipt.rendered_by_reference == {"engine": 6}
-    assert receipt.tokenized_by_reference == {"altered_by_normalizer": 1, "small_batch": 8}
+    assert receipt.tokenized_by_reference == {"altered_by_normalizer": 1, "small_split": 8}
     assert [(shard.split, shard.format) for shard in receipt.shards] == [
         ("train", "parquet"),
         ("train", "tfrecord"),
@@ -594,11 +622,91 @@ def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
         assert (shard.bytes, shard.sha256) == (len(content), hashlib.sha256(content).hexdigest())
         trained = {"train": (3, 13, 8), "validation": (2, 7, 4)}[shard.split]
         assert (shard.rows, shard.tokens, shard.trained_tokens) == trained
-        assert shard.file.startswith(f"{shard.split}-0000007-00001-")
+        assert shard.file.startswith(f"{shard.split}-0000007-00000-")
     assert {path.name for path in (tmp_path / "shards").iterdir()} == {
         *(shard.file for shard in receipt.shards),
         receipt.rejects_file,
     }
+
+
+def parts_of_a_split() -> list[Rows]:
+    """Three parts, of which the second has no rows for training, and each rejects a record."""
+    parts = []
+    for number, (train, validation) in enumerate([(PACKED, UNPACKED), ([], UNPACKED), (PACKED[:2], [])]):
+        rejects = (Reject(900 + number, "empty", f"of part {number}", b"{}"), Reject(800 + number, "odd", "so", b""))
+        outcomes = Outcomes(read=5, kept=1, dropped={"too_long": 2}, rejects=rejects, trained_tokens_lost=number)
+        outcomes = outcomes.note("odd", 1, (number, f"of part {number}"))
+        tables = [table_of(rows) for rows in (train, validation)]
+        parts.append(batch_of(*tables, packed=True, outcomes=outcomes, part=number, last=number == 2))
+    return parts
+
+
+def test_parts_of_a_split_are_one_shard(tmp_path: Path):
+    parts = parts_of_a_split()
+    write_part = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))
+
+    *unfinished, receipt = map(write_part, parts)
+
+    assert unfinished == [None, None]
+    assert (receipt.read, receipt.kept, receipt.dropped, receipt.rejected) == (
+        15,
+        3,
+        {"too_long": 6},
+        {"empty": 3, "odd": 3},
+    )
+    assert (receipt.trained_tokens_lost, receipt.notes) == (3, {"odd": 3})
+    assert receipt.first_examples == {"odd": FirstExample(URL, "byte 0", "of part 0")}
+    assert receipt.first_rejects["empty"] == FirstExample(URL, "byte 900", "of part 0")
+    rejects = pq.read_table(tmp_path / "shards" / receipt.rejects_file)
+    assert rejects["position"].to_pylist() == [800, 900, 801, 901, 802, 902]
+    train, train_records, validation, _ = receipt.shards
+    facts = [(shard.split, shard.format, shard.rows, shard.tokens, shard.trained_tokens) for shard in receipt.shards]
+    assert facts == [
+        ("train", "parquet", 5, 22, 13), ("train", "tfrecord", 5, 22, 13),
+        ("validation", "parquet", 4, 14, 8), ("validation", "tfrecord", 4, 14, 8),
+    ]  # fmt: skip
+    file = pq.ParquetFile(path_of(tmp_path, train))
+    assert [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)] == [3, 2]
+    assert file.read()["input_ids"].to_pylist() == joined(PACKED + PACKED[:2], 0)
+    assert pq.read_table(path_of(tmp_path, validation))["input_ids"].to_pylist() == joined(UNPACKED * 2, 0)
+    records = rows_of(path_of(tmp_path, train_records).read_bytes())
+    assert [row["input_ids"] for row in records] == joined(PACKED + PACKED[:2], 0)
+    for shard in receipt.shards:
+        content = path_of(tmp_path, shard).read_bytes()
+        assert (shard.bytes, shard.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+@pytest.mark.parametrize("url", ["{folder}", "memory://{folder}"], ids=["disk", "store"])
+def test_shard_has_the_same_bytes_in_each_attempt_and_in_a_store(tmp_path: Path, url: str):
+    def digests(folder: str, **options: Any) -> list[str]:
+        *_, receipt = map(ShardWriter(folder, formats=("parquet", "tfrecord"), **options), parts_of_a_split())
+        stored = [read_bytes(f"{folder}/shards/{name}") for name in names_below(f"{folder}/shards")]
+        found = [shard.sha256 for shard in receipt.shards]
+        assert {*found} <= {hashlib.sha256(content).hexdigest() for content in stored}
+        assert read_receipts(f"{folder}/receipts", 7) == [receipt]
+        return found
+
+    of_stores = digests(url.format(folder=tmp_path))
+    assert of_stores == digests(str(tmp_path / "other"))
+    zipped = digests(url.format(folder=tmp_path / "zipped"), compress_tfrecord=True)
+    assert zipped == digests(str(tmp_path / "zipped too"), compress_tfrecord=True) != of_stores
+
+
+def test_long_split_is_several_shards_with_a_receipt_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(write, "_TOKENS_IN_SHARD", 27)
+    write_part = ShardWriter(str(tmp_path))
+    receipts = [receipt for part in parts_of_a_split() if (receipt := write_part(part))]
+    assert [(receipt.split, receipt.part, receipt.last, receipt.read) for receipt in receipts] == [
+        (7, 0, False, 10),
+        (7, 1, True, 5),
+    ]
+    assert read_receipts(str(tmp_path / "receipts"), 7) == receipts
+
+
+def test_shard_that_cannot_be_written_is_a_store_error(tmp_path: Path):
+    (tmp_path / "shards").write_bytes(b"")
+    with pytest.raises(StoreError, match=r"/shards/train-.*: it cannot be written \((File exists|Not a directory)\)"):
+        ShardWriter(str(tmp_path))(parts_of_a_split()[0])
 
 
 def test_receipt_is_read_back_as_it_was_written(tmp_path: Path):

@@ -27,10 +27,11 @@ from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
 from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
 from transforms.model.batches import Records, Rows, Split
+from transforms.model.parts import Parts
 from transforms.rows.columns import check_kept_columns
 from transforms.steps.base import Step
 from transforms.steps.read import ReadSplits
-from transforms.steps.write import ShardWriter, WriteShards
+from transforms.steps.write import WriteOptions, WriteShards
 from transforms.storage.files import exists, full_url, read_bytes, write_atomically
 from transforms.tokens.files import fingerprint, read_tokenizer_folder
 
@@ -50,8 +51,9 @@ _OF_A_STEP = {"step", "function", "keep", "reason", "sources"}
 class ReadConversations(beam.PTransform):
     """Read the records of files of conversations.
 
-    PBegin -> PCollection[Records]. The files are listed while the pipeline is built, and the list is a part of the
-    pipeline's graph. From some ten thousand files on, the command line is better, which keeps it next to the output.
+    PBegin -> PCollection[Parts[Records]]. The files are listed while the pipeline is built, and the list is a part of
+    the pipeline's graph. From some ten thousand files on, the command line is better, which keeps it next to the
+    output.
 
     Args:
         patterns: files, folders, globs and urls; one, or several. If there are several sources of records, for which
@@ -84,7 +86,7 @@ class ReadConversations(beam.PTransform):
         self.files: list[InputFile] = []
         self._skip_finished = SkipFinished()
         self._receipts: str | None = None
-        self.with_output_types(Records)
+        self.with_output_types(Parts[Records])
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
         of_sources = [list_inputs(patterns, self.input_format, "patterns") for patterns in self.sources.values()]
@@ -102,7 +104,7 @@ class ReadConversations(beam.PTransform):
             | "skip" >> self._skip_finished
         )
         self.finished = splits.finished
-        return splits.unfinished | "read" >> ReadSplits(part_bytes=self.split_bytes)
+        return splits.unfinished | "read" >> ReadSplits()
 
     def skip_finished(self, receipts: str) -> beam.PCollection:
         """Let splits be skipped that have receipts in a folder.
@@ -170,9 +172,9 @@ class PipelineJob(msgspec.Struct, frozen=True):
 class WriteDataset(beam.PTransform):
     """Write rows as a dataset, and commit it once all are written: manifest, card, _SUCCESS.
 
-    PCollection[Rows] -> PCollection[str], the url of the manifest. The records must come from one ReadConversations.
-    Running the same pipeline again resumes an unfinished dataset, and finds a finished one as it is. Its job is written
-    to the output while the pipeline is built.
+    PCollection[Parts[Rows]] -> PCollection[str], the url of the manifest. The records must come from one
+    ReadConversations. Running the same pipeline again resumes an unfinished dataset, and finds a finished one as it is.
+    Its job is written to the output while the pipeline is built.
 
     Args:
         output: the folder of the dataset, at any url that fsspec opens: new, empty, or of the same pipeline.
@@ -208,10 +210,10 @@ class WriteDataset(beam.PTransform):
             "provenance": provenance,
             "compress_tfrecord": compress_tfrecord,
         }
-        ShardWriter(output, **self._writing)  # checks them
+        WriteOptions(output, **self._writing)  # checks them
         self._output = output
         self._max_reject_fraction = max_reject_fraction
-        self.with_input_types(Rows)
+        self.with_input_types(Parts[Rows])
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         folder = Folder(full_url(self._output))

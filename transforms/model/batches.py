@@ -9,12 +9,10 @@ Rows are in flat arrays with offsets, as in Arrow's list layout.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -24,6 +22,9 @@ from transforms.rows.ragged import indices_of, offsets_of, slices_of
 
 # A record's position in its split is that in its file, plus this for each slice before its own. No file has more bytes.
 _SLICE = 1 << 44
+
+# Roughly how much larger conversations are than the same ones compressed.
+_COMPRESSION_RATIO = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class Slice:
     compression: str | None
     start: int
     stop: int
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """About how many bytes it is without compression."""
+        return (self.stop - self.start) * (_COMPRESSION_RATIO if self.compression else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,11 @@ class Split:
     def bytes(self) -> int:
         """The size of all slices."""
         return sum(piece.stop - piece.start for piece in self.slices)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """About how many bytes all slices are without compression."""
+        return sum(piece.unpacked_bytes for piece in self.slices)
 
     def position(self, slice_number: int, position: int) -> int:
         """Return the position in this split of a record that has a position in the file of a slice."""
@@ -278,27 +289,3 @@ class Rows(Batch):
     train: RowTable
     validation: RowTable
     packed: bool
-
-
-class BatchCoder(beam.coders.Coder):
-    """Pickles batches, and estimates their size without doing so.
-
-    Beam samples the sizes of elements between steps. Its default is to encode them, which for a batch takes longer than
-    a step. Batches are only encoded if a runner breaks the fusion of the steps.
-    """
-
-    def encode(self, value: Batch) -> bytes:
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-
-    def decode(self, encoded: bytes) -> Batch:
-        return pickle.loads(encoded)
-
-    def estimate_size(self, value: Batch) -> int:
-        return value.split.bytes
-
-    def is_deterministic(self) -> bool:
-        return False
-
-
-for _kind in (Records, Examples, Texts, Tokens, Labels, Rows):
-    beam.coders.registry.register_coder(_kind, BatchCoder)

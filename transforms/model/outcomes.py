@@ -101,6 +101,21 @@ class Outcomes:
         """
         return self._count_by_reference("tokenized_by_reference", reason, count, record)
 
+    def plus(self, other: Outcomes) -> Outcomes:
+        """Return the sum of these outcomes and those of later records."""
+        return Outcomes(
+            read=self.read + other.read,
+            kept=self.kept + other.kept,
+            truncated=self.truncated + other.truncated,
+            dropped=Counter(self.dropped) + Counter(other.dropped),
+            rejects=self.rejects + other.rejects,
+            notes=Counter(self.notes) + Counter(other.notes),
+            first_examples={**other.first_examples, **self.first_examples},
+            trained_tokens_lost=self.trained_tokens_lost + other.trained_tokens_lost,
+            rendered_by_reference=Counter(self.rendered_by_reference) + Counter(other.rendered_by_reference),
+            tokenized_by_reference=Counter(self.tokenized_by_reference) + Counter(other.tokenized_by_reference),
+        )
+
     def unaccounted(self) -> int:
         """Return how many records have no outcome yet; a negative number if some have more than one."""
         return self.read - self.kept - self.truncated - sum(self.dropped.values()) - len(self.rejects)

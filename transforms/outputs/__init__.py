@@ -11,12 +11,16 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from io import RawIOBase
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 OUTPUT_FORMATS: tuple[str, ...] = tuple(module.name for module in pkgutil.iter_modules(__path__))
+
+# Creates a file of a shard, of a suffix.
+CreateFile: TypeAlias = Callable[[str], RawIOBase]
 
 # An entry of the manifest's `shards`: path, split, format, rows, tokens, trained_tokens, bytes, sha256.
 ShardEntry: TypeAlias = Mapping[str, Any]
@@ -33,16 +37,31 @@ class OutputOptions:
     compress_tfrecord: bool = False
 
 
+class TableWriter(Protocol):
+    """Writes the files of one shard, which may be larger than the memory."""
+
+    def write(self, table: pa.Table) -> None:
+        """Write some rows.
+
+        Args:
+            table: the rows, at least one, with columns of the types list<int8>, list<int32>, list<int64>, list<float>,
+                list<string>, int64 and string (docs/output.md). The metadata of its schema describe the rows, under the
+                key `chatmill`. All tables of a shard have the same schema.
+        """
+
+    def close(self) -> None:
+        """Write what is left. The files are closed later."""
+
+
 @dataclass(frozen=True)
 class OutputFormat:
     """What the project knows of an output format.
 
     Args:
         folder: the folder of its shards, below that of the dataset.
-        encode: makes the files of one shard. Takes a table of the shard's rows, with columns of the types list<int8>,
-            list<int32>, list<int64>, list<float>, int64 and string (docs/output.md). The metadata of its schema
-            describe the rows, under the key `chatmill`. Returns the content of each file by its suffix, which begins
-            with a dot; most formats have one file. The same table and options must give the same bytes.
+        writer: makes a writer of the files of one shard. Takes a function that creates a file of a suffix, which begins
+            with a dot, and the options. Most formats have one file. The same tables and options must give the same
+            bytes.
         loading_code: makes the Python code that loads a dataset. Takes the folder of the dataset, and the manifest's
             entries of its shards in this format.
         datasets_files: matches the files of a shard that `datasets.load_dataset` reads, such as `*.parquet`. The card
@@ -50,7 +69,7 @@ class OutputFormat:
     """
 
     folder: str
-    encode: Callable[[pa.Table, OutputOptions], Mapping[str, bytes]]
+    writer: Callable[[CreateFile, OutputOptions], TableWriter]
     loading_code: Callable[[str, Sequence[ShardEntry]], str]
     datasets_files: str | None = None
 

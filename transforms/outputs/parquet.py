@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from io import RawIOBase
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.outputs import OutputFormat, OutputOptions, ShardEntry
+from transforms.outputs import CreateFile, OutputFormat, OutputOptions, ShardEntry
 
 # A row group has some megabytes: readers decode one at a time, and `datasets` streams and shuffles by row groups.
 _VALUES_IN_ROW_GROUP = 4 << 20
 
 
-def encode_parquet(table: pa.Table) -> bytes:
-    """Return the bytes of a Parquet file, with the metadata of the table; the same table gives the same bytes."""
-    features = {"huggingface": json.dumps({"info": {"features": _features(table.schema)}})}
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **features})
-    values = sum(len(column.combine_chunks().values) for column in table.columns if pa.types.is_list(column.type))
-    rows = max(1, _VALUES_IN_ROW_GROUP * len(table) // max(values, 1))
-    # For lists of numbers a dictionary only costs: without one zstd makes them 2 to 9% smaller. Statistics would not
-    # help either: nobody searches for the smallest token of a row group.
-    others = [field.name for field in table.schema if not pa.types.is_list(field.type)]
-    buffer = io.BytesIO()
-    pq.write_table(
-        table, buffer, row_group_size=rows, compression="zstd", use_dictionary=others, write_statistics=others
-    )
-    return buffer.getvalue()
+class ParquetWriter:
+    """Writes tables of the same schema and metadata to a Parquet file; the same tables give the same bytes.
+
+    Args:
+        file: open for writing. It is not closed.
+    """
+
+    def __init__(self, file: RawIOBase):
+        self._file = file
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, table: pa.Table) -> None:
+        """Write the rows of a table, as row groups of their own."""
+        features = {"huggingface": json.dumps({"info": {"features": _features(table.schema)}})}
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), **features})
+        if self._writer is None:
+            # For lists of numbers a dictionary only costs: without one zstd makes them 2 to 9% smaller. Statistics
+            # would not help either: nobody searches for the smallest token of a row group.
+            others = [field.name for field in table.schema if not pa.types.is_list(field.type)]
+            self._writer = pq.ParquetWriter(
+                self._file, table.schema, compression="zstd", use_dictionary=others, write_statistics=others
+            )
+        values = sum(len(column.combine_chunks().values) for column in table.columns if pa.types.is_list(column.type))
+        rows = max(1, _VALUES_IN_ROW_GROUP * len(table) // max(values, 1))
+        self._writer.write_table(table, row_group_size=rows)
+
+    def close(self) -> None:
+        """Write the end of the file."""
+        if self._writer is not None:
+            self._writer.close()
 
 
 def _features(schema: pa.Schema) -> dict[str, object]:
@@ -44,12 +60,12 @@ def _features(schema: pa.Schema) -> dict[str, object]:
     return features
 
 
-def _encode(table: pa.Table, options: OutputOptions) -> Mapping[str, bytes]:
-    return {".parquet": encode_parquet(table)}
+def _writer(create: CreateFile, options: OutputOptions) -> ParquetWriter:
+    return ParquetWriter(create(".parquet"))
 
 
 def _loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
     return f'import datasets; dataset = datasets.load_dataset("{folder}")'
 
 
-FORMAT = OutputFormat(folder="data", encode=_encode, loading_code=_loading_code, datasets_files="*.parquet")
+FORMAT = OutputFormat(folder="data", writer=_writer, loading_code=_loading_code, datasets_files="*.parquet")

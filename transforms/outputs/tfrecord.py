@@ -11,13 +11,14 @@ import functools
 import gzip
 import itertools
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from io import RawIOBase
 
 import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from transforms.outputs import OutputFormat, OutputOptions, ShardEntry
+from transforms.outputs import CreateFile, OutputFormat, OutputOptions, ShardEntry
 from transforms.rows.ragged import offsets_of
 
 # The integers from the first to the last of these are looked up in a table of varints, which then has 10 MB.
@@ -28,7 +29,7 @@ _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 
 
 def encode_tfrecord(table: pa.Table) -> bytes:
-    """Return the bytes of a TFRecord file.
+    """Return the records of a TFRecord file, which is nothing else, as bytes.
 
     Lists of floats become float lists, other lists and integers int64 lists, strings bytes lists, nulls empty.
     """
@@ -150,11 +151,20 @@ def _masked_crc(content: bytes) -> bytes:
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def _encode(table: pa.Table, options: OutputOptions) -> Mapping[str, bytes]:
-    content = encode_tfrecord(table)
-    if options.compress_tfrecord:
-        return {".tfrecord.gz": gzip.compress(content, mtime=0)}
-    return {".tfrecord": content}
+class _Writer:
+    def __init__(self, create: CreateFile, options: OutputOptions):
+        self._file: RawIOBase | gzip.GzipFile
+        if options.compress_tfrecord:
+            self._file = gzip.GzipFile(filename="", mode="wb", fileobj=create(".tfrecord.gz"), mtime=0)
+        else:
+            self._file = create(".tfrecord")
+
+    def write(self, table: pa.Table) -> None:
+        self._file.write(encode_tfrecord(table))
+
+    def close(self) -> None:
+        if isinstance(self._file, gzip.GzipFile):
+            self._file.close()  # not the file below it
 
 
 def _loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
@@ -163,4 +173,4 @@ def _loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
     return f"import tensorflow as tf; rows = tf.data.TFRecordDataset({files}{compression})"
 
 
-FORMAT = OutputFormat(folder="tfrecord", encode=_encode, loading_code=_loading_code)
+FORMAT = OutputFormat(folder="tfrecord", writer=_Writer, loading_code=_loading_code)

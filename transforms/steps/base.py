@@ -1,25 +1,25 @@
-"""How a step becomes a PTransform: its function is made once for each worker, then maps batch to batch."""
+"""How a step becomes a PTransform: its function is made once for each worker, then maps part by part of each split."""
 
 from __future__ import annotations
 
 import functools
-import gc
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
+from transforms.model.parts import Parts
 from transforms.steps.failures import FailureWriter
-from transforms.steps.metrics import timed
+from transforms.steps.metrics import seconds_recorder
 
 
 class Step(beam.PTransform):
-    """A PTransform that maps each batch.
+    """A PTransform that maps each part of each split.
 
-    input, output: the types of the batches that it takes and returns. Beam compares them while the pipeline is built,
-    so that steps in a wrong order fail there.
+    input, output: the types of the batches that it takes and returns, as the Parts of a split. Beam
+    compares them while the pipeline is built, so that steps in a wrong order fail there.
 
     Args:
         make: makes the function when a worker starts; it may load a tokenizer.
@@ -38,11 +38,11 @@ class Step(beam.PTransform):
         self._make: Callable[[], Callable[[Any], Any]] = functools.partial(make, **options)
         if sources:
             self._make = functools.partial(BySource, make, [options | dict(source) for source in sources])
-        self.with_input_types(self.input)
-        self.with_output_types(self.output)
+        self.with_input_types(Parts[self.input])  # type: ignore[name-defined]
+        self.with_output_types(Parts[self.output])  # type: ignore[name-defined]
 
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        return batches | beam.ParDo(_MapBatches(self._make)).with_output_types(self.output)
+    def expand(self, parts: beam.PCollection) -> beam.PCollection:
+        return parts | beam.ParDo(_MapParts(self._make)).with_output_types(Parts[self.output])  # type: ignore[name-defined]
 
     def display_data(self) -> dict[str, Any]:
         return {name: DisplayDataItem(str(value)) for name, value in self.options.items() if value is not None}
@@ -69,7 +69,7 @@ class BySource:
         return self._functions[number](batch)
 
 
-class _MapBatches(beam.DoFn):
+class _MapParts(beam.DoFn):
     def __init__(self, make: Callable[[], Callable[[Any], Any]]):
         self._make = make
         self._failures = FailureWriter()
@@ -78,23 +78,27 @@ class _MapBatches(beam.DoFn):
         with self._failures:
             self._map = self._make()
 
-    def process(self, batch: Any) -> Iterator[Any]:
-        with garbage_uncollected(), self._failures:
-            yield from timed(map(self._map, [batch]))
+    def process(self, parts: Parts[Any]) -> Iterator[Parts[Any]]:
+        yield parts.map(functools.partial(StepCall(self._failures), self._map))
 
 
-@contextmanager
-def garbage_uncollected() -> Iterator[None]:
-    """Inside, Python does not look for garbage in cycles.
+class StepCall:
+    """Calls functions for a step: records the time that each takes, and writes down its errors for the user.
 
-    The many small objects of a split are not garbage, and to look through them again and again takes a third of the
-    time. What a step yields is processed by the next steps before it goes on, so a split is completed, from reading to
-    writing, in here.
+    Make it in the `process` of the step. The calls may come later, while Beam is at the last step, which asks for the
+    parts; the time is recorded for the step that made the object.
+
+    Args:
+        failures: of the step.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+
+    def __init__(self, failures: FailureWriter):
+        self._failures = failures
+        self._record_seconds = seconds_recorder()
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        start = time.perf_counter()
+        with self._failures:
+            result = function(*arguments)
+        self._record_seconds(time.perf_counter() - start)
+        return result

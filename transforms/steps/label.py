@@ -41,7 +41,7 @@ def _labeller() -> Callable[[Tokens], Labels]:
 class BuildLabels(Step):
     """Label each token with its id if it is trained on, and with -100 otherwise.
 
-    PCollection[Tokens] -> PCollection[Labels].
+    PCollection[Parts[Tokens]] -> PCollection[Parts[Labels]].
     """
 
     input, output = Tokens, Labels

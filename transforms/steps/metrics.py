@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
+from apache_beam.metrics.execution import MetricsEnvironment
+from apache_beam.metrics.metricbase import MetricName
 
 from transforms.model.receipts import Receipt
 
@@ -18,17 +18,13 @@ def record_split_bytes(count: int) -> None:
     Metrics.distribution(NAMESPACE, "split_bytes").update(count)
 
 
-def timed(batches: Iterable[Any]) -> Iterator[Any]:
-    """The batches, while the time that each took to make is recorded for the step that makes them."""
-    batches = iter(batches)
-    while True:
-        start = time.perf_counter()
-        try:
-            batch = next(batches)
-        except StopIteration:
-            return
-        Metrics.distribution(NAMESPACE, "milliseconds").update(round((time.perf_counter() - start) * 1000))
-        yield batch
+def seconds_recorder() -> Callable[[float], None]:
+    """Return a function that records the seconds of a call for the step in whose `process` this one is called."""
+    container = MetricsEnvironment.current_container()
+    if container is None:  # outside of Beam
+        return lambda seconds: None
+    distribution = container.get_distribution(MetricName(NAMESPACE, "milliseconds"))
+    return lambda seconds: distribution.update(round(seconds * 1000))
 
 
 class CountReceipts(beam.DoFn):

@@ -167,7 +167,7 @@ def _ignored_at(labels: np.ndarray, positions: np.ndarray) -> np.ndarray:
 class TruncateOrPack(Step):
     """Truncate or pack rows, so that none is longer than max_length.
 
-    PCollection[Labels] -> PCollection[Rows].
+    PCollection[Parts[Labels]] -> PCollection[Parts[Rows]].
 
     Args:
         max_length: tokens in a row at most; None for any number.

@@ -207,7 +207,7 @@ def _conversation(text: Text) -> Conversation:
 class CheckParity(Step):
     """Compare each turn, and the text before it, with what they are when the model writes the turn.
 
-    PCollection[Texts] -> PCollection[Texts].
+    PCollection[Parts[Texts]] -> PCollection[Parts[Texts]].
 
     Args:
         config: how the texts were rendered.

@@ -240,7 +240,8 @@ def _calls(message: dict[str, Any]) -> list[Any] | None:
 class ParseConversations(Step):
     """Make an example of each record: a conversation, a prompt and completion, a plain text, or a tokenized row.
 
-    PCollection[Records] -> PCollection[Examples]. A record that cannot be understood is rejected, with the reason.
+    PCollection[Parts[Records]] -> PCollection[Parts[Examples]]. A record that cannot be understood is rejected, with
+    the reason.
 
     Args:
         schema: what the records are: `messages`, `prompt_completion`, `sharegpt`, `alpaca`, `text`, `question_answer`,

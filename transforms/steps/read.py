@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import apache_beam as beam
@@ -13,10 +14,15 @@ from transforms.inputs.formats import Part, input_format
 from transforms.model.batches import Records, Slice, Split
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
-from transforms.steps.base import garbage_uncollected
+from transforms.model.parts import Parts
+from transforms.steps.base import StepCall
 from transforms.steps.failures import FailureWriter
-from transforms.steps.metrics import record_split_bytes, timed
+from transforms.steps.metrics import record_split_bytes
 from transforms.storage.files import open_input
+
+# Enough that little is lost at the end of a part, where rows are not full; little enough that a worker needs no more
+# than 250 MB for it.
+PART_BYTES = 4 << 20
 
 
 def read_split(split: Split, part_bytes: int) -> Iterator[Records]:
@@ -82,32 +88,37 @@ class _ReadSplit(beam.DoFn):
         self._part_bytes = part_bytes
         self._failures = FailureWriter()
 
-    def process(self, split: Split) -> Iterator[Records]:
+    def process(self, split: Split) -> Iterator[Parts[Records]]:
         record_split_bytes(split.bytes)
-        with self._failures:
-            for part in timed(read_split(split, self._part_bytes)):
-                with garbage_uncollected():
-                    yield part
+        call = StepCall(self._failures)
+
+        def read() -> Iterator[Records]:
+            parts = read_split(split, self._part_bytes)
+            with suppress(StopIteration):
+                while True:
+                    yield call(next, parts)
+
+        yield Parts(split, read)
 
 
 class ReadSplits(beam.PTransform):
     """Read the records of each split.
 
-    PCollection[Split] -> PCollection[Records].
+    PCollection[Split] -> PCollection[Parts[Records]].
 
     Args:
-        part_bytes: bytes of a stream that make one batch, which becomes one shard.
+        part_bytes: bytes of input that are processed at once. Rows are packed within a part.
 
     Raises:
         ParameterError: if it is not a whole number above 0.
     """
 
-    def __init__(self, part_bytes: int):
+    def __init__(self, part_bytes: int = PART_BYTES):
         super().__init__()
         check_count("part_bytes", part_bytes)
         self._part_bytes = part_bytes
         self.with_input_types(Split)
-        self.with_output_types(Records)
+        self.with_output_types(Parts[Records])
 
     def expand(self, splits: beam.PCollection) -> beam.PCollection:
-        return splits | beam.ParDo(_ReadSplit(self._part_bytes)).with_output_types(Records)
+        return splits | beam.ParDo(_ReadSplit(self._part_bytes)).with_output_types(Parts[Records])

@@ -258,7 +258,7 @@ def _runs(trained: np.ndarray) -> list[Span]:
 class ApplyChatTemplate(Step):
     """Render each example with the chat template, and find what of its text is trained on.
 
-    PCollection[Examples] -> PCollection[Texts].
+    PCollection[Parts[Examples]] -> PCollection[Parts[Texts]].
 
     Args:
         config: how conversations are rendered, and what is trained on.

@@ -28,7 +28,7 @@ from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.trained import is_trained, weights_of
 
-# Below so many characters in a batch, the reference takes less time than loading the fast encoder.
+# Below so many bytes of input in a split, the reference takes less time than loading the fast encoder.
 _WORTH_LOADING = 1 << 20
 # Of a text that is longer, an excerpt of so many characters is proven.
 _EXCERPT = 4096
@@ -88,8 +88,8 @@ class Encoder:
         """
         if self._engine == "reference":
             return self._by_reference(batch, "engine")
-        if self._engine == "auto" and sum(len(text.text) for text in batch.texts) < _WORTH_LOADING:
-            return self._by_reference(batch, "small_batch")
+        if self._engine == "auto" and batch.split.unpacked_bytes < _WORTH_LOADING:
+            return self._by_reference(batch, "small_split")
         if isinstance(self._fast, NotSupported):
             return self._by_reference(batch, "tokenizer_not_supported", (None, self._fast.reason))
         tokens = self._encode(batch, self._fast)
@@ -330,7 +330,7 @@ def _kept_columns(columns: list[dict[str, str | None]]) -> pa.Table | None:
 class Tokenize(Step):
     """Encode each text to token ids, with the offsets of each token.
 
-    PCollection[Texts] -> PCollection[Tokens].
+    PCollection[Parts[Texts]] -> PCollection[Parts[Tokens]].
 
     Args:
         tokenizer: folder of the tokenizer, at any url that fsspec opens.

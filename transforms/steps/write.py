@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -17,20 +17,26 @@ import pyarrow as pa
 from transforms.checks import check_choices, check_flag, check_text
 from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowTable, Split
-from transforms.model.outcomes import Outcomes
+from transforms.model.outcomes import Outcomes, Reject
+from transforms.model.parts import Parts
 from transforms.model.receipts import FirstExample, Receipt, Shard, write_receipt
 from transforms.outputs import OUTPUT_FORMATS, OutputOptions, output_format
-from transforms.outputs.parquet import encode_parquet
+from transforms.outputs.parquet import ParquetWriter
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, column_of, default_columns
-from transforms.steps.base import Step
+from transforms.steps.base import Step, StepCall
+from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import CountReceipts
-from transforms.storage.files import join, write_atomically
+from transforms.storage.files import NewFile, join
+
+# A split that has more becomes several shards: a compressed file may hold more than its size lets expect. 64 Mi tokens
+# are about 256 MiB of text.
+_TOKENS_IN_SHARD = 64 << 20
 
 
 @dataclass(frozen=True)
-class ShardWriter:
-    """Writes the rows of a batch and returns the receipt.
+class WriteOptions:
+    """Where and how shards are written.
 
     Args:
         folder: where shards, rejects and receipts are written, at any url.
@@ -39,6 +45,9 @@ class ShardWriter:
         provenance: whether each row has the url and the position of its record; a packed row, those of each segment.
         compress_tfrecord: whether TFRecord shards are gzipped.
         about: what each Parquet file says of the dataset, as JSON in its metadata.
+
+    Raises:
+        ParameterError: if a value is not one of those.
     """
 
     folder: str
@@ -56,108 +65,202 @@ class ShardWriter:
         check_flag("provenance", self.provenance)
         check_flag("compress_tfrecord", self.compress_tfrecord)
 
-    def __call__(self, batch: Rows) -> Receipt:
-        """Write the shards of a batch, its rejects, and after them the receipt that names them.
+
+class ShardWriter:
+    """Writes the parts of a split, one after the other, to a shard with a receipt; to several if they are very long.
+
+    Args:
+        folder, formats, columns, provenance, compress_tfrecord, about: as for WriteOptions.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any):
+        self._options = WriteOptions(*arguments, **options)
+        self._shard: _OpenShard | None = None
+        self._shards = 0
+
+    def __call__(self, part: Rows) -> Receipt | None:
+        """Write the next part.
+
+        Returns:
+            The receipt of the shard, which is written after all its files; None if the next part belongs to it too.
 
         Raises:
-            ValueError: if a record of the batch does not have exactly one outcome.
+            ValueError: if a record of the part does not have exactly one outcome.
         """
-        outcomes = batch.outcomes
-        if outcomes.unaccounted():
+        if part.outcomes.unaccounted():
             raise ValueError(
-                f"{batch.split.slices[0].url}, split {batch.split.number}, part {batch.part}: of {outcomes.read} "
-                f"records read, {outcomes.unaccounted()} have no outcome. "
+                f"{part.split.slices[0].url}, split {part.split.number}, part {part.part}: of {part.outcomes.read} "
+                f"records read, {part.outcomes.unaccounted()} have no outcome. "
                 "A step that drops records must use FilterExamples."
             )
+        if self._shard is None:
+            self._shard = _OpenShard(self._options, part.split, self._shards)
+        self._shard.add(part)
+        if not part.last and self._shard.tokens < _TOKENS_IN_SHARD:
+            return None
+        receipt = self._shard.complete(part.last)
+        self._shard, self._shards = None, 0 if part.last else self._shards + 1
+        return receipt
+
+
+class _OpenShard:
+    """A shard, to which parts are added: its files of rows, of rejects, and the sums of its receipt."""
+
+    def __init__(self, options: WriteOptions, split: Split, number: int):
+        self._options = options
+        self._split = split
+        self._number = number
         # Each attempt has its own names: a worker that is taken for dead but is alive must not overwrite others'.
-        attempt = f"{batch.split.number:07d}-{batch.part:05d}-{uuid.uuid4().hex}"
-        shards: list[Shard] = []
-        for split, table in (("train", batch.train), ("validation", batch.validation)):
-            if len(table):
-                columns = self._columns(batch, table)
-                for format in self.formats:
-                    shards += self._write(format, f"{split}-{attempt}-{format}", split, table, columns)
+        self._attempt = f"{split.number:07d}-{number:05d}-{uuid.uuid4().hex}"
+        self._rows: dict[tuple[str, str], _RowFiles] = {}
+        self._rejects: _RejectsFile | None = None
+        self._outcomes = Outcomes()
+        self._rejected: Counter[str] = Counter()
+        self._first_rejects: dict[str, FirstExample] = {}
 
-        def first(position: int, detail: str) -> FirstExample:
-            piece, position = batch.split.origin(position)
-            return FirstExample(piece.url, f"{input_format(piece.format).position_unit} {position:,}", detail)
+    @property
+    def tokens(self) -> int:
+        """The tokens that were written, in one of the formats."""
+        return sum(files.tokens for (_, format), files in self._rows.items() if format == self._options.formats[0])
 
+    def add(self, part: Rows) -> None:
+        for split, table in (("train", part.train), ("validation", part.validation)):
+            if not len(table):
+                continue
+            columns = self._columns(table, part.packed)
+            for format in self._options.formats:
+                if (split, format) not in self._rows:
+                    self._rows[split, format] = _RowFiles(self._options, f"{split}-{self._attempt}", split, format)
+                self._rows[split, format].write(table, columns)
+        if rejects := sorted(part.outcomes.rejects, key=lambda reject: reject.position):
+            self._rejects = self._rejects or _RejectsFile(self._options.folder, f"rejects-{self._attempt}.parquet")
+            self._rejects.write(self._split, rejects)
+            self._rejected.update(reject.reason for reject in rejects)
+            for reject in rejects:
+                self._first_rejects.setdefault(reject.reason, self._first(reject.position, reject.detail))
+        self._outcomes = self._outcomes.plus(replace(part.outcomes, rejects=()))
+
+    def complete(self, last: bool) -> Receipt:
+        """Complete the files, and after them write the receipt that names them."""
+        outcomes = self._outcomes
         receipt = Receipt(
-            split=batch.split.number,
-            part=batch.part,
-            last=batch.last,
+            split=self._split.number,
+            part=self._number,
+            last=last,
             read=outcomes.read,
             kept=outcomes.kept,
             truncated=outcomes.truncated,
             dropped=dict(sorted(outcomes.dropped.items())),
-            rejected=dict(sorted(Counter(reject.reason for reject in outcomes.rejects).items())),
+            rejected=dict(sorted(self._rejected.items())),
             notes=dict(sorted(outcomes.notes.items())),
             trained_tokens_lost=outcomes.trained_tokens_lost,
             rendered_by_reference=dict(sorted(outcomes.rendered_by_reference.items())),
             tokenized_by_reference=dict(sorted(outcomes.tokenized_by_reference.items())),
-            shards=shards,
-            rejects_file=self._write_rejects(attempt, batch.split, outcomes),
-            first_rejects={
-                reject.reason: first(reject.position, reject.detail)
-                for reject in sorted(outcomes.rejects, key=lambda reject: -reject.position)
-            },
-            first_examples={what: first(*record) for what, record in sorted(outcomes.first_examples.items())},
-            source=batch.split.source,
+            shards=[
+                shard
+                for split in ("train", "validation")
+                for format in self._options.formats
+                if (split, format) in self._rows
+                for shard in self._rows[split, format].complete()
+            ],
+            rejects_file=self._rejects.complete() if self._rejects else None,
+            first_rejects=self._first_rejects,
+            first_examples={what: self._first(*record) for what, record in sorted(outcomes.first_examples.items())},
+            source=self._split.source,
         )
-        write_receipt(join(self.folder, "receipts"), receipt)
+        write_receipt(join(self._options.folder, "receipts"), receipt)
         return receipt
 
-    def _write(self, format: str, stem: str, split: str, table: RowTable, columns: pa.Table) -> list[Shard]:
-        """Write the files of one shard in one format; the first of them counts the rows."""
-        shards: list[Shard] = []
-        for suffix, content in output_format(format).encode(columns, OutputOptions(self.compress_tfrecord)).items():
-            counts = not shards
-            write_atomically(join(self.folder, "shards", stem + suffix), content)
-            shards.append(
-                Shard(
-                    file=stem + suffix,
-                    format=format,
-                    split=split,
-                    rows=len(table) if counts else 0,
-                    tokens=len(table.ids) if counts else 0,
-                    trained_tokens=int(np.count_nonzero(table.labels != IGNORED)) if counts else 0,
-                    bytes=len(content),
-                    sha256=hashlib.sha256(content).hexdigest(),
-                )
-            )
-        return shards
+    def _first(self, position: int, detail: str) -> FirstExample:
+        piece, position = self._split.origin(position)
+        return FirstExample(piece.url, f"{input_format(piece.format).position_unit} {position:,}", detail)
 
-    def _columns(self, batch: Rows, table: RowTable) -> pa.Table:
-        columns = {name: _list_array(*column_of(table, name)) for name in self.columns or default_columns(batch.packed)}
-        if self.provenance:
-            urls, positions = batch.split.origins(table.positions)
+    def _columns(self, table: RowTable, packed: bool) -> pa.Table:
+        names = self._options.columns or default_columns(packed)
+        columns = {name: _list_array(*column_of(table, name)) for name in names}
+        if self._options.provenance:
+            urls, positions = self._split.origins(table.positions)
             values = {"source": urls, "source_position": pa.array(positions)}
-            if batch.packed:
+            if packed:
                 values = {name: _list_array(array, table.segment_offsets) for name, array in values.items()}
             columns |= values
         if table.columns is not None:
             columns |= {name: table.columns[name] for name in table.columns.column_names}
-        metadata = None if self.about is None else {"chatmill": msgspec.json.encode(self.about)}
+        about = self._options.about
+        metadata = None if about is None else {"chatmill": msgspec.json.encode(about)}
         return pa.table(columns).replace_schema_metadata(metadata)
 
-    def _write_rejects(self, attempt: str, split: Split, outcomes: Outcomes) -> str | None:
-        """Write the rejected records. Returns the name of the file, None if there are none."""
-        if not outcomes.rejects:
-            return None
-        rejects = sorted(outcomes.rejects, key=lambda reject: reject.position)
-        urls, positions = split.origins(np.array([reject.position for reject in rejects], np.int64))
-        table = pa.table(
-            {
-                "source": urls,
-                "position": pa.array(positions),
-                "reason": pa.array([reject.reason for reject in rejects], pa.string()),
-                "detail": pa.array([reject.detail for reject in rejects], pa.string()),
-                "record": pa.array([reject.record for reject in rejects], pa.binary()),
-            }
-        )
-        file = f"rejects-{attempt}.parquet"
-        write_atomically(join(self.folder, "shards", file), encode_parquet(table))
+
+class _RowFiles:
+    """The files of one shard in one format. The first of them counts the rows."""
+
+    def __init__(self, options: WriteOptions, stem: str, split: str, format: str):
+        self._folder = join(options.folder, "shards")
+        self._stem = f"{stem}-{format}"
+        self._split = split
+        self._format = format
+        self._files: dict[str, NewFile] = {}
+        self._writer = output_format(format).writer(self._create, OutputOptions(options.compress_tfrecord))
+        self._trained_tokens = self._rows = self.tokens = 0
+
+    def _create(self, suffix: str) -> NewFile:
+        self._files[self._stem + suffix] = file = NewFile(join(self._folder, self._stem + suffix))
         return file
+
+    def write(self, table: RowTable, columns: pa.Table) -> None:
+        self._writer.write(columns)
+        self._rows += len(table)
+        self.tokens += len(table.ids)
+        self._trained_tokens += int(np.count_nonzero(table.labels != IGNORED))
+
+    def complete(self) -> list[Shard]:
+        self._writer.close()
+        shards: list[Shard] = []
+        for name, file in self._files.items():
+            file.complete()
+            counts = not shards
+            shards.append(
+                Shard(
+                    file=name,
+                    format=self._format,
+                    split=self._split,
+                    rows=self._rows if counts else 0,
+                    tokens=self.tokens if counts else 0,
+                    trained_tokens=self._trained_tokens if counts else 0,
+                    bytes=file.bytes,
+                    sha256=file.sha256,
+                )
+            )
+        return shards
+
+
+class _RejectsFile:
+    """The rejected records of a shard."""
+
+    def __init__(self, folder: str, name: str):
+        self._name = name
+        self._file = NewFile(join(folder, "shards", name))
+        self._writer = ParquetWriter(self._file)
+
+    def write(self, split: Split, rejects: Sequence[Reject]) -> None:
+        urls, positions = split.origins(np.array([reject.position for reject in rejects], np.int64))
+        self._writer.write(
+            pa.table(
+                {
+                    "source": urls,
+                    "position": pa.array(positions),
+                    "reason": pa.array([reject.reason for reject in rejects], pa.string()),
+                    "detail": pa.array([reject.detail for reject in rejects], pa.string()),
+                    "record": pa.array([reject.record for reject in rejects], pa.binary()),
+                }
+            )
+        )
+
+    def complete(self) -> str:
+        """Return the name of the file."""
+        self._writer.close()
+        self._file.complete()
+        return self._name
 
 
 def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray) -> pa.ListArray:
@@ -166,9 +269,9 @@ def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray) -> pa.ListAr
 
 
 class WriteShards(Step):
-    """Write rows as shards, rejects and receipts, which CommitDataset makes a dataset of.
+    """Write the rows of each split as shards, rejects and receipts, which CommitDataset makes a dataset of.
 
-    PCollection[Rows] -> PCollection[Receipt].
+    PCollection[Parts[Rows]] -> PCollection[Receipt].
 
     Args:
         folder: where shards, rejects and receipts go, at any url that fsspec opens.
@@ -202,8 +305,23 @@ class WriteShards(Step):
             "compress_tfrecord": compress_tfrecord,
             "about": about,
         }
-        ShardWriter(**options)  # checks them here, not on a worker
+        WriteOptions(**options)  # checks them here, not on a worker
         super().__init__(ShardWriter, **options)
+        self.with_output_types(Receipt)
 
-    def expand(self, rows: beam.PCollection) -> beam.PCollection:
-        return super().expand(rows) | "count" >> beam.ParDo(CountReceipts()).with_output_types(Receipt)
+    def expand(self, parts: beam.PCollection) -> beam.PCollection:
+        return (
+            parts
+            | beam.ParDo(_WriteParts(self._make)).with_output_types(Receipt)
+            | "count" >> beam.ParDo(CountReceipts()).with_output_types(Receipt)
+        )
+
+
+class _WriteParts(beam.DoFn):
+    def __init__(self, make: Callable[[], Callable[[Rows], Receipt | None]]):
+        self._make = make
+        self._failures = FailureWriter()
+
+    def process(self, parts: Parts[Rows]) -> Iterator[Receipt]:
+        call = StepCall(self._failures)
+        yield from filter(None, map(functools.partial(call, self._make()), parts))

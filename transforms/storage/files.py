@@ -6,10 +6,12 @@ requested.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import posixpath
 import re
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -293,6 +295,80 @@ def write_atomically(url: str, content: bytes) -> None:
         with suppress(OSError):
             os.remove(attempt)
         raise StoreError(url, "written", error.strerror or reason_of(error), is_transient=False) from None
+
+
+class NewFile(io.RawIOBase):
+    """A file that is written piece by piece. Nobody may know its name before it is complete.
+
+    What a store gets is written to a temporary file on this machine first: so the upload can be repeated as a whole,
+    and memory is bounded.
+
+    Args:
+        url: of the file.
+
+    Attributes:
+        bytes: how many were written.
+        sha256: of what was written, in hexadecimal.
+
+    Raises:
+        StoreError: from each method, if it cannot be written, for a disk as well.
+    """
+
+    def __init__(self, url: str):
+        system, path = file_system(url)
+        self._url = url
+        self._digest = hashlib.sha256()
+        self.bytes = 0
+        self._is_local = isinstance(system, LocalFileSystem)
+        self._file: Any
+        with _disk_errors(url):
+            if self._is_local:
+                system.makedirs(posixpath.dirname(path), exist_ok=True)
+                self._file = open(path, "wb")  # noqa: SIM115
+            else:
+                self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._digest.update(content)
+        with _disk_errors(self._url):
+            written = self._file.write(content)
+        self.bytes += written
+        return written
+
+    def complete(self) -> None:
+        """Close the file, which is there from now on."""
+        with _disk_errors(self._url):
+            self._file.flush()
+            if not self._is_local:
+                _upload(self._url, self._file.name)
+            self._file.close()
+        self.close()
+
+
+@contextmanager
+def _disk_errors(url: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(url, "written", error.strerror or reason_of(error), is_transient=False) from None
+
+
+@with_retries("written")
+def _upload(url: str, file: str) -> None:
+    system, path = file_system(url)
+    try:
+        system.put_file(file, path)
+    except FileNotFoundError as error:  # the bucket does not exist
+        raise StoreError(url, "written", reason_of(error), is_transient=False) from None
 
 
 @with_retries("copied")

@@ -15,31 +15,21 @@ from transforms.model.examples import Record
 
 
 def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
-    """Yield the lines that begin at bytes start <= position < stop, as one part; without a stop, in several parts."""
-    if stop is not None:
-        yield Part(_lines_of_range(file, start, stop), [], stop - start)
-        return
-    position = 0
-    while content := file.read(part_bytes):
+    """Yield the lines that begin at bytes start <= position < stop, in parts; without a stop, all from start on."""
+    position = start
+    if start:
+        file.seek(start - 1)
+        position += len(file.readline()) - 1
+    if stop is not None:  # parts of the same size
+        part_bytes = -(-(stop - start) // max(1, -(-(stop - start) // part_bytes)))
+    while stop is None or position < stop:
+        content = file.read(part_bytes if stop is None else min(part_bytes, stop - position))
+        if not content:
+            return
         if not content.endswith(b"\n"):
             content += file.readline()
         yield Part(_lines(content, position), [], len(content))
         position += len(content)
-
-
-def _lines_of_range(file: BinaryIO, start: int, stop: int) -> list[Record]:
-    if start == 0:
-        position, content = 0, file.read(stop)
-    else:
-        file.seek(start - 1)
-        content = file.read(stop - start + 1)
-        line_start = content.find(b"\n") + 1
-        if line_start == 0:
-            return []
-        position, content = start - 1 + line_start, content[line_start:]
-    if content and not content.endswith(b"\n"):
-        content += file.readline()
-    return _lines(content, position)
 
 
 def _lines(content: bytes, position: int) -> list[Record]:

@@ -1,0 +1,96 @@
+"""The parts of a split: what one Beam element is between the steps.
+
+A part is a batch of some megabytes of input. The parts of a split are made one after the other while the last step asks
+for them, each from its input to its rows, so that memory is bounded by the size of a part. Only if a runner breaks the
+fusion of the steps, all parts of a split are made at once, and sent.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import apache_beam as beam
+
+from transforms.model.batches import Batch, Examples, Labels, Records, Rows, Split, Texts, Tokens
+
+_Part = TypeVar("_Part", bound=Batch)
+
+
+class Parts(Generic[_Part]):
+    """The parts of a split, in order. They can be iterated any number of times; each time makes them again.
+
+    Args:
+        split: the split.
+        make: returns an iterator that makes the parts.
+    """
+
+    def __init__(self, split: Split, make: Callable[[], Iterator[_Part]]):
+        self.split = split
+        self._make = make
+
+    def __iter__(self) -> Iterator[_Part]:
+        return _Uncollected(self._make())
+
+    def map(self, function: Callable[[_Part], Any]) -> Parts[Any]:
+        """Return the parts that a function makes of these, when they are iterated."""
+        return Parts(self.split, lambda: map(function, self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self.split, list(self))
+
+
+def _made(split: Split, parts: Sequence[_Part]) -> Parts[_Part]:
+    return Parts(split, lambda: iter(parts))
+
+
+class _Uncollected(Iterator[_Part]):
+    """Iterates without a reference to the part that it returned, so that it does not stay in memory.
+
+    While a part is made, Python does not look for garbage in cycles. The many small objects of a part are not garbage,
+    and to look through them again and again takes a third of the time.
+    """
+
+    def __init__(self, parts: Iterator[_Part]):
+        self._parts = parts
+
+    def __next__(self) -> _Part:
+        with _garbage_uncollected():
+            return next(self._parts)
+
+
+@contextmanager
+def _garbage_uncollected() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class PartsCoder(beam.coders.Coder):
+    """Pickles parts, and estimates their size without making them.
+
+    Beam samples the sizes of elements between steps, by default by encoding them.
+    """
+
+    def encode(self, value: Parts[Any]) -> bytes:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+    def decode(self, encoded: bytes) -> Parts[Any]:
+        return pickle.loads(encoded)
+
+    def estimate_size(self, value: Parts[Any]) -> int:
+        return value.split.bytes
+
+    def is_deterministic(self) -> bool:
+        return False
+
+
+for _kind in (Records, Examples, Texts, Tokens, Labels, Rows):
+    beam.coders.registry.register_coder(Parts[_kind], PartsCoder)  # type: ignore[valid-type]
