@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from support.encodings import TEXTS, assert_same_tokens, changed, fast_encoder
 from support.tokenizers import save_tokenizer
-from transforms.errors import ParameterError
 from transforms.tokens.digits import DigitsEncoder
-from transforms.tokens.fast import NotSupported, load_fast_encoder
+from transforms.tokens.ids import load_id_encoder
 from transforms.tokens.tokenizer import load_tokenizer
 
 QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -111,9 +110,8 @@ def test_pre_tokenizers_that_gigatoken_ignores_are_refused(
     tmp_path: Path, pre_tokenizers: list[dict[str, Any]], reason: str
 ) -> None:
     folder = changed(save_tokenizer(tmp_path), pre_tokenizer=pre_tokenizers)
-    encoder = load_fast_encoder(folder, "auto")
-    assert isinstance(encoder, NotSupported)
-    assert reason in encoder.reason
+    with pytest.raises(ValueError, match=reason):
+        load_id_encoder(load_tokenizer(folder).backend_tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +121,8 @@ def test_added_tokens_that_are_not_found_in_pieces_are_refused(
     tmp_path: Path, token: dict[str, Any], reason: str
 ) -> None:
     folder = changed(save_tokenizer(tmp_path), pre_tokenizer=[digits(), byte_level()], added_tokens=[token])
-    with pytest.raises(ParameterError, match=reason):
-        load_fast_encoder(folder, "fast")
+    with pytest.raises(ValueError, match=reason):
+        load_id_encoder(load_tokenizer(folder).backend_tokenizer)
 
 
 def test_texts_are_cut_without_the_reference(family: str) -> None:

@@ -27,6 +27,7 @@ from transforms.tokens.fast import FastEncoder, NotSupported, load_fast_encoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.trained import is_trained, weights_of
+from transforms.tokens.words import WordsEncoder
 
 # Below so many bytes of input in a split, the reference takes less time than loading the fast encoder.
 _WORTH_LOADING = 1 << 20
@@ -76,7 +77,7 @@ class Encoder:
         self._reference = ReferenceEncoder(self._tokenizer)
 
     @functools.cached_property
-    def _fast(self) -> FastEncoder | NotSupported:
+    def _fast(self) -> FastEncoder | WordsEncoder | NotSupported:
         return load_fast_encoder(self._folder, self._engine)
 
     def __call__(self, batch: Texts) -> Tokens:
@@ -114,7 +115,7 @@ class Encoder:
         outcomes = tokens.outcomes.count_tokenized_by_reference(reason, len(set(encoded)), record)
         return dataclasses.replace(tokens, outcomes=outcomes)
 
-    def _difference(self, batch: Texts, tokens: Tokens, fast: FastEncoder) -> tuple[int, str] | None:
+    def _difference(self, batch: Texts, tokens: Tokens, fast: TextEncoder) -> tuple[int, str] | None:
         """The position of a record of the sample whose tokens the reference does not confirm, and the difference.
 
         Of a long text both engines encode an excerpt, since the sample is a share of the characters.

@@ -92,8 +92,9 @@ class _Numerals:
         if unknown:
             pieces = self._cut("".join(f" {chr(code)}" for code in unknown))
             # A numeral is a piece of its own. Others stay with the space before them.
-            self._kinds[unknown] = 1
-            self._kinds[[unknown[start // 2] for _, (start, _) in pieces if start % 2]] = 2
+            kinds = np.ones(len(unknown), np.uint8)
+            kinds[[start // 2 for _, (start, _) in pieces if start % 2]] = 2
+            self._kinds[unknown] = kinds  # at once, since threads share the encoder
         return self._kinds[codes] == 2
 
 
