@@ -1,4 +1,4 @@
-"""Digits: tokenizers that cut at each numeral, or at each run of them, have the same tokens in both engines."""
+"""Digits: tokenizers that cut at each numeral have the same tokens in both engines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ def added(content: str, **flags: bool) -> dict[str, Any]:
 FAMILIES = {
     "smollm": ([digits(), byte_level()], None),
     "cohere": ([digits(), byte_level()], {"type": "NFC"}),
-    "runs": ([digits(individual=False), byte_level()], None),
     "before_split": ([digits(), split(QWEN), byte_level(use_regex=False)], None),
 }
 # Those of Python, with the characters that have a numeric value such as 一, and digits of Unicode 15 to 17.
@@ -104,6 +103,7 @@ def test_texts_with_a_byte_that_the_vocabulary_lacks_fall_back(tmp_path: Path) -
         ([split(QWEN), byte_level(use_regex=True)], "splits again"),
         ([byte_level(use_regex=False)], "does not split"),
         ([digits(), byte_level(add_prefix_space=True)], "adds a space"),
+        ([digits(individual=False), byte_level()], "keeps runs"),
     ],
 )
 def test_pre_tokenizers_that_gigatoken_ignores_are_refused(

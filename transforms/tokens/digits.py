@@ -1,6 +1,7 @@
 """Texts cut at their numerals, as tokenizers' pre-tokenizer `Digits` does (SmolLM, StarCoder, Granite, Cohere).
 
-gigatoken does not know `Digits`. If it comes first, what follows sees each piece alone, so gigatoken gets the pieces.
+gigatoken does not know `Digits`. If it comes first and cuts at each numeral, what follows sees each piece alone, so
+gigatoken gets the pieces.
 """
 
 from __future__ import annotations
@@ -21,16 +22,14 @@ class DigitsEncoder:
 
     Args:
         encoder: the tokenizer without `Digits`, as gigatoken loads it.
-        individual: whether each numeral is a piece, otherwise each run of them.
         added: the added tokens, which are found before a text is cut.
 
     Raises:
         ValueError: if an added token begins with a numeral.
     """
 
-    def __init__(self, encoder: Any, individual: bool, added: Iterable[AddedToken]):
+    def __init__(self, encoder: Any, added: Iterable[AddedToken]):
         self._encode = encoder.backend.encode_batch
-        self._individual = individual
         self._numerals = _Numerals()
         self._added = _AddedTokens(added, self._numerals)
 
@@ -55,12 +54,7 @@ class DigitsEncoder:
         if whole is not None:
             starts, stops = starts[~whole[starts]], stops[~whole[starts]]
         is_edge = np.zeros(len(data) + 1, bool)
-        is_edge[starts] = True
-        if self._individual:
-            is_edge[stops] = True
-        else:
-            is_edge[stops] ^= True
-        is_edge[firsts] = True
+        is_edge[starts] = is_edge[stops] = is_edge[firsts] = True
         return np.flatnonzero(is_edge)
 
 

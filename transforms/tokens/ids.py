@@ -61,13 +61,15 @@ def load_id_encoder(tokenizer: Tokenizer) -> tuple[IdEncoder, dict[int, bytes]]:
         raise ValueError("it has added tokens that match whole words only")
     components = components_of(tokenizer.pre_tokenizer)
     digits = components[0] if components and components[0]["type"] == "Digits" else None
+    if digits and not digits["individual_digits"]:  # gigatoken would cut the runs by another version of Unicode
+        raise ValueError("its pre-tokenizer Digits keeps runs of numerals")
     rest = components[1:] if digits else components
     _check(rest, digits is not None)
     source, fillers = _completed(tokenizer, rest)
     encoder = gigatoken.Tokenizer.from_json(source)
     vocab = {number: b"" if number in fillers else token for number, token in encoder.vocab.items()}
     if digits:
-        return DigitsEncoder(encoder, digits["individual_digits"], added), vocab
+        return DigitsEncoder(encoder, added), vocab
     return WholeTexts(encoder), vocab
 
 
