@@ -123,7 +123,7 @@ def _resolve(
         with source.named_in_errors():
             warnings += _check_first_records(source, first, tokenizer, template)
     total = sum(file.bytes for file in files)
-    split_bytes = options.split_bytes or default_split_bytes(total)
+    split_bytes = options.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in files))
     now = options.now
     if now is None and reads_clock(template or tokenizer.chat_template):
         now = before.now if before else datetime.now().replace(microsecond=0).isoformat()

@@ -7,6 +7,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -147,6 +148,21 @@ def test_a_list_of_objects_gives_the_same_records_in_every_form_and_cut(
     parts = [part for split in splits_of(files, split_bytes) for part in read_split(split, split_bytes)]
     assert [json.loads(record.raw) for part in parts for record in part.records] == objects
     assert not any(part.outcomes.rejects for part in parts)
+
+
+def test_every_cut_of_json_yields_each_record_and_reject_once_at_its_position(folder):
+    content = BOM + b' so [{"a": 1}, 2 , {"b": [{}]}, , x]\n{"c": 3},{"d": 4}\n [{"e": 5}'
+    path = folder / "cut.json"
+    path.write_bytes(content)
+
+    def found(*content: int | None) -> list[Any]:
+        split = Split(0, (Slice(str(path), "json", None, 0, 1, content),))
+        return [each for part in read_split(split, 9) for each in (*part.records, *part.outcomes.rejects)]
+
+    everything = found(0, None)
+    assert len(everything) == 10
+    for cut in range(len(content) + 2):
+        assert found(0, cut) + found(cut, None) == everything, cut
 
 
 @pytest.mark.parametrize("array", [b"[]", b" [ ]\n", b"[\n\n]", BOM + b"[]", BOM + b"\r\n[\t]\r\n"])

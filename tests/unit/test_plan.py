@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import random
 
+import msgspec
 import pytest
+import zstandard
 
 from transforms.errors import ParameterError
 from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import largest_first, splits_of
 
+COMPRESS = {
+    "gzip": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": zstandard.ZstdCompressor(write_content_size=False).compress,
+}
 KILO, MEGA = 1 << 10, 1 << 20
 CORPORA = {
     "a large file among small ones": [2 * KILO] * 20 + [90 * MEGA] + [3 * KILO] * 20,
@@ -61,8 +71,51 @@ def test_a_split_has_a_limited_number_of_files():
 
 
 def test_compressed_file_comes_before_a_larger_file_that_is_split():
-    files = [InputFile("/a.jsonl", "jsonl", None, 4 * MEGA, ""), InputFile("/b.jsonl.gz", "jsonl", "gzip", MEGA, "")]
-    assert [split.slices[0].url for split in largest_first(splits_of(files, 4 * MEGA))] == ["/b.jsonl.gz", "/a.jsonl"]
+    files = [
+        InputFile("/a.jsonl", "jsonl", None, 4 * MEGA, ""),
+        InputFile("/b.csv.gz", "csv", "gzip", MEGA, "", unpacked=5 * MEGA),
+    ]
+    assert [split.slices[0].url for split in largest_first(splits_of(files, 4 * MEGA))] == ["/b.csv.gz", "/a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("format", "compression", "readers"),
+    [
+        ("jsonl", "zstd", 8), ("jsonl", "gzip", 4), ("jsonl", "xz", 2), ("jsonl", "bz2", 1), ("json", None, 8),
+        ("json", "gzip", 4), ("arrow", None, 8), ("csv", None, 1), ("csv", "zstd", 1),
+    ],
+)  # fmt: skip
+def test_a_few_splits_read_a_file_from_its_start_and_the_last_one_to_its_end(format, compression, readers):
+    size = 100 * MEGA + 3
+    packed, unpacked = (10 * MEGA + 1, size) if compression else (size, 0)
+    splits = [*splits_of([InputFile("/a", format, compression, packed, "", unpacked=unpacked)], 4 * MEGA)]
+    pieces = [piece for split in splits for piece in split.slices]
+    assert len(splits) == len(pieces) == readers
+    assert sum(split.bytes for split in splits) == packed
+    assert sum(split.unpacked_bytes for split in splits) == size
+    edges = [piece.content[0] for piece in pieces]
+    assert edges == [size * i // readers for i in range(readers)]
+    assert [piece.content[1] for piece in pieces] == [*edges[1:], None]
+    # The later slices take longer, since what is before them is read too.
+    assert [split.number for split in largest_first(splits)] == [*range(readers)][::-1]
+    small = [*splits_of([InputFile("/a", format, compression, packed, "", unpacked=unpacked)], 50 * MEGA)]
+    assert len(small) == min(readers, 3)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "bz2", "xz", "zstd"])
+def test_how_large_a_compressed_file_is_without_compression_is_estimated(tmp_path, compression):
+    content = b"".join(
+        msgspec.json.encode({"text": random.Random(i).randbytes(100).hex()}) + b"\n" for i in range(30_000)
+    )
+    suffix = {"gzip": "gz", "zstd": "zst"}.get(compression, compression)
+    path = tmp_path / f"a.jsonl.{suffix}"
+    path.write_bytes(COMPRESS[compression](content))
+    assert path.stat().st_size > 2 * MEGA
+    [file] = list_inputs([str(path)])
+    assert file.unpacked_bytes == pytest.approx(len(content), rel=0.2)
+    path.write_bytes(COMPRESS[compression](content[:10_000]))
+    [file] = list_inputs([str(path)])
+    assert file.unpacked_bytes == 5 * path.stat().st_size
 
 
 def test_other_files_of_a_folder_are_not_read_and_logged(tmp_path, caplog):

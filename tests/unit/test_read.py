@@ -60,12 +60,24 @@ def folder(tmp_path_factory) -> Path:
 
 
 def parts_of(
-    path: Path, content: bytes, format: str, compression: str | None = None, part_bytes: int = 1 << 20, **bounds: int
+    path: Path,
+    content: bytes,
+    format: str,
+    compression: str | None = None,
+    part_bytes: int = 1 << 20,
+    within: tuple[int, int | None] = (0, None),
+    **bounds: int,
 ) -> list[Records]:
-    """The parts of a split of a file with this content. bounds: start and stop, if the split is not all of it."""
+    """The parts of a split of a file with this content. bounds: start and stop, if the split is not all of it.
+
+    within: the bytes of the decompressed content that are its share.
+    """
     path.write_bytes(content)
     split = Split(
-        number=7, slices=(Slice(url=str(path), format=format, compression=compression, **whole(content) | bounds),)
+        number=7,
+        slices=(
+            Slice(url=str(path), format=format, compression=compression, content=within, **whole(content) | bounds),
+        ),
     )
     parts = list(read_split(split, part_bytes))
     assert [part.part for part in parts] == list(range(len(parts)))
@@ -164,6 +176,37 @@ def test_a_compressed_file_of_any_members_yields_the_lines_of_its_content_in_bou
     longest = max(len(line) + 1 for line in content.split(b"\n"))
     assert all(extent_of(part) <= part_bytes + longest for part in parts)
     assert len(parts) >= len(content) // (part_bytes + longest)
+
+
+def shares_of(cuts: list[int]) -> list[tuple[int, int | None]]:
+    """The content of each slice of a file that is cut at these positions; the last one goes to its end."""
+    edges = [0, *sorted(cuts)]
+    return [*zip(edges, [*edges[1:], None], strict=True)]
+
+
+@each_compression
+@BRIEFLY
+@given(data=st.data(), content=contents, cuts=st.lists(st.integers(0, 200), max_size=4))
+def test_every_cut_of_a_compressed_file_yields_each_line_once_at_its_position(folder, compression, data, content, cuts):
+    compressed = b"".join(COMPRESS[compression](member) for member in data.draw(members_of(content)))
+    parts = [
+        part
+        for share in shares_of(cuts)
+        for part in parts_of(folder / "cut.jsonl.x", compressed, "jsonl", compression, part_bytes=20, within=share)
+    ]
+    assert records_of(parts) == lines_of(content)
+
+
+def test_damage_of_a_compressed_file_is_found_by_the_split_that_reads_there(folder):
+    content = b"".join(b'{"text": "%d"}\n' % i for i in range(20_000))
+    compressed = gzip.compress(content, mtime=0)[:-20]
+    half = len(content) // 2
+    shares = shares_of([1000, half])
+    found = [parts_of(folder / "damaged.gz", compressed, "jsonl", "gzip", within=share) for share in shares[:2]]
+    expected = [line for line in lines_by_split(content) if line[0] < half]
+    assert [record for parts in found for record in records_of(parts)] == expected
+    with pytest.raises(InputError, match=r"damaged\.gz: the gzip stream is corrupt or cut short"):
+        parts_of(folder / "damaged.gz", compressed, "jsonl", "gzip", within=shares[2])
 
 
 @each_compression
@@ -315,6 +358,23 @@ def test_a_table_yields_its_rows_without_nulls_in_bounded_parts(folder, format, 
     assert (
         max(len(part.records) for part in parts) <= 128
     )  # the size of a part is checked after each batch of that many rows
+
+
+@pytest.mark.parametrize("kind", [pa.ipc.new_stream, pa.ipc.new_file])
+@BRIEFLY
+@given(cuts=st.lists(st.integers(0, 40_000), max_size=5))
+def test_every_cut_of_an_arrow_file_yields_each_row_once_at_its_position(folder, kind, cuts):
+    content = arrow(CHATS, kind, rows_at_once=7)
+    found = [parts_of(folder / "cut.arrow", content, "arrow", within=share) for share in shares_of(cuts)]
+    assert [record for parts in found for record in records_of(parts)] == list(enumerate(chats(300)))
+
+
+def test_slices_of_an_arrow_file_share_its_batches(folder):
+    for kind in (pa.ipc.new_stream, pa.ipc.new_file):
+        content = arrow(CHATS, kind, rows_at_once=10)
+        shares = shares_of([len(content) // 2])
+        counts = [len(records_of(parts_of(folder / "a.arrow", content, "arrow", within=share))) for share in shares]
+        assert counts == pytest.approx([150, 150], abs=10)
 
 
 def test_a_part_of_a_table_ends_with_the_rows_that_fill_it(folder):

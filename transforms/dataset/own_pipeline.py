@@ -95,7 +95,7 @@ class ReadConversations(beam.PTransform):
             names = [*self.sources]
             problem = f"it is in two sources, {names[first.source]} and {names[again.source]}."
             raise ParameterError("patterns", again.url, problem)
-        self.split_bytes = self.split_bytes or default_split_bytes(sum(file.bytes for file in self.files))
+        self.split_bytes = self.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in self.files))
         splits = (
             begin
             | "plan" >> beam.Create([None])

@@ -18,8 +18,8 @@ from transforms.errors import ParameterError, StoreError, Unavailable
 from transforms.inputs.detection import detect_format
 from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, job_of
 from transforms.inputs.formats import INPUT_FORMATS, format_of_suffix, input_format
-from transforms.storage.compression import COMPRESSION_OF_SUFFIX
-from transforms.storage.files import file_system, full_url, open_input
+from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
+from transforms.storage.files import file_system, full_url, open_input, read_range
 from transforms.storage.retries import with_retries
 
 # Files that `datasets` writes next to files of records.
@@ -30,6 +30,10 @@ _SHOWN = 3
 _REQUESTS_AT_ONCE = 32
 # Of so many files, only the first few are looked at, if their names show the format.
 _MANY, _FIRST = 1_000, 4
+# Roughly how much larger conversations are than the same ones compressed.
+_COMPRESSION_RATIO = 5
+# From this size on, the start of a compressed file is decompressed to estimate how large all of it is.
+_WORTH_SAMPLING, _SAMPLED = 1 << 18, 1 << 20
 
 
 class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,6 +46,7 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
         bytes: its size.
         version: differs if the file has changed, as far as its store can tell (an ETag, a digest or a time).
         source: the number of the source that lists it, from 0.
+        unpacked: about how many bytes it is when it is decompressed; 0 if it is not compressed.
     """
 
     url: str
@@ -50,6 +55,12 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int
     version: str
     source: int = 0
+    unpacked: int = 0
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """About how many bytes it is without compression."""
+        return self.unpacked or self.bytes
 
 
 def list_inputs(patterns: str | Sequence[str], format: str = "auto", parameter: str = "patterns") -> list[InputFile]:
@@ -234,7 +245,17 @@ def _input_file(url: str, entry: dict[str, Any], by_name: bool, format: str, par
             parameter, url, f"a {named} file that is compressed as a whole cannot be read. Decompress it."
         )
     version = next((str(entry[key]) for key in ("etag", "ETag", "md5Hash", "mtime") if entry.get(key)), "")
-    return InputFile(url, named, compression, entry["size"], version)
+    unpacked = _unpacked(url, compression, entry["size"], parameter) if compression else 0
+    return InputFile(url, named, compression, entry["size"], version, unpacked=unpacked)
+
+
+def _unpacked(url: str, compression: str, size: int, parameter: str) -> int:
+    """About how many bytes a compressed file is when it is decompressed, from its start if it is large."""
+    if size < _WORTH_SAMPLING:
+        return size * _COMPRESSION_RATIO
+    with _store_errors(url, parameter, "read"):
+        sample = read_range(url, 0, min(size, _SAMPLED))
+    return estimated_size(sample, size, compression) or size * _COMPRESSION_RATIO
 
 
 def _detected(url: str, named: str | None, compression: str | None, size: int, parameter: str) -> str:

@@ -11,6 +11,10 @@ from transforms.model.batches import Slice, Split
 
 _MEBIBYTE = 1 << 20
 
+# How many splits read a file from its start, by its compression. The last one reads all of it: together they read it so
+# many times and a half. To decompress takes 3% of a build with zstd, 8% with gzip, and so on.
+_MOST_READERS = {None: 8, "zstd": 8, "gzip": 4, "xz": 2, "bz2": 1}
+
 # With more, one worker would wait for a store long after the others have finished.
 _MOST_SLICES = 4096
 
@@ -27,9 +31,9 @@ def default_split_bytes(total: int) -> int:
 def splits_of(files: Sequence[InputFile], split_bytes: int) -> Iterator[Split]:
     """Make splits of about split_bytes, numbered in the order of the files.
 
-    A larger file is cut into equal slices. Small files of one source that follow each other are in one split. A file
-    that cannot be cut, since its records can only be found by reading it from its start, is in one split, whatever its
-    size.
+    A larger file is cut into equal slices. Small files of one source that follow each other are in one split. If the
+    records of a file can only be found by reading it from its start, a few splits do so, and each takes the records of
+    its own slice; with some formats, one does.
     """
     numbers = count()
     for source, of_source in groupby(files, key=lambda file: file.source):
@@ -53,11 +57,19 @@ def _grouped(files: Iterable[InputFile], split_bytes: int) -> Iterator[tuple[Sli
 
 
 def _slices(file: InputFile, split_bytes: int) -> Iterator[Slice]:
-    can_be_cut = input_format(file.format).can_be_cut and not file.compression
-    slices = -(-file.bytes // split_bytes) if can_be_cut else 1
+    format = input_format(file.format)
+    is_cut = format.can_be_cut and not file.compression
+    slices = max(1, -(-file.unpacked_bytes // split_bytes))
+    if not is_cut:
+        slices = min(slices, _MOST_READERS[file.compression] if format.can_be_shared else 1)
     for i in range(slices):
         start, stop = file.bytes * i // slices, file.bytes * (i + 1) // slices
-        yield Slice(file.url, file.format, file.compression, start, stop)
+        if is_cut:
+            yield Slice(file.url, file.format, None, start, stop)
+            continue
+        begin, end = file.unpacked_bytes * i // slices, file.unpacked_bytes * (i + 1) // slices
+        content = begin, end if i + 1 < slices else None  # how large the content is, is an estimate
+        yield Slice(file.url, file.format, file.compression, start, stop, content, end - begin)
 
 
 def largest_first(splits: Iterable[Split]) -> list[Split]:
@@ -66,4 +78,9 @@ def largest_first(splits: Iterable[Split]) -> list[Split]:
     This holds if each worker takes the next split when it is free (Graham 1969, longest processing time first), and if
     splits are dealt to the workers in turn, as by Beam's local runner.
     """
-    return sorted(splits, key=lambda split: -split.unpacked_bytes)
+    return sorted(splits, key=lambda split: -_work(split))
+
+
+def _work(split: Split) -> int:
+    """About how much a split is to process: its bytes, and a part of those that are only read."""
+    return split.unpacked_bytes + sum(piece.content[0] for piece in split.slices) // 16

@@ -23,9 +23,6 @@ from transforms.rows.ragged import indices_of, offsets_of, slices_of
 # A record's position in its split is that in its file, plus this for each slice before its own. No file has more bytes.
 _SLICE = 1 << 44
 
-# Roughly how much larger conversations are than the same ones compressed.
-_COMPRESSION_RATIO = 5
-
 
 @dataclass(frozen=True, slots=True)
 class Slice:
@@ -34,8 +31,11 @@ class Slice:
     Attributes:
         url: of the file.
         format: of the file, one of INPUT_FORMATS.
-        compression: gzip, bz2, xz, zstd or None. A compressed file is one slice.
+        compression: gzip, bz2, xz, zstd or None.
         start, stop: bytes of the file; stop is exclusive.
+        content: if the file can only be read from its start: the bytes of its decompressed content at which the records
+            of this slice begin; None stands for its end. Then start and stop are only a share of the file.
+        unpacked: about how many bytes it is when it is decompressed; 0 if it is not compressed.
     """
 
     url: str
@@ -43,11 +43,13 @@ class Slice:
     compression: str | None
     start: int
     stop: int
+    content: tuple[int, int | None] = (0, None)
+    unpacked: int = 0
 
     @property
     def unpacked_bytes(self) -> int:
         """About how many bytes it is without compression."""
-        return (self.stop - self.start) * (_COMPRESSION_RATIO if self.compression else 1)
+        return self.unpacked or self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def _parts(split: Split, part_bytes: int) -> Iterator[Part]:
 
 def _parts_of_slice(piece: Slice, part_bytes: int) -> Iterator[Part]:
     format = input_format(piece.format)
-    start, stop = (piece.start, piece.stop) if format.can_be_cut and piece.compression is None else (0, None)
+    start, stop = (piece.start, piece.stop) if format.can_be_cut and piece.compression is None else piece.content
     with open_input(piece.url, piece.compression) as file:
         try:
             yield from format.read(file, start, stop, part_bytes)

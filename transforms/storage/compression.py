@@ -12,6 +12,8 @@ from typing import Any, BinaryIO
 
 import zstandard
 
+_SKIPPED_AT_ONCE = 1 << 20
+
 COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 
 
@@ -37,6 +39,37 @@ _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     "xz": functools.partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
     "zstd": lambda: zstandard.ZstdDecompressor().decompressobj(),
 }
+
+
+def skip_to(file: BinaryIO, position: int) -> None:
+    """Go to a position of a file that has not been read; to its end if it is shorter."""
+    if file.seekable():
+        file.seek(position)
+        return
+    while position and (skipped := len(file.read(min(position, _SKIPPED_AT_ONCE)))):
+        position -= skipped
+
+
+def estimated_size(sample: bytes, size: int, compression: str) -> int:
+    """Estimate how many bytes a compressed file is when it is decompressed.
+
+    Args:
+        sample: the start of the file.
+        size: of the file.
+        compression: as for decompressed.
+
+    Returns:
+        The estimate; 0 if the sample cannot be decompressed.
+    """
+    frames = _FrameReader(io.BytesIO(sample), _DECOMPRESSORS[compression])
+    unpacked = 0
+    try:
+        while found := len(frames.read(_SKIPPED_AT_ONCE)):
+            unpacked += found
+    except EOFError:  # the sample ends inside a frame
+        pass
+    of_first_frame = zstandard.frame_content_size(sample) if compression == "zstd" and unpacked else 0
+    return max(unpacked * size // len(sample), of_first_frame)
 
 
 class _FrameReader(io.RawIOBase):

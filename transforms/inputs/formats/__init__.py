@@ -49,10 +49,12 @@ class InputFormat:
         suffixes: of the names of such files, in lower case, without that of a compression.
         read: yields the records that belong to the bytes start <= position < stop of a file, in parts of about
             part_bytes of input. Takes the file, start, stop and part_bytes. The format decides which record belongs to
-            which byte, so that any cut of a file yields each record once. If files cannot be cut, or this one is
-            compressed, stop is None: all records are yielded, from a stream that may not be able to seek.
+            which byte, so that any cut of a file yields each record once. If stop is None, all records from start on
+            are yielded. If files cannot be cut, or this one is compressed, the file may not be able to seek.
         recognizes: whether the first bytes of a file (SNIFFED_BYTES) show that it has this format; None if none do.
-        can_be_cut: whether byte ranges of a file can be read independently. Otherwise a file is one split.
+        can_be_cut: whether byte ranges of a file can be read independently.
+        can_be_shared: whether several splits can read a file from its start, each the records of its bytes. Otherwise
+            a file that cannot be cut is in one split; `read` gets the start 0 and no stop.
         may_be_compressed: whether a file that is compressed as a whole can be read, as a stream.
         suffix_is_certain: whether a file with one of the suffixes has this format. Otherwise the first bytes decide.
         last_bytes: what every file of the format ends with, if it is not cut short.
@@ -64,6 +66,7 @@ class InputFormat:
     read: Callable[[BinaryIO, int, int | None, int], Iterator[Part]]
     recognizes: Callable[[bytes], bool] | None = None
     can_be_cut: bool = False
+    can_be_shared: bool = False
     may_be_compressed: bool = True
     suffix_is_certain: bool = True
     last_bytes: bytes = b""

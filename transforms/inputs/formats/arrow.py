@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, takewhile
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -16,24 +17,43 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
-    """Yield all rows of a file, in parts.
+    """Yield the rows of the record batches that begin at bytes start <= position < stop, in parts.
+
+    In a file, of whose batches pyarrow does not tell the places, they count as if all had the same size. The batches
+    before are read too, since the number of their rows is needed.
 
     Raises:
         pa.ArrowInvalid: if the file is corrupt.
     """
+    batches, first_row = _batches(file), 0
+    for begin, batch in batches:
+        if begin >= start:
+            batches = chain([(begin, batch)], batches)
+            break
+        first_row += len(batch)
+    own = takewhile(lambda found: stop is None or found[0] < stop, batches)
+    validated = (_validated(batch) for _, batch in own)
+    smaller = (batch.slice(i, ROWS_AT_ONCE) for batch in validated for i in range(0, len(batch), ROWS_AT_ONCE))
+    yield from parts_of_batches(smaller, part_bytes, first_row)
+
+
+def _batches(file: BinaryIO) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield all batches, each after the byte at which it begins."""
     if file.read(len(_FILE)) == _FILE:
-        reader = pa.ipc.open_file(file)
-        batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-    else:
-        # Otherwise a stream that was cut between two batches would look complete.
-        file.seek(-len(_END_OF_STREAM), 2)
-        if file.read() != _END_OF_STREAM:
-            raise pa.ArrowInvalid("the stream is cut short, its end-of-stream marker is missing")
-        file.seek(0)
-        batches = iter(pa.ipc.open_stream(file))
-    batches = (_validated(batch) for batch in batches)
-    smaller = (batch.slice(i, ROWS_AT_ONCE) for batch in batches for i in range(0, len(batch), ROWS_AT_ONCE))
-    yield from parts_of_batches(smaller, part_bytes)
+        size, reader = file.seek(0, 2), pa.ipc.open_file(file)
+        for i in range(reader.num_record_batches):
+            yield size * i // reader.num_record_batches, reader.get_batch(i)
+        return
+    # Otherwise a stream that was cut between two batches would look complete.
+    file.seek(-len(_END_OF_STREAM), 2)
+    if file.read() != _END_OF_STREAM:
+        raise pa.ArrowInvalid("the stream is cut short, its end-of-stream marker is missing")
+    file.seek(0)
+    reader = pa.ipc.open_stream(file)
+    begin = file.tell()
+    for batch in reader:
+        yield begin, batch
+        begin = file.tell()
 
 
 def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -50,6 +70,7 @@ FORMAT = InputFormat(
     suffixes=(".arrow",),
     read=read,
     recognizes=lambda start: start.startswith((_FILE, _STREAM)),
+    can_be_shared=True,
     may_be_compressed=False,
     position_unit="row",
     errors=(OSError, pa.ArrowException),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 import msgspec
 
@@ -25,18 +25,27 @@ _LOOKED_AT = 10
 
 _NOT_BLANK = re.compile(rb"\S")
 _CONTAINER = re.compile(rb"[\[{]")
+# The bytes of a value, or what is wrong with the last one and its bytes.
+_Value: TypeAlias = bytes | tuple[str, bytes]
+
 _decode = msgspec.json.Decoder(msgspec.Raw).decode
 _FOLLOWED = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
-    """Yield all records, in parts. A record's position is its number in the file, from 0.
+    """Yield the records that begin at bytes start <= position < stop, in parts.
+
+    A record's position is its number in the file, from 0. The file is read from its start.
 
     Raises:
         ValueError: if a record does not end within 256 MiB.
     """
     part, size = Part([], []), 0
-    for number, found in enumerate(_Reader(file).values()):
+    for number, (begin, found) in enumerate(_Reader(file).values()):
+        if stop is not None and begin >= stop:
+            break
+        if begin < start:
+            continue
         if isinstance(found, bytes):
             part.records.append(Record(number, found))
             size += len(found)
@@ -51,7 +60,7 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Itera
 
 
 class _Reader:
-    """Yields the values of a stream, and for an array its elements.
+    """Yields the values of a stream, and for an array its elements, each after the byte at which it begins.
 
     If the file ends inside a value, the last one that is yielded is a description of it and its bytes.
     """
@@ -62,27 +71,33 @@ class _Reader:
         self._offset = 0 if self._buffer else len(BOM_UTF8)  # position in the file of the buffer's first byte
         self._at = 0  # what precedes this index of the buffer has been yielded
 
-    def values(self) -> Iterator[bytes | tuple[str, bytes]]:
+    @property
+    def _position(self) -> int:
+        return self._offset + self._at
+
+    def values(self) -> Iterator[tuple[int, _Value]]:
         while sign := self._next():
+            begin = self._position
             if sign == b"[":
                 yield from self._elements()
             elif sign == b"{":
-                yield self._value(in_array=False)
+                yield begin, self._value(in_array=False)
             # A comma between objects says nothing. Other text is not a record: it is rejected, and so not lost.
             elif (text := self._text()) != b",":
-                yield text
+                yield begin, text
 
-    def _elements(self) -> Iterator[bytes | tuple[str, bytes]]:
-        begin = self._offset + self._at
+    def _elements(self) -> Iterator[tuple[int, _Value]]:
+        begin = self._position
         self._at += 1
         while (sign := self._next()) not in (b"]", b""):
-            yield (element := b"" if sign == b"," else self._value(in_array=True))
+            at = self._position
+            yield at, (element := b"" if sign == b"," else self._value(in_array=True))
             if not isinstance(element, bytes):
                 return
             if self._next() == b",":
                 self._at += 1
         if not sign:
-            yield f"the file ends inside the array that begins at byte {begin:,}", b""
+            yield self._position, (f"the file ends inside the array that begins at byte {begin:,}", b"")
         self._at += 1
 
     def _next(self) -> bytes:
@@ -94,13 +109,12 @@ class _Reader:
         self._at = found.start()
         return found[0]
 
-    def _value(self, in_array: bool) -> bytes | tuple[str, bytes]:
+    def _value(self, in_array: bool) -> _Value:
         is_last = False
         while (end := self._end(in_array, is_last)) is None:
             if is_last:
                 end = len(self._buffer)
-                begin = self._offset + self._at
-                return f"the file ends inside the record that begins at byte {begin:,}", self._take(end)
+                return f"the file ends inside the record that begins at byte {self._position:,}", self._take(end)
             is_last = not self._read_more()
         return self._take(end)
 
@@ -191,6 +205,7 @@ FORMAT = InputFormat(
     read=read,
     recognizes=_recognizes,
     suffix_is_certain=False,  # many files of JSON lines are named .json
+    can_be_shared=True,
     position_unit="record",
     errors=(OSError, ValueError),
 )

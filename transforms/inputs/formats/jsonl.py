@@ -12,13 +12,14 @@ from typing import BinaryIO
 
 from transforms.inputs.formats import InputFormat, Part
 from transforms.model.examples import Record
+from transforms.storage.compression import skip_to
 
 
 def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
     """Yield the lines that begin at bytes start <= position < stop, in parts; without a stop, all from start on."""
     position = start
     if start:
-        file.seek(start - 1)
+        skip_to(file, start - 1)
         position += len(file.readline()) - 1
     if stop is not None:  # parts of the same size
         part_bytes = -(-(stop - start) // max(1, -(-(stop - start) // part_bytes)))
@@ -47,5 +48,6 @@ FORMAT = InputFormat(
     suffixes=(".jsonl", ".ndjson"),
     read=read,
     can_be_cut=True,
+    can_be_shared=True,
     suffix_is_certain=False,  # pretty-printed objects have such names too
 )
