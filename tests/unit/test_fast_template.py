@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.chats import SPLIT, assistant, examples_of, render_config, user
@@ -152,6 +152,7 @@ TEXTS = st.one_of(
 CITIES = st.one_of(TEXTS, st.sampled_from([1, 1.0, True, None, [], ["a"], {"a": "b"}, {"": 1}]))
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.builds(trajectory, CITIES, TEXTS, TEXTS, st.integers(1, 2)), min_size=2, max_size=6))
 def test_what_is_known_of_other_records_does_not_change_what_is_found(conversations):
     examples = examples_of(*conversations)
@@ -191,8 +192,8 @@ def test_json_of_tools_is_made_once_for_the_same_content():
     assert texts.known(second) is first
     assert texts.known(other) is other
     made: list[int] = []
-    for tool, settings in [(first[0], "x"), (first[0], "x"), (first[0], "y"), (other[0], "x"), (second[0], "x")]:
-        texts.text(tool, settings, lambda: made.append(1) or "text")  # type: ignore[arg-type]
+    for tool, how in [(first[0], "x"), (first[0], "x"), (first[0], "y"), (other[0], "x"), (second[0], "x")]:
+        texts.text(tool, how, lambda: made.append(1) or "text")  # type: ignore[arg-type]
     assert len(made) == 4  # a tool is known by its identity
     assert texts.text(first[0], ["no key"], lambda: "made") == "made"
     unusual = [{"a": object()}]
@@ -226,6 +227,7 @@ def refuse(*_: Any) -> Any:
     raise NotFollowed("never")
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.text(st.characters(codec="utf-8")), st.text('"\\/<zqSLOT0>é\n 🙂'))
 def test_any_text_is_found_where_it_is_printed_also_in_json(content, argument):
     call = {**CALL, "function": {"name": "weather", "arguments": {"city": argument, argument + "x": [content]}}}

@@ -18,8 +18,9 @@ from transforms.model.examples import REASONING_KEYS
 # The most kinds that are kept, and layouts of a kind.
 _KINDS, _OF_A_KIND = 4096, 8
 # The texts of a message itself, and what differs in each message and is rarely printed.
-_TEXT_KEYS = ("content", *REASONING_KEYS)
-_OTHER_KEYS = frozenset(("role", "tool_calls", "name", "tool_call_id", *_TEXT_KEYS))
+_OTHER_KEYS = frozenset(("role", "tool_calls", "name", "tool_call_id", "content", *REASONING_KEYS))
+# Messages with these keys have no other text than their content, if that is a string.
+_PLAIN_NAMES = (("role", "content"), ("role", "tool_call_id", "name", "content"), ("role", "tool_call_id", "content"))
 _OTHER_CALL_KEYS = frozenset(("id", "function"))
 
 
@@ -55,27 +56,40 @@ def describe(messages: Sequence[Mapping[str, Any]]) -> Described | None:
     """Separate the kinds of messages from their texts, in the order of `slots`; None if they are too unusual."""
     described = Described()
     for message in messages:
-        kind: list[Any] = [tuple(message), message.get("role")]
+        names = tuple(message)
+        kind: list[Any] = [names, message.get("role")]
         texts: list[str] = []
-        for key in _TEXT_KEYS:
-            value = message.get(key)
-            if isinstance(value, str):
-                _describe_text(value, kind, texts)
-            elif value is not None and (key != "content" or not isinstance(value, list)):
-                return None
-        if isinstance(value := message.get("content"), list):
-            for part in value:
-                if not isinstance(part, dict) or not isinstance(part.get("text"), str) or len(part) > 2:
-                    return None
-                kind.append((*part, part.get("type")))
-                _describe_text(part["text"], kind, texts)
-        for call in message.get("tool_calls") or ():
-            if not _describe_call(call, kind, texts):
-                return None
-        kind += [repr(value) for key, value in message.items() if key not in _OTHER_KEYS]
+        content = message.get("content")
+        is_plain = False
+        if isinstance(content, str):
+            _describe_text(content, kind, texts)
+            is_plain = names in _PLAIN_NAMES
+        if not is_plain and not _describe_others(message, kind, texts):
+            return None
         described.kinds.append(tuple(kind))
         described.texts.append(texts)
     return described
+
+
+def _describe_others(message: Mapping[str, Any], kind: list[Any], texts: list[str]) -> bool:
+    """Describe what a message has besides a string as its content; return whether that is usual."""
+    for key in REASONING_KEYS:
+        value = message.get(key)
+        if isinstance(value, str):
+            _describe_text(value, kind, texts)
+        elif value is not None:
+            return False
+    content = message.get("content")
+    if isinstance(content, list):
+        for part in content:
+            if not isinstance(part, dict) or not isinstance(part.get("text"), str) or len(part) > 2:
+                return False
+            kind.append((*part, part.get("type")))
+            _describe_text(part["text"], kind, texts)
+    elif content is not None and not isinstance(content, str):
+        return False
+    kind += [repr(value) for key, value in message.items() if key not in _OTHER_KEYS]
+    return all(_describe_call(call, kind, texts) for call in message.get("tool_calls") or ())
 
 
 def _describe_text(text: str, kind: list[Any], texts: list[str]) -> None:
