@@ -10,7 +10,7 @@ from transforms.steps.parse import Parser
 
 
 def test_notes_of_a_reader_are_counted_and_the_first_that_was_found_is_shown(monkeypatch):
-    monkeypatch.setattr(schemas, "_SCHEMAS", {**schemas._SCHEMAS})
+    monkeypatch.setitem(schemas._READERS, "text", None)  # so that it is restored
 
     @schemas.schema("text", ["text"])
     def read(record, reading):

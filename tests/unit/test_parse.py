@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -255,15 +256,23 @@ def test_labels_and_masks_that_are_null_count_as_absent():
     assert parse(record).content.trained.tolist() == [True, True]
 
 
-def test_a_schema_is_one_function_and_auto_finds_it_before_later_ones(monkeypatch):
-    later = dict(schemas._SCHEMAS)
-    monkeypatch.setattr(schemas, "_SCHEMAS", {})
+@pytest.fixture
+def no_schemas() -> Iterator[dict[str, schemas.Columns]]:
+    """Inside, no schema is known. The schemas are restored afterwards."""
+    known, readers = dict(schemas.SCHEMA_COLUMNS), dict(schemas._READERS)
+    schemas.SCHEMA_COLUMNS.clear()
+    yield known
+    for registered, before in ((schemas.SCHEMA_COLUMNS, known), (schemas._READERS, readers)):
+        registered.clear()
+        registered.update(before)
 
+
+def test_a_schema_is_one_function_and_auto_finds_it_before_later_ones(no_schemas):
     @schemas.schema("rated", ["messages", "rating"])
     def rated(record, reading):
         return PlainText(f"rated {record['rating']}")
 
-    schemas._SCHEMAS.update(later)
+    schemas.SCHEMA_COLUMNS.update(no_schemas)
     assert content_of({"messages": CHAT, "rating": 5}) == PlainText("rated 5")
     assert content_of({"messages": CHAT}) == Conversation(CHAT)
 
@@ -722,7 +731,7 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "control character in a string": (b'{"text": "a\tb"}', "invalid_json", "byte 11"),
     "lone surrogate": (b'{"text": "a \\ud83d b"}', "invalid_json", "not JSON"),
     "NaN": (b'{"text": "a", "score": NaN}', "invalid_json", "byte 23"),
-    "number out of range": (b'{"text": "a", "score": 1e999}', "invalid_json", "out of range"),
+    "number out of range": (b'{"text": "a", "messages": [{"score": 1e999}]}', "invalid_json", "out of range"),
     "nested too deep": (b'{"text": "a", "x": ' + b"[" * DEEP + b"]" * DEEP + b"}", "invalid_json", "recursion"),
     "invalid UTF-8": (b'{"text": "caf\xe9"}', "invalid_unicode", "not UTF-8"),
     "invalid UTF-8 in a key": (b'{"text": "a", "caf\xe9": 1}', "invalid_unicode", "not UTF-8"),

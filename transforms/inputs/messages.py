@@ -34,13 +34,16 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
     """
     if not isinstance(turns, list):
         raise RecordError("bad_message", f"{column} is {kind_of(turns)}; expected a list of messages")
+    given = turns
     roles_and_texts = None if reading.options.message_fields else plain(turns)
     if not roles_and_texts:
         turns = _renamed(turns, column, reading)
         roles_and_texts = plain(turns)
     roles = reading.options.roles
-    if roles_and_texts and all(roles.get(role) == role for role in {*roles_and_texts[0]}):
-        return turns
+    if roles_and_texts and roles.keys() >= {*roles_and_texts[0]}:
+        if turns is given and all(roles[role] == role for role in {*roles_and_texts[0]}):
+            return turns
+        return [{"role": roles[role], "content": text} for role, text in zip(*roles_and_texts, strict=True)]
     messages: list[dict[str, Any]] = []
     calls_end = 0  # the number of messages up to those of a turn that is a call
     for i, turn in enumerate(turns):

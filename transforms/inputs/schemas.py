@@ -7,11 +7,8 @@ its answer.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
-
-import msgspec
+from typing import Any, NamedTuple, TypeAlias
 
 from transforms.errors import RecordDropped, RecordError
 from transforms.inputs.cells import with_lists
@@ -30,18 +27,21 @@ Content: TypeAlias = Conversation | PromptCompletion | PlainText | TokenRow
 Reader: TypeAlias = Callable[[Mapping[str, Any], Reading], Content]
 
 
-class _Schema(NamedTuple):
+class Columns(NamedTuple):
+    """The columns of a schema: those that a record must have, and all that it reads."""
+
     required: frozenset[str]
-    columns: tuple[str, ...]  # all that it reads
-    read: Reader
+    all: tuple[str, ...]
 
 
-_SCHEMAS: dict[str, _Schema] = {}
+# Of each schema, in the order in which `auto` tries them.
+SCHEMA_COLUMNS: dict[str, Columns] = {}
+_READERS: dict[str, Reader] = {}
 
 # Columns that any conversation may have. OpenAI's older API has functions instead of tools.
 _OF_CONVERSATIONS = ("tools", "functions", "chat_template_kwargs")
 # Schemas without an answer that a label could be about: `label` is a class there.
-_WITHOUT_ANSWER = ("tokenized", "text", "preference")
+WITHOUT_ANSWER = ("tokenized", "text", "preference")
 # Names that datasets have for a question and its answer.
 _QUESTIONS = (("question", "answer"), ("query", "response"), ("instruction", "response"), ("question", "response"))
 _QUESTION_NAMES = ("question", "query", "instruction", "answer", "response")
@@ -65,7 +65,8 @@ def schema(name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> C
     """
 
     def register(read: Reader) -> Reader:
-        _SCHEMAS[name] = _Schema(frozenset(columns), (*columns, *optional), read)
+        SCHEMA_COLUMNS[name] = Columns(frozenset(columns), (*columns, *optional))
+        _READERS[name] = read
         return read
 
     return register
@@ -97,20 +98,19 @@ def content_of(record: Mapping[str, Any], schema: str, reading: Reading) -> Cont
             )
     if schema == "question_answer":
         record = _with_question(record, detected)
-    required, _, read = _SCHEMAS[schema]
-    if missing := sorted(required - record.keys()):
+    if missing := sorted(SCHEMA_COLUMNS[schema].required - record.keys()):
         raise RecordError("missing_column", f"schema {schema} needs {' and '.join(missing)}, which the record lacks")
     check_no_media(record)
-    if schema not in _WITHOUT_ANSWER and is_undesirable(record, reading):
+    if schema not in WITHOUT_ANSWER and is_undesirable(record, reading):
         raise RecordDropped("undesirable")
-    return read(record, reading)
+    return _READERS[schema](record, reading)
 
 
 def _detected(record: Mapping[str, Any]) -> str:
     """Find the schema of a record by its columns. Raises RecordError."""
     if is_pair(record):
         return "preference"
-    for name, known in _SCHEMAS.items():
+    for name, known in SCHEMA_COLUMNS.items():
         if known.required <= record.keys() and name != "preference":
             return name
     if any({*pair} <= record.keys() for pair in _QUESTIONS):
@@ -122,52 +122,15 @@ def _detected(record: Mapping[str, Any]) -> str:
     raise RecordError(
         "unknown_schema",
         f"the columns are {', '.join(map(str, record)) or 'none'}; expected "
-        + "; or ".join(" and ".join(sorted(known.required)) for known in _SCHEMAS.values())
+        + "; or ".join(" and ".join(sorted(known.required)) for known in SCHEMA_COLUMNS.values())
         + ". Name others with columns, such as messages=dialog, or give a formatter",
     )
 
 
 def _has_messages(record: Mapping[str, Any]) -> bool:
     return any(isinstance(record.get(column), list) for column in ("messages", "conversations")) or any(
-        known.required <= record.keys() for name, known in _SCHEMAS.items() if name != "text"
+        known.required <= record.keys() for name, known in SCHEMA_COLUMNS.items() if name != "text"
     )
-
-
-def plain_decoder(roles: Mapping[str, str]) -> Callable[[bytes], Conversation]:
-    """Make a decoder for records of plain messages, which most are. It takes half the time of content_of.
-
-    Args:
-        roles: the role that each name stands for.
-
-    Returns:
-        A function that decodes the JSON of a record to the same content as content_of does, or raises ValueError if
-        the record has anything else. Numbers in columns that are not read may be out of range.
-    """
-    names = tuple(name for name, role in roles.items() if name == role)
-    message = msgspec.defstruct("Message", [("role", Literal[names]), ("content", str)], forbid_unknown_fields=True)
-    messages = Annotated[list[message], msgspec.Meta(min_length=1)]  # type: ignore[valid-type]
-    # What makes the content another one: columns of conversations, those of schemas that `auto` tries before, an output
-    # that is a pair, a system message, media, and labels of bad answers.
-    earlier = itertools.takewhile(lambda name: name != "messages", _SCHEMAS)
-    others = {*_OF_CONVERSATIONS}.union(*(_SCHEMAS[name].required for name in earlier)) - {"messages"}
-    absent: list[tuple[str, Any, None]] = [(column, None, None) for column in sorted(others)]
-    empty = Annotated[list[Any], msgspec.Meta(max_length=0)] | Literal[""] | None
-    not_boolean = Annotated[str, msgspec.Meta(pattern="^(?!(?i:true|false)$)")]
-    absent += [("label", not_boolean | Annotated[int, msgspec.Meta(ge=1)] | None, None)]
-    absent += [("kto_tag", Annotated[int, msgspec.Meta(ge=1)] | None, None)]
-    absent += [("output", str | None, None), ("system", Literal[""] | None, None)]
-    absent += [(column, empty, None) for column in MEDIA_COLUMNS]
-    decode: Callable[[bytes], Any] = msgspec.json.Decoder(
-        msgspec.defstruct("Record", [("messages", messages), *absent])
-    ).decode
-
-    def decode_plain(raw: bytes) -> Conversation:
-        turns = decode(raw).messages
-        if not raw.isascii():
-            raw.decode()  # msgspec does not check the columns that it skips
-        return Conversation((tuple([turn.role for turn in turns]), [turn.content for turn in turns], raw))
-
-    return decode_plain
 
 
 @schema(
@@ -277,9 +240,9 @@ def _question_answer(record: Mapping[str, Any], reading: Reading) -> Conversatio
     return _answered(record, ("question", "input", "context"), "answer", "question_answer", reading)
 
 
-SCHEMAS = ("auto", *_SCHEMAS)
+SCHEMAS = ("auto", *SCHEMA_COLUMNS)
 INPUT_COLUMNS = tuple(
-    dict.fromkeys((*(column for known in _SCHEMAS.values() for column in known.columns), *LABELS, *MEDIA_COLUMNS))
+    dict.fromkeys((*(column for known in SCHEMA_COLUMNS.values() for column in known.all), *LABELS, *MEDIA_COLUMNS))
 )
 
 

@@ -20,8 +20,8 @@ def token_row(record: Mapping[str, Any], reading: Reading) -> TokenRow:
     """Read a row of token ids, and which of them are trained on.
 
     Args:
-        record: has `input_ids`, and may have `labels`, MASKS, `loss_weights` and OF_PACKED_ROWS. Tokens at its ends
-            with attention_mask 0 are padding, which is left out.
+        record: has `input_ids`, and may have `labels`, MASKS, `loss_weights` and OF_PACKED_ROWS, as lists or int64
+            arrays. Tokens at its ends with attention_mask 0 are padding, which is left out.
         reading: the reading of the record.
 
     Raises:
@@ -87,14 +87,15 @@ def _unpadded(record: Mapping[str, Any], tokens: int, reading: Reading) -> slice
 
 def _mask(record: Mapping[str, Any], name: str, tokens: int) -> np.ndarray:
     mask = _integers(record[name], name, tokens)
-    if not np.isin(mask, (0, 1)).all():
+    if mask.min() < 0 or mask.max() > 1:
         raise RecordError("bad_tokens", f"{name} has other numbers than 0 and 1")
     return mask.astype(bool)
 
 
 def _integers(values: Any, column: str, length: int | None = None) -> np.ndarray:
     """Check that values are integers, as many as there are tokens: int64, shape (values,)."""
-    if not isinstance(values, list) or not all(type(value) in (int, bool) for value in values):
+    is_list = isinstance(values, list) and {*map(type, values)} <= {int, bool}
+    if not is_list and not isinstance(values, np.ndarray):
         raise RecordError("bad_tokens", f"{column} is not a list of integers")
     if length is not None and len(values) != length:
         raise RecordError("bad_tokens", f"{column} has {len(values)} values for {length} tokens")

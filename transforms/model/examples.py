@@ -17,6 +17,8 @@ from transforms.model.outcomes import Reject
 Span: TypeAlias = tuple[int, int]
 # The roles of messages, and their texts.
 PlainMessages: TypeAlias = tuple[tuple[str, ...], list[str]]
+# Where messages are as they are: the JSON of the record, and the columns that have them, one list after another.
+JsonSource: TypeAlias = tuple[bytes, tuple[str, ...]]
 
 # Names of counts, as in Outcomes.note, each with what was found, or None if the name says it.
 Notes: TypeAlias = tuple[tuple[str, str | None], ...]
@@ -38,13 +40,6 @@ class Record(msgspec.Struct, frozen=True):
         return _rejected(self, error)
 
 
-class _Messages(msgspec.Struct):
-    messages: list[dict[str, Any]]
-
-
-_decode_messages = msgspec.json.Decoder(_Messages).decode
-
-
 # What the job itself gives to a chat template, so that it may not be in template_kwargs.
 RESERVED_TEMPLATE_KWARGS = {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
 
@@ -56,28 +51,33 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
     """Messages as a chat template takes them.
 
     Attributes:
-        lazy_messages: the messages; or, if they are plain and not decoded yet, their roles, their texts and the JSON of
-            the record that contains them. Use `messages` or `plain` to read them.
+        lazy_messages: the messages; or, if they are plain and not decoded yet, their roles, their texts, and where they
+            are, None if the record has them in another form. Use `messages` or `plain` to read them.
         tools: tool definitions, as a chat template takes them; None if there are none.
         template_kwargs: arguments of the template that the record gives.
         completion_start: the number of messages that are the prompt, if the record has a prompt and a completion.
     """
 
-    lazy_messages: list[dict[str, Any]] | tuple[tuple[str, ...], list[str], bytes]
+    lazy_messages: list[dict[str, Any]] | tuple[tuple[str, ...], list[str], JsonSource | None]
     tools: list[dict[str, Any]] | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     completion_start: int | None = None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages, with their keys in the order of the record.
+        """The messages, with their keys in the order of the record, if it has messages in this form.
 
-        They are decoded at the first use, and most conversations are never decoded.
+        They are made at the first use, and those of most conversations are never made.
         """
         if isinstance(self.lazy_messages, tuple):
-            decoded = _decode_messages(self.lazy_messages[2]).messages
+            roles, texts, source = self.lazy_messages
+            if source is None:
+                made = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+            else:
+                record = msgspec.json.decode(source[0])
+                made = [message for column in source[1] for message in record[column]]
             # From now on they are the only representation, since a caller may change them.
-            msgspec.structs.force_setattr(self, "lazy_messages", decoded)
+            msgspec.structs.force_setattr(self, "lazy_messages", made)
         return self.lazy_messages  # type: ignore[return-value]
 
     @property

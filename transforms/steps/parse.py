@@ -18,9 +18,10 @@ from transforms.inputs.formatter import load_formatter
 from transforms.inputs.json_text import duplicate_key, kind_of
 from transforms.inputs.options import ParseOptions
 from transforms.inputs.reading import Reading
-from transforms.inputs.schemas import Content, content_of, plain_decoder
+from transforms.inputs.schemas import Content, content_of
+from transforms.inputs.typed import typed_decoder
 from transforms.model.batches import Examples, Records
-from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, attempt
+from transforms.model.examples import Conversation, Example, Notes, PlainText, PromptCompletion, Record, attempt
 from transforms.steps.base import Step
 
 _OF_ALL_SOURCES = ("keep_columns", "loss_weights", "validation_fraction", "seed")
@@ -45,9 +46,7 @@ class Parser:
         self._format = load_formatter(options.formatter) if options.formatter else None
         self._validation_below = int(options.validation_fraction * 2**64)
         self._seed = str(options.seed).encode()
-        changed = options.columns or options.message_fields or options.formatter or options.keep_columns
-        only_messages = options.schema in ("auto", "messages") and not changed
-        self._decode_plain = plain_decoder(self._read_options.roles) if only_messages else None
+        self._decode_typed = typed_decoder(options)
 
     def __call__(self, batch: Records) -> Examples:
         dropped: Counter[str] = Counter()
@@ -79,17 +78,14 @@ class Parser:
             RecordError: if it cannot be understood, or one of them.
             RecordDropped: if no example is left.
         """
-        if self._decode_plain and type(record.raw) is bytes:
-            try:
-                content = self._decode_plain(record.raw)
-                return [Example(record.position, content, {}, self._is_validation(content), record.raw)]
-            except (ValueError, RecursionError):  # another kind of record, or an error, which is found below
-                pass
+        if type(record.raw) is bytes and (typed := self._decode_typed(record.raw)):
+            content, columns = typed
+            kept, notes = self._kept(columns)
+            return [Example(record.position, content, kept, self._is_validation(content), record.raw, notes)]
         reading = Reading(self._read_options)
         fields = _decoded(record.raw)
-        kept = {name: _as_string(name, fields.get(name)) for name in self._options.keep_columns}
-        missing = [name for name in sorted(kept) if kept[name] is None]  # it may be mistyped
-        reading.notes.update({f"records_without_{name}": None for name in missing})
+        kept, notes = self._kept(fields)
+        reading.notes.update(notes)
         if self._format:
             # A copy, so that its changes are not in a rejected record. JSON was decoded for it alone.
             formatted = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
@@ -97,11 +93,18 @@ class Parser:
         else:
             contents = [self._content(fields, reading)]
         # Examples of one record are in one split, since they may share most of their content.
-        validation, notes = self._is_validation(contents[0]), tuple(reading.notes.items())
+        validation, noted = self._is_validation(contents[0]), tuple(reading.notes.items())
         return [
-            Example(record.position, content, kept, validation, record.raw, () if number else notes, number)
+            Example(record.position, content, kept, validation, record.raw, () if number else noted, number)
             for number, content in enumerate(contents)
         ]
+
+    def _kept(self, fields: Mapping[str, Any]) -> tuple[dict[str, str | None], Notes]:
+        """The columns to keep of a record, and a note of each that is missing, which may be mistyped."""
+        if not self._options.keep_columns:
+            return {}, ()
+        kept = {name: _as_string(name, fields.get(name)) for name in self._options.keep_columns}
+        return kept, tuple((f"records_without_{name}", None) for name in sorted(kept) if kept[name] is None)
 
     def _content(self, fields: dict[str, Any], reading: Reading) -> Content:
         if self._columns:

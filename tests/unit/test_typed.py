@@ -1,0 +1,199 @@
+"""Typed decoders: what they make is what is made without them, and usual records take them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transforms.errors import RecordDropped, RecordError
+from transforms.inputs.options import ParseOptions
+from transforms.inputs.typed import typed_decoder
+from transforms.model.examples import Conversation, Record, TokenRow
+from transforms.steps.parse import Parser
+
+THOROUGHLY = settings(deadline=None, max_examples=400)
+
+MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+TURNS = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+
+USUAL: dict[str, dict[str, Any]] = {
+    "messages": {"id": 1, "messages": MESSAGES},
+    "messages with other columns": {"messages": MESSAGES, "prompt": "a", "tools": [], "images": None, "score": [0.5]},
+    "messages, other names of roles": {"messages": [{"role": "human", "content": "a"}]},
+    "messages, content before role": {"messages": [{"content": "a", "role": "user"}]},
+    "messages, turns": {"messages": TURNS},
+    "sharegpt": {"id": "x", "conversations": TURNS},
+    "sharegpt, value before from": {"conversations": [{"value": "a", "from": "human"}]},
+    "sharegpt with a system": {"system": "You help.", "conversations": TURNS, "tools": ""},
+    "sharegpt, messages": {"conversations": MESSAGES},
+    "prompt and completion": {"prompt": "a", "completion": "b", "meta": {"x": [1, 2**70]}},
+    "prompt and completion, messages": {"prompt": MESSAGES[:1], "completion": MESSAGES[1:]},
+    "alpaca": {"instruction": "a", "input": "", "output": "b", "text": "Below is"},
+    "alpaca with everything": {
+        **{"system": "s", "instruction": "a", "input": "i", "output": "b"},
+        "history": [["q", "r"], ["s", "t"]],
+    },
+    "text": {"text": "Ein Text 📦\u2028\0", "meta": {"a": None}},
+    "question and answer": {"question": "a", "answer": "b", "context": "c"},
+    "token ids": {"input_ids": [1, 2, 3]},
+    "token ids and labels": {"input_ids": [5, 151_643, 7], "labels": [-100, 151_643, 7], "attention_mask": [1, 1, 1]},
+}
+
+
+def read(raw: bytes, options: dict[str, Any], typed: bool) -> Any:
+    """What a record becomes, with or without typed decoders: an example, or the reason why there is none."""
+    parser = Parser(**options)
+    if not typed:
+        parser._decode_typed = lambda raw: None
+    try:
+        example = parser.parse(Record(7, raw))
+    except (RecordError, RecordDropped) as error:
+        return type(error).__name__, str(error)
+    content: Any = example.content
+    if isinstance(content, TokenRow):
+        content = (content.input_ids.dtype, content.input_ids.tolist(), content.trained.dtype, content.trained.tolist())
+    if isinstance(content, Conversation):
+        content = (
+            content.plain,
+            json.dumps(content.messages),  # with the order of their keys
+            *(content.plain, content.tools, content.template_kwargs, content.completion_start),
+        )
+    return type(example.content), content, example.columns, example.validation, example.notes, example.number
+
+
+def is_typed(raw: bytes, options: dict[str, Any]) -> bool:
+    return typed_decoder(ParseOptions(**options))(raw) is not None
+
+
+def check(raw: bytes, options: dict[str, Any]) -> None:
+    if is_typed(raw, options):
+        assert read(raw, options, typed=True) == read(raw, options, typed=False)
+
+
+@pytest.mark.parametrize("keep", [(), ("id", "score", "meta", "nowhere")], ids=["", "kept"])
+@pytest.mark.parametrize("as_chat", [False, True], ids=["", "as_chat"])
+@pytest.mark.parametrize("kind", USUAL)
+def test_usual_records_are_decoded_with_their_types(kind, as_chat, keep):
+    options = {"as_chat": as_chat, "keep_columns": keep, "validation_fraction": 0.5}
+    for raw in (json.dumps(USUAL[kind]).encode(), json.dumps(USUAL[kind], ensure_ascii=False, indent=1).encode()):
+        assert is_typed(raw, options)
+        check(raw, options)
+
+
+@pytest.mark.parametrize(
+    ("record", "options"),
+    [
+        ({"dialog": MESSAGES, "prompt": 3}, {"columns": {"messages": "dialog"}}),
+        ({"dialog": [{"content": "a", "role": "user"}]}, {"columns": {"messages": "dialog"}}),
+        ({"conversations": TURNS, "messages": 3}, {"columns": {"messages": "conversations"}}),
+        ({"q": "a", "a": "b", "text": "c"}, {"columns": {"question": "q", "answer": "a"}, "schema": "question_answer"}),
+        ({"ids": [1, 2]}, {"columns": {"input_ids": "ids"}}),
+        ({"text": "a", "prompt": 3}, {"schema": "text", "keep_columns": ("text", "prompt")}),
+        ({"conversations": [{"from": "bot", "value": "a"}]}, {"roles": {"bot": "assistant"}}),
+        ({"messages": [{"role": "user", "content": "a"}]}, {"roles": {"user": "assistant"}}),
+    ],
+)
+def test_records_with_other_names_are_decoded_with_their_types(record, options):
+    raw = json.dumps(record).encode()
+    assert is_typed(raw, options)
+    check(raw, options)
+
+
+@pytest.mark.parametrize(
+    ("record", "options"),
+    [
+        ({"messages": MESSAGES}, {"message_fields": {"role": "role"}}),
+        ({"messages": MESSAGES}, {"columns": {"tools": "functions"}}),
+        ({"messages": MESSAGES}, {"keep_columns": ("messages",)}),
+        ({"messages": MESSAGES, "output": ["a", "b"]}, {}),
+        ({"question": "a", "answer": "b", "query": "c"}, {}),
+        ({"messages": MESSAGES, "label": False}, {}),
+        ({"conversations": TURNS, "label": "False"}, {}),
+        ({"instruction": "a", "output": "b", "kto_tag": 0}, {}),
+        ({"text": "a", "images": [{"path": "a.png"}]}, {}),
+        ({"messages": [{**MESSAGES[0], "weight": 0}]}, {}),
+        ({"input_ids": [1]}, {"keep_columns": ("input_ids",)}),
+        ({"input_ids": [1], "labels": [1]}, {"keep_columns": ("labels",)}),
+        ({"prompt": "a", "completion": " "}, {"as_chat": True}),
+        ({"input_ids": [1.0]}, {}),
+        ({"input_ids": [2**63]}, {}),
+        ({"input_ids": [[1]]}, {}),
+        ({"input_ids": []}, {}),
+        ({"input_ids": [1, 2], "attention_mask": [0, 1]}, {}),
+    ],
+)
+def test_what_a_typed_decoder_cannot_do_is_left_to_the_general_way(record, options):
+    assert not is_typed(json.dumps(record).encode(), options)
+
+
+def test_a_number_out_of_range_in_a_column_that_is_not_read_costs_no_record():
+    for record in USUAL.values():
+        raw = json.dumps(record).encode()[:-1] + b', "score": 1e999}'
+        assert is_typed(raw, {})
+
+
+@pytest.mark.parametrize("ids", [b"[01]", b"[1,]", b"[1 2]", b"[-]", b"[1,,2]", b"[--1]", b"[1-2]", b"[,1]", b"[1]]"])
+def test_token_ids_that_are_not_valid_json_are_rejected(ids):
+    assert read(b'{"input_ids": ' + ids + b"}", {}, typed=True)[0] == "RecordError"
+
+
+# Any records: the usual ones with some columns replaced, added or written twice.
+TEXTS = st.text(max_size=4) | st.sampled_from(["", " ", "[]", "{}", "false", "[1]", "gpt"])
+SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([2**31, 2**63, 2**64, -(2**63), 0.5]) | TEXTS
+A_MESSAGE = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "system", "tool", "gpt", "x"]), "content": TEXTS},
+    optional={"weight": st.sampled_from([0, 1, None]), "name": TEXTS, "value": TEXTS},
+)
+A_TURN = st.fixed_dictionaries(
+    {"from": st.sampled_from(["human", "gpt", "system", "user", "function_call", "observation"]), "value": TEXTS},
+    optional={"weight": st.sampled_from([0, 1, None]), "content": TEXTS},
+)
+LISTS = st.lists(A_MESSAGE, max_size=3) | st.lists(A_TURN, max_size=3) | st.lists(st.integers(-2, 9), max_size=4)
+PAIRS = st.lists(st.lists(TEXTS, min_size=1, max_size=3), max_size=2)
+VALUES = SCALARS | LISTS | PAIRS | st.dictionaries(st.sampled_from(["a", "path", "bytes"]), SCALARS, max_size=2)
+OF_TEXTS = ("prompt", "completion", "instruction", "input", "output", "text", "question", "answer", "query", "response")
+MORE = ("context", "history", "system", "system_prompt", "choices", "options", "chosen", "rejected", "label", "kto_tag")
+OTHERS = ("messages", "conversations", "tools", "functions", "chat_template_kwargs", "image", "images", "audio", "id")
+OF_TOKENS = ("input_ids", "labels", "attention_mask", "completion_mask", "loss_weights", "seq_lengths", "position_ids")
+COLUMNS = st.sampled_from([*OF_TEXTS, *MORE, *OTHERS, *OF_TOKENS])
+RECORDS = st.tuples(
+    st.sampled_from([*USUAL.values()]).map(lambda record: [*record.items()]),
+    st.lists(st.tuples(COLUMNS, VALUES), max_size=2),
+).map(lambda parts: parts[0] + parts[1])
+RECORDS |= st.lists(st.tuples(COLUMNS, VALUES), max_size=4)
+RECORDS |= st.tuples(
+    st.sampled_from(["messages", "conversations", "prompt", "completion"]),
+    st.lists(A_MESSAGE, min_size=1, max_size=3) | st.lists(A_TURN, min_size=1, max_size=3),
+).map(lambda column: [column])
+OPTIONS = st.fixed_dictionaries(
+    {"keep_columns": st.sampled_from([(), ("id",), ("id", "text", "system", "label")])},
+    optional={
+        "as_chat": st.booleans(),
+        "schema": st.sampled_from(["messages", "sharegpt", "alpaca", "text", "question_answer", "tokenized"]),
+        "roles": st.sampled_from([{"x": "user"}, {"user": "assistant", "assistant": "user"}]),
+        "columns": st.sampled_from([{"messages": "conversations"}, {"text": "prompt"}, {"answer": "output"}]),
+        "train_field": st.just("weight"),
+        "validation_fraction": st.just(0.5),
+    },
+)
+
+
+@THOROUGHLY
+@given(record=RECORDS, options=OPTIONS, is_ascii=st.booleans())
+def test_any_record_becomes_the_same_with_and_without_types_or_they_decline(record, options, is_ascii):
+    values = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=is_ascii)}" for name, value in record]
+    check(f"{{{', '.join(values)}}}".encode(), options)  # a column may be there twice
+
+
+@settings(deadline=None)
+@given(ids=st.lists(st.integers(0, 2**31 - 1), min_size=1), space=st.sampled_from(["", " ", "\t\r\n"]))
+def test_any_token_ids_are_read_exactly(ids, space):
+    json_list = f"[{space}{f'{space},{space}'.join(map(str, ids))}{space}]"
+    content = Parser().parse(Record(0, f'{{"input_ids": {json_list}}}'.encode())).content
+    assert content.input_ids.tolist() == ids
+    assert content.input_ids.dtype == np.int32

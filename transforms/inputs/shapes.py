@@ -1,0 +1,178 @@
+"""The shapes of usual records: schemas whose columns have the types that most records have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from transforms.inputs.reading import Reading, ReadOptions
+from transforms.inputs.schemas import Content
+from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
+from transforms.model.examples import Conversation, PlainText, PromptCompletion, TokenRow
+
+_TEXT: Any = Annotated[str, msgspec.Meta(min_length=1)]
+_OF_INTEGERS = b"0123456789-, \t\r\n"
+
+# Makes the content of a record: of a struct with its columns, of its JSON, and of the names that the columns have
+# there. It raises ValueError or RecordError if the record is another one, so that it is read without a shape.
+Maker: TypeAlias = Callable[[Any, bytes, Mapping[str, str]], Content]
+
+
+class Shape(NamedTuple):
+    """A schema whose columns have certain types.
+
+    Attributes:
+        schema: its name.
+        required: the types of the columns that each record has.
+        make: makes the content.
+        optional: the types of further columns, which are None in records that do not have them (Raw is empty). The
+            other columns that the schema reads must have no content.
+    """
+
+    schema: str
+    required: Mapping[str, Any]
+    make: Maker
+    optional: Mapping[str, Any] = {}
+
+    def is_structured(self, column: str) -> bool:
+        """Return whether a column's type is not what decoding without types makes."""
+        if column in self.required:
+            return self.required[column] not in (str, _TEXT)
+        return self.optional.get(column) is msgspec.Raw
+
+
+def shapes(options: ReadOptions) -> Iterator[Shape]:
+    """Yield the shapes, in the order in which they are tried.
+
+    Args:
+        options: by which records are read.
+    """
+    role: Any = Literal[tuple(options.roles)]
+    fields = [("role", role), ("content", str)]
+    message = msgspec.defstruct("Message", fields, forbid_unknown_fields=True)
+    names_of_turns = {"role": "from", "content": "value"}
+    turn = msgspec.defstruct("Turn", fields, forbid_unknown_fields=True, rename=names_of_turns)
+    for schema, column in (("messages", "messages"), ("sharegpt", "conversations")):
+        for kind in (message, turn):
+            make = _conversation_maker(column, options.roles, kind is message)
+            # A system message would be put before messages that keep the order of their keys.
+            yield Shape(schema, {column: _not_empty(kind)}, make, {} if kind is message else {"system": str | None})
+    if options.as_chat:
+        yield Shape("prompt_completion", {"prompt": str, "completion": str}, _chat, {"system": str | None})
+    else:
+        yield Shape("prompt_completion", {"prompt": str, "completion": str}, _prompt_completion)
+    of_messages = {"prompt": list[message], "completion": _not_empty(message)}  # type: ignore[valid-type]
+    yield Shape("prompt_completion", of_messages, _prompt_messages_maker(options.roles))
+    of_answers: dict[str, Any] = {"system": str | None, "history": list[tuple[str, str]] | None, "input": str | None}
+    yield Shape(
+        "alpaca", {"instruction": str, "output": str}, _answer_maker("instruction", "input", "output"), of_answers
+    )
+    yield Shape("text", {"text": _TEXT}, lambda record, raw, names: PlainText(record.text))
+    of_answers |= {"context": str | None} | dict.fromkeys(("query", "instruction", "response"), None)  # other questions
+    make = _answer_maker("question", "input", "context", "answer")
+    yield Shape("question_answer", {"question": str, "answer": str}, make, of_answers)
+    columns: dict[str, Any] = dict.fromkeys(("labels", *MASKS), msgspec.Raw)
+    columns |= dict.fromkeys(("loss_weights", *OF_PACKED_ROWS), None)
+    yield Shape("tokenized", {"input_ids": msgspec.Raw}, _token_row_maker(options), columns)
+
+
+def _not_empty(kind: type) -> Any:
+    return Annotated[list[kind], msgspec.Meta(min_length=1)]  # type: ignore[valid-type]
+
+
+def _conversation_maker(column: str, role_of: Mapping[str, str], keeps_order: bool) -> Maker:
+    """Make a maker of plain messages. keeps_order: whether their keys have the order of the record."""
+
+    renamed = _renamed(role_of)
+
+    def make(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
+        turns = getattr(record, column)
+        roles = tuple([turn.role for turn in turns])
+        source = (raw, (names[column],)) if keeps_order else None
+        if not renamed.isdisjoint(roles):
+            roles, source = tuple([role_of[role] for role in roles]), None
+        if not record.system:
+            return Conversation((roles, [turn.content for turn in turns], source))
+        if "system" in roles or "developer" in roles:
+            raise ValueError("the record has two system messages")
+        return Conversation((("system", *roles), [record.system, *[turn.content for turn in turns]], source))
+
+    return make
+
+
+def _prompt_messages_maker(role_of: Mapping[str, str]) -> Maker:
+    renamed = _renamed(role_of)
+
+    def make(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
+        turns = record.prompt + record.completion
+        roles = tuple([turn.role for turn in turns])
+        if not renamed.isdisjoint(roles):
+            raise ValueError("of messages that are renamed, some would have another order of keys")
+        source = (raw, (names["prompt"], names["completion"]))
+        return Conversation((roles, [turn.content for turn in turns], source), completion_start=len(record.prompt))
+
+    return make
+
+
+def _renamed(role_of: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(name for name, role in role_of.items() if name != role)
+
+
+def _prompt_completion(record: Any, raw: bytes, names: Mapping[str, str]) -> PromptCompletion:
+    if not record.prompt and not record.completion:
+        raise ValueError("both are empty")
+    return PromptCompletion(record.prompt, record.completion)
+
+
+def _chat(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
+    if not record.completion.strip():
+        raise ValueError("the answer is empty, which is noted")
+    roles, texts, source = _dialog(record.system, (), record.prompt, record.completion)
+    return Conversation((roles, texts, source), completion_start=len(roles) - 1)
+
+
+def _answer_maker(*columns: str) -> Maker:
+    """Make a maker of a question, whose columns are joined, and of its answer, which the last column has."""
+    *questions, answer = columns
+
+    def make(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
+        texts = [getattr(record, column) for column in questions]
+        question = "\n".join([text for text in texts if text])
+        return Conversation(_dialog(record.system, record.history or (), question, getattr(record, answer)))
+
+    return make
+
+
+def _dialog(
+    system: str | None, history: Sequence[tuple[str, str]], question: str, answer: str
+) -> tuple[tuple[str, ...], list[str], None]:
+    texts = [*[text for pair in history for text in pair], question, answer]
+    roles = ("user", "assistant") * (len(texts) // 2)
+    return (("system", *roles), [system, *texts], None) if system else (roles, texts, None)
+
+
+def _token_row_maker(options: ReadOptions) -> Maker:
+    columns = ("input_ids", "labels", *MASKS)
+
+    def make(record: Any, raw: bytes, names: Mapping[str, str]) -> TokenRow:
+        lists = {name: _integers(bytes(json)) for name in columns if (json := getattr(record, name))}
+        reading = Reading(options)
+        row = token_row(lists, reading)
+        if reading.notes:
+            raise ValueError("there is something to note")
+        return row
+
+    return make
+
+
+def _integers(json: bytes) -> np.ndarray:
+    """Decode the JSON of a list of integers: int64, shape (values,). To make a Python list takes twice as long."""
+    if json.translate(None, _OF_INTEGERS) != b"[]" or not json[1:-1].strip():
+        raise ValueError("it is not a list of integers")
+    values = np.fromstring(json[1:-1], np.int64, sep=",")
+    if len(values) != json.count(b",") + 1:
+        raise ValueError("some of the values are not integers")
+    return values
