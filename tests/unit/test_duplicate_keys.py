@@ -7,6 +7,8 @@ import json
 import pytest
 
 from transforms.errors import RecordError
+from transforms.inputs.json_text import decode_json
+from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.model.batches import Examples, Records, Slice, Split
 from transforms.model.examples import Record, TokenRow
 from transforms.model.outcomes import Outcomes
@@ -70,3 +72,20 @@ def test_a_row_whose_padding_is_not_at_its_ends_is_rejected(mask, reason):
     with pytest.raises(RecordError) as raised:
         Parser().parse(Record(0, {"input_ids": [1, 2, 3], "attention_mask": mask}))
     assert raised.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "noted"),
+    [
+        ('{"a": 1, "b": {"a": [{"a": "11:30"}]}}', 0),
+        ('{"a": 1, "a": 1}', 1),
+        ('{"a": ":", "a": 1}', 1),
+        ('{"a": 1, "a": "\\u003a"}', 1),
+        ('{"a": 1, "\\u0061": 2}', 1),
+        ('[{"x": {"a:b": 1, "a:b": 2}}]', 1),
+    ],
+)
+def test_duplicate_keys_in_the_json_of_a_string_are_noted(text, noted):
+    reading = Reading(ReadOptions(ROLE_NAMES))
+    assert decode_json(text, "bad", "it", reading) == json.loads(text)
+    assert len(reading.notes) == noted

@@ -78,6 +78,12 @@ def with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> di
     return {**message, "content": parts if parts or not fields else "", **fields}
 
 
+def is_text(message: dict[str, Any]) -> bool:
+    """Return whether the content of a message is a string, or parts in the one form without anything else."""
+    content = message.get("content")
+    return type(content) is str or (type(content) is list and all(map(_is_plain, content)))
+
+
 def _is_plain(part: Any) -> bool:
     return type(part) is dict and len(part) == 2 and part.get("type") == "text" and type(part.get("text")) is str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from transforms.errors import RecordError
-from transforms.inputs.content_parts import check_no_media_fields, with_text_parts
+from transforms.inputs.content_parts import check_no_media_fields, is_text, with_text_parts
 from transforms.inputs.json_text import kind_of
 from transforms.inputs.reading import ROLES, Reading
 from transforms.inputs.tool_calls import read_function_call, with_paired_ids, with_tool_calls
@@ -15,6 +15,8 @@ from transforms.model.examples import plain
 # The roles of a turn whose value is a call: ShareGPT's, and that of ms-swift.
 _CALL_ROLES = ("function_call", "tool_call")
 _SHAREGPT = {"from": "role", "value": "content"}
+# The keys of messages of which nothing is changed, if their content is text: no calls, media or flags.
+_AS_THEY_ARE = {"role", "content", "name", "tool_call_id", "reasoning_content", "thinking"}
 
 
 def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any]]:
@@ -68,6 +70,9 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     is_call = role in _CALL_ROLES
     if role in ROLES and len(turn) == 2 and isinstance(turn.get("content"), str):
         return {"role": role, "content": turn["content"]}, False
+    is_usual = role == name and role in ROLES and turn.keys() <= _AS_THEY_ARE
+    if is_usual and reading.options.train_field not in turn and is_text(turn):
+        return turn, False
     check_no_media_fields(turn, where)
     if is_call:
         if turn.get("tool_calls") or turn.get("function_call"):
@@ -123,6 +128,8 @@ def _renamed(turns: list[Any], column: str, reading: Reading) -> list[Any]:
     """Rename the fields of messages that have other names: those of message_fields, and ShareGPT's."""
     fields = reading.options.message_fields
     objects = [turn for turn in turns if isinstance(turn, dict)]
+    if not fields and not any("from" in turn or "value" in turn for turn in objects):
+        return turns
     for theirs in fields.values():
         if not any(theirs in turn for turn in objects):  # it may be mistyped
             reading.notes[f"records_without_{theirs}"] = None

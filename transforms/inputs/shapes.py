@@ -56,10 +56,10 @@ def shapes(options: ReadOptions) -> Iterator[Shape]:
     names_of_turns = {"role": "from", "content": "value"}
     turn = msgspec.defstruct("Turn", fields, forbid_unknown_fields=True, rename=names_of_turns)
     for schema, column in (("messages", "messages"), ("sharegpt", "conversations")):
-        for kind in (message, turn):
-            make = _conversation_maker(column, options.roles, kind is message)
-            # A system message would be put before messages that keep the order of their keys.
-            yield Shape(schema, {column: _not_empty(kind)}, make, {} if kind is message else {"system": str | None})
+        # A system message would be put before messages that keep the order of their keys.
+        yield Shape(schema, {column: _not_empty(message)}, _conversation_maker(column, options.roles, True))
+        make = _conversation_maker(column, options.roles, False)
+        yield Shape(schema, {column: _not_empty(turn)}, make, {"system": str | None})
     if options.as_chat:
         yield Shape("prompt_completion", {"prompt": str, "completion": str}, _chat, {"system": str | None})
     else:

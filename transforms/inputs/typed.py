@@ -19,9 +19,9 @@ from transforms.inputs.schemas import SCHEMA_COLUMNS, WITHOUT_ANSWER, Content
 from transforms.inputs.shapes import Maker, shapes
 
 _NO_TEXT: Any = Literal[""] | None
-_NOTHING: Any = (
-    Annotated[list[Any], msgspec.Meta(max_length=0)] | Annotated[dict[str, Any], msgspec.Meta(max_length=0)] | _NO_TEXT
-)
+# The type of the items is one of which there are none, so that decoding stops at the first one.
+_EMPTY = msgspec.Meta(max_length=0)
+_NOTHING: Any = Annotated[list[Literal[""]], _EMPTY] | Annotated[dict[str, Literal[""]], _EMPTY] | _NO_TEXT
 _NOT_FALSE: Any = Annotated[int, msgspec.Meta(ge=1)] | None
 _NOT_BOOLEAN: Any = Annotated[str, msgspec.Meta(pattern="^(?!(?i:true|false)$)")]
 
@@ -29,7 +29,7 @@ _NONE_KEPT: dict[str, Any] = {}
 
 
 class _Decoder(NamedTuple):
-    sign: bytes  # what the JSON of such a record contains
+    sign: bytes  # the column by which its records are recognized, in their JSON
     decode: Callable[[bytes], Any]
     make: Maker
     names: dict[str, str]  # of the columns in the record
@@ -48,11 +48,11 @@ def typed_decoder(options: ParseOptions) -> Callable[[bytes], tuple[Content, dic
         numbers may be out of range.
     """
     decoders = [] if options.formatter or options.message_fields else [*_decoders(options)]
+    by_sign = [(sign, [*group]) for sign, group in itertools.groupby(decoders, lambda decoder: decoder.sign)]
 
     def decode(raw: bytes) -> tuple[Content, dict[str, Any]] | None:
-        for sign, decode, make, names, kept in decoders:
-            if sign not in raw:
-                continue
+        # To search for a sign takes 1 us for each KB, so a record is not tried with later signs than the first it has.
+        for _, decode, make, names, kept in next((group for sign, group in by_sign if sign in raw), ()):
             try:
                 record = decode(raw)
                 content = make(record, raw, names)
@@ -83,8 +83,8 @@ def _decoders(options: ParseOptions) -> Iterator[_Decoder]:
         others = {field: types.get(field, Any) for field in fields if field not in shape.required}
         optional = [(field, kind, msgspec.Raw() if kind is msgspec.Raw else None) for field, kind in others.items()]
         decode = msgspec.json.Decoder(msgspec.defstruct("Record", [*required, *optional], rename=fields)).decode
-        sign = f'"{names[[*shape.required][-1]]}"'.encode()  # the last one is the rarer one
-        yield _Decoder(sign, decode, shape.make, names, kept)
+        sign = names[[*shape.required][-1]]  # the last column is the rarer one
+        yield _Decoder(f'"{sign}"'.encode(), decode, shape.make, names, kept)
 
 
 def _others(schema: str, detected: bool) -> dict[str, Any]:
