@@ -13,6 +13,7 @@ from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, MARKED, OPENS_REASONING, oracle_templates
 from transforms.chat.template import load_template
+from transforms.chat.tracer import SENTINEL
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example
 from transforms.model.outcomes import Outcomes
@@ -518,4 +519,36 @@ def test_engines_find_the_same_differences_under_real_templates(name):
         assert fast.outcomes.notes == reference.outcomes.notes
         examples = [batch.outcomes.first_examples.get("parity_records_differing") for batch in (fast, reference)]
         assert examples[0] == examples[1]
-        assert "\U0010f8f0" not in str(examples)
+        assert not SENTINEL.search(str(examples))
+
+
+REASONING = ["S", "a", "<", "So.\n\nYes", "4", "<think", "think>", "<b>", "[INST]"]
+ANSWERS = ["4", "a", "<think>", "x</think", "S", "So.\n\nYes", "[INST]", "", "b "]
+CONTENTS = st.one_of(
+    st.sampled_from(ANSWERS),
+    st.builds("<think>\n{}\n</think>\n\n{}".format, st.sampled_from(REASONING), st.sampled_from(ANSWERS)),
+    st.builds("{}<think>{}</think>{}".format, *map(st.sampled_from, (["", " ", "a"], REASONING, ANSWERS))),
+)
+
+
+@pytest.mark.parametrize("name", sorted({*oracle_templates()} & {"qwen3", "deepseek_r1_distill", "nemotron_3_nano"}))
+@pytest.mark.parametrize("parity", ["expand", "reject"])
+def test_reasoning_is_compared_and_expanded_as_by_the_reference(name, parity):
+    case = oracle_templates()[name]
+    options = {"chat_template_kwargs": case["special_tokens"], "now": case.get("now"), "unprinted": "report"}
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.lists(st.tuples(CONTENTS, CONTENTS), min_size=1, max_size=3))
+    def law(answers: list[tuple[str, str]]) -> None:
+        # Each first conversation is compared by the reference too, so that the second one may differ.
+        usual = [user("2+2?"), assistant("<think>\nSo.\n</think>\n\n4"), user("3+3?"), assistant("6")]
+        drawn = [[user("2+2?"), assistant(one), user("3+3?"), assistant(two)] for one, two in answers]
+        fast, reference = (
+            checked(case["chat_template"], usual, *drawn, parity=parity, engine=engine, **options)
+            for engine in ("fast", "reference")
+        )
+        assert fast.texts == reference.texts
+        assert fast.outcomes.rejects == reference.outcomes.rejects
+        assert fast.outcomes.notes == reference.outcomes.notes
+
+    law()

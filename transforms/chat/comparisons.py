@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from transforms.chat.compiled import (
@@ -13,18 +15,19 @@ from transforms.chat.compiled import (
     Target,
     TemplateCompiler,
     TracingTemplate,
+    edges_of,
 )
 from transforms.chat.contexts import CONTEXT, Contexts, Difference, kind_of_answers
-from transforms.chat.conventions import shared_start
+from transforms.chat.conventions import Template, shared_start
 from transforms.chat.guards import Guards
 from transforms.chat.signatures import Cut, Cuts, NoSignature, Signature, signature_of, traced_messages
 from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import ChatTemplate
 from transforms.chat.trace_cache import SignatureCache
-from transforms.chat.tracer import SENTINEL, NotTraceable, joined_with_texts, split_at_texts
+from transforms.chat.tracer import SENTINEL, NotTraceable, joined_with_texts, plain_text, split_at_texts
 from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
-from transforms.model.examples import REASONING_KEYS, Conversation
+from transforms.model.examples import REASONING_KEYS, Conversation, Span
 
 # A comparison renders each turn twice. A batch makes one for so many conversations, or a few if it is small.
 _CONVERSATIONS_PER_SIGNATURE = 64
@@ -39,12 +42,14 @@ class Comparison:
         compiled: renders the conversations. Its guards are among those of the comparison.
         guards: what must hold for the texts.
         differing: the turns that differ.
+        expansion: the texts that replace a conversation; None if they are not known.
     """
 
     turns: Sequence[int]
     compiled: CompiledTemplate
     guards: Guards
     differing: Sequence[TracedDifference]
+    expansion: Expansion | None = None
 
     @functools.cached_property
     def kinds(self) -> dict[int, str]:
@@ -61,7 +66,57 @@ class Comparison:
         """
         if not self.guards.hold(texts, trimmed) or self.compiled.failure(texts, trimmed):
             return False
-        return all(difference.holds(conversation, texts, trimmed) for difference in self.differing)
+
+        def message(number: int) -> Mapping[str, Any]:
+            if plain := conversation.plain:  # its messages need not be decoded
+                return {"role": plain[0][number], "content": plain[1][number]}
+            return conversation.messages[number]
+
+        return all(difference.holds(message, texts, trimmed) for difference in self.differing)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A conversation, and the comparison of its signature, which holds for it.
+
+    Attributes:
+        comparison: the comparison.
+        signature: of the conversation.
+    """
+
+    comparison: Comparison
+    signature: Signature
+
+    @property
+    def detail(self) -> str:
+        """The first difference in one line, as `Difference.detail`."""
+        return self.comparison.differing[0].detail(self.signature.texts, self.signature.trimmed)
+
+    def expanded(self) -> list[tuple[str, list[Span]]] | None:
+        """Return the texts that replace the conversation as `Contexts.expanded` does, None if they are not known."""
+        expansion = self.comparison.expansion
+        return None if expansion is None else expansion.rows(self.signature.texts, self.signature.trimmed)
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The texts that replace all conversations of one signature.
+
+    Attributes:
+        compiled: what renders each of them.
+        guards: what must hold for the texts of the conversation.
+        differing: the turns that must differ in one of them, or it would be another one.
+    """
+
+    compiled: Sequence[tuple[_Pieces, list[tuple[int, int, int, int]]]]
+    guards: Guards
+    differing: Sequence[TracedDifference]
+
+    def rows(self, texts: list[str], trimmed: list[str]) -> list[tuple[str, list[Span]]] | None:
+        """Return the texts and their spans for one conversation, None if they are not known."""
+        if not self.guards.hold(texts, trimmed) or not all(one.differs(texts, trimmed) for one in self.differing):
+            return None
+        return [rendered(pieces, edges, texts, trimmed) for pieces, edges in self.compiled]
 
 
 class TracedDifference:
@@ -81,24 +136,54 @@ class TracedDifference:
     def __init__(self, difference: Difference, stripped: Collection[int], may_reason: bool):
         self.turn, self.kind = difference.turn, difference.kind
         training, inference = difference.training, difference.inference or ""
+        self._whole_training = _pieces(training, stripped)
+        self._whole_inference = None if difference.inference is None else _pieces(inference, stripped)
         # Those that follow a context which begins the text differ by where the answer begins.
         self._depends = self.kind != CONTEXT or not training.startswith(inference)
         if self.kind == CONTEXT:
             training, inference = _from_first_difference(training, inference)
             are_literal = not SENTINEL.match(training) and not SENTINEL.match(inference)
             self._depends = self._depends and not (training and inference and are_literal)
+            self._may_be_equal = self._depends
         else:
-            self._depends = may_reason or not _have_other_lengths(training, inference)
+            self._may_be_equal = not _have_other_lengths(training, inference)
+            self._depends = may_reason or self._may_be_equal
         self._training, self._inference = (_pieces(text, stripped) for text in (training, inference))
 
-    def holds(self, conversation: Conversation, texts: list[str], trimmed: list[str]) -> bool:
-        """Return whether the turn differs in this way with these texts."""
+    def holds(self, message: Callable[[int], Mapping[str, Any]], texts: list[str], trimmed: list[str]) -> bool:
+        """Return whether the turn differs in this way.
+
+        Args:
+            message: returns a message of the conversation.
+            texts: the texts of the conversation.
+            trimmed: the same without the white space around them.
+        """
         if not self._depends:
             return True
-        training, inference = (_inserted(pieces, texts, trimmed) for pieces in (self._training, self._inference))
+        training, inference = self._inserted(texts, trimmed)
         if self.kind == CONTEXT:
             return not training.startswith(inference)
-        return kind_of_answers(conversation.messages[self.turn], training, inference) == self.kind
+        return kind_of_answers(message(self.turn), training, inference) == self.kind
+
+    def differs(self, texts: list[str], trimmed: list[str]) -> bool:
+        """Return whether the turn differs in some way."""
+        if not self._may_be_equal:
+            return True
+        training, inference = self._inserted(texts, trimmed)
+        if self.kind == CONTEXT:
+            return not training.startswith(inference)
+        return training.rstrip() != inference.rstrip()
+
+    def detail(self, texts: list[str], trimmed: list[str]) -> str:
+        """The difference in one line, as `Difference.detail`."""
+        training = _inserted(self._whole_training, texts, trimmed)
+        inference = self._whole_inference and _inserted(self._whole_inference, texts, trimmed)
+        if self.kind != CONTEXT:
+            training, inference = training.rstrip(), (inference or "").rstrip()
+        return Difference(self.kind, self.turn, training, inference).detail
+
+    def _inserted(self, texts: list[str], trimmed: list[str]) -> tuple[str, str]:
+        return _inserted(self._training, texts, trimmed), _inserted(self._inference, texts, trimmed)
 
 
 # What a template printed: a literal, then the number of a text, whether it is stripped, a literal, and so on.
@@ -111,14 +196,28 @@ def _pieces(text: str, stripped: Collection[int]) -> _Pieces:
 
 
 def _have_other_lengths(one: str, other: str) -> bool:
-    """Whether two traced texts hold the same texts, end with literals, and differ in length whatever the texts are."""
-    same_texts = sorted(SENTINEL.findall(one)) == sorted(SENTINEL.findall(other))
-    return same_texts and len(one) != len(other) and not any(SENTINEL.match(text[-1:]) for text in (one, other))
+    """Whether two traced texts end with literals, and differ in length whatever the texts are."""
+    if any(SENTINEL.match(text[-1:]) for text in (one, other)):
+        return False
+    short, long = sorted((one, other), key=len)
+    in_short, in_long = (Counter(SENTINEL.findall(text)) for text in (short, long))
+    literals = (len(short) - in_short.total()) - (len(long) - in_long.total())
+    return len(short) != len(long) and in_short <= in_long and literals <= 0
 
 
 def _inserted(pieces: _Pieces, texts: list[str], trimmed: list[str]) -> str:
     literals, slots = pieces
     return joined_with_texts(literals, [trimmed[number] if strips else texts[number] for number, strips in slots])
+
+
+def rendered(
+    pieces: _Pieces, edges: Sequence[tuple[int, int, int, int]], texts: list[str], trimmed: list[str]
+) -> tuple[str, list[Span]]:
+    """Return a text and its spans, see `CompiledTemplate`."""
+    literals, slots = pieces
+    printed = [trimmed[number] if strips else texts[number] for number, strips in slots]
+    lengths = [0, *accumulate(map(len, printed))]
+    return joined_with_texts(literals, printed), [(lengths[a] + i, lengths[b] + j) for a, i, b, j in edges]
 
 
 def _from_first_difference(one: str, other: str) -> tuple[str, str]:
@@ -135,10 +234,12 @@ class ComparisonCache:
     Args:
         template: the chat template.
         rules: what else is known about turns.
+        expands: whether conversations of which a turn differs are expanded.
     """
 
-    def __init__(self, template: ChatTemplate, rules: TurnRules):
+    def __init__(self, template: ChatTemplate, rules: TurnRules, expands: bool = False):
         self._template = template
+        self._all_rules, self._expands = rules, expands
         self._rules = TurnRules(traced=rules.traced)
         self._compiler = TemplateCompiler(template, rules)
         self._cuts = Cuts(template, rules)
@@ -150,7 +251,7 @@ class ComparisonCache:
 
     def compare(
         self, conversation: Conversation, target: Target, turns_of: Callable[[Conversation], Sequence[int]]
-    ) -> Comparison | None:
+    ) -> Compared | None:
         """Compare the turns of a conversation.
 
         Args:
@@ -159,7 +260,7 @@ class ComparisonCache:
             turns_of: gives the numbers of the messages to compare. They depend on the signature alone.
 
         Returns:
-            The comparison of its signature; None if there is none, or if it does not hold for these texts.
+            It with the comparison of its signature; None if there is none, or if it does not hold for these texts.
         """
         signature = signature_of(conversation)
         if isinstance(signature, NoSignature):
@@ -175,12 +276,12 @@ class ComparisonCache:
         conversation: Conversation,
         target: Target,
         turns_of: Callable[[Conversation], Sequence[int]],
-    ) -> Comparison | None:
-        """The comparison of a signature, if there is one and it holds for the conversation."""
+    ) -> Compared | None:
+        """The conversation and the comparison of a signature, if there is one that holds for it."""
         key = target, conversation.completion_start, signature.key
         comparison = self._cache.get(key, lambda: self._compare(conversation, target, turns_of, signature.cut))
         if isinstance(comparison, Comparison) and comparison.holds(conversation, signature.texts, signature.trimmed):
-            return comparison
+            return Compared(comparison, signature)
         return None
 
     def _compare(
@@ -195,24 +296,59 @@ class ComparisonCache:
         if isinstance(compiled, SlowPath):
             return compiled
         guards = Guards()
-        traced = conversation.with_messages(traced_messages(conversation.messages, guards, cut)[0])
+        messages, _ = traced_messages(conversation.messages, guards, cut)
+        traced = conversation.with_messages(messages)
         tracing = _RecordingTemplate(self._template)
         finder = TurnFinder(tracing, self._rules)
         try:
             text, spans = finder.trained_spans(traced, target)
-            differing = Contexts(tracing, finder, finder).differing(traced, text, spans, turns)
-            stripped = {number for number, is_stripped in tracing.ways if is_stripped}
-            messages = enumerate(conversation.messages)
-            reason = {number for number, message in messages if not message.keys().isdisjoint(REASONING_KEYS)}
-            any_inline = "</think>" not in compiled.guards.absent
-            differences = [TracedDifference(d, stripped, any_inline or d.turn in reason) for d in differing.values()]
+            differing = [*Contexts(tracing, finder, finder).differing(traced, text, spans, turns).values()]
+            guards.trimmed |= tracing.has_both_ways
+            may_reason = {turn for turn in turns if self._may_reason(messages[turn], compiled)}
+            stripped = tracing.stripped
+            differences = [TracedDifference(one, stripped, one.turn in may_reason) for one in differing]
         except NotTraceable as error:
             return SlowPath("template_not_traceable", str(error))
         except RecordError as error:
             return SlowPath("trace_failed", f"{error.reason}: {error.detail}")
-        # A text that is stripped in one rendering and not in another is the same only if it needs no stripping.
-        guards.trimmed |= any(number in stripped for number, is_stripped in tracing.ways if not is_stripped)
-        return Comparison(turns, compiled, guards, differences)
+        expansion = self._expansion(conversation, turns, cut) if self._expands and differences else None
+        return Comparison(turns, compiled, guards, differences, expansion)
+
+    def _may_reason(self, message: Mapping[str, Any], compiled: CompiledTemplate) -> bool:
+        """Whether a message of traced texts may hold reasoning."""
+        content = message.get("content")
+        is_inline = isinstance(content, str) and "</think>" in plain_text(content)
+        return is_inline or "</think>" not in compiled.guards.absent or not message.keys().isdisjoint(REASONING_KEYS)
+
+    def _expansion(self, conversation: Conversation, turns: Sequence[int], cut: Cut | None) -> Expansion | None:
+        guards = Guards()
+        messages, owners = traced_messages(conversation.messages, guards, cut)
+        traced = conversation.with_messages(messages)
+        tracing = _RecordingTemplate(self._template)
+        finder, as_trained = (TurnFinder(tracing, rules) for rules in (self._rules, self._all_rules))
+        contexts = _RecordingContexts(tracing, finder, as_trained)
+        try:
+            rows = contexts.expanded(traced, turns)
+            for text, _ in rows:
+                self._compiler.guard_answers(guards, traced, text, owners)
+        except (NotTraceable, RecordError):
+            return None  # the reference finds out for each conversation
+        guards.trimmed |= tracing.has_both_ways
+        compiled = [(_pieces(text, tracing.stripped), edges_of(text, spans)) for text, spans in rows]
+        return Expansion(compiled, guards, [TracedDifference(one, tracing.stripped, False) for one in contexts.found])
+
+
+class _RecordingContexts(Contexts):
+    """Records the differences that it finds: `found`."""
+
+    def __init__(self, template: Template, turns: TurnFinder, as_trained: TurnFinder):
+        super().__init__(template, turns, as_trained)
+        self.found: list[Difference] = []
+
+    def difference(self, *arguments: Any) -> Difference | None:
+        found = super().difference(*arguments)
+        self.found += [found] if found else []
+        return found
 
 
 class _RecordingTemplate(TracingTemplate):
@@ -221,6 +357,16 @@ class _RecordingTemplate(TracingTemplate):
     def __init__(self, template: ChatTemplate):
         super().__init__(template)
         self.ways: set[tuple[int, bool]] = set()
+
+    @property
+    def stripped(self) -> set[int]:
+        """The numbers of the texts that were printed stripped."""
+        return {number for number, is_stripped in self.ways if is_stripped}
+
+    @property
+    def has_both_ways(self) -> bool:
+        """Whether a text was stripped in one rendering and not in another: the same only if it needs no stripping."""
+        return any(number in self.stripped for number, is_stripped in self.ways if not is_stripped)
 
     def trace(
         self,

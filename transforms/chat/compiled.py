@@ -194,16 +194,8 @@ class TemplateCompiler:
         text = self._tracing.trace(traced, add_generation_prompt=target == "prompt")
         self._trace_again(conversation, target, cut, text, guards)
         if target not in ("text", "prompt"):
-            # If a text holds a stop token, the reference finds out which ones the template printed.
-            guards.absent.update(self._stop_tokens)
-            if isinstance(whole := traced_text(text, guards), TracedText):
-                for token in self._stop_tokens:
-                    whole.located(token)
+            self.guard_answers(guards, traced, text, None if target == "completion" else owners)
         literals, slots = split_at_texts(text)
-        if spans:
-            for literal, (number, _) in zip(literals, slots, strict=False):
-                if target == "completion" or conversation.messages[owners[number]]["role"] == "assistant":
-                    guards.starts.setdefault(number, set()).update(self._continuations(traced, literal))
         return CompiledTemplate(
             text_count=len(owners),
             guards=guards,
@@ -212,6 +204,24 @@ class TemplateCompiler:
             edges=edges_of(text, spans),
             unprinted=self._unprinted(traced, text, target),
         )
+
+    def guard_answers(self, guards: Guards, traced: Conversation, text: str, owners: Sequence[int] | None) -> None:
+        """Add guards under which spans have the same edges for other texts.
+
+        Args:
+            guards: takes them.
+            traced: the conversation of traced texts.
+            text: what the template prints.
+            owners: for each text the number of its message; None if all are trained on.
+        """
+        # If a text holds a stop token, the reference finds out which ones the template printed.
+        guards.absent.update(self._stop_tokens)
+        if isinstance(whole := traced_text(text, guards), TracedText):
+            for token in self._stop_tokens:
+                whole.located(token)
+        for literal, (number, _) in zip(*split_at_texts(text), strict=False):
+            if owners is None or traced.messages[owners[number]]["role"] == "assistant":
+                guards.starts.setdefault(number, set()).update(self._continuations(traced, literal))
 
     def _trace_again(
         self, conversation: Conversation, target: Target, cut: Cut | None, text: str, guards: Guards

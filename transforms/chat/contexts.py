@@ -108,7 +108,7 @@ class Contexts:
             For each turn that differs, how.
         """
         as_last = {turn: self._as_last(conversation, turn, text) for turn in turns}
-        suspects = [turn for turn in turns if _difference(conversation, turn, as_last[turn], text, spans, True)]
+        suspects = [turn for turn in turns if self.difference(conversation, turn, as_last[turn], text, spans, True)]
         if not suspects:
             return {}
         try:
@@ -117,7 +117,7 @@ class Contexts:
             own = {turn: list(spans) for turn in suspects}
         if conversation.completion_start is not None:
             own = {turn: _with_prompt_of(ends, spans) for turn, ends in own.items()}
-        found = {turn: _difference(conversation, turn, as_last[turn], text, ends) for turn, ends in own.items()}
+        found = {turn: self.difference(conversation, turn, as_last[turn], text, ends) for turn, ends in own.items()}
         return {turn: difference for turn, difference in found.items() if difference}
 
     def expanded(self, conversation: Conversation, turns: Sequence[int]) -> list[tuple[str, list[Span]]]:
@@ -142,7 +142,7 @@ class Contexts:
             text, spans = self._turns.spans_of_turns(part, left, whole=True)
             if not rows and length == len(conversation.messages):
                 left = [turn for turn in left if turn in spans]  # the others are not printed, or not trained on
-            differences = {turn: _difference(part, turn, as_last[turn], text, own) for turn, own in spans.items()}
+            differences = {turn: self.difference(part, turn, as_last[turn], text, own) for turn, own in spans.items()}
             right = [turn for turn in left if turn in differences and not differences[turn]]
             if left and length == left[-1] + 1 and left[-1] not in right:
                 difference = differences.get(left[-1])
@@ -175,28 +175,39 @@ class Contexts:
         own = _spans_from(text, context, merged(spans))
         return _AsLast(context, _text_of(text, own) if own else None)
 
+    def difference(
+        self,
+        conversation: Conversation,
+        turn: int,
+        as_last: _AsLast,
+        text: str,
+        spans: Sequence[Span],
+        first_only: bool = False,
+    ) -> Difference | None:
+        """Return how the training of a turn differs from its inference; None if it does not.
+
+        Args:
+            conversation: the conversation.
+            turn: the number of the message.
+            as_last: what the turn is when it is the last one.
+            text: a text that it is trained in.
+            spans: what of it is trained on, with the turn's own spans among them.
+            first_only: whether the turn has only the first of the spans after its context; if it has more, it seems to
+                differ.
+        """
+        own = _spans_from(text, as_last.context, spans)
+        if not own:
+            return Difference(CONTEXT, turn, text, as_last.context)
+        if as_last.answer is None:
+            return None
+        trained = _text_of(text, own[:1] if first_only else own)
+        kind = kind_of_answers(conversation.messages[turn], trained, as_last.answer)
+        return Difference(kind, turn, trained.rstrip(), as_last.answer.rstrip()) if kind else None
+
 
 def has_reasoning(conversation: Conversation) -> bool:
     """Return whether a message of the assistant has reasoning."""
     return any(message["role"] == "assistant" and _reasoning(message) for message in conversation.messages)
-
-
-def _difference(
-    conversation: Conversation, turn: int, as_last: _AsLast, text: str, spans: Sequence[Span], first_only: bool = False
-) -> Difference | None:
-    """How the training of a turn differs from its inference; None if it does not.
-
-    text, spans: what is trained on, with the turn's own spans among them. first_only: whether the turn has only the
-    first of the spans after its context; if it has more, it seems to differ.
-    """
-    own = _spans_from(text, as_last.context, spans)
-    if not own:
-        return Difference(CONTEXT, turn, text, as_last.context)
-    if as_last.answer is None:
-        return None
-    trained = _text_of(text, own[:1] if first_only else own)
-    kind = kind_of_answers(conversation.messages[turn], trained, as_last.answer)
-    return Difference(kind, turn, trained.rstrip(), as_last.answer.rstrip()) if kind else None
 
 
 def kind_of_answers(message: Mapping[str, Any], trained: str, answer: str) -> str | None:

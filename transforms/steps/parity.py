@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.chat.comparisons import ComparisonCache
+from transforms.chat.comparisons import Compared, ComparisonCache
 from transforms.chat.config import PARITIES, RenderConfig
 from transforms.chat.contexts import KINDS, Contexts, Difference, has_reasoning
 from transforms.chat.fast_template import FastTemplate, NotFollowed
@@ -37,10 +37,17 @@ _TURNS = 64
 
 
 class _Compared(NamedTuple):
-    """The turns of a text that were compared, and for those that differ the kind of their difference."""
+    """The turns of a text that were compared.
+
+    Attributes:
+        turns: their numbers.
+        kinds: for those that differ, the kind of their difference.
+        by_signature: the comparison, if it was made by signature.
+    """
 
     turns: Sequence[int]
     kinds: Mapping[int, str]
+    by_signature: Compared | None = None
 
 
 class ParityChecker:
@@ -67,7 +74,7 @@ class ParityChecker:
         self._uncompiled_contexts = Contexts(fast, TurnFinder(fast, TurnRules(traced=rules.traced), plain), as_trained)
         self._trace_cache = TraceCache(template, rules)
         self._fast_contexts = Contexts(template, plain, as_trained, self._trace_cache.render)
-        self._comparisons = ComparisonCache(template, rules)
+        self._comparisons = ComparisonCache(template, rules, expands=parity == "expand")
         self._loss_on = config.loss_on
         self._engine = config.engine
         self._parity = parity
@@ -114,7 +121,7 @@ class ParityChecker:
                 continue
             target: Any = loss_of(content, self._loss_on)
             if target != "all" and (found := self._comparisons.compare(content, target, self._trained_turns)):
-                compared[number] = _Compared(found.turns, found.kinds)
+                compared[number] = _Compared(found.comparison.turns, found.comparison.kinds, found)
         return compared
 
     def _difference(self, batch: Texts, compared: Mapping[int, _Compared]) -> tuple[int, str] | None:
@@ -123,9 +130,23 @@ class ParityChecker:
         for number in sorted({*sample_conversations(batch, batch.texts), *first} & compared.keys()):
             text = batch.texts[number]
             found, expected = compared[number], self._by_reference(text, compared[number].turns)
-            if found != expected:
+            if found.kinds != expected.kinds:
                 return text.example.position, f"{found.kinds}, not {expected.kinds}"
+            if number in first and self._parity != "report" and (how := self._other_rows(text, found)):
+                return text.example.position, how
         return None
+
+    def _other_rows(self, text: Text, found: _Compared) -> str:
+        """How the rows that replace a text differ from those of the reference; empty if they do not."""
+        try:
+            rows = self._expanded(self._fast_contexts, text, found)
+        except RecordError as error:
+            rows, how = [], error.detail
+        try:
+            expected = self._expanded(self._contexts, text, found._replace(by_signature=None))
+        except RecordError as error:
+            return "" if not rows and error.detail == how else error.detail
+        return "" if rows == expected else "other rows"
 
     def _left(self, batch: Texts, compared: Mapping[int, _Compared]) -> dict[int, Sequence[int]]:
         """The turns of each of the other texts that has such turns."""
@@ -172,17 +193,21 @@ class ParityChecker:
 
     def _expanded(self, contexts: Contexts, text: Text, found: _Compared) -> list[Text]:
         """The texts that replace one of which some turns differ. Raises RecordError."""
-        differing = self._differing(text, [*found.kinds][:1], self._contexts)
-        if not differing:
+        if found.by_signature:
+            how = found.by_signature.detail
+        elif differing := self._differing(text, [*found.kinds][:1], self._contexts):
+            how = next(iter(differing.values())).detail
+        else:
             return [text]
-        how = next(iter(differing.values())).detail
         if self._parity == "reject":
             raise RecordError("differs_from_inference", how)
         if text.prompt is not None:
             raise RecordError("not_expandable", f"a completion is one context: {how}")
         if text.weights is not None:
             raise RecordError("not_expandable", "the weights of its turns are not known for other contexts")
-        rows = contexts.expanded(_conversation(text), found.turns)
+        rows = found.by_signature.expanded() if found.by_signature else None
+        if rows is None:
+            rows = contexts.expanded(_conversation(text), found.turns)
         return [msgspec.structs.replace(text, text=row, spans=spans) for row, spans in rows]
 
     def _trained_turns(self, content: Conversation) -> list[int]:
