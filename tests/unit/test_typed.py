@@ -133,8 +133,10 @@ def test_what_a_typed_decoder_cannot_do_is_left_to_the_general_way(record, optio
 
 def test_a_number_out_of_range_in_a_column_that_is_not_read_costs_no_record():
     for record in USUAL.values():
-        raw = json.dumps(record).encode()[:-1] + b', "score": 1e999}'
+        plain = json.dumps(record).encode()
+        raw = plain[:-1] + b', "score": 1e999}'
         assert is_typed(raw, {})
+        assert read(raw, {}, typed=True) == read(plain, {}, typed=True)  # it reads the messages, too
 
 
 @pytest.mark.parametrize("ids", [b"[01]", b"[1,]", b"[1 2]", b"[-]", b"[1,,2]", b"[--1]", b"[1-2]", b"[,1]", b"[1]]"])

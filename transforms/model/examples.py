@@ -47,6 +47,9 @@ RESERVED_TEMPLATE_KWARGS = {"messages", "tools", "add_generation_prompt", "conti
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
 
+_decode_columns = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
 class Conversation(msgspec.Struct, frozen=True, eq=False):
     """Messages as a chat template takes them.
 
@@ -74,8 +77,9 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
             if source is None:
                 made = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
             else:
-                record = msgspec.json.decode(source[0])
-                made = [message for column in source[1] for message in record[column]]
+                # The other columns are skipped, as when the record was parsed: they may hold numbers out of range.
+                record = _decode_columns(source[0])
+                made = [message for column in source[1] for message in msgspec.json.decode(record[column])]
             # From now on they are the only representation, since a caller may change them.
             msgspec.structs.force_setattr(self, "lazy_messages", made)
         return self.lazy_messages  # type: ignore[return-value]
