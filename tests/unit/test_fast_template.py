@@ -160,6 +160,22 @@ def test_what_is_known_of_other_records_does_not_change_what_is_found(conversati
     assert of_any_engine(fast) == of_any_engine(reference)
 
 
+@pytest.mark.parametrize("of", ["tool", "call", "argument"])
+def test_name_without_characters_is_printed_if_the_reference_says_so(of):
+    conversation = trajectory("Kyoto", "Clear.")
+    function = conversation.messages[2]["tool_calls"][0]["function"]
+    if of == "tool":
+        conversation.tools[0]["function"]["name"] = " \n"  # type: ignore[index]
+    elif of == "call":
+        function["name"] = ""
+    else:
+        function["arguments"] = {"": 1}
+    examples = examples_of(conversation)
+    for unprinted in ("report", "reject"):
+        fast, reference = (rendered(TOOLS, examples, engine, unprinted=unprinted) for engine in ("fast", "reference"))
+        assert of_any_engine(fast) == of_any_engine(reference)
+
+
 def test_template_that_prints_other_things_for_messages_of_one_kind_is_followed():
     template = TOOLS.replace(
         "message.content -", "(message.name or '') + message.content + ('!' if loop.last else '') -"

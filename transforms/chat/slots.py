@@ -41,13 +41,16 @@ class Slots:
         self._starts: list[int] = []  # of these in the whole text
         self._counts: Counter[int | None] = Counter()
         self._of_owner: list[int] = []
+        self._has_blank_name = False
         self.printed_pieces: list[list[tuple[str, int | None]]] = []
         self.messages, self.tools = with_sources(messages, tools, self._slot)
 
     def _slot(self, text: str, key: Key) -> str:
         inner = text.strip()
         if not inner:
-            return text  # white space alone: templates treat it in another way than a text
+            # White space alone: templates treat it in another way than a text. A name is printed all the same.
+            self._has_blank_name |= key[1] == "tool" or (key[1] == "call" and key[3] in (None, text))
+            return text
         start = text.index(inner)
         slot = f"{text[:start]}{_OPEN}{len(self._keys)}{_CLOSE}{text[start + len(inner) :]}"
         self._keys.append(key)
@@ -65,9 +68,10 @@ class Slots:
             with_slots, slotted: the same for the messages and the tools with slots.
 
         Returns:
-            The map of the text; None if it is not what was printed with slots, with the texts in them.
+            The map of the text; None if it is not what was printed with slots, with the texts in them, or if a tool, a
+            call or an argument has a name without characters, so that no slot shows whether it is printed.
         """
-        if [message for _, _, message in pieces] != [message for _, _, message in slotted]:
+        if self._has_blank_name or [message for _, _, message in pieces] != [message for _, _, message in slotted]:
             return None
         contents: dict[int, tuple[int, int]] = {}
         printed: dict[Key, list[tuple[int, int]]] = {}
