@@ -176,6 +176,18 @@ def test_name_without_characters_is_printed_if_the_reference_says_so(of):
         assert of_any_engine(fast) == of_any_engine(reference)
 
 
+@pytest.mark.parametrize("unprinted", ["report", "reject"])
+def test_record_that_cannot_be_encoded_is_rejected_for_that_also_if_something_is_not_printed(unprinted):
+    turns = [user("a"), assistant("b", reasoning_content="c"), user("d"), {"role": "developer", "content": "e"}]
+    examples = examples_of([*turns, assistant("\ud800")], [*turns, assistant("f")])
+    template = DROPS_REASONING.replace(
+        "{%- for message in messages -%}", "{%- for message in messages if message.role != 'developer' -%}"
+    )
+    fast, reference = (rendered(template, examples, engine, unprinted=unprinted) for engine in ("fast", "reference"))
+    assert of_any_engine(fast) == of_any_engine(reference)
+    assert fast.outcomes.rejects[0].reason == "invalid_unicode"
+
+
 def test_template_that_prints_other_things_for_messages_of_one_kind_is_followed():
     template = TOOLS.replace(
         "message.content -", "(message.name or '') + message.content + ('!' if loop.last else '') -"

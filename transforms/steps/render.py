@@ -141,10 +141,11 @@ class Renderer:
         if isinstance(found, SlowPath):
             return self._render_uncompiled(example, content, found, slow_paths, omitted)
         text, spans, omissions = found
+        prompt = text[: spans[0][0]] if loss_on == "completion" else None
+        rendered = _encodable(Text(example, text, spans, prompt=prompt))
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, omitted)
-        prompt = text[: spans[0][0]] if loss_on == "completion" else None
-        return _encodable(Text(example, text, spans, prompt=prompt))
+        return rendered
 
     def _render_uncompiled(
         self,
