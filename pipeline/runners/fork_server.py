@@ -25,6 +25,7 @@ from typing import NoReturn
 
 from pipeline.beam_import import import_beam
 from pipeline.options import Options
+from transforms.errors import Unavailable
 from transforms.tokens.tokenizer import load_tokenizer
 
 # What a worker imports, by name, since local_workers imports this module.
@@ -58,7 +59,7 @@ def can_fork(options: Options) -> bool:
 
 
 class ForkServer:
-    """A fork server. It and its workers end with the launcher."""
+    """A fork server. It and its workers end with the launcher. If it was killed, its methods raise Unavailable."""
 
     def __init__(self) -> None:
         self._connection, theirs = multiprocessing.Pipe()
@@ -74,21 +75,33 @@ class ForkServer:
         Args:
             tokenizer: the content of the tokenizer's files, by their names.
         """
-        with self._lock:
+        with self._request():
             self._connection.send((_load, (dict(tokenizer),)))
 
     def start(self, work: Callable[[Connection], None], receiver: Connection) -> ForkedProcess:
         """Fork a process that calls a function with a connection, and then ends."""
-        with self._lock:
+        with self._request():
             self._connection.send((_fork, (work,)))
             send_handle(self._connection, receiver.fileno(), self._process.pid)
             return ForkedProcess(self, self._connection.recv())
 
     def exit_code(self, number: int) -> int | None:
         """The exit code of a process, the negative signal if one ended it, None if it has not ended."""
-        with self._lock:
+        with self._request():
             self._connection.send((_exit_code, (number,)))
             return self._connection.recv()
+
+    @contextmanager
+    def _request(self) -> Iterator[None]:
+        """One request and its answer. Raises Unavailable if the server has ended."""
+        try:
+            with self._lock:
+                yield
+        except (EOFError, OSError):
+            raise Unavailable(
+                "the process that starts the workers has ended: the system may be short of memory. Finished shards are "
+                "kept: run the same command again, without --overwrite."
+            ) from None
 
     def close(self) -> None:
         """End it."""

@@ -116,6 +116,9 @@ def test_how_large_a_compressed_file_is_without_compression_is_estimated(tmp_pat
     path.write_bytes(COMPRESS[compression](content[:10_000]))
     [file] = list_inputs([str(path)])
     assert file.unpacked_bytes == 5 * path.stat().st_size
+    path.write_bytes(bytes(512) + COMPRESS[compression](content))  # padding, which is skipped
+    [file] = list_inputs([str(path)])
+    assert file.unpacked_bytes == pytest.approx(len(content), rel=0.2)
 
 
 def test_other_files_of_a_folder_are_not_read_and_logged(tmp_path, caplog):

@@ -206,8 +206,8 @@ def _commit(
 ) -> str:
     with failures:
         folder = Folder(output)
-    if not exists(folder.success):
-        commit(output, _in_order(receipts), max_reject_fraction)
+        if not exists(folder.success):
+            commit(output, _in_order(receipts), max_reject_fraction)
     return folder.manifest
 
 

@@ -68,7 +68,7 @@ def estimated_size(sample: bytes, size: int, compression: str) -> int:
             unpacked += found
     except EOFError:  # the sample ends inside a frame
         pass
-    of_first_frame = zstandard.frame_content_size(sample) if compression == "zstd" and unpacked else 0
+    of_first_frame = zstandard.frame_content_size(sample.lstrip(b"\0")) if compression == "zstd" and unpacked else 0
     return max(unpacked * size // len(sample), of_first_frame)
 
 
