@@ -31,7 +31,7 @@ from transforms.steps.base import Step
 from transforms.steps.proof import fall_back, sample_conversations
 
 # The sample of those conversations of a batch that are not compared by signature: the first ones, and one of so many.
-_FIRST, _ONE_OF = 32, 128
+_FIRST, _ONE_OF = 8, 128
 # The most turns of one text that `report` compares, since each is two more renderings of all turns before it.
 _TURNS = 64
 
