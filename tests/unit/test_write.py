@@ -10,9 +10,8 @@ import json
 import struct
 import subprocess
 import sys
-import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -486,21 +485,6 @@ def test_tfrecord_has_the_bytes_that_protobuf_itself_writes(rows: list[dict[str,
         features.feature["text"].bytes_list.value.append(row["text"].encode())
         expected.append(Example(features=features).SerializeToString(deterministic=True))
     assert list(records_of(encode_tfrecord(table.slice(skipped)))) == expected
-
-
-def test_tfrecord_takes_about_as_long_as_parquet():
-    ids = np.random.default_rng(0).integers(0, 128_000, 400_000).astype(np.int32)
-    offsets = pa.array(np.arange(0, len(ids) + 1, 400, dtype=np.int32))
-    lists = {"input_ids": ids, "labels": np.where(ids % 2, ids, np.int32(-100))}
-    table = pa.table({name: pa.ListArray.from_arrays(offsets, pa.array(values)) for name, values in lists.items()})
-
-    def cpu_seconds(encode: Callable[[pa.Table], bytes]) -> float:
-        start = time.process_time()
-        encode(table)
-        return time.process_time() - start
-
-    seconds = {encode: min(cpu_seconds(encode) for _ in range(5)) for encode in (encode_tfrecord, encode_parquet)}
-    assert seconds[encode_tfrecord] < 4 * seconds[encode_parquet]  # with varints computed one by one, 8 to 20 times
 
 
 def test_varints_of_narrower_integers_are_the_same():
