@@ -117,8 +117,9 @@ def test_workers_need_only_the_package(submitted, tmp_path):
     assert loaded.returncode == 0, loaded.stderr
     *functions, home = loaded.stdout.splitlines()
     assert home == str(installed / "transforms" / "steps" / "base.py")
-    for step in ("parse", "render", "parity", "tokenize", "label", "pack", "write"):
-        assert f"{step}/ParDo(_MapBatches) transforms.steps.base _MapBatches" in functions
+    for step in ("parse", "render", "parity", "tokenize", "label", "pack"):
+        assert f"{step}/ParDo(_MapParts) transforms.steps.base _MapParts" in functions
+    assert "write/ParDo(_WriteParts) transforms.steps.write _WriteParts" in functions
 
 
 def test_graph_of_a_million_splits_contains_neither_plan_nor_tokenizer(tmp_path):
