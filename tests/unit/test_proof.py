@@ -314,17 +314,17 @@ def saved_with_normalizer(folder: Path, normalizer: str) -> str:
 
 
 def test_tokenizer_with_an_unsupported_normalizer_uses_the_reference(tmp_path, caplog):
-    folder = saved_with_normalizer(tmp_path, "Lowercase")
+    folder = saved_with_normalizer(tmp_path, "ByteLevel")
     batch = batch_of([text_of("The Wheel Turns", [(4, 9)])])
     with caplog.at_level(logging.WARNING):
         tokens = Encoder(folder)(batch)
-    assert "transformers tokenizes, since the fast engine cannot: Unsupported normalizer type: Lowercase" in caplog.text
+    assert "transformers tokenizes, since the fast engine cannot: Unsupported normalizer type: ByteLevel" in caplog.text
     assert rows_of(tokens) == rows_of(Encoder(folder, engine="reference")(batch))
     assert tokens.outcomes.tokenized_by_reference == {"tokenizer_not_supported": 1}
     assert tokens.outcomes.first_examples == {
-        "tokenized_by_reference": (0, "tokenizer_not_supported: Unsupported normalizer type: Lowercase")
+        "tokenized_by_reference": (0, "tokenizer_not_supported: Unsupported normalizer type: ByteLevel")
     }
-    with pytest.raises(ParameterError, match=r"engine='fast': it cannot load the tokenizer: .*Lowercase"):
+    with pytest.raises(ParameterError, match=r"engine='fast': it cannot load the tokenizer: .*ByteLevel"):
         Encoder(folder, engine="fast")(batch)
 
 
