@@ -182,8 +182,7 @@ class ParityChecker:
         if not differing:
             return outcomes
         text, found = differing[0]
-        details = [difference.detail for difference in self._differing(text, found.turns, self._contexts).values()]
-        first = text.example.position, "".join(details[:1])
+        first = text.example.position, self._detail(text, found)
         outcomes = outcomes.note("parity_records_differing", len(differing), first)
         counts = Counter(kind for _, found in differing for kind in found.kinds.values())
         outcomes = outcomes.note("parity_turns_differing", counts.total())
@@ -191,13 +190,16 @@ class ParityChecker:
             outcomes = outcomes.note(f"parity_turns_{kind}", counts[kind])
         return outcomes
 
+    def _detail(self, text: Text, found: _Compared) -> str:
+        """The first difference of a text in one line; empty if the reference finds none."""
+        if found.by_signature:
+            return found.by_signature.detail
+        differing = self._differing(text, [*found.kinds][:1], self._contexts)
+        return next((difference.detail for difference in differing.values()), "")
+
     def _expanded(self, contexts: Contexts, text: Text, found: _Compared) -> list[Text]:
         """The texts that replace one of which some turns differ. Raises RecordError."""
-        if found.by_signature:
-            how = found.by_signature.detail
-        elif differing := self._differing(text, [*found.kinds][:1], self._contexts):
-            how = next(iter(differing.values())).detail
-        else:
+        if not (how := self._detail(text, found)):
             return [text]
         if self._parity == "reject":
             raise RecordError("differs_from_inference", how)
