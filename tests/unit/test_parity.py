@@ -12,6 +12,7 @@ from support.chats import SPLIT, assistant, render_config, user
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, MARKED, OPENS_REASONING, oracle_templates
+from transforms.chat.comparisons import _RecordingTemplate
 from transforms.chat.template import load_template
 from transforms.chat.tracer import SENTINEL
 from transforms.model.batches import Examples, Texts
@@ -303,6 +304,35 @@ REPEATS_THE_QUESTION = (
     "{%- set asked = messages | selectattr('role', 'equalto', 'user') | list | last -%}"
     "{{- '<q>' + asked.content + '</q>' -}}" + CHATML
 )
+
+
+# Only the generation prompt depends on a word.
+PROMPT_LOOKS_FOR_A_WORD = CHATML + "{%- if add_generation_prompt and 'lo' in messages[-1].content -%}!{%- endif -%}"
+
+
+@pytest.mark.parametrize("lengths", [(6, 2, 4), (2, 4, 6)])
+def test_guards_hold_for_a_conversation_whose_beginning_was_traced_for_another(lengths):
+    with_word = [user("hello"), *PLAIN[1:]]
+    conversations = [messages[:length] for length in lengths for messages in (PLAIN, with_word)]
+    notes = parity_notes(checked(PROMPT_LOOKS_FOR_A_WORD, *conversations, engine="fast"))
+    assert notes == {
+        "parity_records_checked": 6,
+        "parity_turns_checked": 12,
+        "parity_records_differing": 3,
+        "parity_turns_differing": 3,
+        "parity_turns_context": 3,
+    }
+
+
+def test_beginnings_of_conversations_are_traced_once(monkeypatch):
+    traced: list[Any] = []
+    trace = _RecordingTemplate._traced
+    monkeypatch.setattr(_RecordingTemplate, "_traced", lambda *given: traced.append(given) or trace(*given))
+    checked(CHATML, PLAIN)
+    of_longest = len(traced)
+    traced.clear()
+    checked(CHATML, *(PLAIN[:length] for length in (6, 4, 2)))
+    assert len(traced) == of_longest > 0
 
 
 @pytest.mark.parametrize("engine", ["auto", "fast", "reference"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import marshal
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from transforms.chat.compiled import (
     CompiledTemplate,
@@ -16,6 +17,7 @@ from transforms.chat.compiled import (
     TemplateCompiler,
     TracingTemplate,
     edges_of,
+    with_texts,
 )
 from transforms.chat.contexts import CONTEXT, Contexts, Difference, kind_of_answers
 from transforms.chat.conventions import Template, shared_start
@@ -24,13 +26,23 @@ from transforms.chat.signatures import Cut, Cuts, NoSignature, Signature, signat
 from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import ChatTemplate
 from transforms.chat.trace_cache import SignatureCache
-from transforms.chat.tracer import SENTINEL, NotTraceable, joined_with_texts, plain_text, split_at_texts
+from transforms.chat.tracer import (
+    SENTINEL,
+    NotTraceable,
+    TracedText,
+    joined_with_texts,
+    plain_text,
+    split_at_texts,
+    traced_text,
+)
 from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
 from transforms.model.examples import REASONING_KEYS, Conversation, Span
 
 # A comparison renders each turn twice. A batch makes one for so many conversations, or a few if it is small.
 _CONVERSATIONS_PER_SIGNATURE = 64
+# The most traced renderings that are kept beyond a batch.
+_KEPT = 4096
 
 
 @dataclass(frozen=True)
@@ -39,14 +51,12 @@ class Comparison:
 
     Attributes:
         turns: the numbers of the messages that were compared.
-        compiled: renders the conversations. Its guards are among those of the comparison.
-        guards: what must hold for the texts.
+        guards: what must hold for the texts, as for what renders the conversations.
         differing: the turns that differ.
         expansion: the texts that replace a conversation; None if they are not known.
     """
 
     turns: Sequence[int]
-    compiled: CompiledTemplate
     guards: Guards
     differing: Sequence[TracedDifference]
     expansion: Expansion | None = None
@@ -56,6 +66,10 @@ class Comparison:
         """For the number of each message that differs, the kind of its `contexts.Difference`."""
         return {difference.turn: difference.kind for difference in self.differing}
 
+    @functools.cached_property
+    def _dependent(self) -> list[TracedDifference]:
+        return [difference for difference in self.differing if difference.depends]
+
     def holds(self, conversation: Conversation, texts: list[str], trimmed: list[str]) -> bool:
         """Return whether a conversation of the signature differs in the same way.
 
@@ -64,7 +78,7 @@ class Comparison:
             texts: its texts.
             trimmed: the same texts without the white space around them.
         """
-        if not self.guards.hold(texts, trimmed) or self.compiled.failure(texts, trimmed):
+        if not self.guards.hold(texts, trimmed):
             return False
 
         def message(number: int) -> Mapping[str, Any]:
@@ -72,7 +86,7 @@ class Comparison:
                 return {"role": plain[0][number], "content": plain[1][number]}
             return conversation.messages[number]
 
-        return all(difference.holds(message, texts, trimmed) for difference in self.differing)
+        return all(difference.holds(message, texts, trimmed) for difference in self._dependent)
 
 
 @dataclass(frozen=True)
@@ -131,6 +145,10 @@ class TracedDifference:
         difference: the difference.
         stripped: the numbers of the texts that are printed stripped.
         may_reason: whether the message may hold reasoning, by which the kind is chosen.
+
+    Attributes:
+        turn, kind: those of the difference.
+        depends: whether it is compared again for each conversation.
     """
 
     def __init__(self, difference: Difference, stripped: Collection[int], may_reason: bool):
@@ -139,15 +157,15 @@ class TracedDifference:
         self._whole_training = _pieces(training, stripped)
         self._whole_inference = None if difference.inference is None else _pieces(inference, stripped)
         # Those that follow a context which begins the text differ by where the answer begins.
-        self._depends = self.kind != CONTEXT or not training.startswith(inference)
+        self.depends = self.kind != CONTEXT or not training.startswith(inference)
         if self.kind == CONTEXT:
             training, inference = _from_first_difference(training, inference)
             are_literal = not SENTINEL.match(training) and not SENTINEL.match(inference)
-            self._depends = self._depends and not (training and inference and are_literal)
-            self._may_be_equal = self._depends
+            self.depends = self.depends and not (training and inference and are_literal)
+            self._may_be_equal = self.depends
         else:
             self._may_be_equal = not _have_other_lengths(training, inference)
-            self._depends = may_reason or self._may_be_equal
+            self.depends = may_reason or self._may_be_equal
         self._training, self._inference = (_pieces(text, stripped) for text in (training, inference))
 
     def holds(self, message: Callable[[int], Mapping[str, Any]], texts: list[str], trimmed: list[str]) -> bool:
@@ -158,8 +176,6 @@ class TracedDifference:
             texts: the texts of the conversation.
             trimmed: the same without the white space around them.
         """
-        if not self._depends:
-            return True
         training, inference = self._inserted(texts, trimmed)
         if self.kind == CONTEXT:
             return not training.startswith(inference)
@@ -244,10 +260,13 @@ class ComparisonCache:
         self._compiler = TemplateCompiler(template, rules)
         self._cuts = Cuts(template, rules)
         self._cache = SignatureCache[Comparison | SlowPath](_CONVERSATIONS_PER_SIGNATURE)
+        self._traced: dict[bytes, _Traced] = {}
 
     def begin_batch(self, conversations: int) -> None:
         """Begin a batch, see SignatureCache."""
         self._cache.begin_batch(conversations)
+        if len(self._traced) > _KEPT:
+            self._traced.clear()
 
     def compare(
         self, conversation: Conversation, target: Target, turns_of: Callable[[Conversation], Sequence[int]]
@@ -298,12 +317,13 @@ class ComparisonCache:
         guards = Guards()
         messages, _ = traced_messages(conversation.messages, guards, cut)
         traced = conversation.with_messages(messages)
-        tracing = _RecordingTemplate(self._template)
+        tracing = _RecordingTemplate(self._template, guards, self._traced)
         finder = TurnFinder(tracing, self._rules)
         try:
             text, spans = finder.trained_spans(traced, target)
             differing = [*Contexts(tracing, finder, finder).differing(traced, text, spans, turns).values()]
             guards.trimmed |= tracing.has_both_ways
+            guards.update(compiled.guards)
             may_reason = {turn for turn in turns if self._may_reason(messages[turn], compiled)}
             stripped = tracing.stripped
             differences = [TracedDifference(one, stripped, one.turn in may_reason) for one in differing]
@@ -312,7 +332,7 @@ class ComparisonCache:
         except RecordError as error:
             return SlowPath("trace_failed", f"{error.reason}: {error.detail}")
         expansion = self._expansion(conversation, turns, cut) if self._expands and differences else None
-        return Comparison(turns, compiled, guards, differences, expansion)
+        return Comparison(turns, guards, differences, expansion)
 
     def _may_reason(self, message: Mapping[str, Any], compiled: CompiledTemplate) -> bool:
         """Whether a message of traced texts may hold reasoning."""
@@ -324,7 +344,7 @@ class ComparisonCache:
         guards = Guards()
         messages, owners = traced_messages(conversation.messages, guards, cut)
         traced = conversation.with_messages(messages)
-        tracing = _RecordingTemplate(self._template)
+        tracing = _RecordingTemplate(self._template, guards, self._traced)
         finder, as_trained = (TurnFinder(tracing, rules) for rules in (self._rules, self._all_rules))
         contexts = _RecordingContexts(tracing, finder, as_trained)
         try:
@@ -351,11 +371,35 @@ class _RecordingContexts(Contexts):
         return found
 
 
-class _RecordingTemplate(TracingTemplate):
-    """Records how texts are printed: `ways` has the number of each text, and whether it was stripped."""
+class _Traced(NamedTuple):
+    """What a template made of traced messages.
 
-    def __init__(self, template: ChatTemplate):
+    Attributes:
+        text: what it printed, or why it refused them.
+        ways: the number of each text that it printed, and whether it was stripped.
+        guards: what must hold for the texts.
+    """
+
+    text: str | RecordError
+    ways: frozenset[tuple[int, bool]]
+    guards: Guards
+
+
+class _RecordingTemplate(TracingTemplate):
+    """Records how texts are printed.
+
+    Args:
+        template: the chat template.
+        guards: those of the traced messages.
+        known: what was traced before. The beginnings of a conversation are those of a longer one, and all are traced.
+
+    Attributes:
+        ways: the number of each text, and whether it was stripped.
+    """
+
+    def __init__(self, template: ChatTemplate, guards: Guards, known: dict[bytes, _Traced]):
         super().__init__(template)
+        self._guards, self._known = guards, known
         self.ways: set[tuple[int, bool]] = set()
 
     @property
@@ -374,6 +418,26 @@ class _RecordingTemplate(TracingTemplate):
         messages: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
     ) -> str:
-        text = super().trace(conversation, messages, add_generation_prompt)
-        self.ways.update(split_at_texts(text)[1])
-        return text
+        given = conversation.messages if messages is None else messages
+        # It is exact: 1 and True differ, and so do orders of keys.
+        shown = with_texts(given), conversation.tools, conversation.template_kwargs, add_generation_prompt
+        key = marshal.dumps(shown, 2)
+        traced = self._known.get(key)
+        if traced is None:
+            traced = self._known[key] = self._traced(conversation, given, add_generation_prompt)
+        self._guards.update(traced.guards)
+        self.ways |= traced.ways
+        if isinstance(traced.text, RecordError):
+            raise traced.text
+        return traced.text
+
+    def _traced(
+        self, conversation: Conversation, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool
+    ) -> _Traced:
+        guards = Guards()
+        guarded = with_texts(messages, lambda text: traced_text(text, guards) if isinstance(text, TracedText) else text)
+        try:
+            text = super().trace(conversation, guarded, add_generation_prompt)
+        except RecordError as error:
+            return _Traced(error, frozenset(), guards)
+        return _Traced(text, frozenset(split_at_texts(text)[1]), guards)

@@ -12,7 +12,7 @@ This is partial evaluation with guards, as in a tracing compiler.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
@@ -220,8 +220,9 @@ class TemplateCompiler:
             for token in self._stop_tokens:
                 whole.located(token)
         for literal, (number, _) in zip(*split_at_texts(text), strict=False):
-            if owners is None or traced.messages[owners[number]]["role"] == "assistant":
-                guards.starts.setdefault(number, set()).update(self._continuations(traced, literal))
+            is_answer = owners is None or traced.messages[owners[number]]["role"] == "assistant"
+            if is_answer and (continuations := {*self._continuations(traced, literal)}):
+                guards.starts.setdefault(number, set()).update(continuations)
 
     def _trace_again(
         self, conversation: Conversation, target: Target, cut: Cut | None, text: str, guards: Guards
@@ -295,7 +296,7 @@ class TracingTemplate:
         messages: Sequence[Any] | None = None,
         add_generation_prompt: bool = False,
     ) -> MessageMap:
-        messages = None if messages is None else _plain_messages(messages)
+        messages = None if messages is None else with_texts(messages)
         conversation = _plain_conversation(conversation)
         return self._template.map_messages(conversation, text, messages, add_generation_prompt)
 
@@ -303,20 +304,26 @@ class TracingTemplate:
         return self._template.printed(_plain_conversation(conversation), text)
 
 
-def _plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: _plain_value(value) for key, value in message.items()} for message in messages]
+def with_texts(messages: Sequence[Mapping[str, Any]], make: Callable[[str], str] = plain_text) -> list[dict[str, Any]]:
+    """Copy traced messages with other texts.
+
+    Args:
+        messages: the messages.
+        make: makes a text of each string, traced or not; without it all are ordinary strings.
+    """
+    return [{key: _with_texts(value, make) for key, value in message.items()} for message in messages]
 
 
-def _plain_value(value: Any) -> Any:
+def _with_texts(value: Any, make: Callable[[str], str]) -> Any:
     if isinstance(value, list):
-        return [_plain_value(item) for item in value]
+        return [_with_texts(item, make) for item in value]
     if isinstance(value, dict):
-        return {key: _plain_value(item) for key, item in value.items()}
-    return plain_text(value) if isinstance(value, str) else value
+        return {key: _with_texts(item, make) for key, item in value.items()}
+    return make(value) if isinstance(value, str) else value
 
 
 def _plain_conversation(conversation: Conversation) -> Conversation:
-    return conversation.with_messages(_plain_messages(conversation.messages))
+    return conversation.with_messages(with_texts(conversation.messages))
 
 
 def edges_of(text: str, spans: Sequence[Span]) -> list[tuple[int, int, int, int]]:

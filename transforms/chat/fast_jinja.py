@@ -82,7 +82,7 @@ def compile_with_marks(source: str) -> jinja2.Template:
     """
     environment: Any = new_environment(source)
     environment.code_generator_class = _FastCode
-    environment.getattr = functools.partial(_attribute, environment.getattr, environment.undefined)
+    environment.getattr = functools.partial(attribute_of, environment.getattr, environment.undefined)
     environment.call = functools.partial(_call, environment.call)
     environment.filters = {**environment.filters, "tojson": _tojson(environment.filters["tojson"])}
     tree = mark_loops(environment.parse(source))
@@ -194,8 +194,15 @@ def _is_mark(call: nodes.Call) -> bool:
     return isinstance(call.node, nodes.Name) and call.node.name in MARK_FUNCTIONS
 
 
-def _attribute(otherwise: Callable[..., Any], undefined: Callable[..., Any], value: Any, name: str) -> Any:
-    """An attribute of a value, or an entry of it, as `SandboxedEnvironment.getattr` finds it."""
+def attribute_of(otherwise: Callable[..., Any], undefined: Callable[..., Any], value: Any, name: str) -> Any:
+    """Return an attribute of a value, or an entry of it, as `SandboxedEnvironment.getattr` does.
+
+    Args:
+        otherwise: that method, for values of other types than a template mostly has.
+        undefined: makes the undefined value of the environment.
+        value: the value.
+        name: of the attribute.
+    """
     kind = type(value)
     if kind is dict:
         if name not in _DICT_NAMES:

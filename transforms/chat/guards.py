@@ -28,6 +28,19 @@ class Guards:
     starts: dict[int, set[str]] = field(default_factory=dict)
     ends: dict[int, set[str]] = field(default_factory=dict)
 
+    def update(self, others: Guards) -> None:
+        """Add other guards."""
+        self.trimmed |= others.trimmed
+        for own, added in (
+            (self.absent, others.absent),
+            (self.absent_in_lower, others.absent_in_lower),
+            (self.unequal, others.unequal),
+        ):
+            own |= added
+        for edges, added_edges in ((self.starts, others.starts), (self.ends, others.ends)):
+            for number, strings in added_edges.items():
+                edges.setdefault(number, set()).update(strings)
+
     def hold(self, texts: list[str], trimmed: list[str]) -> bool:
         """Check the guards.
 
@@ -64,12 +77,12 @@ class Guards:
         for same in sorted(self.unequal.intersection((*texts, *trimmed))):
             return f"a text is {same!r}"
         for number, strings in self.starts.items():
-            for text in (texts[number], trimmed[number]):
-                for string in strings:
-                    if text.startswith(string) or string.startswith(text):
-                        return f"a text begins like {string!r}"
+            own = {texts[number], trimmed[number]}
+            alike = [s for s in strings for text in own if text.startswith(s) or s.startswith(text)]
+            if alike:
+                return f"a text begins like {min(alike)!r}"
         for number, strings in self.ends.items():
-            for text in (texts[number], trimmed[number]):
+            for text in {texts[number], trimmed[number]}:
                 if text.endswith(tuple(strings)):
                     return f"a text ends with one of {sorted(strings)}"
         return ""

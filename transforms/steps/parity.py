@@ -8,6 +8,7 @@ Therefore conversations are compared once per signature (`chat.comparisons`). Of
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -32,8 +33,9 @@ from transforms.steps.proof import fall_back, sample_conversations
 
 # The sample of those conversations of a batch that are not compared by signature: the first ones, and one of so many.
 _FIRST, _ONE_OF = 8, 128
-# The most turns of one text that `report` compares, since each is two more renderings of all turns before it.
-_TURNS = 64
+# The most turns of one text that `report` compares, since each is two more renderings of all turns before it; and the
+# most of one that the reference compares as a sample.
+_TURNS, _SAMPLED_TURNS = 64, 4
 
 
 class _Compared(NamedTuple):
@@ -128,10 +130,12 @@ class ParityChecker:
         """The position of the first record of a sample that the reference compares otherwise, and how; or None."""
         first = [number for number, found in compared.items() if found.kinds][:1]
         for number in sorted({*sample_conversations(batch, batch.texts), *first} & compared.keys()):
-            text = batch.texts[number]
-            found, expected = compared[number], self._by_reference(text, compared[number].turns)
-            if found.kinds != expected.kinds:
-                return text.example.position, f"{found.kinds}, not {expected.kinds}"
+            text, found = batch.texts[number], compared[number]
+            turns = _some(found.turns, [*found.kinds][:1] if number in first else [], f"{batch.part}-{number}")
+            kinds = {turn: kind for turn, kind in found.kinds.items() if turn in turns}
+            expected = self._by_reference(text, turns)
+            if kinds != expected.kinds:
+                return text.example.position, f"{kinds}, not {expected.kinds}"
             if number in first and self._parity != "report" and (how := self._other_rows(text, found)):
                 return text.example.position, how
         return None
@@ -184,7 +188,12 @@ class ParityChecker:
         text, found = differing[0]
         first = text.example.position, self._detail(text, found)
         outcomes = outcomes.note("parity_records_differing", len(differing), first)
-        counts = Counter(kind for _, found in differing for kind in found.kinds.values())
+        # Conversations of one signature share their kinds.
+        alike = Counter(id(found.kinds) for _, found in differing)
+        counts = Counter[str]()
+        for kinds in {id(found.kinds): found.kinds for _, found in differing}.values():
+            for kind, turns in Counter(kinds.values()).items():
+                counts[kind] += turns * alike[id(kinds)]
         outcomes = outcomes.note("parity_turns_differing", counts.total())
         for kind in KINDS:
             outcomes = outcomes.note(f"parity_turns_{kind}", counts[kind])
@@ -220,6 +229,13 @@ class ParityChecker:
         turns = trained_turns(content, loss_on)
         every = max(1, -(-len(turns) // _TURNS)) if self._parity == "report" else 1
         return turns[::-1][::every][::-1]
+
+
+def _some(turns: Sequence[int], wanted: Sequence[int], seed: str) -> list[int]:
+    """A sample of turns, with those that are wanted."""
+    others = [turn for turn in turns if turn not in wanted]
+    left = min(_SAMPLED_TURNS - len(wanted), len(others))
+    return sorted([*wanted, *random.Random(seed).sample(others, left)])
 
 
 def _compared(turns: Sequence[int], differing: Mapping[int, Difference]) -> _Compared:
