@@ -19,6 +19,7 @@ from transforms.model.outcomes import Outcomes
 from transforms.rows import packing
 from transforms.rows.columns import column_of
 from transforms.rows.packing import PACKINGS, Packed, pack_bfd, pack_ffd, pack_wrapped
+from transforms.rows.ragged import slices_of
 from transforms.rows.segments import whole
 from transforms.rows.truncation import TRUNCATIONS, split
 from transforms.steps import pack
@@ -552,7 +553,7 @@ def test_batch_without_rows_makes_tables_without_rows(packing: str):
     assert rows.outcomes == Outcomes()
 
 
-# The packings themselves. Capacities are below and above powers of two, since free spaces are the bits of an integer.
+# The packings themselves.
 
 
 @st.composite
@@ -577,7 +578,7 @@ def rows_of_segments(packed: Packed, lengths: np.ndarray) -> list[list[int]]:
 @given(lengths_and_capacity())
 @example(([3, 3, 2, 2], 5))
 @example(([60, 60, 5, 4, 4], 64))
-@example(([3896, 3895, 200, 10], 4096))  # two free spaces are bits of one word, and one is used up
+@example(([3896, 3895, 200, 10], 4096))  # one of two free spaces is used up
 def test_best_fit_decreasing_gives_the_rows_of_the_quadratic_search(case: tuple[list[int], int]):
     lengths, capacity = case
     array = np.array(lengths, np.int64)
@@ -624,6 +625,20 @@ def test_hundred_thousand_segments_are_packed(pack, capacity: int):
     filled = [int(lengths[row].sum()) for row in rows]
     assert max(filled) <= capacity
     assert len(rows) < 1.01 * lengths.sum() / capacity + 1
+
+
+@THOROUGHLY
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), max_size=8), st.sampled_from(["i4", "f4", "?"]))
+@example([(3, 4), (7, 0), (7, 90)], "i4")  # one after the other
+@example([(0, 200), (0, 200)], "f4")  # long ones
+@example([(9, 1), (2, 2)], "?")  # short ones
+def test_slices_are_those_of_the_array_one_after_the_other(bounds: list[tuple[int, int]], dtype: str):
+    flat = np.random.default_rng(0).integers(0, 2, 400).astype(dtype)
+    starts, lengths = np.array([*bounds, (0, 0)], np.int64)[:-1].T
+    sliced = slices_of(flat, starts, lengths)
+    expected = [flat[start : start + length] for start, length in bounds]
+    assert sliced.dtype == flat.dtype
+    assert sliced.tolist() == np.concatenate([flat[:0], *expected]).tolist()
 
 
 @BRIEFLY

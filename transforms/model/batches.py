@@ -9,6 +9,7 @@ Rows are in flat arrays with offsets, as in Arrow's list layout.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,8 @@ import pyarrow as pa
 
 from transforms.model.examples import Example, Record, Text, attempt
 from transforms.model.outcomes import Outcomes
-from transforms.rows.ragged import indices_of, offsets_of, slices_of
+from transforms.rows import IGNORED
+from transforms.rows.ragged import indices_of, offsets_of, slices_of, sums_of
 
 # A record's position in its split is that in its file, plus this for each slice before its own. No file has more bytes.
 _SLICE = 1 << 44
@@ -236,6 +238,11 @@ class Labels(Batch):
     source: RowSource
     weights: np.ndarray | None = None
 
+    @functools.cached_property
+    def trained_tokens(self) -> np.ndarray:
+        """The number of tokens with a label in each row: int64, shape (rows,)."""
+        return sums_of(self.labels != IGNORED, self.offsets)
+
 
 @dataclass(frozen=True)
 class RowTable:
@@ -262,6 +269,11 @@ class RowTable:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @functools.cached_property
+    def trained_tokens(self) -> np.ndarray:
+        """The number of tokens with a label in each row: int64, shape (rows,)."""
+        return sums_of(self.labels != IGNORED, self.offsets)
 
     def take(self, rows: np.ndarray) -> RowTable:
         """Return some of the rows. rows: int64, shape (any,): their numbers."""

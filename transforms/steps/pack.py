@@ -49,36 +49,31 @@ class Packer:
             raise ParameterError("packing", self.packing, "it needs a max_length, such as 4096.")
 
     def __call__(self, batch: Labels) -> Rows:
-        labels = batch.labels
         if self.shift_labels:
-            labels = _ignored_at(labels, batch.offsets[:-1])
-        trained = sums_of(labels != IGNORED, batch.offsets)
-        segments, outcomes = self._segments(batch, labels, trained)
+            batch = dataclasses.replace(batch, labels=_ignored_at(batch.labels, batch.offsets[:-1]))
+        segments, outcomes = self._segments(batch)
         tables = {
-            name: self._table(batch, labels, segments.take(batch.source.validation[segments.source] == held_back))
+            name: self._table(batch, segments.take(batch.source.validation[segments.source] == held_back))
             for name, held_back in (("train", False), ("validation", True))
         }
-        written = sum(int(np.count_nonzero(table.labels != IGNORED)) for table in tables.values())
-        outcomes = dataclasses.replace(
-            outcomes, trained_tokens_lost=outcomes.trained_tokens_lost + int(trained.sum()) - written
-        )
+        lost = batch.trained_tokens.sum() - sum(table.trained_tokens.sum() for table in tables.values())
+        outcomes = dataclasses.replace(outcomes, trained_tokens_lost=outcomes.trained_tokens_lost + int(lost))
         return batch.succeeded_by(Rows, outcomes, packed=self.packing != "none", **tables)
 
-    def _segments(self, batch: Labels, labels: np.ndarray, trained: np.ndarray) -> tuple[Segments, Outcomes]:
-        """Cut the labelled rows, and find the outcome of each record. trained: int64 (rows,), labels of each row."""
+    def _segments(self, batch: Labels) -> tuple[Segments, Outcomes]:
+        """Cut the labelled rows, and find the outcome of each record."""
         lengths = np.diff(batch.offsets)
         segments = self._cut(lengths)
-        starts = batch.offsets[segments.source] + segments.start
-        if self.shift_labels:
-            labels = _ignored_at(labels, starts)
         too_long = np.bincount(segments.source, segments.length, len(lengths)) < lengths
         if too_long.any() or len(segments) > len(lengths):
+            starts = batch.offsets[segments.source] + segments.start
+            labels = _ignored_at(batch.labels, starts) if self.shift_labels else batch.labels
             in_segment = sums_of(slices_of(labels, starts, segments.length) != IGNORED, offsets_of(segments.length))
             left = np.bincount(segments.source, in_segment, len(lengths))
         else:
-            left = trained
+            left = batch.trained_tokens
         survives = left > 0
-        return segments.take(survives[segments.source]), self._outcomes(batch, trained, left, too_long)
+        return segments.take(survives[segments.source]), self._outcomes(batch, left, too_long)
 
     def _cut(self, lengths: np.ndarray) -> Segments:
         """Truncate or split the rows that are longer than max_length. lengths: int64 (rows,)."""
@@ -89,8 +84,9 @@ class Packer:
             return split(lengths, self.max_length)
         return truncate(lengths, self.max_length, self.truncation)
 
-    def _outcomes(self, batch: Labels, trained: np.ndarray, left: np.ndarray, too_long: np.ndarray) -> Outcomes:
-        """Find the outcome of each record. trained, left: int64 (rows,), labels of rows before and after cutting."""
+    def _outcomes(self, batch: Labels, left: np.ndarray, too_long: np.ndarray) -> Outcomes:
+        """Find the outcome of each record. left: int64 (rows,), labels of each row after cutting."""
+        trained = batch.trained_tokens
         records, numbers = batch.source.records(), batch.source.record_numbers()
 
         def having(flags: np.ndarray) -> np.ndarray:
@@ -103,7 +99,7 @@ class Packer:
         outcomes = outcomes.drop("no_trained_tokens", int(np.sum(~survives & ~dropped & ~had_labels)))
         outcomes = outcomes.drop("no_trained_tokens_left", int(np.sum(~survives & ~dropped & had_labels)))
         outcomes = outcomes.note("records_that_lost_trained_tokens", int(np.sum(having(too_long & (left < trained)))))
-        examples = len(np.unique(batch.source.example_numbers()[left > 0]))
+        examples = int(np.count_nonzero(np.bincount(batch.source.example_numbers(), left > 0)))
         outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0)) - examples)
         outcomes = outcomes.note("formatter_rows_added", examples - int(np.sum(survives)))
         return dataclasses.replace(
@@ -112,7 +108,7 @@ class Packer:
             truncated=outcomes.truncated + int(np.sum(survives & cut)),
         )
 
-    def _table(self, batch: Labels, labels: np.ndarray, segments: Segments) -> RowTable:
+    def _table(self, batch: Labels, segments: Segments) -> RowTable:
         """Make rows of the segments, and leave out those without a label."""
         if self.packing == "none":
             segment_offsets = np.arange(len(segments) + 1)
@@ -120,8 +116,7 @@ class Packer:
             packed = packing_of(self.packing).pack(segments.length, self.max_length or 0)
             segments, segment_offsets = segments.cut(packed.segments), packed.offsets
         starts = batch.offsets[segments.source] + segments.start
-        if self.shift_labels:
-            labels = _ignored_at(labels, starts)
+        labels = _ignored_at(batch.labels, starts) if self.shift_labels else batch.labels
         source = batch.source.take(segments.source)
         table = RowTable(
             ids=slices_of(batch.ids, starts, segments.length),
@@ -135,8 +130,7 @@ class Packer:
         )
         if self.shift_labels:
             table = shifted(table)
-        has_label = sums_of(table.labels != IGNORED, table.offsets) > 0
-        return table if has_label.all() else table.take(np.flatnonzero(has_label))
+        return table if table.trained_tokens.all() else table.take(np.flatnonzero(table.trained_tokens))
 
 
 def shifted(table: RowTable) -> RowTable:

@@ -22,7 +22,6 @@ from transforms.model.parts import Parts
 from transforms.model.receipts import FirstExample, Receipt, Shard, write_receipt
 from transforms.outputs import OUTPUT_FORMATS, OutputOptions, output_format
 from transforms.outputs.parquet import ParquetWriter
-from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, column_of, default_columns
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
@@ -211,7 +210,7 @@ class _RowFiles:
         self._writer.write(columns)
         self._rows += len(table)
         self.tokens += len(table.ids)
-        self._trained_tokens += int(np.count_nonzero(table.labels != IGNORED))
+        self._trained_tokens += int(table.trained_tokens.sum())
 
     def complete(self) -> list[Shard]:
         self._writer.close()
