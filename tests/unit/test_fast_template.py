@@ -19,6 +19,7 @@ from support.templates import CHATML, DROPS_REASONING
 from transforms.chat import fast_template
 from transforms.chat.fast_jinja import MarksLost, compile_with_marks, render_with_marks
 from transforms.chat.fast_template import FastTemplate, NotFollowed
+from transforms.chat.message_map import mark_function, mark_loops
 from transforms.chat.tool_texts import ToolTexts
 from transforms.chat.transformers_jinja import compile_template
 from transforms.model.batches import Examples, Records, Texts
@@ -275,6 +276,13 @@ SOURCES = """
 {{ messages.append(1) }}
 {{ messages[0].__class__ }}|{{ extra['__class__'] }}|{{ ''.__class__.mro() }}
 {% set ns = namespace(a=1, b=extra) %}{% set ns.a = 2 %}{{ ns.a }}{{ ns.b.name }}{{ ns.none }}{{ ns._x }}
+{{ messages[0].no is sameas messages[1].no }}{{ messages[0].no is sameas extra['no'] }}{{ messages[0].no == extra.no }}
+{{ messages[0].none | default('d') }}{{ messages[0].none.role }}
+{{ extra.none.none }}
+{{ extra['none'] + 'a' }}
+{% set ns = namespace(a='b') %}{{ ns.a.upper() }}{{ ns.items }}{% set ns = extra %}{{ ns.name }}{{ ns.a }}
+{% set ns = namespace(f='{}'.format) %}{{ ns.f('x') }}{{ ns.__class__ }}{{ ns._Namespace__attrs }}
+{% for m in messages %}{% set ns = namespace(n=loop.index) %}{{ ns.n }}{{ ns.none.a }}{% endfor %}
 {% for m in messages %}{{ loop.index0 }}{{ loop.last }}{% endfor %}
 {% for m in messages %}{{ loop.previtem.role }}{{ loop.cycle(1, 2) }}{% endfor %}
 {{ extra | tojson }}{{ extra.name | tojson }}{{ extra | tojson(indent=2) }}
@@ -323,6 +331,13 @@ def test_encoder_for_json_forgets_a_value_that_it_refused():
         render_with_marks(template, {"value": value}, [])
     value["a"].clear()
     assert render_with_marks(template, {"value": value}, [])[0] == '{"a": []}'
+
+
+def test_only_loops_that_print_are_marked():
+    loops = ["{% for m in messages %}{% set ns.last = m.role %}{% endfor %}", "{% for m in messages %}x{% endfor %}"]
+    for loop, count in zip(loops, (0, 2), strict=True):
+        tree = mark_loops(jinja2.Environment().parse("{% set ns = namespace() %}" + loop))
+        assert sum(mark_function(node) is not None for node in tree.find_all(jinja2.nodes.Output)) == count
 
 
 def test_messages_that_a_macro_prints_are_left_to_the_reference():

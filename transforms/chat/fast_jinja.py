@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from types import BuiltinMethodType
 from typing import Any
 
@@ -19,7 +20,14 @@ from jinja2.compiler import CodeGenerator, Frame
 from jinja2.runtime import LoopContext
 from jinja2.utils import Namespace
 
-from transforms.chat.message_map import MARK_FUNCTIONS, Marks, Piece, mark_loops, read_pieces
+from transforms.chat.message_map import (
+    MARK_FUNCTIONS,
+    Piece,
+    mark_function,
+    mark_functions,
+    mark_loops,
+    read_pieces,
+)
 from transforms.chat.tool_texts import TOOL_TEXTS
 from transforms.chat.transformers_jinja import new_environment
 
@@ -45,29 +53,20 @@ class LoopMark(str):
         return self
 
 
-class _EmptyMarks(Marks):
-    """Marks that print nothing, and count themselves."""
-
-    made: int = 0
-
-    def _mark(self, kind: str, first: int, second: int) -> str:
-        object.__setattr__(self, "made", self.made + 1)
-        mark = _MARKS.get((kind, first, second))
-        return _loop_mark(kind, first, second) if mark is None else mark
-
-
-# All that were made: there is one for each loop of a template and number of a message.
-_MARKS: dict[tuple[str, int, int], LoopMark] = {}
-
-
+@functools.cache  # there is one for each loop of a template and number of a message
 def _loop_mark(*place: Any) -> LoopMark:
-    mark = _MARKS[place] = LoopMark()
+    mark = LoopMark()
     mark.place = place
     return mark
 
 
 class MarksLost(Exception):
-    """Some marks were printed where their place is unknown, such as in a macro."""
+    """A mark is to be printed where its place is unknown, such as in a macro."""
+
+
+def _lost(mark: str) -> None:
+    if type(mark) is LoopMark:
+        raise MarksLost
 
 
 @functools.cache
@@ -82,7 +81,10 @@ def compile_with_marks(source: str) -> jinja2.Template:
     """
     environment: Any = new_environment(source)
     environment.code_generator_class = _FastCode
+    environment.absent = _Absent(environment.undefined, once="sameas" not in source)
+    environment.lost = _lost
     environment.getattr = functools.partial(attribute_of, environment.getattr, environment.undefined)
+    environment.entry_of = _entry_of(environment.getattr)
     environment.call = functools.partial(_call, environment.call)
     environment.filters = {**environment.filters, "tojson": _tojson(environment.filters["tojson"])}
     tree = mark_loops(environment.parse(source))
@@ -109,36 +111,41 @@ def render_with_marks(
 
     Raises whatever the template raises, too.
     """
-    marks = _EmptyMarks("", "")
-    functions = marks.functions(messages)
-    texts: list[str] = []
-    places: list[tuple[str, int, int]] = []
-    parts: list[str] = []
-    for part in template.root_render_func(template.new_context({**values, **functions})):
-        if part:
-            parts.append(part)
-        elif part.__class__ is LoopMark:
-            texts.append("".join(parts) if parts else "")
-            parts.clear()
-            places.append(part.place)  # type: ignore[attr-defined]
-    texts.append("".join(parts))
-    if len(places) != marks.made:
-        raise MarksLost
-    return "".join(texts), read_pieces(texts, places)
+    functions = mark_functions(_loop_mark, messages)
+    parts = list(template.root_render_func(template.new_context({**values, **functions})))
+    marks = [number for number, part in enumerate(parts) if part.__class__ is LoopMark]
+    texts = ["".join(parts[start:stop]) for start, stop in pairwise([0, *marks, len(parts)])]
+    return "".join(texts), read_pieces(texts, [parts[number].place for number in marks])  # type: ignore[attr-defined]
 
 
 class _FastCode(CodeGenerator):
-    """Generates code that looks into a dict itself, and that calls marks without the sandbox."""
+    """Generates code that looks into dicts and namespaces itself, and that calls marks without the sandbox."""
+
+    def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:
+        self._namespaces = {name for assigned in node.find_all(nodes.Assign) for name in _namespace_of(assigned)}
+        super().visit_Template(node, frame)
+
+    def write_commons(self) -> None:
+        super().write_commons()
+        for function in MARK_FUNCTIONS:
+            self.writeline(f"{function} = resolve({function!r})")
+        for name in ("absent", "entry_of", "lost"):
+            self.writeline(f"{name} = environment.{name}")
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:
+        variable = node.node.name if isinstance(node.node, nodes.Name) else None
         if node.attr in _DICT_NAMES:
             super().visit_Getattr(node, frame)
-        elif isinstance(node.node, nodes.Name) and node.node.name == "loop" and node.attr in _LOOP_NAMES:
+        elif variable == "loop" and node.attr in _LOOP_NAMES:
             self.write("(_value.")
             self.write(node.attr)
             self.write(" if type(_value := ")
             self.visit(node.node, frame)
             self.write(f") is LoopContext else environment.getattr(_value, {node.attr!r}))")
+        elif variable in self._namespaces and node.attr[0] != "_":
+            self.write("entry_of(")
+            self.visit(node.node, frame)
+            self.write(f", {node.attr!r})")
         else:
             self._look_up(node.node, node.attr, "getattr", frame)
 
@@ -149,11 +156,9 @@ class _FastCode(CodeGenerator):
             super().visit_Getitem(node, frame)
 
     def _look_up(self, node: nodes.Expr, name: str, otherwise: str, frame: Frame) -> None:
-        self.write("(_value[")
-        self.write(repr(name))
-        self.write("] if type(_value := ")
+        self.write(f"((_value[{name!r}] if {name!r} in _value else absent[{name!r}]) if type(_value := ")
         self.visit(node, frame)
-        self.write(f") is dict and {name!r} in _value else environment.{otherwise}(_value, {name!r}))")
+        self.write(f") is dict else environment.{otherwise}(_value, {name!r}))")
 
     def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:
         method, arguments = node.node, node.args
@@ -179,19 +184,36 @@ class _FastCode(CodeGenerator):
             self.write(", ")
 
     def visit_Output(self, node: nodes.Output, frame: Frame) -> None:
-        call = node.nodes[0]
-        if not isinstance(call, nodes.Call) or not _is_mark(call):
+        if (function := mark_function(node)) is None:
             super().visit_Output(node, frame)
             return
-        self.writeline("yield " if frame.buffer is None else f"{frame.buffer}.append(", node)
-        self.visit(call.node, frame)
-        self.write("(")
-        self._visit_all(call.args, frame)
+        self.writeline(f"yield {function}(" if frame.buffer is None else f"lost({function}(", node)
+        self._visit_all(node.nodes[0].args, frame)  # type: ignore[attr-defined]
         self.write(")" if frame.buffer is None else "))")
 
 
-def _is_mark(call: nodes.Call) -> bool:
-    return isinstance(call.node, nodes.Name) and call.node.name in MARK_FUNCTIONS
+def _namespace_of(node: nodes.Assign) -> list[str]:
+    """The variable, if a namespace is assigned to it."""
+    makes = isinstance(node.node, nodes.Call) and node.node.node == nodes.Name("namespace", "load")
+    return [node.target.name] if makes and isinstance(node.target, nodes.Name) else []
+
+
+class _Absent(dict[str, jinja2.Undefined]):
+    """For a name, what an entry of a dict is that the dict does not have.
+
+    Args:
+        undefined: makes it.
+        once: whether it is made once for each name. The test `sameas` could tell.
+    """
+
+    def __init__(self, undefined: Callable[..., jinja2.Undefined], once: bool):
+        self._undefined, self._once = undefined, once
+
+    def __missing__(self, name: str) -> jinja2.Undefined:
+        value = self._undefined(obj={}, name=name)
+        if self._once:
+            self[name] = value
+        return value
 
 
 def attribute_of(otherwise: Callable[..., Any], undefined: Callable[..., Any], value: Any, name: str) -> Any:
@@ -216,6 +238,20 @@ def attribute_of(otherwise: Callable[..., Any], undefined: Callable[..., Any], v
         if type(found) in _PLAIN_TYPES:
             return found
     return otherwise(value, name)
+
+
+def _entry_of(otherwise: Callable[..., Any]) -> Callable[[Any, str], Any]:
+    """Make the function that finds an attribute of a namespace, as `SandboxedEnvironment.getattr` does."""
+    attribute = object.__getattribute__
+
+    def entry_of(value: Any, name: str) -> Any:
+        try:
+            found = attribute(value, "_Namespace__attrs").get(name, value)
+        except AttributeError:  # it is something else
+            return otherwise(value, name)
+        return found if type(found) in _PLAIN_TYPES else otherwise(value, name)
+
+    return entry_of
 
 
 def _call(otherwise: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:

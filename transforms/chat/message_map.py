@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -102,36 +102,8 @@ class Marks:
     close: str
 
     def functions(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Make the functions that the marks in a template call.
-
-        Args:
-            messages: the messages that the template is given; they are recognised by their identity.
-        """
-        numbers = {id(message): number for number, message in enumerate(messages)}
-        opened: set[int] = set()  # a loop over anything else prints no mark: a macro's text may be compared
-
-        def begin(loop: int, value: Any) -> str:
-            number = numbers.get(id(value))
-            if number is None:
-                if isinstance(value, Mapping) and "role" in value:
-                    number = _OTHER_MESSAGE
-                elif isinstance(value, int):
-                    number = _NUMBER
-                else:
-                    return ""
-            opened.add(loop)
-            return self._mark(_BEGIN_KIND, loop, number)
-
-        def assigned(loop: int, value: Any) -> str:
-            return self._mark(_SET_KIND, loop, numbers[id(value)]) if id(value) in numbers and loop in opened else ""
-
-        def end(loop: int) -> str:
-            if loop not in opened:
-                return ""
-            opened.discard(loop)
-            return self._mark(_END_KIND, loop, 0)
-
-        return {_BEGIN: begin, _SET: assigned, _END: end}
+        """Make the functions that the marks in a template call, see `mark_functions`."""
+        return mark_functions(self._mark, messages)
 
     def silent_functions(self) -> dict[str, Any]:
         """Make functions that print no marks."""
@@ -139,6 +111,42 @@ class Marks:
 
     def _mark(self, kind: str, first: int, second: int) -> str:
         return f"{self.open}{kind}.{first}.{second}{self.close}"
+
+
+def mark_functions(
+    mark: Callable[[str, int, int], str], messages: Sequence[Mapping[str, Any]]
+) -> dict[str, Callable[..., str]]:
+    """Make the functions that the marks in a template call.
+
+    Args:
+        mark: writes a mark, from its kind, the number of the loop, and that of the message.
+        messages: the messages that the template is given; they are recognised by their identity.
+    """
+    numbers = {id(message): number for number, message in enumerate(messages)}
+    opened: set[int] = set()  # a loop over anything else prints no mark: a macro's text may be compared
+
+    def begin(loop: int, value: Any) -> str:
+        number = numbers.get(id(value))
+        if number is None:
+            if isinstance(value, Mapping) and "role" in value:
+                number = _OTHER_MESSAGE
+            elif isinstance(value, int):
+                number = _NUMBER
+            else:
+                return ""
+        opened.add(loop)
+        return mark(_BEGIN_KIND, loop, number)
+
+    def assigned(loop: int, value: Any) -> str:
+        return mark(_SET_KIND, loop, numbers[id(value)]) if id(value) in numbers and loop in opened else ""
+
+    def end(loop: int) -> str:
+        if loop not in opened:
+            return ""
+        opened.discard(loop)
+        return mark(_END_KIND, loop, 0)
+
+    return {_BEGIN: begin, _SET: assigned, _END: end}
 
 
 def unused_marks(text: str) -> Marks:
@@ -174,6 +182,10 @@ def mark_loops(tree: nodes.Template) -> nodes.Template:
     return _MarkLoops().visit(tree)
 
 
+# What may print. Macros are called, and marked, on their own.
+_PRINTING = (nodes.Output, nodes.CallBlock, nodes.FilterBlock, nodes.Include, nodes.Block)
+
+
 class _MarkLoops(NodeTransformer):
     def __init__(self) -> None:
         self._loops = 0
@@ -182,6 +194,8 @@ class _MarkLoops(NodeTransformer):
     def visit_For(self, node: nodes.For) -> list[nodes.Node]:
         self._loops += 1
         loop = self._loops
+        if next(node.find_all(_PRINTING), None) is None:
+            return [node]  # it looks for something
         self._inside.append(loop)
         self.generic_visit(node)
         self._inside.pop()
@@ -211,7 +225,18 @@ def _output(function: str, loop: int, variable: str | None = None) -> nodes.Outp
     arguments: list[nodes.Expr] = [nodes.Const(loop)]
     if variable is not None:
         arguments.append(nodes.Name(variable, "load"))
-    return nodes.Output([nodes.Call(nodes.Name(function, "load"), arguments, [], None, None)])
+    # Not by its name, which Jinja would look up again in each pass of a loop.
+    found = nodes.Getitem(nodes.ContextReference(), nodes.Const(function), "load")
+    return nodes.Output([nodes.Call(found, arguments, [], None, None)])
+
+
+def mark_function(node: nodes.Output) -> str | None:
+    """Return the name of the function that a mark calls, None if what is printed is not a mark."""
+    call = node.nodes[0]
+    found = call.node if isinstance(call, nodes.Call) else None
+    if isinstance(found, nodes.Getitem) and isinstance(found.node, nodes.ContextReference):
+        return found.arg.value  # type: ignore[attr-defined]
+    return None
 
 
 def read_message_map(marked: str, marks: Marks) -> MessageMap:
