@@ -194,6 +194,15 @@ def test_kept_columns_are_written_after_the_tokens(tmp_path: Path):
     assert table.schema.field("id").type == pa.string()
 
 
+def test_only_kept_columns_may_have_nulls(tmp_path: Path):
+    batch = batch_of(table_of(PACKED, {"id": ["a", None, "b"]}), packed=True)
+    schema = written(tmp_path, batch, provenance=True, columns=OUTPUT_COLUMNS).schema
+    lists = [field for field in schema if pa.types.is_list(field.type)]
+    assert [field.name for field in schema if field.nullable] == ["id"]
+    assert [field.name for field in lists] == [*OUTPUT_COLUMNS, "source", "source_position"]
+    assert not any(field.type.value_field.nullable for field in lists)
+
+
 def test_metadata_contains_the_features_for_datasets(tmp_path: Path):
     table = written(tmp_path, batch_of(table_of(UNPACKED, {"id": ["a", "b"]})), provenance=True)
     tokens = {"feature": {"dtype": "int32", "_type": "Value"}, "_type": "Sequence"}

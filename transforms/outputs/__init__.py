@@ -45,8 +45,8 @@ class TableWriter(Protocol):
 
         Args:
             table: the rows, at least one, with columns of the types list<int8>, list<int32>, list<int64>, list<float>,
-                list<string>, int64 and string (docs/output.md). The metadata of its schema describe the rows, under the
-                key `chatmill`. All tables of a shard have the same schema.
+                list<string>, int64 and string (docs/output.md). Only columns that are kept have nulls. The metadata of
+                its schema describe the rows, under the key `chatmill`. All tables of a shard have the same schema.
         """
 
     def close(self) -> None:
