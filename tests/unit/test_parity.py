@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+import pickle
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -324,6 +327,32 @@ def test_guards_hold_for_a_conversation_whose_beginning_was_traced_for_another(l
     }
 
 
+def test_comparison_does_not_depend_on_the_template_by_which_a_conversation_was_rendered_before():
+    thinking = [user("2+2?"), assistant("<think>So.</think>4"), user("3+3?"), assistant("<think>So.</think>6")]
+    looks = CHATML.replace("message.content +", "message.content.split('</think>')[-1] +")
+    batch = rendered(looks, *(Conversation([dict(message) for message in thinking]) for _ in range(3)))
+    assert all(text.example.content.signature.cut for text in batch.texts)
+    for template in (CHATML, looks):
+        fresh = checked(template, *[thinking] * 3)
+        kept = dataclasses.replace(
+            fresh,
+            texts=[
+                msgspec.structs.replace(new, example=old.example)
+                for new, old in zip(fresh.texts, batch.texts, strict=True)
+            ],
+            outcomes=batch.outcomes,
+        )
+        assert parity_notes(ParityChecker(render_config(template))(kept)) == parity_notes(fresh)
+
+
+def test_signature_is_not_pickled():
+    text = rendered(CHATML, Conversation(PLAIN)).texts[0]
+    assert text.example.content.signature
+    copy = pickle.loads(pickle.dumps(text))
+    assert copy == text
+    assert copy.example.content.signature is None
+
+
 def test_beginnings_of_conversations_are_traced_once(monkeypatch):
     traced: list[Any] = []
     trace = _RecordingTemplate._traced
@@ -552,7 +581,7 @@ def test_engines_find_the_same_differences_under_real_templates(name):
         assert not SENTINEL.search(str(examples))
 
 
-REASONING = ["S", "a", "<", "So.\n\nYes", "4", "<think", "think>", "<b>", "[INST]"]
+REASONING = ["S", "a", "<", "a<think>", "So.\n\nYes", "4", "<think", "think>", "<b>", "[INST]"]
 ANSWERS = ["4", "a", "<think>", "x</think", "S", "So.\n\nYes", "[INST]", "", "b "]
 CONTENTS = st.one_of(
     st.sampled_from(ANSWERS),

@@ -31,6 +31,7 @@ from transforms.chat.tracer import (
     NotTraceable,
     TracedText,
     joined_with_texts,
+    number_of,
     plain_text,
     split_at_texts,
     traced_text,
@@ -139,19 +140,22 @@ class TracedDifference:
     Traced texts that are equal stand for equal texts. Two that are not equal may stand for the same text all the same,
     and the kind of a difference depends on the texts. Therefore a difference is compared again for each conversation.
     It is not if the two hold the same texts and other literals, as of an empty think block, and the message has no
-    reasoning.
+    reasoning; nor if all that the last turn has more is before the rest, with the reasoning in it.
 
     Args:
         difference: the difference.
         stripped: the numbers of the texts that are printed stripped.
         may_reason: whether the message may hold reasoning, by which the kind is chosen.
+        thoughts: the numbers of the texts that are its reasoning, or hold it, whatever the texts are.
 
     Attributes:
         turn, kind: those of the difference.
         depends: whether it is compared again for each conversation.
     """
 
-    def __init__(self, difference: Difference, stripped: Collection[int], may_reason: bool):
+    def __init__(
+        self, difference: Difference, stripped: Collection[int], may_reason: bool, thoughts: Collection[int] = ()
+    ):
         self.turn, self.kind = difference.turn, difference.kind
         training, inference = difference.training, difference.inference or ""
         self._whole_training = _pieces(training, stripped)
@@ -165,6 +169,9 @@ class TracedDifference:
             self._may_be_equal = self.depends
         else:
             self._may_be_equal = not _have_other_lengths(training, inference)
+            added = inference.removesuffix(training) if inference.endswith(training) else ""
+            if any(number_of(character) in thoughts for character in SENTINEL.findall(added)):
+                may_reason = self._may_be_equal = False
             self.depends = may_reason or self._may_be_equal
         self._training, self._inference = (_pieces(text, stripped) for text in (training, inference))
 
@@ -281,11 +288,11 @@ class ComparisonCache:
         Returns:
             It with the comparison of its signature; None if there is none, or if it does not hold for these texts.
         """
-        signature = signature_of(conversation)
+        signature = self._cuts.known_signature(conversation) or signature_of(conversation)
         if isinstance(signature, NoSignature):
             return None
         comparison = self._holding(signature, conversation, target, turns_of)
-        if comparison is None and (cut := self._cuts.signature(conversation, signature)):
+        if comparison is None and not signature.cut and (cut := self._cuts.signature(conversation, signature)):
             comparison = self._holding(cut, conversation, target, turns_of)
         return comparison
 
@@ -326,7 +333,10 @@ class ComparisonCache:
             guards.update(compiled.guards)
             may_reason = {turn for turn in turns if self._may_reason(messages[turn], compiled)}
             stripped = tracing.stripped
-            differences = [TracedDifference(one, stripped, one.turn in may_reason) for one in differing]
+            thoughts = {turn: self._thoughts(messages[turn], guards) for turn in may_reason}
+            differences = [
+                TracedDifference(one, stripped, one.turn in may_reason, thoughts.get(one.turn, ())) for one in differing
+            ]
         except NotTraceable as error:
             return SlowPath("template_not_traceable", str(error))
         except RecordError as error:
@@ -339,6 +349,19 @@ class ComparisonCache:
         content = message.get("content")
         is_inline = isinstance(content, str) and "</think>" in plain_text(content)
         return is_inline or "</think>" not in compiled.guards.absent or not message.keys().isdisjoint(REASONING_KEYS)
+
+    def _thoughts(self, message: Mapping[str, Any], guards: Guards) -> set[int]:
+        """The numbers of the texts that are the reasoning of a message of traced texts, or end with it."""
+        thoughts = [plain_text(message[key]) for key in REASONING_KEYS if isinstance(message.get(key), str)]
+        numbers = {number_of(thought.strip()) for thought in thoughts if SENTINEL.fullmatch(thought.strip())}
+        content = message.get("content")
+        if isinstance(content, str) and "</think>" in guards.absent:
+            inline = plain_text(content).rpartition("</think>")[0].rpartition("<think>")[2].strip()
+            if SENTINEL.fullmatch(inline):
+                # The reasoning begins after <think>, wherever that is in the text.
+                guards.ends.setdefault(number_of(inline), set()).add("<think>")
+                numbers.add(number_of(inline))
+        return numbers
 
     def _expansion(self, conversation: Conversation, turns: Sequence[int], cut: Cut | None) -> Expansion | None:
         guards = Guards()

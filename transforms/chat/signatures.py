@@ -171,9 +171,16 @@ class Cuts:
 
     def signature(self, conversation: Conversation, first: Signature) -> Signature | None:
         """Return the second signature of a conversation, None if it has the same texts as the first."""
-        cut = cut_at(markers_of(self._template.source(conversation)) - self._stop_tokens)
-        found = signature_of(conversation, cut)
+        found = signature_of(conversation, self._cut(conversation))
         return None if isinstance(found, NoSignature) or found.texts == first.texts else found
+
+    def known_signature(self, conversation: Conversation) -> Signature | None:
+        """Return the signature by which a conversation was rendered under this template, None if there is none."""
+        known: Signature | None = conversation.signature
+        return known if known and (known.cut is None or known.cut is self._cut(conversation)) else None
+
+    def _cut(self, conversation: Conversation) -> Cut:
+        return cut_at(markers_of(self._template.source(conversation)) - self._stop_tokens)
 
 
 def traced_messages(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from transforms.chat.compiled import CompiledTemplate, Rendered, SlowPath, Target, TemplateCompiler
 from transforms.chat.signatures import Cuts, NoSignature, Signature, signature_of
 from transforms.chat.stop_tokens import TurnRules
@@ -126,7 +128,12 @@ class TraceCache:
         compiled = self._cache.get(key, lambda: self._compiler.compile(conversation, target, signature.cut))
         if compiled is None:
             return _TOO_MANY_SIGNATURES
-        return compiled if isinstance(compiled, SlowPath) else compiled.render(signature.texts, signature.trimmed)
+        if isinstance(compiled, SlowPath):
+            return compiled
+        rendered = compiled.render(signature.texts, signature.trimmed)
+        if not isinstance(rendered, SlowPath):
+            msgspec.structs.force_setattr(conversation, "signature", signature)
+        return rendered
 
 
 _ON_COMPLETION = ("completion", "completion_turns")

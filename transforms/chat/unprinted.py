@@ -21,8 +21,8 @@ from transforms.model.examples import REASONING_KEYS
 
 _BEGINS_WITH_MARKER = re.compile(rf"\s*{MARKER}")
 _ENDS_WITH_MARKER = re.compile(rf"{MARKER}\s*\Z")
-# What markers begin with.
-_BRACKETS = "<["
+# Text after markers. Since a marker begins with a bracket and holds no other one, there is one way to read them.
+_HAS_MORE_THAN_MARKERS = re.compile(rf"(?:\s|{MARKER})*[^\s<\[]")
 
 
 class Unprinted:
@@ -66,7 +66,9 @@ class Unprinted:
         Args:
             texts: its texts.
         """
-        if not self._doubtful or (self._is_certain and all(texts[n][0] not in _BRACKETS for n in self._dropped)):
+        if not self._doubtful or (
+            self._is_certain and all(_HAS_MORE_THAN_MARKERS.match(texts[number]) for number in self._dropped)
+        ):
             return self._usual
         messages: list[Mapping[str, Any]] = []
         printed: dict[Key, list[tuple[int, int]]] = {}

@@ -59,12 +59,15 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
         tools: tool definitions, as a chat template takes them; None if there are none.
         template_kwargs: arguments of the template that the record gives.
         completion_start: the number of messages that are the prompt, if the record has a prompt and a completion.
+        signature: the `chat.signatures.Signature` by which it was rendered, which the next step needs too; None if
+            there is none. It is not pickled.
     """
 
     lazy_messages: list[dict[str, Any]] | tuple[tuple[str, ...], list[str], JsonSource | None]
     tools: list[dict[str, Any]] | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     completion_start: int | None = None
+    signature: Any = None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -97,6 +100,9 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
     def with_messages(self, messages: list[dict[str, Any]]) -> Conversation:
         """Return this conversation with other messages."""
         return Conversation(messages, self.tools, self.template_kwargs, self.completion_start)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Conversation, (self.lazy_messages, self.tools, self.template_kwargs, self.completion_start)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Conversation) and self._fields() == other._fields()
