@@ -118,18 +118,7 @@ class CompiledTemplate:
         in_order = [number for number, _ in self.slots] == list(range(self.text_count))
         return kinds.pop() if in_order and len(kinds) == 1 else None
 
-    def failure(self, texts: list[str], trimmed: list[str]) -> str:
-        """Describe why a conversation of this signature cannot be rendered; empty if it can.
-
-        Args:
-            texts: its texts.
-            trimmed: the same texts without the white space around them.
-        """
-        if not self.guards.hold(texts, trimmed):
-            return self.guards.failure(texts, trimmed)
-        return ""
-
-    def render(self, texts: list[str], trimmed: list[str]) -> Rendered | SlowPath:
+    def render(self, texts: list[str], trimmed: list[str]) -> Rendered | None:
         """Render a conversation of this signature.
 
         Args:
@@ -137,10 +126,10 @@ class CompiledTemplate:
             trimmed: the same texts without the white space around them.
 
         Returns:
-            The text, its spans and what it leaves out, or the guard that does not hold.
+            The text, its spans and what it leaves out; None if the guards do not hold.
         """
-        if failure := self.failure(texts, trimmed):
-            return SlowPath("guard_failed", failure)
+        if not self.guards.hold(texts, trimmed):
+            return None
         if self._strips_all is None:
             printed = [trimmed[number] if strips else texts[number] for number, strips in self.slots]
         else:

@@ -265,9 +265,11 @@ def _text_of(text: str, spans: Sequence[Span]) -> str:
 
 def _reasoning(message: Mapping[str, Any]) -> list[str]:
     """What a message of the assistant holds besides its answer: in keys of its own, or before </think>."""
-    inline = _plain(message.get("content")).rpartition("</think>")[0].rpartition("<think>")[2]
-    others = [_plain(value) for key, value in message.items() if key in REASONING_KEYS]
-    return [thought.strip() for thought in (inline, *others) if thought.strip()]
+    thoughts = [_plain(message[key]) for key in REASONING_KEYS if key in message]
+    content = message.get("content")
+    if isinstance(content, str) and "</think>" in (text := plain_text(content)):
+        thoughts.append(text.rpartition("</think>")[0].rpartition("<think>")[2].strip())
+    return [thought for thought in thoughts if thought]
 
 
 def _plain(value: Any) -> str:

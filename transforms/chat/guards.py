@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 
 
@@ -55,9 +56,22 @@ class Guards:
             for string in self.absent:
                 if string in joined:
                     return False
-        if self.absent_in_lower or self.unequal or self.starts or self.ends:
+        if self.absent_in_lower or self.unequal or self._may_touch(texts, trimmed):
             return not self._failure(texts, trimmed)
         return True
+
+    def _may_touch(self, texts: list[str], trimmed: list[str]) -> bool:
+        """Whether a text begins or ends with the same character as a string of `starts` or `ends`."""
+        for number, at, characters in self._edges:
+            if texts[number][at] in characters or trimmed[number][at] in characters:
+                return True
+        return False
+
+    @functools.cached_property
+    def _edges(self) -> list[tuple[int, int, str]]:
+        """The number of a text, 0 or -1, and the characters there of its strings. No guard is added afterwards."""
+        edges = ((0, self.starts), (-1, self.ends))
+        return [(number, at, "".join({s[at] for s in strings})) for at, own in edges for number, strings in own.items()]
 
     def failure(self, texts: list[str], trimmed: list[str]) -> str:
         """Describe the guard that does not hold for some texts."""

@@ -95,9 +95,13 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
             if name == "role" or name == "weight":
                 key.append((name, repr(value)))
             elif type(value) is str:
-                pieces = pieces_of(value)
-                key.append((name, *pieces[::2]))
-                texts += pieces[1::2]
+                key.append(name)
+                if cut is None and value and not value.isspace():
+                    texts.append(value)
+                else:
+                    pieces = pieces_of(value)
+                    key.append((*pieces[::2],))
+                    texts += pieces[1::2]
             elif name == "content" and are_plain_parts(value):
                 key.append((name, len(value)))
                 for part in value:

@@ -117,23 +117,24 @@ class TraceCache:
         signature = signature_of(conversation)
         if isinstance(signature, NoSignature):
             return SlowPath(*signature)
-        rendered = self._render_by(signature, conversation, target)
-        if isinstance(rendered, SlowPath) and rendered.reason == "guard_failed":
-            cut = self._cuts.signature(conversation, signature)
-            return rendered if cut is None else self._render_by(cut, conversation, target)
-        return rendered
+        while True:
+            compiled = self._compiled(signature, conversation, target)
+            if isinstance(compiled, SlowPath):
+                return compiled
+            if rendered := compiled.render(signature.texts, signature.trimmed):
+                msgspec.structs.force_setattr(conversation, "signature", signature)
+                return rendered
+            cut = None if signature.cut else self._cuts.signature(conversation, signature)
+            if cut is None:
+                return SlowPath("guard_failed", compiled.guards.failure(signature.texts, signature.trimmed))
+            signature = cut
 
-    def _render_by(self, signature: Signature, conversation: Conversation, target: Target) -> Rendered | SlowPath:
+    def _compiled(
+        self, signature: Signature, conversation: Conversation, target: Target
+    ) -> CompiledTemplate | SlowPath:
         key = target, conversation.completion_start if target in _ON_COMPLETION else None, signature.key
         compiled = self._cache.get(key, lambda: self._compiler.compile(conversation, target, signature.cut))
-        if compiled is None:
-            return _TOO_MANY_SIGNATURES
-        if isinstance(compiled, SlowPath):
-            return compiled
-        rendered = compiled.render(signature.texts, signature.trimmed)
-        if not isinstance(rendered, SlowPath):
-            msgspec.structs.force_setattr(conversation, "signature", signature)
-        return rendered
+        return _TOO_MANY_SIGNATURES if compiled is None else compiled
 
 
 _ON_COMPLETION = ("completion", "completion_turns")
