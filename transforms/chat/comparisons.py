@@ -145,6 +145,7 @@ class TracedDifference:
     Args:
         difference: the difference.
         stripped: the numbers of the texts that are printed stripped.
+        guards: takes those under which a text is not equal to a literal that is in its place.
         may_reason: whether the message may hold reasoning, by which the kind is chosen.
         thoughts: the numbers of the texts that are its reasoning, or hold it, whatever the texts are.
 
@@ -154,7 +155,12 @@ class TracedDifference:
     """
 
     def __init__(
-        self, difference: Difference, stripped: Collection[int], may_reason: bool, thoughts: Collection[int] = ()
+        self,
+        difference: Difference,
+        stripped: Collection[int],
+        guards: Guards,
+        may_reason: bool = False,
+        thoughts: Collection[int] = (),
     ):
         self.turn, self.kind = difference.turn, difference.kind
         training, inference = difference.training, difference.inference or ""
@@ -164,8 +170,9 @@ class TracedDifference:
         self.depends = self.kind != CONTEXT or not training.startswith(inference)
         if self.kind == CONTEXT:
             training, inference = _from_first_difference(training, inference)
-            are_literal = not SENTINEL.match(training) and not SENTINEL.match(inference)
-            self.depends = self.depends and not (training and inference and are_literal)
+            self.depends = self.depends and not (
+                training and inference and _begin_differently(training, inference, guards)
+            )
             self._may_be_equal = self.depends
         else:
             self._may_be_equal = not _have_other_lengths(training, inference)
@@ -226,6 +233,17 @@ def _have_other_lengths(one: str, other: str) -> bool:
     in_short, in_long = (Counter(SENTINEL.findall(text)) for text in (short, long))
     literals = (len(short) - in_short.total()) - (len(long) - in_long.total())
     return len(short) != len(long) and in_short <= in_long and literals <= 0
+
+
+def _begin_differently(one: str, other: str, guards: Guards) -> bool:
+    """Whether two traced texts that begin with other characters do so for all texts under guards, which are added."""
+    literals = [SENTINEL.split(text, 1)[0] for text in (one, other)]
+    if not any(literals):
+        return False
+    for text, literal in zip((one, other), literals[::-1], strict=True):
+        if SENTINEL.match(text):
+            guards.starts.setdefault(number_of(text[0]), set()).add(literal)
+    return True
 
 
 def _inserted(pieces: _Pieces, texts: list[str], trimmed: list[str]) -> str:
@@ -335,7 +353,8 @@ class ComparisonCache:
             stripped = tracing.stripped
             thoughts = {turn: self._thoughts(messages[turn], guards) for turn in may_reason}
             differences = [
-                TracedDifference(one, stripped, one.turn in may_reason, thoughts.get(one.turn, ())) for one in differing
+                TracedDifference(one, stripped, guards, one.turn in may_reason, thoughts.get(one.turn, ()))
+                for one in differing
             ]
         except NotTraceable as error:
             return SlowPath("template_not_traceable", str(error))
@@ -378,7 +397,7 @@ class ComparisonCache:
             return None  # the reference finds out for each conversation
         guards.trimmed |= tracing.has_both_ways
         compiled = [(_pieces(text, tracing.stripped), edges_of(text, spans)) for text, spans in rows]
-        return Expansion(compiled, guards, [TracedDifference(one, tracing.stripped, False) for one in contexts.found])
+        return Expansion(compiled, guards, [TracedDifference(one, tracing.stripped, guards) for one in contexts.found])
 
 
 class _RecordingContexts(Contexts):
