@@ -41,7 +41,7 @@ from transforms.errors import RecordError
 from transforms.model.examples import REASONING_KEYS, Conversation, Span
 
 # A comparison renders each turn twice. A batch makes one for so many conversations, or a few if it is small.
-_CONVERSATIONS_PER_SIGNATURE = 64
+_CONVERSATIONS_PER_SIGNATURE = 32
 # The most traced renderings that are kept beyond a batch.
 _KEPT = 4096
 

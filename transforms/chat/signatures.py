@@ -86,6 +86,15 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
             key.append(marshal.dumps(conversation.template_kwargs, 2))
         except ValueError:
             return NoSignature("chat_template_kwargs", "a value that JSON does not have")
+
+    def add(text: str) -> None:
+        if cut is None and text and not text.isspace():
+            texts.append(text)
+        else:
+            pieces = pieces_of(text)
+            key.append((*pieces[::2],))
+            texts.extend(pieces[1::2])
+
     for message in conversation.messages:
         for name, value in message.items():
             if value is None:
@@ -93,21 +102,15 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
             if name == "weight" and value not in (0, 1):
                 return NoSignature("weights")
             if name == "role" or name == "weight":
-                key.append((name, repr(value)))
+                key.append((name, value if type(value) is str else (repr(value),)))
             elif type(value) is str:
                 key.append(name)
-                if cut is None and value and not value.isspace():
-                    texts.append(value)
-                else:
-                    pieces = pieces_of(value)
-                    key.append((*pieces[::2],))
-                    texts += pieces[1::2]
+                add(value)
             elif name == "content" and are_plain_parts(value):
                 key.append((name, len(value)))
                 for part in value:
-                    pieces = pieces_of(part["text"])
-                    key.append((*part, *pieces[::2]))
-                    texts += pieces[1::2]
+                    key.append((*part,))
+                    add(part["text"])
             else:
                 return _not_text(name)
         key.append(None)
@@ -126,10 +129,12 @@ def _not_text(key: str) -> NoSignature:
 
 def are_plain_parts(content: Any) -> bool:
     """Return whether a content is a list of parts, each of which is text and nothing else."""
-    return type(content) is list and all(
-        type(part) is dict and len(part) == 2 and part.get("type") == "text" and type(part.get("text")) is str
-        for part in content
-    )
+    if type(content) is not list:
+        return False
+    for part in content:  # three times as fast as all()
+        if type(part) is not dict or len(part) != 2 or part.get("type") != "text" or type(part.get("text")) is not str:
+            return False
+    return True
 
 
 def _whole(text: str) -> list[str]:
