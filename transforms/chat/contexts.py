@@ -24,6 +24,7 @@ DEFAULT_ADDED = "default_added"
 OTHER_END = "other_end"
 OTHER_TEXT = "other_text"
 KINDS = (CONTEXT, REASONING_DROPPED, DEFAULT_ADDED, OTHER_END, OTHER_TEXT)
+_KEYS = frozenset(REASONING_KEYS)
 # Characters that a message shows on each side of the first difference.
 _SHOWN = 30
 
@@ -265,7 +266,7 @@ def _text_of(text: str, spans: Sequence[Span]) -> str:
 
 def _reasoning(message: Mapping[str, Any]) -> list[str]:
     """What a message of the assistant holds besides its answer: in keys of its own, or before </think>."""
-    thoughts = [_plain(message[key]) for key in REASONING_KEYS if key in message]
+    thoughts = [] if _KEYS.isdisjoint(message) else [_plain(message[key]) for key in REASONING_KEYS if key in message]
     content = message.get("content")
     if isinstance(content, str) and "</think>" in (text := plain_text(content)):
         thoughts.append(text.rpartition("</think>")[0].rpartition("<think>")[2].strip())

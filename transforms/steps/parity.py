@@ -32,7 +32,7 @@ from transforms.steps.base import Step
 from transforms.steps.proof import fall_back, sample_conversations
 
 # The sample of those conversations of a batch that are not compared by signature: the first ones, and one of so many.
-_FIRST, _ONE_OF = 8, 128
+_FIRST, _ONE_OF = 4, 256
 # The most turns of one text that `report` compares, since each is two more renderings of all turns before it; and the
 # most of one that the reference compares as a sample.
 _TURNS, _SAMPLED_TURNS = 64, 4
