@@ -45,12 +45,12 @@ class ReadPlan(beam.PTransform):
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         return (
             pipeline
-            | beam.Create([self._plan])
-            | beam.FlatMap(_planned_splits, self._split_bytes, FailureWriter()).with_output_types(Split)
+            | beam.Impulse()
+            | beam.FlatMap(_planned_splits, self._plan, self._split_bytes, FailureWriter()).with_output_types(Split)
             | beam.Reshuffle()
         )
 
 
-def _planned_splits(plan: str, split_bytes: int, failures: FailureWriter) -> list[Split]:
+def _planned_splits(_impulse: bytes, plan: str, split_bytes: int, failures: FailureWriter) -> list[Split]:
     with failures:
         return largest_first(splits_of(decode_plan(read_bytes(plan)), split_bytes))

@@ -175,10 +175,9 @@ class CommitDataset(beam.PTransform):
             | "names" >> beam.FlatMap(_batches_of_names, self._output, self._max_reject_fraction, failures)
             | beam.Reshuffle()
             | "publish" >> beam.Map(_publish, self._output, failures)
-            | "published" >> beam.CombineGlobally(sum)
         )
         return every | "commit" >> beam.Map(
-            _commit, beam.pvalue.AsSingleton(published), self._output, self._max_reject_fraction, failures
+            _commit, beam.pvalue.AsIter(published), self._output, self._max_reject_fraction, failures
         ).with_output_types(str)
 
 
@@ -202,7 +201,11 @@ def _publish(names: list[Name], output: str, failures: FailureWriter) -> int:
 
 
 def _commit(
-    receipts: Iterable[Receipt], _published: int, output: str, max_reject_fraction: float, failures: FailureWriter
+    receipts: Iterable[Receipt],
+    _published: Iterable[int],  # never read: Beam calls this once all of it is there
+    output: str,
+    max_reject_fraction: float,
+    failures: FailureWriter,
 ) -> str:
     with failures:
         folder = Folder(output)
