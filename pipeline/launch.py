@@ -27,7 +27,7 @@ from transforms.dataset.manifest import FORMAT
 from transforms.errors import InputError, StoreError, UserError
 from transforms.storage.files import check_reachable, exists, full_url, read_bytes
 from transforms.tokens.files import fingerprint
-from transforms.tokens.tokenizer import WITHOUT_TORCH
+from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
 
 def launch(options: Options, beam_flags: Sequence[str]) -> None:
@@ -66,7 +66,7 @@ def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str,
     sources = read_sources(options)
     for_runner = with_all_inputs(options, sources)
     if for_runner.formatter is None:  # a formatter may be a model
-        os.environ.setdefault(WITHOUT_TORCH, "1")
+        os.environ.setdefault(ONLY_TOKENIZERS, "1")
     manifest: dict[str, Any] | None
     with fork_server(for_runner) as server:
         _check_reachable(for_runner)

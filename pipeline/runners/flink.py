@@ -24,7 +24,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from pipeline.job import job_name
 from transforms.errors import Unavailable, UserError
-from transforms.tokens.tokenizer import WITHOUT_TORCH
+from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
 # The values of --flink_master with which Flink runs inside Beam's job server.
 _EMBEDDED = ("[local]", "[auto]")
@@ -78,8 +78,8 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
         defaults += [f"--parallelism={slots}", f"--sdk_worker_parallelism={-(-slots // machines)}"]
     if "--environment_type" not in given:
         worker: dict[str, Any] = {"command": str(Path(sys.executable).with_name("chatmill-worker"))}
-        if WITHOUT_TORCH in os.environ:
-            worker["env"] = {WITHOUT_TORCH: os.environ[WITHOUT_TORCH]}
+        if ONLY_TOKENIZERS in os.environ:
+            worker["env"] = {ONLY_TOKENIZERS: os.environ[ONLY_TOKENIZERS]}
         defaults += ["--environment_type=PROCESS", f"--environment_config={json.dumps(worker)}"]
     if "--flink_version" in given:
         version = options.view_as(FlinkRunnerOptions).flink_version

@@ -8,18 +8,20 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from transforms.deferred import defer_init
 from transforms.once import once_per_version
 from transforms.storage.files import file_system, versions_below
 from transforms.tokens.files import fingerprint, read_tokenizer_folder
 
-# The environment variable that is set in a process of ours in which nothing needs torch.
-WITHOUT_TORCH = "CHATMILL_WITHOUT_TORCH"
+# The environment variable that is set in a process of ours which needs only tokenizers and templates of transformers.
+ONLY_TOKENIZERS = "CHATMILL_ONLY_TOKENIZERS"
 
 # The tokenizers that are in use, by the fingerprint of their files: the launcher loads one to check it, before its
 # files are stored next to the output, and workers in the same process, or forked from it, use that one.
@@ -56,19 +58,19 @@ def load_tokenizer(folder: str) -> Any:
 
 
 def _from_pretrained(folder: str, files: Mapping[str, bytes]) -> Any:
-    if os.environ.get(WITHOUT_TORCH):
-        _import_without_torch()
-    import transformers
+    if os.environ.get(ONLY_TOKENIZERS):
+        _import_for_tokenizers()
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     config = _decoded(files.get(_CONFIG, b"{}"), dict)
     # AutoTokenizer takes half a second to import. It finds the class, which other files than these may decide.
     is_generic = config and config.get("tokenizer_class") in _GENERIC_CLASSES and "auto_map" not in config
+    loader: Any
     if is_generic and "config.json" not in files:
-        loader: Any = transformers.PreTrainedTokenizerFast
+        from transformers.tokenization_utils_tokenizers import PreTrainedTokenizerFast as loader
     else:
-        loader = transformers.AutoTokenizer
+        from transformers import AutoTokenizer as loader
     tokenizer = loader.from_pretrained(
         folder, trust_remote_code=False, local_files_only=True, **_added_tokens(config, files)
     )
@@ -93,7 +95,7 @@ def _added_tokens(config: dict[str, Any] | None, files: Mapping[str, bytes]) -> 
     found = _decoded(files.get("tokenizer.json", b""), _TokenizerFile)
     if found is None or any(name in files for name in _OTHERS_WITH_ADDED_TOKENS):
         return {}
-    from transformers import AddedToken
+    from tokenizers import AddedToken
 
     return {"added_tokens_decoder": {token.pop("id"): AddedToken(**token) for token in found.added_tokens}}
 
@@ -106,21 +108,25 @@ def _decoded(content: bytes, type: Any) -> Any:
         return None
 
 
-def _import_without_torch() -> None:
-    """Import transformers as if torch were not installed.
+def _import_for_tokenizers() -> None:
+    """Import of transformers what tokenizers and templates need.
 
-    It imports torch if it can, which takes each worker two seconds and 500 MB. Tokenizers and templates do not need it.
+    All of it takes a worker two seconds more, and 500 MB: it reads the source files of all models, to list their
+    classes, and imports torch and PIL if it can.
     """
-    if "transformers" in sys.modules or "torch" in sys.modules:
+    if "torch" in sys.modules:
         return
-    sys.modules["torch"] = None  # type: ignore[assignment]
+    defer_init("transformers", __version__=version("transformers"))
+    hidden = [name for name in ("torch", "PIL") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
-        from transformers.utils import is_torch_available
+        from transformers.utils import chat_template_utils, is_torch_available  # noqa: F401
 
         is_torch_available()  # the answer is cached
         import transformers.tokenization_utils_base  # noqa: F401
     finally:
-        del sys.modules["torch"]
+        for name in hidden:
+            del sys.modules[name]
 
 
 @contextmanager
