@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,11 @@ from pipeline.console import show_phase
 from pipeline.options import Options
 
 # What Beam imports if it is installed, which takes a second, and what a job on this machine does not need of Beam: the
-# clients of clouds (all stores are reached through fsspec), and data frames.
-_NOT_NEEDED = frozenset({"apitools", "boto3", "google.api_core", "google.auth", "google.cloud", "pandas"})
+# clients of clouds (all stores are reached through fsspec) and of databases, and data frames.
+_NOT_NEEDED = frozenset({
+    "apache_beam.io.gcp.bigquery", "apitools", "boto3", "bson", "google.api_core", "google.auth", "google.cloud",
+    "pandas",
+})  # fmt: skip
 
 
 def import_beam(options: Options) -> None:
@@ -26,6 +30,7 @@ def import_beam(options: Options) -> None:
     """
     if "apache_beam" not in sys.modules:
         show_phase("importing Beam")
+    logging.getLogger("apache_beam.io.mongodbio").setLevel(logging.ERROR)  # it warns if it does not find bson
     with _hidden(_NOT_NEEDED if options.runner == "DirectRunner" and options.formatter is None else frozenset()):
         import apache_beam  # noqa: F401
         import pyarrow

@@ -210,10 +210,11 @@ def modules_after(*arguments: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
-# What takes long to import. Beam imports the clients of clouds and pandas if they are installed.
+# What takes long to import. Beam imports the clients of clouds and pandas if they are installed, transformers torch and
+# PIL. dependency_versions_check shows that the `__init__` of transformers ran, which reads the files of all models.
 NOT_FOR_A_SMALL_BUILD = {
-    "apache_beam.io.gcp.gcsio", "apitools", "boto3", "gigatoken", "google.auth", "google.cloud.storage", "pandas",
-    "torch", "transformers.models.auto.tokenization_auto",
+    "PIL", "apache_beam.io.gcp.bigquery", "apitools", "boto3", "gigatoken", "google.auth", "google.cloud.storage",
+    "pandas", "pymongo", "torch", "transformers.dependency_versions_check",
 }  # fmt: skip
 
 
