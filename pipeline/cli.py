@@ -66,7 +66,11 @@ def masks(arguments: Sequence[str]) -> int:
 def _build(arguments: Sequence[str]) -> int:
     try:
         options, beam_flags = parse_options(arguments)
-    except UserError as error:
+        show_phase(f"building {options.output}")
+        from pipeline.sources import read_sources
+
+        sources = read_sources(options)
+    except (UserError, Unavailable) as error:
         if url := find_summary_json(arguments):
             from pipeline.summary import check_summary_json, write_summary_json
 
@@ -75,10 +79,9 @@ def _build(arguments: Sequence[str]) -> int:
                 check_summary_json(summary, url, output=None)
                 write_summary_json(summary, url)
         raise
-    show_phase(f"building {options.output}")
     from pipeline.launch import launch
 
-    launch(options, beam_flags)
+    launch(options, sources, beam_flags)
     return 0
 
 

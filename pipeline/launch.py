@@ -18,7 +18,7 @@ from pipeline.console import as_typed, error_text
 from pipeline.job import Job, JobOptions, job_sources, read_job, source_differences
 from pipeline.options import PREFERENCE_ADVICE, Options
 from pipeline.runners.fork_server import ForkServer, fork_server
-from pipeline.sources import Source, read_sources, with_all_inputs
+from pipeline.sources import Source, with_all_inputs
 from pipeline.summary import check_summary_json, print_summary, sums, write_summary_json
 from pipeline.tokenizer_files import read_tokenizer_files
 from transforms.dataset.consumers import RowLayout, warnings
@@ -30,11 +30,12 @@ from transforms.tokens.files import fingerprint
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
 
-def launch(options: Options, beam_flags: Sequence[str]) -> None:
+def launch(options: Options, sources: Sequence[Source], beam_flags: Sequence[str]) -> None:
     """Build a dataset, unless it is finished already, and write --summary_json.
 
     Args:
         options: the options of the build.
+        sources: of read_sources.
         beam_flags: options of Beam, as arguments.
 
     Raises:
@@ -42,38 +43,43 @@ def launch(options: Options, beam_flags: Sequence[str]) -> None:
         InputError: if an input cannot be read, or too many records are rejected.
         Unavailable: if a store or a cluster does not answer.
     """
-    summary: dict[str, Any] = {"status": "running", "output": options.output}
-    if options.summary_json:
-        check_summary_json(summary, options.summary_json, full_url(options.output))
-    summary["status"] = "failed"
-    try:
-        status, manifest = _launch(options, beam_flags)
-        summary |= {"status": status} | (sums(manifest) if manifest else {})
-    except BaseException as error:
-        summary["error"] = error_text(error)
-        raise
-    finally:
+    for_runner = with_all_inputs(options, sources)
+    if for_runner.formatter is None:  # a formatter may be a model
+        os.environ.setdefault(ONLY_TOKENIZERS, "1")
+    with fork_server(for_runner) as server:  # before anything has a client of a store
+        summary: dict[str, Any] = {"status": "running", "output": options.output}
         if options.summary_json:
-            write_summary_json(summary, options.summary_json)
+            check_summary_json(summary, options.summary_json, full_url(options.output))
+        summary["status"] = "failed"
+        try:
+            status, manifest = _launch(options, sources, for_runner, beam_flags, server)
+            summary |= {"status": status} | (sums(manifest) if manifest else {})
+        except BaseException as error:
+            summary["error"] = error_text(error)
+            raise
+        finally:
+            if options.summary_json:
+                write_summary_json(summary, options.summary_json)
 
 
-def _launch(options: Options, beam_flags: Sequence[str]) -> tuple[str, dict[str, Any] | None]:
+def _launch(
+    options: Options,
+    sources: Sequence[Source],
+    for_runner: Options,
+    beam_flags: Sequence[str],
+    server: ForkServer | None,
+) -> tuple[str, dict[str, Any] | None]:
     """Build the dataset, unless it is finished. Returns the status, and the manifest if there is one.
 
     The status is done, done_before, or, if the job does not end in this process, submitted or dry_run.
     """
     folder = Folder(full_url(options.output))
-    sources = read_sources(options)
-    for_runner = with_all_inputs(options, sources)
-    if for_runner.formatter is None:  # a formatter may be a model
-        os.environ.setdefault(ONLY_TOKENIZERS, "1")
+    _check_reachable(for_runner)
     manifest: dict[str, Any] | None
-    with fork_server(for_runner) as server:
-        _check_reachable(for_runner)
-        if not options.overwrite and exists(folder.success):
-            status, manifest = "done_before", _finished_manifest(options, folder, sources)
-        else:
-            status, manifest = _build(options, folder, sources, for_runner, beam_flags, server)
+    if not options.overwrite and exists(folder.success):
+        status, manifest = "done_before", _finished_manifest(options, folder, sources)
+    else:
+        status, manifest = _build(options, folder, sources, for_runner, beam_flags, server)
     if manifest is None:
         return status, None
     print_summary(folder, manifest, options.max_reject_fraction)
@@ -110,14 +116,17 @@ def _build(
 ) -> tuple[str, dict[str, Any] | None]:
     """Plan the job and run it. Returns the status, and the manifest if the job is done."""
     import_beam(for_runner)
+    from apache_beam.options.pipeline_options import DirectOptions
+
     from pipeline.prepare import prepare
     from pipeline.run import parse_beam_options, run_job
 
     runner_options = parse_beam_options(for_runner, beam_flags)
     for option, text in [] if options.consumer else warnings(RowLayout.of(vars(options))):
         print(f"chatmill: warning: --{option} {as_typed(getattr(options, option))}: {text}", file=sys.stderr)
+    has_workers = runner_options.view_as(DirectOptions).direct_num_workers > 1  # 0: the size of the job decides
     try:
-        job = prepare(options, folder, sources)
+        job = prepare(options, folder, sources, server if has_workers else None)
     except StoreError as error:
         raise error.as_user_error(str(error)) from None
     try:

@@ -13,6 +13,7 @@ from pipeline.console import shortened, show_phase
 from pipeline.job import Job, JobOptions, differences, job_sources, read_job, write_job
 from pipeline.options import PREFERENCE_ADVICE, Options
 from pipeline.plan import decode_plan, encode_plan
+from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import SOURCE_OPTIONS, Source, files_of, parse_options_of
 from pipeline.tokenizer_files import (
     check_stop_tokens,
@@ -42,13 +43,14 @@ _PEEKED_BYTES = 1 << 16
 _ON_TURNS = ("auto", "assistant", "last_assistant")
 
 
-def prepare(options: Options, folder: Folder, sources: Sequence[Source]) -> Job:
+def prepare(options: Options, folder: Folder, sources: Sequence[Source], server: ForkServer | None = None) -> Job:
     """Plan a job and store it in its folder, or find it there unfinished.
 
     Args:
         options: the options of the build.
         folder: the folder of the dataset.
         sources: of read_sources.
+        server: loads the tokenizer for the workers at the same time.
 
     Returns:
         The job to run.
@@ -67,6 +69,8 @@ def prepare(options: Options, folder: Folder, sources: Sequence[Source]) -> Job:
             )
     show_phase(f"reading the tokenizer {options.tokenizer}")
     tokenizer_files = read_tokenizer_files(options.tokenizer)
+    if server:
+        server.load(tokenizer_files)
     formatter = _formatter_source(options.formatter)
     formatters = _formatters_of(sources)
     check_free(folder, options.overwrite)

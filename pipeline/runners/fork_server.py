@@ -26,6 +26,7 @@ from typing import NoReturn
 from pipeline.beam_import import import_beam
 from pipeline.options import Options
 from transforms.errors import Unavailable
+from transforms.storage.files import import_client
 from transforms.tokens.tokenizer import load_tokenizer
 
 # What a worker imports, by name, since local_workers imports this module.
@@ -45,6 +46,8 @@ def fork_server(options: Options) -> Iterator[ForkServer | None]:
         return
     # The server gets what is imported by now.
     import_beam(options)
+    for _, url in options.urls():
+        import_client(url)
     server = ForkServer()
     try:
         yield server
@@ -68,6 +71,7 @@ class ForkServer:
         self._process.start()
         theirs.close()
         self._lock = threading.Lock()
+        self.has_loaded = False
 
     def load(self, tokenizer: Mapping[str, bytes]) -> None:
         """Have it import what workers import, and load the tokenizer. It returns at once.
@@ -75,6 +79,7 @@ class ForkServer:
         Args:
             tokenizer: the content of the tokenizer's files, by their names.
         """
+        self.has_loaded = True
         with self._request():
             self._connection.send((_load, (dict(tokenizer),)))
 

@@ -79,7 +79,8 @@ def local_runner(
     show_phase(f"starting {workers} workers")
     starter: str | ForkServer = "spawn"
     if server:
-        server.load(read_tokenizer_folder(folder.tokenizer))
+        if not server.has_loaded:
+            server.load(read_tokenizer_folder(folder.tokenizer))
         starter = server
     elif can_fork(options):  # what is loaded now is shared by all forks
         load_tokenizer(folder.tokenizer)

@@ -129,6 +129,25 @@ def test_shards_in_a_bucket_are_the_same_as_on_a_disk(store, output, on_disk):
     assert store.digests_of_shards(output) != on_disk
 
 
+NO_NEW_PROCESSES = """
+import multiprocessing, sys
+context = multiprocessing.get_context
+multiprocessing.get_context = lambda method=None: None if method == "spawn" else context(method)
+from pipeline.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_workers_of_a_build_in_a_bucket_are_forks(store, output, on_disk):
+    """The launcher itself cannot fork them, since the client of the store has threads."""
+    command = [sys.executable, "-c", NO_NEW_PROCESSES, *options_of(store, output, "--direct_num_workers=2")]
+    done = subprocess.run(
+        [*command, f"--summary_json={store.url(output)}.json"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert store.digests_of_shards(output) == on_disk
+
+
 def test_run_that_was_killed_is_resumed_in_a_bucket(store, output, on_disk):
     build = subprocess.Popen(
         [sys.executable, "-m", "pipeline", *options_of(store, output, "--direct_num_workers=2")],

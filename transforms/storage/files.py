@@ -56,6 +56,12 @@ def file_system(url: str) -> tuple[Any, str]:
         raise UserError(f"{url}: {error}.") from None
 
 
+def import_client(url: str) -> None:
+    """Import the client of a url's store, if it is installed. Unlike `file_system`, this starts no thread."""
+    with suppress(ValueError, ImportError):
+        fsspec.get_filesystem_class(urlsplit(url).scheme)
+
+
 def check_reachable(url: str) -> None:
     """Check that a store answers within 30 seconds; some clients keep trying for minutes.
 
