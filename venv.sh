@@ -17,6 +17,9 @@ ensure_venv() {
         echo "updating .venv ..." >&2
     fi
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root${extra:+[$extra]}"
+    # As pip does with what it installs, but not with editable code. Where PYTHONDONTWRITEBYTECODE is set, as in many
+    # containers, each run would compile it again.
+    "$venv/bin/python" -m compileall -q "$root/pipeline" "$root/transforms"
     { echo "$root"; cat "$root/setup.py"; } > "$venv/installed-$extra"
 }
 
