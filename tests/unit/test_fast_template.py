@@ -133,15 +133,30 @@ def trajectory(city: Any, answer: str, question: str = "What?", calls: int = 1) 
     return Conversation([{"role": "system", "content": "Help."}, *turns], [json.loads(json.dumps(TOOL))])
 
 
-def test_texts_are_found_without_a_second_rendering_in_messages_of_known_kinds(monkeypatch):
+@pytest.fixture
+def made(monkeypatch) -> list[Any]:
+    """What was rendered with slots."""
     monkeypatch.setattr(render_step, "sample_conversations", lambda *_: [])
-    made: list[Any] = []
+    found: list[Any] = []
     slots = fast_template.Slots
-    monkeypatch.setattr(fast_template, "Slots", lambda *given: made.append(given) or slots(*given))
+    monkeypatch.setattr(fast_template, "Slots", lambda *given: found.append(given) or slots(*given))
+    return found
+
+
+def test_texts_are_found_without_a_second_rendering_in_messages_of_known_kinds(made):
     conversations = [trajectory(f'"{n}" é', f"It is {n}.", f" {n}? " * (n % 2) + "?") for n in range(40)]
     fast, reference = (rendered(TOOLS, examples_of(*conversations), engine) for engine in ("fast", "reference"))
     assert of_any_engine(fast) == of_any_engine(reference)
     assert len(made) == 2  # with white space around the question, and without
+
+
+def test_layout_learned_from_a_text_that_is_the_same_in_json_holds_for_one_that_is_not(made):
+    printed = "(message.content | tojson if message.role == 'tool' else message.content)"
+    template = TOOLS.replace("message.content -", f"{printed} -")
+    conversations = [trajectory("Kyoto", answer) for answer in ("clear", '"clear" \\ é', "\n clear\t!")]
+    fast, reference = (rendered(template, examples_of(*conversations), engine) for engine in ("fast", "reference"))
+    assert of_any_engine(fast) == of_any_engine(reference)
+    assert len(made) == 2  # the white space around the last one belongs to what is printed around it
 
 
 TEXTS = st.one_of(

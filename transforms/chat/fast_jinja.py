@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate
 from types import BuiltinMethodType
 from typing import Any
 
@@ -113,9 +113,10 @@ def render_with_marks(
     """
     functions = mark_functions(_loop_mark, messages)
     parts = list(template.root_render_func(template.new_context({**values, **functions})))
-    marks = [number for number, part in enumerate(parts) if part.__class__ is LoopMark]
-    texts = ["".join(parts[start:stop]) for start, stop in pairwise([0, *marks, len(parts)])]
-    return "".join(texts), read_pieces(texts, [parts[number].place for number in marks])  # type: ignore[attr-defined]
+    text = "".join(parts)
+    offsets = accumulate(map(len, parts))
+    marks = [(offset, part.place) for offset, part in zip(offsets, parts, strict=True) if type(part) is LoopMark]
+    return text, read_pieces(len(text), marks)
 
 
 class _FastCode(CodeGenerator):

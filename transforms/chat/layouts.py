@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from transforms.chat.message_map import MessageMap, Piece
-from transforms.chat.slots import Slots, forms
+from transforms.chat.slots import Slots, written
 from transforms.model.examples import REASONING_KEYS
 
 # The most kinds that are kept, and layouts of a kind.
@@ -20,23 +21,74 @@ _KINDS, _OF_A_KIND = 4096, 8
 # The texts of a message itself, and what differs in each message and is rarely printed.
 _OTHER_KEYS = frozenset(("role", "tool_calls", "name", "tool_call_id", "content", *REASONING_KEYS))
 # Messages with these keys have no other text than their content, if that is a string.
-_PLAIN_NAMES = (("role", "content"), ("role", "tool_call_id", "name", "content"), ("role", "tool_call_id", "content"))
+_PLAIN_NAMES = frozenset(
+    (("role", "content"), ("role", "tool_call_id", "name", "content"), ("role", "tool_call_id", "content"))
+)
 _OTHER_CALL_KEYS = frozenset(("id", "function"))
+_CALL_NAMES = frozenset(("name", "arguments"))
 
 
 class _Slot(NamedTuple):
-    literal: str  # before it
     message: int  # counted from the message of the piece; in text of no message, from the first one
     text: int  # number of the text in the message
-    is_content: bool
+    form: int  # how it is printed, see `slots.written`
 
 
 @dataclass(frozen=True)
 class _Layout:
-    slots: list[_Slot]
-    end: str  # the literal after the last slot
-    tools: list[Any] | None  # the tools, if their names are a part of the literals, and their numbers
+    """What is printed in a piece.
+
+    Attributes:
+        literals: what is printed before, between and after the texts.
+        slots: the texts.
+        contents: the message, counted as in slots, and the numbers of the first and the last slot of its content.
+        own_texts: how many texts the message of the piece has, if these are printed and no others; otherwise None.
+        is_plain: whether its content is its only text, and printed as it is.
+        tools: the tools, if their names are a part of the literals.
+        printed_tools: their numbers.
+    """
+
+    literals: Sequence[str]
+    slots: Sequence[_Slot]
+    contents: Sequence[tuple[int, int, int]]
+    own_texts: int | None
+    is_plain: bool
+    tools: list[Any] | None
     printed_tools: frozenset[int]
+
+    def contents_in(
+        self, piece: str, start: int, texts: Sequence[Sequence[str]], message: int
+    ) -> Sequence[tuple[int, int, int]] | None:
+        """Find where a piece has the contents of messages.
+
+        Args:
+            piece: what was printed.
+            start: its offset in the whole text.
+            texts: of all messages.
+            message: that of the piece.
+
+        Returns:
+            Messages, and the offsets in the whole text where the content of each begins and ends. None if the piece is
+            not of this layout.
+        """
+        if self.is_plain:  # in a third of the time
+            before, after = self.literals
+            text = texts[message][0]
+            begin = start + len(before)
+            return ((message, begin, begin + len(text)),) if before + text + after == piece else None
+        first, *others = self.literals
+        parts, ends = [first], [start + len(first)]
+        for (delta, number, form), literal in zip(self.slots, others, strict=True):
+            owner = message + delta
+            own = texts[owner] if 0 <= owner < len(texts) else ()
+            if number >= len(own):
+                return None
+            text = written(own[number], form)
+            ends += ends[-1] + len(text), ends[-1] + len(text) + len(literal)
+            parts += text, literal
+        if "".join(parts) != piece:
+            return None
+        return [(message + delta, ends[2 * first], ends[2 * last + 1]) for delta, first, last in self.contents]
 
 
 @dataclass
@@ -49,22 +101,26 @@ class Described:
     """
 
     kinds: list[Any] = field(default_factory=list)
-    texts: list[list[str]] = field(default_factory=list)
+    texts: list[Sequence[str]] = field(default_factory=list)
 
 
 def describe(messages: Sequence[Mapping[str, Any]]) -> Described | None:
     """Separate the kinds of messages from their texts, in the order of `slots`; None if they are too unusual."""
     described = Described()
     for message in messages:
+        content = message.get("content")
+        if isinstance(content, str) and len(message) == 2 and content and len(content.strip()) == len(content):
+            described.kinds.append(message.get("role"))  # as those of most are
+            described.texts.append((content,))
+            continue
         names = tuple(message)
         kind: list[Any] = [names, message.get("role")]
         texts: list[str] = []
-        content = message.get("content")
-        is_plain = False
         if isinstance(content, str):
             _describe_text(content, kind, texts)
-            is_plain = names in _PLAIN_NAMES
-        if not is_plain and not _describe_others(message, kind, texts):
+            if names not in _PLAIN_NAMES and not _describe_others(message, kind, texts):
+                return None
+        elif not _describe_others(message, kind, texts):
             return None
         described.kinds.append(tuple(kind))
         described.texts.append(texts)
@@ -74,11 +130,10 @@ def describe(messages: Sequence[Mapping[str, Any]]) -> Described | None:
 def _describe_others(message: Mapping[str, Any], kind: list[Any], texts: list[str]) -> bool:
     """Describe what a message has besides a string as its content; return whether that is usual."""
     for key in REASONING_KEYS:
-        value = message.get(key)
-        if isinstance(value, str):
-            _describe_text(value, kind, texts)
-        elif value is not None:
-            return False
+        if key in message:
+            if not isinstance(message[key], str):
+                return False
+            _describe_text(message[key], kind, texts)
     content = message.get("content")
     if isinstance(content, list):
         for part in content:
@@ -88,7 +143,7 @@ def _describe_others(message: Mapping[str, Any], kind: list[Any], texts: list[st
             _describe_text(part["text"], kind, texts)
     elif content is not None and not isinstance(content, str):
         return False
-    kind += [repr(value) for key, value in message.items() if key not in _OTHER_KEYS]
+    kind += [repr(message[key]) for key in message if key not in _OTHER_KEYS]
     return all(_describe_call(call, kind, texts) for call in message.get("tool_calls") or ())
 
 
@@ -109,26 +164,24 @@ def _describe_call(call: Any, kind: list[Any], texts: list[str]) -> bool:
     function = call.get("function", call) if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(name := function.get("name"), str) or not name.strip():
         return False  # a name that is white space counts as not printed
-    kind += [(*call,), (*function,), *(repr(call[key]) for key in call if key not in _OTHER_CALL_KEYS)]
-    _describe_text(name, kind, texts)
-    if any(key not in ("name", "arguments") for key in function):
+    if not _CALL_NAMES.issuperset(function):
         return False
+    kind += (*call,), (*function,), *[repr(call[key]) for key in call if key not in _OTHER_CALL_KEYS]
+    _describe_text(name, kind, texts)
     arguments = function.get("arguments")
     if isinstance(arguments, dict):
         # An argument whose name is white space may count as not printed.
         return all(map(str.strip, arguments)) and _describe_value(arguments, kind, texts)
-    return _describe_value(arguments, kind, texts) if isinstance(arguments, str) else arguments is None
+    return arguments is None or (isinstance(arguments, str) and _describe_value(arguments, kind, texts))
 
 
 def _describe_value(value: Any, kind: list[Any], texts: list[str]) -> bool:
     if isinstance(value, str):
         _describe_text(value, kind, texts)
-    elif isinstance(value, dict):
-        kind.append((dict, len(value)))
-        return all(_describe_value(part, kind, texts) for item in value.items() for part in item)
-    elif isinstance(value, list):
-        kind.append((list, len(value)))
-        return all(_describe_value(part, kind, texts) for part in value)
+    elif isinstance(value, (dict, list)):
+        kind.append((type(value), len(value)))
+        parts = value if isinstance(value, list) else chain.from_iterable(value.items())
+        return all(_describe_value(part, kind, texts) for part in parts)
     else:
         kind.append((type(value), repr(value)))
     return True
@@ -155,26 +208,36 @@ class Layouts:
             The map of the text, without `printed`, if all texts of the record are printed. None if it is not known that
             they are, or where.
         """
-        texts = described.texts
+        kinds, texts, known = described.kinds, described.texts, self._known
+        outside = _kind_outside(pieces, tools, described)
         contents: dict[int, tuple[int, int]] = {}
-        unseen = {message: set(range(len(own))) for message, own in enumerate(texts) if own}
-        seen_tools: set[int] = set()
-        for key, (start, stop, message) in zip(_keys(pieces, tools, described), pieces, strict=True):
-            for layout in self._known.get(key, ()):
-                if layout.tools is not None and layout.tools is not tools:
-                    continue
-                offsets = _match(layout, text, start, stop, texts, message or 0)
-                if offsets is not None:
-                    break
+        shown: set[int] = set()  # messages of which all texts are printed
+        others: list[tuple[int, _Layout]] = []
+        for number, (start, stop, message) in enumerate(pieces):
+            if message is None or message < 0:
+                kind, message = (number, outside), 0
+            else:
+                kind = kinds[message]
+            piece = text[start:stop]
+            for layout in known.get(kind, ()):
+                if layout.tools is None or layout.tools is tools:
+                    found = layout.contents_in(piece, start, texts, message)
+                    if found is not None:
+                        break
             else:
                 return None
-            for slot, (begin, end) in zip(layout.slots, offsets, strict=True):
-                number = slot.message + (message or 0)
-                if left := unseen.get(number):
-                    left.discard(slot.text)
-                if slot.is_content:
-                    contents[number] = contents.get(number, (begin, end))[0], end
+            for owner, begin, end in found:
+                contents[owner] = (contents[owner][0] if owner in contents else begin), end
+            if layout.own_texts == len(texts[message]):
+                shown.add(message)
+            else:
+                others.append((message, layout))
+        unseen = {number: {*range(len(own))} for number, own in enumerate(texts) if own and number not in shown}
+        seen_tools: set[int] = set()
+        for message, layout in others:
             seen_tools |= layout.printed_tools
+            for slot in layout.slots:
+                unseen.get(message + slot.message, set()).discard(slot.text)
         if any(unseen.values()) or len(seen_tools) < len(tools or ()):
             return None
         return MessageMap(text, pieces, contents, {})
@@ -188,68 +251,55 @@ class Layouts:
         """
         if len(self._known) >= _KINDS:
             self._known = {}
-        keys = _keys(pieces, tools, described)
-        for key, (_, _, message), parts in zip(keys, pieces, slots.printed_pieces, strict=True):
-            layout = _layout(parts, message or 0, tools, described, slots)
-            known = self._known.setdefault(key, [])
+        outside = _kind_outside(pieces, tools, described)
+        for number, ((_, _, message), parts) in enumerate(zip(pieces, slots.printed_pieces, strict=True)):
+            if message is None or message < 0:
+                known = self._known.setdefault((number, outside), [])
+                layout = _layout(parts, 0, tools, described, slots)
+            else:
+                known = self._known.setdefault(described.kinds[message], [])
+                layout = _layout(parts, message, tools, described, slots)
             if layout is not None and layout not in known and len(known) < _OF_A_KIND:
                 known.append(layout)
 
 
-def _keys(pieces: Sequence[Piece], tools: Any, described: Described) -> list[Any]:
-    """The kind of each piece: of its message, or of what is printed for no message."""
-    kinds = described.kinds
+def _kind_outside(pieces: Sequence[Piece], tools: Any, described: Described) -> Any:
+    """The kind of what is printed for no message."""
     with_pieces = {message for _, _, message in pieces}
-    others = tuple(kind for message, kind in enumerate(kinds) if message not in with_pieces)
-    return [
-        (number, id(tools), others) if message is None or message < 0 else kinds[message]
-        for number, (_, _, message) in enumerate(pieces)
-    ]
+    return id(tools), tuple([kind for message, kind in enumerate(described.kinds) if message not in with_pieces])
 
 
 def _layout(
-    parts: Sequence[tuple[str, int | None]], message: int, tools: Any, described: Described, slots: Slots
+    parts: Sequence[tuple[str, int | None, int]], message: int, tools: Any, described: Described, slots: Slots
 ) -> _Layout | None:
     """The layout of a piece that was printed with slots."""
+    literals = [""]
     found: list[_Slot] = []
+    contents: dict[int, tuple[int, int]] = {}
     printed_tools = set()
-    literal = ""
-    for before, number in parts:
-        literal += before
+    for before, number, form in parts:
+        literals[-1] += before
         if number is None:
             continue
         owner, own_number, inner, is_content = slots.place(number)
         if owner is None:
-            literal += inner
+            literals[-1] += inner
             printed_tools.add(own_number)
-        elif described.texts[owner][own_number : own_number + 1] != [inner]:
+            continue
+        if [*described.texts[owner][own_number : own_number + 1]] != [inner]:
             return None
-        else:
-            found.append(_Slot(literal, owner - message, own_number, is_content))
-            literal = ""
-    return _Layout(found, literal, tools if printed_tools else None, frozenset(printed_tools))
-
-
-def _match(
-    layout: _Layout, text: str, start: int, stop: int, texts: Sequence[Sequence[str]], message: int
-) -> list[tuple[int, int]] | None:
-    """The offsets of the texts in a piece, None if it is not what the layout says."""
-    offsets = []
-    at = start
-    for literal, delta, number, _ in layout.slots:
-        if not text.startswith(literal, at) or not 0 <= message + delta < len(texts):
-            return None
-        at += len(literal)
-        own = texts[message + delta]
-        if number >= len(own):
-            return None
-        inner = own[number]
-        begin = at
-        if text.startswith(inner, at):
-            at += len(inner)
-        else:
-            at = next((at + len(form) for form in forms(inner) if text.startswith(form, at)), at)
-            if at == begin:
-                return None
-        offsets.append((begin, at))
-    return offsets if at + len(layout.end) == stop and text.endswith(layout.end, at, stop) else None
+        if is_content:
+            contents[owner - message] = contents.get(owner - message, (len(found), 0))[0], len(found)
+        found.append(_Slot(owner - message, own_number, form))
+        literals.append("")
+    own = {(0, number) for texts in described.texts[message : message + 1] for number in range(len(texts))}
+    is_own = {(slot.message, slot.text) for slot in found} == own and not printed_tools
+    return _Layout(
+        literals,
+        found,
+        contents=[(delta, first, last) for delta, (first, last) in contents.items()],
+        own_texts=len(own) if is_own else None,
+        is_plain=is_own and found == [(0, 0, 0)] and 0 in contents,
+        tools=tools if printed_tools else None,
+        printed_tools=frozenset(printed_tools),
+    )

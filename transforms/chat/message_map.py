@@ -13,7 +13,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
 import jinja2
@@ -65,15 +65,18 @@ class MessageMap:
         starts = self._starts
         return [piece[2] for piece in self.pieces[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, stop)]]
 
-    def message_after(self, offset: int) -> int | None:
-        """Return the message of the first piece that begins at an offset or after it, None if it has none."""
-        at = bisect.bisect_left(self._starts, offset)
-        return self.pieces[at][2] if at < len(self.pieces) else None
+    def message_at(self, offset: int) -> int | None:
+        """Return the message of the piece that begins at an offset, None if it has none."""
+        return self._messages.get(offset)
 
     def has_content_between(self, start: int, stop: int) -> bool:
         """Return whether the content of a message begins in a range."""
         starts = self._starts_of_contents
         return bisect.bisect_left(starts, start) < bisect.bisect_left(starts, stop)
+
+    @functools.cached_property
+    def _messages(self) -> dict[int, int | None]:
+        return {start: message for start, _, message in self.pieces}
 
     @functools.cached_property
     def _starts(self) -> list[int]:
@@ -250,47 +253,51 @@ def read_message_map(marked: str, marks: Marks) -> MessageMap:
     parts = found.split(marked)
     texts = parts[::4]
     numbers = zip(parts[1::4], map(int, parts[2::4]), map(int, parts[3::4]), strict=True)
-    pieces = read_pieces(texts, numbers)
+    text = "".join(texts)
+    pieces = read_pieces(len(text), zip(accumulate(map(len, texts)), numbers, strict=False))
     contents, printed = _read_sources(marked, [mark.span() for mark in found.finditer(marked)])
-    return MessageMap("".join(texts), pieces, contents, printed)
+    return MessageMap(text, pieces, contents, printed)
 
 
-def read_pieces(texts: Sequence[str], marks: Iterable[tuple[str, int, int]]) -> list[Piece]:
+def read_pieces(length: int, marks: Iterable[tuple[int, tuple[str, int, int]]]) -> list[Piece]:
     """Find for which message each piece of a text was printed.
 
     Args:
-        texts: what is printed before, between and after the marks.
-        marks: the kind, the first and the second number of each.
+        length: of the text.
+        marks: the offset of each, and its kind, its first and its second number.
 
     Returns:
         MessageMap.pieces.
     """
-    length = len(texts[0])
-    pieces: list[Piece] = []
-    loops: list[tuple[int, int | None]] = []  # those that are open, each with its message
+    loops: list[tuple[int, int]] = []  # those that are open, each with its message
     message: int | None = None
-    start = 0
-    for (kind, number, second), text in zip(marks, texts[1:], strict=True):
+    changes = [(0, message)]  # the offset of each change of the message
+    for offset, (kind, number, second) in marks:
         if kind == _SET_KIND:
             # `set message = messages[i]` names the message of a loop over numbers. In a loop over messages it only
             # reads another message.
             if loops and loops[-1] == (number, _NUMBER):
-                loops[-1] = (number, second)
+                loops[-1] = number, second
         else:
             if loops and loops[-1][0] == number:
                 loops.pop()
             elif (opened := next((i for i, (loop, _) in enumerate(loops) if loop == number), None)) is not None:
                 del loops[opened:]
             if kind == _BEGIN_KIND:
-                loops.append((number, None if second == _OTHER_MESSAGE else second))
-        innermost = loops[-1][1] if loops else None
+                loops.append((number, second))
+        innermost = loops[-1][1] if loops else _OTHER_MESSAGE
         if innermost == _NUMBER:
-            innermost = next((message for _, message in reversed(loops) if message != _NUMBER), None)
+            innermost = next((one for _, one in reversed(loops) if one != _NUMBER), _OTHER_MESSAGE)
         if innermost != message:
-            _append(pieces, start, length, message)
-            start, message = length, innermost
-        length += len(text)
-    _append(pieces, start, length, message)
+            message = None if innermost == _OTHER_MESSAGE else innermost
+            changes.append((offset, message))
+    changes.append((length, None))
+    pieces: list[Piece] = []
+    for (start, message), (stop, _) in pairwise(changes):
+        if start < stop:
+            if pieces and pieces[-1][2] == message:
+                start = pieces.pop()[0]
+            pieces.append((start, stop, message))
     return pieces
 
 
@@ -321,11 +328,3 @@ def _read_sources(
 def copied_texts(text: str) -> set[Key]:
     """Return the texts of a record that were printed as they are, and not in another form, such as in JSON."""
     return {sources[0][0] for length, sources in runs_of(text) if is_copy(length, sources)}
-
-
-def _append(pieces: list[Piece], start: int, stop: int, message: int | None) -> None:
-    """Add a piece, joined with the previous one if both are of the same message."""
-    if pieces and pieces[-1][2] == message:
-        start = pieces.pop()[0]
-    if stop > start:
-        pieces.append((start, stop, message))

@@ -11,15 +11,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.chat.message_map import MessageMap, Piece
 from transforms.chat.omissions import Key, with_sources
 
-# How a slot is written. It is made of letters and digits so that it is the same in JSON and in HTML.
+# How a slot is written. What JSON makes of its last but one characters shows in which form it is printed.
 _OPEN, _CLOSE = "zqSLOT", "TOLSqz"
-_SLOT = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
+_FORMS = ('é"', 'é\\"', '\\u00e9\\"')
+_SLOT = re.compile(f"{_OPEN}([0-9]+)({'|'.join(map(re.escape, _FORMS))}){_CLOSE}")
 
 
 class Slots:
@@ -31,8 +32,8 @@ class Slots:
 
     Attributes:
         messages, tools: the same with slots.
-        printed_pieces: after `map_of`, for each piece the characters before each slot and its number, and those at the
-            end, with None.
+        printed_pieces: after `map_of`, for each piece the characters before each slot, its number and its form, see
+            `written`, and those at the end, with None.
     """
 
     def __init__(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None):
@@ -42,7 +43,7 @@ class Slots:
         self._counts: Counter[int | None] = Counter()
         self._of_owner: list[int] = []
         self._has_blank_name = False
-        self.printed_pieces: list[list[tuple[str, int | None]]] = []
+        self.printed_pieces: list[list[tuple[str, int | None, int]]] = []
         self.messages, self.tools = with_sources(messages, tools, self._slot)
 
     def _slot(self, text: str, key: Key) -> str:
@@ -52,7 +53,7 @@ class Slots:
             self._has_blank_name |= key[1] == "tool" or (key[1] == "call" and key[3] in (None, text))
             return text
         start = text.index(inner)
-        slot = f"{text[:start]}{_OPEN}{len(self._keys)}{_CLOSE}{text[start + len(inner) :]}"
+        slot = f"{text[:start]}{_OPEN}{len(self._keys)}{_FORMS[0]}{_CLOSE}{text[start + len(inner) :]}"
         self._keys.append(key)
         self._of_owner.append(self._counts[key[0]] if key[1] != "tool" else key[2])
         self._counts[key[0]] += 1
@@ -79,7 +80,7 @@ class Slots:
             at = start
             parts = _split(with_slots[first:last])
             self.printed_pieces.append(parts)
-            for literal, number in parts:
+            for literal, number, form in parts:
                 if not text.startswith(literal, at):
                     return None
                 at += len(literal)
@@ -87,8 +88,8 @@ class Slots:
                     continue
                 begin = at
                 inner = self._texts[number] if number < len(self._texts) else ""
-                at = next((at + len(form) for form in forms(inner) if text.startswith(form, at)), at)
-                if at == begin:
+                at += len(inner_as_printed := written(inner, form))
+                if at == begin or not text.startswith(inner_as_printed, begin):
                     return None
                 key = self._keys[number]
                 printed.setdefault(key, []).append((self._starts[number], self._starts[number] + len(inner)))
@@ -109,15 +110,16 @@ class Slots:
         return owner, self._of_owner[number], self._texts[number], kind == "content"
 
 
-def _split(with_slots: str) -> list[tuple[str, int | None]]:
-    """The characters before each slot, and its number; then those after the last one."""
+def _split(with_slots: str) -> list[tuple[str, int | None, int]]:
+    """The characters before each slot, its number and its form; then those after the last one."""
     parts = _SLOT.split(with_slots)
-    slots = [(literal, int(number)) for literal, number in zip(parts[::2], parts[1::2], strict=False)]
-    return [*slots, (parts[-1], None)]
+    slots = zip(parts[::3], map(int, parts[1::3]), map(_FORMS.index, parts[2::3]), strict=False)
+    return [*slots, (parts[-1], None, 0)]
 
 
-def forms(text: str) -> Iterator[str]:
-    """What a template may print for a text: itself, or what JSON writes for it. If two differ, only one can match."""
-    yield text
-    for ensure_ascii in (False, True):
-        yield json.dumps(text, ensure_ascii=ensure_ascii)[1:-1]
+def written(text: str, form: int) -> str:
+    """Return a text as it is printed in a form: 0 as it is, 1 as in JSON, 2 as in JSON of ASCII characters."""
+    return _WRITERS[form](text)[1:-1] if form else text
+
+
+_WRITERS: Any = (None, json.encoder.encode_basestring, json.encoder.encode_basestring_ascii)

@@ -88,6 +88,7 @@ class ChatTemplate:
         self._template = template
         clock = {} if now is None else {_CLOCK: now.strftime}
         self._arguments = {**tokenizer.special_tokens_map, **clock, **(arguments or {})}
+        self._sources: dict[bool, str] = {}  # without tools, and with them
         self._forms: dict[tuple[str, str], ContentForms] = {}
         self._last_map: tuple[Conversation, MessageMap] | None = None
 
@@ -98,12 +99,15 @@ class ChatTemplate:
             UserError: if there is none.
             ParameterError: if it prints the date, and there is no moment to print.
         """
-        try:
-            source = self._tokenizer.get_chat_template(self._template, conversation.tools)
-        except ValueError:
-            raise UserError(f"{NO_TEMPLATE}: give chat_template.") from None
-        if not self._has_moment and _reads_clock(source):
-            raise ParameterError("now", None, _NO_MOMENT)
+        source = self._sources.get(conversation.tools is None)
+        if source is None:
+            try:
+                source = self._tokenizer.get_chat_template(self._template, conversation.tools)
+            except ValueError:
+                raise UserError(f"{NO_TEMPLATE}: give chat_template.") from None
+            if not self._has_moment and _reads_clock(source):
+                raise ParameterError("now", None, _NO_MOMENT)
+            self._sources[conversation.tools is None] = source
         return source
 
     def has_generation_markers(self, conversation: Conversation) -> bool:
@@ -240,14 +244,15 @@ class ChatTemplate:
         plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
         for message in plain:
             content = message.get("content")
-            if isinstance(content, list) and not self._reads(source, message).parts:
+            if isinstance(content, str):
+                if content and not self._reads(source, message).strings:
+                    message["content"] = [{"type": "text", "text": content}]
+            elif isinstance(content, list) and not self._reads(source, message).parts:
                 # vLLM joins the parts in this way for such a template.
                 texts = [part["text"] for part in content] or [""]
                 message["content"] = functools.reduce(
                     lambda one, other: one + "\n" + other, texts
                 )  # as traced texts do
-            elif isinstance(content, str) and content and not self._reads(source, message).strings:
-                message["content"] = [{"type": "text", "text": content}]
         return plain
 
     def plain_messages(
@@ -276,10 +281,11 @@ class ChatTemplate:
 
     def _reads(self, source: str, message: Mapping[str, Any]) -> ContentForms:
         """The forms of content that the template reads in messages of a role, found with messages of our own."""
-        role = str(message.get("role"))
-        if (source, role) not in self._forms:
-            self._forms[source, role] = find_content_forms(role, functools.partial(self._probe, source))
-        return self._forms[source, role]
+        key = source, str(message.get("role"))
+        found = self._forms.get(key)
+        if found is None:
+            found = self._forms[key] = find_content_forms(key[1], functools.partial(self._probe, source))
+        return found
 
     def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> bool:
         """Whether the content of one of some messages of our own is printed as it is."""

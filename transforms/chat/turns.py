@@ -14,6 +14,9 @@ from transforms.chat.stop_tokens import TurnRules
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 
+# The roles of messages before the first one that is answered.
+_INSTRUCTIONS = ("system", "developer")
+
 
 def loss_of(conversation: Conversation, loss_on: str) -> str:
     """Resolve what is trained on of a conversation.
@@ -60,7 +63,8 @@ def _weighted(conversation: Conversation, first: int = 0) -> int | None:
 
 
 def _has_untrained_parts(conversation: Conversation, turns: Sequence[int]) -> bool:
-    return not conversation.plain and any(untrained_parts(conversation.messages[turn]) for turn in turns)
+    messages = conversation.messages
+    return any(isinstance(messages[turn].get("content"), list) and untrained_parts(messages[turn]) for turn in turns)
 
 
 def trained_turns(conversation: Conversation, loss_on: str = "assistant") -> list[int]:
@@ -81,9 +85,7 @@ def trained_turns(conversation: Conversation, loss_on: str = "assistant") -> lis
 
 def has_weights(conversation: Conversation) -> bool:
     """Return whether a message has another weight than 0 and 1."""
-    if conversation.plain:
-        return False
-    return any(message.get("weight", 1) not in (0, 1) for message in conversation.messages)
+    return any("weight" in message and message["weight"] not in (0, 1) for message in conversation.messages)
 
 
 def assistant_turns(conversation: Conversation) -> list[int]:
@@ -143,10 +145,11 @@ class TurnFinder:
             RecordError: if the template refuses the conversation, or the spans cannot be established.
         """
         wanted = trained_turns(conversation, loss_on)
-        is_all = wanted == assistant_turns(conversation) and not _has_untrained_parts(conversation, wanted)
-        if self.follows_markers(conversation) and not self._rules.named and is_all:
-            text, spans = self._template.render_with_markers(conversation)
-            return text, merged(spans)
+        if self.follows_markers(conversation) and not self._rules.named:
+            is_all = wanted == assistant_turns(conversation) and not _has_untrained_parts(conversation, wanted)
+            if is_all:
+                text, spans = self._template.render_with_markers(conversation)
+                return text, merged(spans)
         text, by_turn = self.spans_of_turns(conversation, wanted)
         return text, merged([span for spans in by_turn.values() for span in spans])
 
@@ -288,25 +291,20 @@ class TurnFinder:
         A template may print the answers of tools within the turn that calls them, and text of the turn after them.
         """
         text = message_map.text
-        content = message_map.contents.get(turn, (None, None))[0]
-        if content is not None and not any(start <= content <= stop for start, stop in pieces):
-            raise _not_established(f"the template prints the content of messages[{turn}] in another turn")
-        # Loops over the messages that print no more than white space look for something.
-        pieces = [piece for piece in pieces if text[slice(*piece)].strip()] or pieces[:1]
-        for (_, before), (start, _) in pairwise(pieces):
-            starts_with_content = content is not None and not text[start:content].strip()
-            if not starts_with_content or not _are_answers(
-                conversation, turn, message_map.printed_between(before, start)
-            ):
-                raise _not_established(f"the template prints messages[{turn}] in {len(pieces)} places")
+        place = message_map.contents.get(turn)
+        content = place[0] if place else None
+        if len(pieces) > 1:
+            pieces = _parts_of_turn(conversation, message_map, turn, pieces)
+        elif content is not None and not pieces[0][0] <= content <= pieces[0][1]:
+            raise _not_in_turn(turn)
         start, stop = pieces[0]
         start = after(conventions.separator, text, start) if turn else start
         inside = content if content is not None and content <= stop else None
         answer = self._answer_start(conventions, conversation, text, turn, start, inside, stop)
-        return [
-            (start, self._end(conversation, conventions, message_map, turn, start, stop))
-            for start, stop in [(answer, stop), *pieces[1:]]
-        ]
+        spans = [(answer, self._end(conversation, conventions, message_map, turn, answer, stop))]
+        for start, stop in pieces[1:]:
+            spans.append((start, self._end(conversation, conventions, message_map, turn, start, stop)))
+        return spans
 
     def _end(
         self,
@@ -321,9 +319,11 @@ class TurnFinder:
         text = message_map.text
         if stop == message_map.end_of_messages:
             return len(text)
-        follower = message_map.message_after(stop)
-        is_answered = follower is not None and conversation.messages[follower]["role"] == "tool"
-        separator = conventions.separator or (conventions.call_separator if is_answered else "")
+        separator = conventions.separator
+        if not separator:
+            follower = message_map.message_at(stop)
+            if follower is not None and conversation.messages[follower]["role"] == "tool":
+                separator = conventions.call_separator
         return self._stop(conversation, message_map, turn, start, after(separator, text, stop))
 
     def _stop(self, conversation: Conversation, message_map: MessageMap, turn: int, start: int, stop: int) -> int:
@@ -357,11 +357,13 @@ class TurnFinder:
 
         start, stop: what was printed for the turn. content: the offset of its content, None if that is unknown.
         """
-        latest = stop if content is None else content
-        before = conversation.messages[:turn]
-        is_first = all(message["role"] in ("system", "developer") for message in before)
+        messages = conversation.messages
+        is_first = not turn or (
+            messages[turn - 1]["role"] in _INSTRUCTIONS
+            and all(message["role"] in _INSTRUCTIONS for message in messages[:turn])
+        )
         usual = conventions.prompt_after("user")
-        prompt = usual if is_first else conventions.prompt_after(before[-1]["role"])
+        prompt = usual if is_first else conventions.prompt_after(messages[turn - 1]["role"])
         for header in (prompt, usual):
             # After a tool's answer, a template may print in history the header of a turn that it does not print at
             # inference. It is a header all the same, and no model is meant to write it.
@@ -369,8 +371,9 @@ class TurnFinder:
                 return start + len(header)
         if turn and prompt == "" and content is not None and not text[start:content].strip():
             return start
+        latest = stop if content is None else content
         # What a server would have rendered for the messages before this turn.
-        context = conventions.rendered(before, True, conversation)
+        context = conventions.rendered(messages[:turn], True, conversation)
         if context is not None and start <= len(context) <= latest and text.startswith(context):
             return len(context)
         header = conventions.header
@@ -394,6 +397,27 @@ class TurnFinder:
         return self._conventions[key]
 
 
+def _parts_of_turn(
+    conversation: Conversation, message_map: MessageMap, turn: int, pieces: Sequence[Span]
+) -> Sequence[Span]:
+    """Those of several pieces that the template prints of a turn. Raises RecordError if they may be something else."""
+    text = message_map.text
+    content = message_map.contents.get(turn, (None, None))[0]
+    if content is not None and not any(start <= content <= stop for start, stop in pieces):
+        raise _not_in_turn(turn)
+    # Loops over the messages that print no more than white space look for something.
+    pieces = [piece for piece in pieces if text[slice(*piece)].strip()] or pieces[:1]
+    for (_, before), (start, _) in pairwise(pieces):
+        starts_with_content = content is not None and not text[start:content].strip()
+        if not starts_with_content or not _are_answers(conversation, turn, message_map.printed_between(before, start)):
+            raise _not_established(f"the template prints messages[{turn}] in {len(pieces)} places")
+    return pieces
+
+
+def _not_in_turn(message: int) -> RecordError:
+    return _not_established(f"the template prints the content of messages[{message}] in another turn")
+
+
 def _check_contents(message_map: MessageMap, spans: dict[int, list[Span]]) -> None:
     """Raise RecordError if the content of one message was printed inside the answer to another."""
     ordered = sorted((start, stop, turn) for turn, own in spans.items() for start, stop in own)
@@ -402,7 +426,7 @@ def _check_contents(message_map: MessageMap, spans: dict[int, list[Span]]) -> No
         for offset in offsets:
             at = bisect.bisect_left(starts, offset) - 1
             if at >= 0 and offset < ordered[at][1] and ordered[at][2] != message:
-                raise _not_established(f"the template prints the content of messages[{message}] in another turn")
+                raise _not_in_turn(message)
 
 
 def _check_tool_answers(conversation: Conversation, message_map: MessageMap) -> None:
@@ -439,6 +463,8 @@ def merged(spans: Sequence[Span]) -> list[Span]:
     Returns:
         The spans, ascending, disjoint and not empty.
     """
+    if len(spans) == 1 and spans[0][0] < spans[0][1]:
+        return [*spans]
     result: list[Span] = []
     for start, stop in sorted(spans):
         if start == stop:
