@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
@@ -9,8 +11,9 @@ from support.chats import assistant, examples_of, user
 from transforms import FilterExamples, MapExamples
 from transforms.errors import ParameterError, RecordError
 from transforms.model.batches import Examples
-from transforms.model.examples import Conversation
+from transforms.model.examples import Conversation, Record
 from transforms.steps.custom import _Filter, _Map
+from transforms.steps.parse import Parser
 
 BATCH = examples_of([user("a"), assistant("b")], [user("a"), assistant("b"), user("c"), assistant("d")], [user("e")])
 
@@ -49,6 +52,20 @@ def test_mapped_examples_replace_the_originals():
     mapped = _Map(shorten)(BATCH)
     assert positions(mapped) == [0, 1, 2]
     assert [len(example.content.messages) for example in mapped.examples] == [1, 1, 1]
+
+
+def test_tools_that_a_function_changes_are_those_of_its_example_only():
+    raw = b'{"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "f"}]}'
+    batch = dataclasses.replace(BATCH, examples=[Parser().parse(Record(number, raw)) for number in range(2)])
+
+    def add(example):
+        example.content.tools.append("g")
+        return example
+
+    f = {"type": "function", "function": {"name": "f"}}
+    assert [example.content.tools for example in _Map(add)(batch).examples] == [[f, "g"], [f, "g"]]
+    assert [example.content.tools for example in _Filter(add, "none")(batch).examples] == [[f], [f]]
+    assert Parser().parse(Record(0, raw)).content.tools == [f]
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_other_keys_of_calls_stay():
     ]
 
 
-@pytest.mark.parametrize("nothing", [[], "", "[]"])
+@pytest.mark.parametrize("nothing", [[], "", "[]", "null"])
 def test_an_empty_list_of_calls_is_removed_as_in_vllm(nothing):
     message = {"role": "assistant", "content": "Hi", "tool_calls": nothing}
     assert messages_of(USER, message) == [USER, {"role": "assistant", "content": "Hi"}]

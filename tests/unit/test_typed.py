@@ -20,6 +20,8 @@ THOROUGHLY = settings(deadline=None, max_examples=400)
 
 MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 TURNS = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+CALL = {"name": "f", "arguments": '{"a": "1:2"}'}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 
 USUAL: dict[str, dict[str, Any]] = {
     "messages": {"id": 1, "messages": MESSAGES},
@@ -27,7 +29,27 @@ USUAL: dict[str, dict[str, Any]] = {
     "messages, other names of roles": {"messages": [{"role": "human", "content": "a"}]},
     "messages, content before role": {"messages": [{"content": "a", "role": "user"}]},
     "messages, turns": {"messages": TURNS},
+    "messages with calls and tools": {
+        "messages": [
+            {"content": "a", "role": "user"},
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": CALL}]},
+            {"role": "tool", "tool_call_id": "1", "name": "f", "content": "b"},
+            {"role": "assistant", "content": [{"type": "text", "text": "c"}], "reasoning_content": "d"},
+        ],
+        "tools": [TOOL],
+    },
+    "messages with several calls": {
+        "messages": [
+            {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "g", "arguments": {}}}, CALL]},
+            {"role": "tool", "content": "b"},
+            {"role": "tool", "content": "c", "tool_calls": None},
+        ],
+        "tools": json.dumps([TOOL["function"]]),
+    },
+    "messages with parameters of the template": {"messages": MESSAGES, "chat_template_kwargs": {"a": [1]}},
+    "messages with a weight": {"messages": [MESSAGES[0], {**MESSAGES[1], "weight": 0}]},
     "sharegpt": {"id": "x", "conversations": TURNS},
+    "sharegpt with a call": {"conversations": [TURNS[0], {"from": "function_call", "value": json.dumps(CALL)}]},
     "sharegpt, value before from": {"conversations": [{"value": "a", "from": "human"}]},
     "sharegpt with a system": {"system": "You help.", "conversations": TURNS, "tools": ""},
     "sharegpt, messages": {"conversations": MESSAGES},
@@ -116,7 +138,11 @@ def test_records_with_other_names_are_decoded_with_their_types(record, options):
         ({"conversations": TURNS, "label": "False"}, {}),
         ({"instruction": "a", "output": "b", "kto_tag": 0}, {}),
         ({"text": "a", "images": [{"path": "a.png"}]}, {}),
-        ({"messages": [{**MESSAGES[0], "weight": 0}]}, {}),
+        ({"messages": [{**MESSAGES[0], "train": True}]}, {}),
+        ({"messages": [{"role": "assistant", "tool_calls": [CALL | {"arguments": '{"a": 1, "a": 2}'}]}]}, {}),
+        ({"messages": MESSAGES, "tools": [{"type": "function"}]}, {}),
+        ({"messages": MESSAGES, "tools": '[{"name": "f", "name": "g"}]'}, {}),
+        ({"messages": MESSAGES, "chat_template_kwargs": {"tools": []}}, {}),
         ({"input_ids": [1]}, {"keep_columns": ("input_ids",)}),
         ({"input_ids": [1], "labels": [1]}, {"keep_columns": ("labels",)}),
         ({"prompt": "a", "completion": " "}, {"as_chat": True}),

@@ -8,7 +8,7 @@ from transforms.errors import RecordError
 from transforms.inputs.content_parts import check_no_media_fields, is_text, with_text_parts
 from transforms.inputs.json_text import kind_of
 from transforms.inputs.reading import ROLES, Reading
-from transforms.inputs.tool_calls import read_function_call, with_paired_ids, with_tool_calls
+from transforms.inputs.tool_calls import read_function_call, tool_calls_of, with_paired_ids, with_tool_calls
 from transforms.inputs.train_flags import take_weight
 from transforms.model.examples import plain
 
@@ -17,6 +17,7 @@ _CALL_ROLES = ("function_call", "tool_call")
 _SHAREGPT = {"from": "role", "value": "content"}
 # The keys of messages of which nothing is changed, if their content is text: no calls, media or flags.
 _AS_THEY_ARE = {"role", "content", "name", "tool_call_id", "reasoning_content", "thinking"}
+_WITH_CALLS = {*_AS_THEY_ARE, "tool_calls"}
 
 
 def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any]]:
@@ -36,15 +37,11 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
     """
     if not isinstance(turns, list):
         raise RecordError("bad_message", f"{column} is {kind_of(turns)}; expected a list of messages")
-    given = turns
-    roles_and_texts = None if reading.options.message_fields else plain(turns)
-    if not roles_and_texts:
-        turns = _renamed(turns, column, reading)
-        roles_and_texts = plain(turns)
-    roles = reading.options.roles
+    if (usual := _usual(turns, column, reading)) is not None:
+        return usual
+    turns = _renamed(turns, column, reading)
+    roles, roles_and_texts = reading.options.roles, plain(turns)
     if roles_and_texts and roles.keys() >= {*roles_and_texts[0]}:
-        if turns is given and all(roles[role] == role for role in {*roles_and_texts[0]}):
-            return turns
         return [{"role": roles[role], "content": text} for role, text in zip(*roles_and_texts, strict=True)]
     messages: list[dict[str, Any]] = []
     calls_end = 0  # the number of messages up to those of a turn that is a call
@@ -56,6 +53,48 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
         messages.append(message)
         calls_end = len(messages) if is_call else 0
     return with_paired_ids(messages)
+
+
+def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, Any]] | None:
+    """The messages if they are usual ones, of which only the calls may have to be changed; otherwise None.
+
+    All of it is in one loop, since most messages are usual.
+    """
+    options = reading.options
+    if options.message_fields:
+        return None
+    unchanged_roles = options.unchanged_roles
+    messages: list[dict[str, Any]] = []
+    are_plain, have_calls = True, False
+    for turn in turns:
+        if type(turn) is not dict:
+            return None
+        role, content = turn.get("role"), turn.get("content")
+        if type(role) is not str or role not in unchanged_roles:
+            return None
+        is_string = type(content) is str
+        if is_string and len(turn) == 2:
+            messages.append({"role": role, "content": content})
+            continue
+        are_plain = False
+        calls = turn.get("tool_calls")
+        if not (is_string or is_text(turn) or (content is None and calls and role == "assistant")):
+            return None
+        if not turn.keys() <= _WITH_CALLS or options.train_field in turn:
+            return None
+        if calls is not None:
+            if not calls or type(calls) is not list:
+                return None
+            have_calls = True
+            try:
+                calls = tool_calls_of(calls, f"the tool_calls of {column}[{len(messages)}]", reading)
+            except RecordError:  # a message after this one may have an error that is reported before it
+                return None
+            turn = {**turn, "tool_calls": calls}
+        messages.append(turn)
+    if are_plain:
+        return turns
+    return with_paired_ids(messages) if have_calls else messages
 
 
 def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], bool]:

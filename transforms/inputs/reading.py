@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -41,6 +42,11 @@ class ReadOptions:
     train_field: str | None = None
     loss_weights: bool = False
     as_chat: bool = False
+
+    @functools.cached_property
+    def unchanged_roles(self) -> frozenset[str]:
+        """The roles that are names of themselves."""
+        return frozenset(role for role in ROLES if self.roles.get(role, role) == role)
 
 
 class Reading(msgspec.Struct, frozen=True):

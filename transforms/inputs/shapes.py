@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
+from transforms.inputs.messages import messages_of
 from transforms.inputs.reading import Reading, ReadOptions
 from transforms.inputs.schemas import Content
 from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
-from transforms.model.examples import Conversation, PlainText, PromptCompletion, TokenRow
+from transforms.inputs.tool_calls import known_tools
+from transforms.model.examples import (
+    RESERVED_TEMPLATE_KWARGS,
+    Conversation,
+    PlainText,
+    PromptCompletion,
+    TokenRow,
+)
 
 _TEXT: Any = Annotated[str, msgspec.Meta(min_length=1)]
 _OF_INTEGERS = b"0123456789-, \t\r\n"
+_OF_CONVERSATIONS: Mapping[str, Any] = {
+    "tools": msgspec.Raw,
+    "chat_template_kwargs": dict[str, Any] | Literal[""] | None,
+}
+# The most tuples of roles that are kept.
+_ROLES_KEPT = 1024
 
 # Makes the content of a record: of a struct with its columns, of its JSON, and of the names that the columns have
 # there. It raises ValueError or RecordError if the record is another one, so that it is read without a shape.
@@ -52,14 +67,18 @@ def shapes(options: ReadOptions) -> Iterator[Shape]:
     """
     role: Any = Literal[tuple(options.roles)]
     fields = [("role", role), ("content", str)]
-    message = msgspec.defstruct("Message", fields, forbid_unknown_fields=True)
+    message = msgspec.defstruct("Message", fields, forbid_unknown_fields=True, gc=False)
     names_of_turns = {"role": "from", "content": "value"}
-    turn = msgspec.defstruct("Turn", fields, forbid_unknown_fields=True, rename=names_of_turns)
+    turn = msgspec.defstruct("Turn", fields, forbid_unknown_fields=True, rename=names_of_turns, gc=False)
     for schema, column in (("messages", "messages"), ("sharegpt", "conversations")):
+        if schema == "sharegpt":
+            make = _conversation_maker(column, options.roles, keeps_order=False)
+            yield Shape(schema, {column: _not_empty(turn)}, make, {**_OF_CONVERSATIONS, "system": str | None})
         # A system message would be put before messages that keep the order of their keys.
-        yield Shape(schema, {column: _not_empty(message)}, _conversation_maker(column, options.roles, True))
-        make = _conversation_maker(column, options.roles, False)
-        yield Shape(schema, {column: _not_empty(turn)}, make, {"system": str | None})
+        make = _conversation_maker(column, options.roles, keeps_order=True)
+        yield Shape(schema, {column: _not_empty(message)}, make, _OF_CONVERSATIONS)
+        make = _other_messages_maker(column, options)
+        yield Shape(schema, {column: _not_empty(dict[str, Any])}, make, _OF_CONVERSATIONS)
     if options.as_chat:
         yield Shape("prompt_completion", {"prompt": str, "completion": str}, _chat, {"system": str | None})
     else:
@@ -85,31 +104,51 @@ def _not_empty(kind: type) -> Any:
 
 def _conversation_maker(column: str, role_of: Mapping[str, str], keeps_order: bool) -> Maker:
     """Make a maker of plain messages. keeps_order: whether their keys have the order of the record."""
-
-    renamed = _renamed(role_of)
+    renamed = _renamer(role_of)
 
     def make(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
         turns = getattr(record, column)
-        roles = tuple([turn.role for turn in turns])
-        source = (raw, (names[column],)) if keeps_order else None
-        if not renamed.isdisjoint(roles):
-            roles, source = tuple([role_of[role] for role in roles]), None
-        if not record.system:
-            return Conversation((roles, [turn.content for turn in turns], source))
-        if "system" in roles or "developer" in roles:
-            raise ValueError("the record has two system messages")
-        return Conversation((("system", *roles), [record.system, *[turn.content for turn in turns]], source))
+        given, texts = tuple([turn.role for turn in turns]), [turn.content for turn in turns]
+        roles = renamed(given)
+        source = (raw, (names[column],)) if keeps_order and roles == given else None
+        if record.system:
+            if "system" in roles or "developer" in roles:
+                raise ValueError("the record has two system messages")
+            roles, texts = ("system", *roles), [record.system, *texts]
+        return _conversation((roles, texts, source), record)
 
     return make
 
 
+def _other_messages_maker(column: str, options: ReadOptions) -> Maker:
+    """Make a maker of messages with calls, reasoning, parts of content and so on."""
+
+    def make(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
+        reading = Reading(options)
+        messages = messages_of(getattr(record, column), column, reading)
+        if reading.notes:
+            raise ValueError("there is something to note")
+        return _conversation(messages, record)
+
+    return make
+
+
+def _conversation(lazy_messages: Any, record: Any) -> Conversation:
+    """Make the conversation of a record with the columns _OF_CONVERSATIONS."""
+    tools = known_tools(bytes(record.tools)) if record.tools else None
+    arguments = record.chat_template_kwargs or {}
+    if not RESERVED_TEMPLATE_KWARGS.isdisjoint(arguments):
+        raise ValueError("the record has arguments that the job sets")
+    return Conversation(lazy_messages, tools, arguments)
+
+
 def _prompt_messages_maker(role_of: Mapping[str, str]) -> Maker:
-    renamed = _renamed(role_of)
+    renamed = _renamer(role_of)
 
     def make(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
         turns = record.prompt + record.completion
         roles = tuple([turn.role for turn in turns])
-        if not renamed.isdisjoint(roles):
+        if roles != renamed(roles):
             raise ValueError("of messages that are renamed, some would have another order of keys")
         source = (raw, (names["prompt"], names["completion"]))
         return Conversation((roles, [turn.content for turn in turns], source), completion_start=len(record.prompt))
@@ -117,8 +156,9 @@ def _prompt_messages_maker(role_of: Mapping[str, str]) -> Maker:
     return make
 
 
-def _renamed(role_of: Mapping[str, str]) -> frozenset[str]:
-    return frozenset(name for name, role in role_of.items() if name != role)
+def _renamer(role_of: Mapping[str, str]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+    """Make a function from the names of the roles of a conversation to the roles; many have the same ones."""
+    return functools.lru_cache(_ROLES_KEPT)(lambda names: tuple([role_of[name] for name in names]))
 
 
 def _prompt_completion(record: Any, raw: bytes, names: Mapping[str, str]) -> PromptCompletion:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from itertools import takewhile
 from typing import Any
 
+import msgspec
+
 from transforms.errors import RecordError
-from transforms.inputs.json_text import decode_json, decode_several, kind_of
-from transforms.inputs.reading import Reading
+from transforms.inputs.json_text import decode_json, decode_several, decode_whole, kind_of
+from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+# The keys of calls of the OpenAI API, and those of their functions.
+_OF_USUAL_CALLS = {"id", "type", "function"}
+_OF_USUAL_FUNCTIONS = {"name", "arguments"}
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
 
@@ -30,6 +36,24 @@ def tools_of(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
     if not isinstance(tools, list):
         raise RecordError("bad_tools", f"tools is {kind_of(tools)}; expected a list of objects, or its JSON")
     return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(tools)]
+
+
+@functools.lru_cache(256)
+def known_tools(json: bytes) -> list[dict[str, Any]] | None:
+    """Read tools from their JSON as tools_of does, but once for all records that have the same.
+
+    Returns:
+        The same list each time, which is not to be changed.
+
+    Raises:
+        ValueError: if the JSON is not valid, or there is something to note.
+        RecordError: if they are malformed.
+    """
+    reading = Reading(ReadOptions(ROLE_NAMES))
+    tools = tools_of(msgspec.json.decode(json), reading)
+    if reading.notes:
+        raise ValueError("there is something to note")
+    return tools
 
 
 def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
@@ -67,7 +91,8 @@ def with_tool_calls(message: dict[str, Any], where: str, reading: Reading) -> di
     """
     calls = message.get("tool_calls")
     if isinstance(calls, str):
-        calls = decode_json(calls, "bad_tool_calls", f"the tool_calls of {where}", reading) if calls.strip() else []
+        calls = decode_json(calls, "bad_tool_calls", f"the tool_calls of {where}", reading) if calls.strip() else None
+        calls = [] if calls is None else calls
     call = message.get("function_call")
     if call is not None:
         if calls:
@@ -85,7 +110,21 @@ def tool_calls_of(calls: Any, where: str, reading: Reading) -> list[dict[str, An
     """Bring calls into the OpenAI form. Raises RecordError."""
     if not isinstance(calls, list):
         raise RecordError("bad_tool_calls", f"{where} are {kind_of(calls)}; expected a list of objects")
-    return [_call(call, f"call {i} of {where}", reading) for i, call in enumerate(calls)]
+    return [_usual_call(call, reading) or _call(call, f"call {i} of {where}", reading) for i, call in enumerate(calls)]
+
+
+def _usual_call(call: Any, reading: Reading) -> dict[str, Any] | None:
+    """A call that has the OpenAI form, and arguments that are an object or its JSON; None if it is another one."""
+    if type(call) is not dict or call.get("type") != "function" or not call.keys() <= _OF_USUAL_CALLS:
+        return None
+    function = call.get("function")
+    if type(function) is not dict or function.keys() != _OF_USUAL_FUNCTIONS or type(function["name"]) is not str:
+        return None
+    arguments = function["arguments"]
+    if type(arguments) is str and reading.options.tool_arguments == "parse":
+        arguments = decode_whole(arguments)
+        function = {**function, "arguments": arguments}
+    return {**call, "function": function} if type(arguments) is dict else None
 
 
 def _call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
@@ -121,10 +160,10 @@ def _with_arguments(function: dict[str, Any], where: str, reading: Reading) -> d
 
 def _wrapped(item: dict[str, Any], function: dict[str, Any]) -> dict[str, Any]:
     """The call or tool of a function, with the type if it lacks it."""
+    if item.get("type") is not None:
+        return {**item, "function": function}
     rest = {key: value for key, value in item.items() if key not in ("type", "function")}
-    if item.get("type") is None:
-        return {**rest, "type": "function", "function": function}
-    return {**item, "function": function}
+    return {**rest, "type": "function", "function": function}
 
 
 def _object(value: Any, reason: str, where: str, reading: Reading) -> dict[str, Any]:
@@ -182,7 +221,7 @@ def with_paired_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         The messages. Those of a turn stay as they are if its calls are not as many as the answers that follow, or if
         the names of the answers are not those of the calls, in order.
     """
-    if any("tool_call_id" in message or any("id" in call for call in _calls(message)) for message in messages):
+    if _have_ids(messages):
         return messages
     paired, number = list(messages), 0
     for i, message in enumerate(messages):
@@ -199,6 +238,16 @@ def with_paired_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for k, (answer, id_) in enumerate(zip(answers, ids, strict=True), start=i + 1):
             paired[k] = {**answer, "tool_call_id": id_}
     return paired
+
+
+def _have_ids(messages: list[dict[str, Any]]) -> bool:
+    for message in messages:
+        if "tool_call_id" in message:
+            return True
+        for call in _calls(message):
+            if "id" in call:
+                return True
+    return False
 
 
 def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:

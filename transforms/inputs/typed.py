@@ -52,18 +52,25 @@ def typed_decoder(options: ParseOptions) -> Callable[[bytes], tuple[Content, dic
 
     def decode(raw: bytes) -> tuple[Content, dict[str, Any]] | None:
         # To search for a sign takes 1 us for each KB, so a record is not tried with later signs than the first it has.
-        for _, decode, make, names, kept in next((group for sign, group in by_sign if sign in raw), ()):
-            try:
-                record = decode(raw)
-                content = make(record, raw, names)
-                if not raw.isascii():
-                    raw.decode()  # msgspec does not check the columns that it skips
-                return content, {name: getattr(record, field) for name, field in kept} if kept else _NONE_KEPT
-            except (ValueError, RecursionError, RecordError):  # of another shape, or an error that content_of finds
-                pass
+        for sign, group in by_sign:
+            if sign in raw:
+                return _decoded(raw, group)
         return None
 
     return decode
+
+
+def _decoded(raw: bytes, decoders: Sequence[_Decoder]) -> tuple[Content, dict[str, Any]] | None:
+    for _, decode, make, names, kept in decoders:
+        try:
+            record = decode(raw)
+            content = make(record, raw, names)
+            if not raw.isascii():
+                raw.decode()  # msgspec does not check the columns that it skips
+            return content, {name: getattr(record, field) for name, field in kept} if kept else _NONE_KEPT
+        except (ValueError, RecursionError, RecordError):  # of another shape, or an error that content_of finds
+            pass
+    return None
 
 
 def _decoders(options: ParseOptions) -> Iterator[_Decoder]:
@@ -82,7 +89,8 @@ def _decoders(options: ParseOptions) -> Iterator[_Decoder]:
         required: list[Any] = list(shape.required.items())
         others = {field: types.get(field, Any) for field in fields if field not in shape.required}
         optional = [(field, kind, msgspec.Raw() if kind is msgspec.Raw else None) for field, kind in others.items()]
-        decode = msgspec.json.Decoder(msgspec.defstruct("Record", [*required, *optional], rename=fields)).decode
+        record = msgspec.defstruct("Record", [*required, *optional], rename=fields, gc=False)
+        decode = msgspec.json.Decoder(record).decode
         sign = names[[*shape.required][-1]]  # the last column is the rarer one
         yield _Decoder(f'"{sign}"'.encode(), decode, shape.make, names, kept)
 

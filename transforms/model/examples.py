@@ -56,7 +56,8 @@ class Conversation(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         lazy_messages: the messages; or, if they are plain and not decoded yet, their roles, their texts, and where they
             are, None if the record has them in another form. Use `messages` or `plain` to read them.
-        tools: tool definitions, as a chat template takes them; None if there are none.
+        tools: tool definitions, as a chat template takes them; None if there are none. Conversations of the same tools
+            share them, so they are not to be changed.
         template_kwargs: arguments of the template that the record gives.
         completion_start: the number of messages that are the prompt, if the record has a prompt and a completion.
         signature: the `chat.signatures.Signature` by which it was rendered, which the next step needs too; None if
