@@ -159,7 +159,7 @@ class Encoder:
             long |= dict.fromkeys(chunk[row].example.position for row in encoded.long)
             not_prefixes += self._not_prefixes(chunk, encoded, encoder, errors)
             kept += chunk
-            rows = _rows(chunk, encoded, encoder, has_weights)
+            rows = _rows(chunk, encoded, has_weights)
             parts.append(self._without_bos(rows) if self._strip_bos else rows)
         rows = _joined(parts)
         if rejects:  # all texts of a rejected record are removed
@@ -282,13 +282,13 @@ def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
             yield chunk
 
 
-def _rows(texts: list[Text], encoded: Encoded, encoder: TextEncoder, has_weights: bool) -> _Rows:
+def _rows(texts: list[Text], encoded: Encoded, has_weights: bool) -> _Rows:
     """The tokens of texts of one kind, and which of them are trained on."""
     counts = np.fromiter((len(text.spans) for text in texts), np.int64, len(texts))
     edges = chain.from_iterable(chain.from_iterable([text.spans for text in texts]))
     spans = np.fromiter(edges, np.int64, 2 * counts.sum()).reshape(-1, 2)
-    if texts[0].token_ids is None:
-        spans = encoder.spans_in_units([text.text for text in texts], spans, counts)
+    if encoded.utf8 is not None:
+        spans = encoded.utf8.spans_in_bytes(spans, counts)
     spans = spans + np.repeat(encoded.bases, counts)[:, None]
     trained = is_trained(encoded.starts, encoded.stops, spans)
     weights = None

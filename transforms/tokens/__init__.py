@@ -13,13 +13,14 @@ from typing import Protocol
 import numpy as np
 
 from transforms.rows.ragged import joined, offsets_of
+from transforms.tokens.utf8 import Utf8
 
 
 @dataclass(frozen=True)
 class Encoded:
     """The tokens of some texts, in flat arrays.
 
-    Offsets count the encoder's units (characters or bytes) through all the texts. Before each text and after it is one
+    Offsets count characters, or bytes of UTF-8, through all the texts. Before each text and after it is one
     unit more, which belongs to no other text: the special tokens that the tokenizer adds lie there.
 
     Attributes:
@@ -27,6 +28,7 @@ class Encoded:
         offsets: int64, shape (texts + 1,): text i has the tokens offsets[i]:offsets[i + 1].
         starts, stops: int64, shape (tokens,): the offsets of each token.
         bases: int64, shape (texts,): the offset at which each text begins.
+        utf8: the texts in which offsets count bytes; None if they count characters.
         altered: int64, shape (altered texts,): the numbers of the texts that the fast encoder left to the reference,
             since the tokenizer normalises them. Only on what `TextEncoder.encode` returns.
         long: int64, shape (long texts,): the numbers of those that it left to the reference because of their length.
@@ -38,6 +40,7 @@ class Encoded:
     starts: np.ndarray
     stops: np.ndarray
     bases: np.ndarray
+    utf8: Utf8 | None = None
     altered: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     long: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     failed: Mapping[int, str] = field(default_factory=dict)
@@ -61,20 +64,6 @@ class TextEncoder(Protocol):
 
         Returns:
             The tokens of each text. An added special token has the offsets (-1, 0) or (length, length + 1) in its text.
-        """
-        ...
-
-    def spans_in_units(self, texts: list[str], spans: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Convert spans of texts from characters to the encoder's units.
-
-        Args:
-            texts: any number of them.
-            spans: int64, shape (spans, 2): (start, stop) in characters of their text, from -1 to len(text) + 1; those
-                of the first text, then those of the next one.
-            counts: int64, shape (texts,): how many of the spans are of each text.
-
-        Returns:
-            int64, shape (spans, 2): the same spans in units of their text, from -1 to its length in units and 1.
         """
         ...
 

@@ -8,40 +8,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from itertools import pairwise
 
-import awkward
 import numpy as np
 from tokenizers import AddedToken, pre_tokenizers
 
-from transforms.rows.ragged import offsets_of
+from transforms.tokens.pieces import PieceEncoder
+from transforms.tokens.utf8 import Utf8
 
 
 class DigitsEncoder:
     """Encodes the pieces between the numerals, and the numerals, with gigatoken.
 
     Args:
-        encoder: the tokenizer without `Digits`, as gigatoken loads it.
+        encoder: of the tokenizer without `Digits`.
         added: the added tokens, which are found before a text is cut.
 
     Raises:
         ValueError: if an added token begins with a numeral.
     """
 
-    def __init__(self, encoder: Any, added: Iterable[AddedToken]):
-        self._encode = encoder.backend.encode_batch
+    def __init__(self, encoder: PieceEncoder, added: Iterable[AddedToken]):
+        self._encoder = encoder
         self._numerals = _Numerals()
         self._added = _AddedTokens(added, self._numerals)
 
-    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    def encode(self, texts: Utf8) -> tuple[np.ndarray, np.ndarray]:
         """Encode texts, see IdEncoder."""
-        encoded = [text.encode() for text in texts]
-        firsts = offsets_of(np.array([len(text) for text in encoded], np.int64))
-        data = b"".join(encoded)
-        edges = self._edges(np.frombuffer(data, np.uint8), firsts, self._added.mask(encoded, data))
-        layout = self._encode(_strings(data, edges), parallel=False).layout
-        ids = np.asarray(layout.content.data).view(np.int32)
-        return ids, np.asarray(layout.offsets.data)[np.searchsorted(edges, firsts)].astype(np.int64, copy=False)
+        edges = self._edges(np.frombuffer(texts.data, np.uint8), texts.offsets, self._added.mask(texts))
+        ids, offsets = self._encoder.encode(texts.data, edges)
+        return ids, offsets[np.searchsorted(edges, texts.offsets)]
 
     def _edges(self, data: np.ndarray, firsts: np.ndarray, whole: np.ndarray | None) -> np.ndarray:
         """The bytes at which pieces begin, and the end of the last one.
@@ -109,17 +105,16 @@ class _AddedTokens:
         # The longest one matches. Those that are compared with the normalized text are searched between the others.
         self._first, self._second = (_longest_of(contents[normalized]) for normalized in (False, True))
 
-    def mask(self, texts: list[bytes], data: bytes) -> np.ndarray | None:
+    def mask(self, texts: Utf8) -> np.ndarray | None:
         """Whether each byte of all texts is in an added token, or None if none of those with numerals occurs."""
-        if not any(beginning in data for beginning in self._beginnings):
+        if not any(beginning in texts.data for beginning in self._beginnings):
             return None
-        mask = np.zeros(len(data), bool)
-        first = 0
-        for text in texts:
+        mask = np.zeros(len(texts.data), bool)
+        for first, stop in pairwise(texts.offsets.tolist()):
+            text = texts.data[first:stop]
             if any(beginning in text for beginning in self._beginnings):
-                for start, stop in self._spans(text):
-                    mask[first + start : first + stop] = True
-            first += len(text)
+                for span in self._spans(text):
+                    mask[first + span[0] : first + span[1]] = True
         return mask
 
     def _spans(self, text: bytes) -> Iterator[tuple[int, int]]:
@@ -133,10 +128,3 @@ class _AddedTokens:
 def _longest_of(contents: list[bytes]) -> re.Pattern[bytes]:
     alternatives = sorted(contents, key=len, reverse=True)
     return re.compile(b"|".join(map(re.escape, alternatives)) if alternatives else rb"(?!)")
-
-
-def _strings(data: bytes, edges: np.ndarray) -> awkward.Array:
-    """The strings data[edges[i]:edges[i + 1]], without a copy."""
-    characters = awkward.contents.NumpyArray(np.frombuffer(data, np.uint8), parameters={"__array__": "char"})
-    offsets = awkward.index.Index64(edges)
-    return awkward.Array(awkward.contents.ListOffsetArray(offsets, characters, parameters={"__array__": "string"}))

@@ -20,6 +20,7 @@ from transforms.tokens.boundaries import can_be_cut
 from transforms.tokens.components import components_of
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
+from transforms.tokens.utf8 import Utf8, bytes_before
 from transforms.tokens.words import WordsEncoder
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def load_fast_encoder(folder: str, engine: str) -> FastEncoder | WordsEncoder | 
 
 
 class FastEncoder:
-    """Encodes with gigatoken. Units are bytes of UTF-8.
+    """Encodes with gigatoken. Offsets count bytes.
 
     gigatoken returns ids alone. The offsets are computed from the bytes of the tokens: each begins where the one before
     it ends. Texts that are not the bytes of their tokens, since the tokenizer normalises them, are encoded by the
@@ -116,45 +117,29 @@ class FastEncoder:
 
     def encode(self, texts: list[str], special_tokens: bool) -> Encoded:
         """Encode texts, see TextEncoder."""
-        long = np.array([number for number, text in enumerate(texts) if len(text) > _LONG], np.int64)
-        own = ["" if len(text) > _LONG else text for text in texts] if len(long) else texts
+        utf8 = Utf8.of(texts)
+        sizes = utf8.sizes
+        long = np.flatnonzero(utf8.lengths > _LONG)
+        own = Utf8.of(["" if len(text) > _LONG else text for text in texts]) if len(long) else utf8
         ids, offsets = self._encoder.encode(own)
         lengths = self._lengths.take(ids)  # twice as fast as by an index
         ends = offsets_of(lengths)
-        sizes = np.array([len(text) if text.isascii() else len(text.encode()) for text in texts], np.int64)
         # The tokenizer may prepend a space to a text, which has no offset.
-        longer = np.flatnonzero(ends[offsets[1:]] - ends[offsets[:-1]] == sizes + 1)
+        longer = np.flatnonzero(np.diff(ends[offsets]) == sizes + 1)
         if len(longer):
             lengths[offsets[longer]] -= 1
             ends = offsets_of(lengths)
         encoded = Encoded(ids, offsets, ends[:-1], ends[1:], ends[offsets[:-1]])
-        is_altered = ends[offsets[1:]] - ends[offsets[:-1]] != sizes
-        is_altered |= np.array([not text.isascii() and self._is_altered(text) for text in own], bool)
+        is_altered = np.diff(ends[offsets]) != sizes
+        for row in np.flatnonzero(sizes != utf8.lengths).tolist():
+            is_altered[row] |= self._is_altered(texts[row])
         is_altered[long] = False
         altered, failed = np.flatnonzero(is_altered), dict[int, str]()
         if len(altered) or len(long):
             encoded, failed = self._replaced(encoded, texts, sizes, [*altered.tolist(), *long.tolist()])
         if special_tokens:
             encoded = self._with_special_tokens(encoded, sizes)
-        return dataclasses.replace(encoded, altered=altered, long=long, failed=failed)
-
-    def spans_in_units(self, texts: list[str], spans: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Convert spans of texts from characters to bytes, see TextEncoder."""
-        rows = [number for number, text in enumerate(texts) if not text.isascii()]
-        if not rows:
-            return spans
-        # Those of all texts that are not ASCII at once: a call for each would cost more than the rest of the step.
-        others = np.zeros(len(texts), bool)
-        others[rows] = True
-        own = np.repeat(others, counts)
-        bytes_at = _bytes_before("".join([texts[row] for row in rows]))
-        lengths = np.array([len(texts[row]) for row in rows], np.int64)
-        bases, lengths = (np.repeat(of_text, counts[rows])[:, None] for of_text in (offsets_of(lengths)[:-1], lengths))
-        inside = np.clip(spans[own], 0, lengths)
-        units = spans.copy()
-        # Outside of the text, a character counts as one byte.
-        units[own] += bytes_at[bases + inside] - bytes_at[bases] - inside
-        return units
+        return dataclasses.replace(encoded, utf8=utf8, altered=altered, long=long, failed=failed)
 
     def _is_altered(self, text: str) -> bool:
         """Whether the tokenizer may normalise a text without a change of its length."""
@@ -173,7 +158,7 @@ class FastEncoder:
         for row in rows:
             expected = self._reference.encode([texts[row]], special_tokens=False)
             failed.update((row, error) for error in expected.failed.values())
-            bytes_at = _bytes_before(texts[row])
+            bytes_at = bytes_before(texts[row])
             ids[row] = expected.ids
             starts[row], stops[row] = (
                 bytes_at[edges - expected.bases[0]] for edges in (expected.starts, expected.stops)
@@ -217,9 +202,3 @@ def _special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
     ids, added = encoded["input_ids"], encoded["special_tokens_mask"]
     first, last = added.index(0), len(ids) - added[::-1].index(0)
     return ids[:first], ids[last:]
-
-
-def _bytes_before(text: str) -> np.ndarray:
-    """The number of UTF-8 bytes before each character of a text, and before its end: int64 (characters + 1,)."""
-    encoded = np.frombuffer(text.encode(), np.int8)
-    return np.append(np.flatnonzero(encoded >= -64), len(encoded))  # the other bytes of a character are -128 to -65

@@ -11,12 +11,14 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from transforms.tokens.components import components_of
 from transforms.tokens.digits import DigitsEncoder
+from transforms.tokens.pieces import PieceEncoder
+from transforms.tokens.utf8 import Utf8
 
 
 class IdEncoder(Protocol):
     """An encoder that gives ids alone."""
 
-    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    def encode(self, texts: Utf8) -> tuple[np.ndarray, np.ndarray]:
         """Encode texts, without the special tokens that the tokenizer adds.
 
         Returns:
@@ -27,20 +29,14 @@ class IdEncoder(Protocol):
 
 
 class WholeTexts:
-    """Encodes texts with gigatoken.
+    """Encodes texts with gigatoken."""
 
-    Args:
-        encoder: a tokenizer, as gigatoken loads it.
-    """
+    def __init__(self, encoder: PieceEncoder):
+        self._encoder = encoder
 
-    def __init__(self, encoder: Any):
-        self._encode = encoder.backend.encode_batch
-
-    def encode(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    def encode(self, texts: Utf8) -> tuple[np.ndarray, np.ndarray]:
         """Encode texts, see IdEncoder."""
-        layout = self._encode(texts, parallel=False).layout
-        ids = np.asarray(layout.content.data).view(np.int32)
-        return ids, np.asarray(layout.offsets.data).astype(np.int64, copy=False)
+        return self._encoder.encode(texts.data, texts.offsets)
 
 
 def load_id_encoder(tokenizer: Tokenizer) -> tuple[IdEncoder, dict[int, bytes]]:
@@ -69,8 +65,8 @@ def load_id_encoder(tokenizer: Tokenizer) -> tuple[IdEncoder, dict[int, bytes]]:
     encoder = gigatoken.Tokenizer.from_json(source)
     vocab = {number: b"" if number in fillers else token for number, token in encoder.vocab.items()}
     if digits:
-        return DigitsEncoder(encoder, added), vocab
-    return WholeTexts(encoder), vocab
+        return DigitsEncoder(PieceEncoder(encoder), added), vocab
+    return WholeTexts(PieceEncoder(encoder)), vocab
 
 
 def _check(components: list[dict[str, Any]], in_pieces: bool) -> None:

@@ -17,7 +17,7 @@ _NO_TOKENS: _Row = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.
 
 
 class ReferenceEncoder:
-    """Encodes with a tokenizer of transformers, in Rust ("fast") or in Python. Units are characters.
+    """Encodes with a tokenizer of transformers, in Rust ("fast") or in Python. Offsets count characters.
 
     Args:
         tokenizer: the tokenizer.
@@ -37,10 +37,6 @@ class ReferenceEncoder:
         bases = offsets_of(np.array([len(text) for text in texts], np.int64) + 2)[:-1] + 1
         encoded = concatenated([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], bases)
         return dataclasses.replace(encoded, failed=failed)
-
-    def spans_in_units(self, texts: list[str], spans: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the spans as they are: the units are characters."""
-        return spans
 
     def _attempt(self, texts: list[str], special_tokens: bool) -> Sequence[_Row | str]:
         """The tokens of each text, or the error of the tokenizer: some panic at many megabytes of white space."""

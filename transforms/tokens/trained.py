@@ -19,14 +19,14 @@ def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.n
     """
     if not len(spans):
         return np.zeros(len(starts), bool)
-    first, last = spans.T
     if np.all(starts[1:] >= starts[:-1]) and np.all(stops[1:] >= stops[:-1]):
         # In ascending order the tokens of a span are a range, of which a token that lies in two spans is in the first.
         # It begins with a token that stops later than the span starts, or with one of no length that is not before it.
-        begins = np.minimum(np.searchsorted(stops, first, side="right"), np.searchsorted(starts, first))
-        edges = np.maximum.accumulate(np.stack((begins, np.searchsorted(starts, last)), axis=1).ravel())
-        lengths = np.diff(edges, prepend=0, append=len(starts))
+        edges = np.searchsorted(starts, spans)
+        np.minimum(edges[:, 0], np.searchsorted(stops, spans[:, 0], side="right"), out=edges[:, 0])
+        lengths = np.diff(np.maximum.accumulate(edges.ravel()), prepend=0, append=len(starts))
         return np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
+    first, last = spans.T
     first_that_ends_later = np.searchsorted(last, starts, side="right")
     exists = first_that_ends_later < len(spans)
     span_starts = first[np.minimum(first_that_ends_later, len(spans) - 1)]

@@ -17,7 +17,7 @@ _KEPT = 1 << 20
 
 
 class WordsEncoder(ReferenceEncoder):
-    """Encodes texts in pieces of about a word, and remembers the tokens of each. Units are characters.
+    """Encodes texts in pieces of about a word, and remembers the tokens of each. Offsets count characters.
 
     Texts with special tokens are encoded as a whole, and so are those next to a text that is too long.
 
