@@ -17,7 +17,7 @@ from transforms.tokens.tokenizer import load_tokenizer
 
 # What tokenizers cut at: digits and other numerals (also those of Unicode 16), white space, punctuation, scripts,
 # combining characters, and pieces of added tokens.
-_ATOMS = (
+ATOMS = (
     *"abcXYZ ABC  \n\n\r\t.,!?'\"-—…0123456789²½Ⅻ٣९一二①०ßſéêñ中文かな한글我，。！？　",
     *("'s", "'LL", "  ", "   ", "\n\n", "\r\n", " 1", "  12", "123", "1234", "The wheel turns", " rain", "<s>", "</s>"),
     *("<|im_end|>", "<|t1|>", "<|t1", "1|>", "<|t12|>", "\u0301", "\u00a0", "\u2028", "\x0b", "\x1c", "\x85", "\u200b"),
@@ -44,7 +44,7 @@ _ATOMS = (
     ),
 )
 _CHARACTERS = st.characters(exclude_categories=["Cs"])
-TEXTS = st.lists(st.lists(st.sampled_from(_ATOMS) | _CHARACTERS, max_size=40).map("".join), min_size=1, max_size=8)
+TEXTS = st.lists(st.lists(st.sampled_from(ATOMS) | _CHARACTERS, max_size=40).map("".join), min_size=1, max_size=8)
 
 
 def changed(folder: str, **parts: Any) -> str:
