@@ -1,4 +1,7 @@
-"""Progress: a progress bar in a terminal, otherwise a line now and then, from the receipts next to the output."""
+"""Progress: a progress bar in a terminal, otherwise a line now and then.
+
+It comes from what workers on this machine report of each part, or from the receipts next to the output.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,23 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from pipeline.console import show_phase
 from pipeline.job import Job
 from transforms.dataset.layout import Folder
 from transforms.model.receipts import Receipt
+from transforms.steps.reports import read_reports
 from transforms.storage.files import join, names_below, read_bytes
 
+_BAR_WIDTH = 16
 _SECONDS_IN_TERMINAL = 0.5
+_SECONDS_TO_FIRST_LINE = 10.0
 _SECONDS_ELSEWHERE = 30.0
 # Reading receipts may take this share of the time: in a bucket, listing a million of them takes minutes.
 _SHARE_OF_TIME = 0.1
@@ -45,11 +51,19 @@ def show_plan(job: Job) -> None:
 
 
 class ReportProgress:
-    """A context in which a thread reports the job's progress. It works on any runner, since receipts are files."""
+    """A context in which a thread reports the job's progress.
 
-    def __init__(self, job: Job, folder: Folder):
+    Args:
+        job: the job.
+        folder: that it is built in. Its receipts say how many splits are done, on any runner.
+        reports: the folder to which workers on this machine report each part; None if they are elsewhere.
+    """
+
+    def __init__(self, job: Job, folder: Folder, reports: str | None = None):
         self._folder = folder
+        self._reports = reports
         self._splits = job.splits
+        self._bytes = job.input_bytes
         self._seen: set[str] = set()
         self._before: set[str] = set()
         self._done = self._records = self._tokens = self._tokens_before = 0
@@ -63,6 +77,7 @@ class ReportProgress:
                 f"chatmill: resuming: {len(begun):,} of {self._splits:,} splits were finished or begun before.",
                 file=sys.stderr,
             )
+            self._bytes -= self._bytes * len(begun) // self._splits  # reports are of what is done now
         self._began = time.monotonic()
         self._thread.start()
         return self
@@ -74,46 +89,51 @@ class ReportProgress:
     def _run(self) -> None:
         console = Console(stderr=True)
         if not console.is_terminal:
-            seconds = 0.0
-            while not self._stop.wait(max(_SECONDS_ELSEWHERE, seconds / _SHARE_OF_TIME)):
-                seconds = self._read_receipts()
-                print(
-                    f"chatmill: {self._done:,} of {self._splits:,} splits, {self._sums()}", file=sys.stderr, flush=True
-                )
+            seconds = _SECONDS_TO_FIRST_LINE
+            while not self._stop.wait(seconds):
+                seconds = max(_SECONDS_ELSEWHERE, self._read() / _SHARE_OF_TIME)
+                print(f"chatmill: {self._sums()}", file=sys.stderr, flush=True)
             return
-        columns = (
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("splits, {task.description}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console, transient=True) as progress:
-            task = progress.add_task("starting", total=self._splits, completed=self._done)
-            seconds = 0.0
-            while not self._stop.wait(max(_SECONDS_IN_TERMINAL, seconds / _SHARE_OF_TIME)):
-                seconds = self._read_receipts()
+        sums = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        columns = (BarColumn(_BAR_WIDTH), TimeElapsedColumn(), TimeRemainingColumn(), sums)
+        with Progress(*columns, console=console, transient=True, expand=True) as progress:
+            task = progress.add_task("starting", total=self._bytes if self._reports else self._splits)
+            seconds = _SECONDS_IN_TERMINAL
+            while not self._stop.wait(seconds):
+                seconds = max(_SECONDS_IN_TERMINAL, self._read() / _SHARE_OF_TIME)
                 progress.update(task, completed=self._done, description=self._sums())
 
     def _sums(self) -> str:
+        """What is done of what, and how fast."""
+        done = f"{self._done:,} of {self._splits:,} splits"
+        if self._reports:
+            done = f"{decimal(self._done)} of {decimal(self._bytes)}"
         speed = (self._tokens - self._tokens_before) / max(time.monotonic() - self._began, 1e-9)
-        return f"{self._records:,} records, {self._tokens:,} tokens, {speed:,.0f} tokens/s"
+        return f"{done}, {self._records:,} records, {self._tokens:,} tokens, {speed:,.0f} tokens/s"
 
-    def _read_receipts(self) -> float:
-        """Add up the receipts that are new. Returns the seconds it took. If the store fails, the next call retries."""
+    def _read(self) -> float:
+        """Read what is done. Returns the seconds it took. If the store fails, the next call retries."""
         began = time.monotonic()
-        with suppress(OSError), ThreadPoolExecutor(_READERS) as pool:
+        with suppress(OSError):
+            if self._reports:
+                self._done, self._records, self._tokens = read_reports(self._reports)
+            else:
+                self._read_receipts()
+        return time.monotonic() - began
+
+    def _read_receipts(self) -> None:
+        """Add up the receipts that are new."""
+        with ThreadPoolExecutor(_READERS) as pool:
             names = [name for name in names_below(self._folder.receipts) if name.endswith(".json")]
             new = [name for name in names if name not in self._seen]
             for start in range(0, len(new), _READERS):
                 if self._stop.is_set():
                     break
                 batch = new[start : start + _READERS]
-                for name, receipt in zip(batch, pool.map(self._read, batch), strict=True):
+                for name, receipt in zip(batch, pool.map(self._receipt, batch), strict=True):
                     self._add(name, receipt)
-        return time.monotonic() - began
 
-    def _read(self, name: str) -> Receipt:
+    def _receipt(self, name: str) -> Receipt:
         return msgspec.json.decode(read_bytes(join(self._folder.receipts, name)), type=Receipt)
 
     def _add(self, name: str, receipt: Receipt) -> None:

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import apache_beam as beam
@@ -34,6 +35,7 @@ from pipeline.progress import ReportProgress, show_plan
 from transforms.dataset.layout import Folder
 from transforms.errors import InputError, Unavailable, UserError
 from transforms.steps.failures import failures_written_to, last_failure
+from transforms.steps.reports import reports_written_to
 from transforms.storage.files import remove
 
 if TYPE_CHECKING:
@@ -139,10 +141,11 @@ def run_job(
     with (
         _runner(runner, job, folder, beam_options, options, server) as beam_runner,
         _stopping_all_processes(flink_job.cancel if flink_job else None) as handle_signals,
-        nullcontext() if options.detach or template else ReportProgress(job, folder),
+        TemporaryDirectory(prefix="chatmill-") if runner == "DirectRunner" else nullcontext() as reports,
+        nullcontext() if options.detach or template else ReportProgress(job, folder, reports),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)
-        with failures_written_to(folder.failures):
+        with failures_written_to(folder.failures), reports_written_to(reports):
             build_graph(pipeline, job, folder, options.max_reject_fraction, options.engine)
         gc.freeze()  # what is loaded by now stays
         gc.enable()

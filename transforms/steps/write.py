@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from transforms.rows.columns import OUTPUT_COLUMNS, column_of, default_columns
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import CountReceipts
+from transforms.steps.reports import ReportWriter
 from transforms.storage.files import NewFile, join
 
 # A split that has more becomes several shards: a compressed file may hold more than its size lets expect. 64 Mi tokens
@@ -328,7 +328,14 @@ class _WriteParts(beam.DoFn):
     def __init__(self, make: Callable[[], Callable[[Rows], Receipt | None]]):
         self._make = make
         self._failures = FailureWriter()
+        self._reports = ReportWriter()
 
     def process(self, parts: Parts[Rows]) -> Iterator[Receipt]:
-        call = StepCall(self._failures)
-        yield from filter(None, map(functools.partial(call, self._make()), parts))
+        call, write = StepCall(self._failures), self._make()
+
+        def write_and_report(part: Rows) -> Receipt | None:
+            receipt = call(write, part)
+            self._reports.write(part)
+            return receipt
+
+        yield from filter(None, map(write_and_report, parts))

@@ -1,0 +1,132 @@
+"""Progress: what workers report of each part, and what a launcher shows of it."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline import progress
+from pipeline.progress import ReportProgress
+from transforms.dataset.layout import Folder
+from transforms.model.batches import Rows, RowTable, Slice, Split
+from transforms.model.outcomes import Outcomes
+from transforms.model.parts import Parts
+from transforms.steps.read import PART_BYTES
+from transforms.steps.reports import Done, read_reports, reports_written_to
+from transforms.steps.write import ShardWriter, _WriteParts
+
+
+def table_of(rows: int) -> RowTable:
+    """Rows of three tokens."""
+    ids, numbers = np.arange(3 * rows, dtype=np.int32), np.arange(rows + 1)
+    return RowTable(ids, ids, 3 * numbers, np.full(rows, 3), numbers, numbers[:-1], None)
+
+
+def part_of(split: Split, part: int, last: bool, rows: int) -> Rows:
+    outcomes = Outcomes(read=rows, kept=rows)
+    return Rows(split, part, last, outcomes, train=table_of(rows), validation=table_of(0), packed=False)
+
+
+def reports_of(folder: Path, slices: list[Slice], rows: list[int]) -> list[Done]:
+    """What is reported while the parts of a split, with so many rows each, are written: before each, and at the end."""
+    reports = folder / "reports"
+    reports.mkdir()
+    with reports_written_to(str(reports)):
+        step = pickle.loads(pickle.dumps(_WriteParts(Writer(str(folder)))))
+    split, seen = Split(0, tuple(slices)), []
+
+    def parts() -> Iterator[Rows]:
+        for number, count in enumerate(rows):
+            seen.append(read_reports(str(reports)))
+            yield part_of(split, number, number == len(rows) - 1, count)
+
+    (receipt,) = step.process(Parts(split, parts))
+    assert receipt.read == sum(rows)
+    return [*seen, read_reports(str(reports))]
+
+
+class Writer:
+    """Makes writers. It can be pickled."""
+
+    def __init__(self, folder: str):
+        self._folder = folder
+
+    def __call__(self) -> ShardWriter:
+        return ShardWriter(self._folder)
+
+
+def test_each_part_of_a_split_is_reported_when_it_is_written(tmp_path: Path):
+    pieces = [Slice("a.jsonl", "jsonl", None, 7, 9), Slice("b.jsonl", "jsonl", None, 0, 2 * PART_BYTES)]
+    assert reports_of(tmp_path, pieces, rows=[1, 2, 1]) == [
+        Done(0, 0, 0),
+        Done(PART_BYTES, 1, 3),
+        Done(2 * PART_BYTES, 3, 9),
+        Done(2 * PART_BYTES + 2, 4, 12),
+    ]
+
+
+def test_parts_of_a_compressed_file_are_reported_as_bytes_of_the_file(tmp_path: Path):
+    piece = Slice("a.jsonl.zst", "jsonl", "zstd", 0, 1000, unpacked=4 * PART_BYTES)
+    # It has more parts than were expected.
+    bytes_done = [done.bytes for done in reports_of(tmp_path, [piece], rows=[1] * 6)]
+    assert bytes_done == [0, 250, 500, 750, 1000, 1000, 1000]
+
+
+def test_steps_outside_of_a_build_report_nothing(tmp_path: Path):
+    write = _WriteParts(Writer(str(tmp_path)))
+    split = Split(0, (Slice("a.jsonl", "jsonl", None, 0, 1),))
+    assert list(write.process(Parts(split, lambda: iter([part_of(split, 0, True, 1)]))))
+    assert not list(tmp_path.rglob("reports"))
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name in ("_SECONDS_TO_FIRST_LINE", "_SECONDS_ELSEWHERE"):
+        monkeypatch.setattr(progress, name, 0.01)
+    return SimpleNamespace(splits=4, input_bytes=8_000_000)
+
+
+def wait_for(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    err = ""
+    for _ in range(1000):
+        err += capsys.readouterr().err
+        if line in err:
+            return
+        time.sleep(0.01)
+    raise AssertionError(err)
+
+
+def finish_a_split(folder: Folder) -> None:
+    ShardWriter(folder.work)(part_of(Split(2, (Slice("a.jsonl", "jsonl", None, 0, 1),)), 0, True, rows=5))
+
+
+def test_a_log_has_the_bytes_that_all_workers_on_this_machine_have_done(job, tmp_path: Path, capsys):
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    (reports / "1").write_text("1000000 10 100\n500000 2 30\n")
+    (reports / "2").write_text("2000000 3 4\n")
+    with ReportProgress(job, Folder(str(tmp_path)), str(reports)):
+        wait_for("chatmill: 3.5 MB of 8.0 MB, 15 records, 134 tokens, ", capsys)
+
+
+def test_a_resumed_build_shows_the_bytes_that_were_left(job, tmp_path: Path, capsys):
+    folder, reports = Folder(str(tmp_path)), tmp_path / "reports"
+    finish_a_split(folder)
+    reports.mkdir()
+    with ReportProgress(job, folder, str(reports)):
+        wait_for("chatmill: resuming: 1 of 4 splits were finished or begun before.\n", capsys)
+        wait_for("chatmill: 0 bytes of 6.0 MB, 0 records, 0 tokens, ", capsys)
+
+
+def test_a_log_has_the_splits_that_workers_elsewhere_have_finished(job, tmp_path: Path, capsys):
+    folder = Folder(str(tmp_path))
+    with ReportProgress(job, folder):
+        finish_a_split(folder)
+        wait_for("chatmill: 1 of 4 splits, 5 records, 15 tokens, ", capsys)

@@ -1,0 +1,71 @@
+"""Reports: what the last step has done, part by part, in small files that a launcher on the same machine reads.
+
+A receipt says that a whole shard is there, which may take minutes. It is all that a launcher sees of workers elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import NamedTuple
+
+from transforms.model.batches import Rows, Split
+from transforms.steps.read import PART_BYTES
+
+_folder: ContextVar[str | None] = ContextVar("reports_folder", default=None)
+
+
+class Done(NamedTuple):
+    """What is done: about how many bytes of input, how many records, and how many tokens in rows."""
+
+    bytes: int
+    records: int
+    tokens: int
+
+
+@contextmanager
+def reports_written_to(folder: str | None) -> Iterator[None]:
+    """Let the last step that is applied inside report to a folder.
+
+    Args:
+        folder: its path on the machine of all workers; None for no reports, as outside.
+    """
+    token = _folder.set(folder)
+    try:
+        yield
+    finally:
+        _folder.reset(token)
+
+
+class ReportWriter:
+    """Reports the parts that are done, each process to a file of its own.
+
+    Make it while the pipeline is built, inside reports_written_to. It is pickled with the DoFn.
+    """
+
+    def __init__(self) -> None:
+        self._folder = _folder.get()
+
+    def write(self, part: Rows) -> None:
+        """Report a part. A report that cannot be written is left out."""
+        if self._folder is None:
+            return
+        split, tokens = part.split, len(part.train.ids) + len(part.validation.ids)
+        stop = split.bytes if part.last else _bytes_before(split, part.part + 1)
+        done = Done(stop - _bytes_before(split, part.part), part.outcomes.read, tokens)
+        with suppress(OSError), Path(self._folder, str(os.getpid())).open("a") as file:
+            file.write(" ".join(map(str, done)) + "\n")
+
+
+def _bytes_before(split: Split, part: int) -> int:
+    """About how many bytes of a split are before a part."""
+    return min(split.bytes, part * PART_BYTES * split.bytes // max(split.unpacked_bytes, 1))
+
+
+def read_reports(folder: str) -> Done:
+    """Add up the reports in a folder."""
+    lines = [line for file in Path(folder).iterdir() for line in file.read_text().splitlines()]
+    return Done(*map(sum, zip((0, 0, 0), *(map(int, line.split()) for line in lines), strict=True)))
