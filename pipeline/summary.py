@@ -35,8 +35,8 @@ from transforms.tokens.tokenizer import load_tokenizer
 _TOKENS_SHOWN = 160
 # The keys of the manifest that count records by the reason why the reference and not the fast engine handled them.
 _BY_REFERENCE = {"rendered_by_reference": "rendered", "tokenized_by_reference": "tokenized"}
-# The user chose the reference, or a batch is so small that the fast engine would not be faster.
-_EXPECTED_REASONS = {"engine", "small_split"}
+# The user chose the reference, or the input is so small that the fast engine would not be faster.
+_EXPECTED_REASONS = {"engine", "small_input"}
 _NOTED_FRACTION = 0.01
 _SUMS = ("records", "rows", "tokens", "trained_tokens", "trained_tokens_lost", "notes", "sources")
 # Notes that have lines of their own, or warnings.

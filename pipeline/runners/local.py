@@ -23,7 +23,7 @@ from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.runners.fork_server import ForkServer, can_fork
 from transforms.dataset.layout import Folder
-from transforms.tokens.fast import load_fast_encoder
+from transforms.tokens.fast import WORTH_LOADING, load_fast_encoder
 from transforms.tokens.files import read_tokenizer_folder
 from transforms.tokens.tokenizer import load_tokenizer
 
@@ -33,8 +33,6 @@ _RUNNER = "FnApiRunner"
 
 # Bytes of input from which on several workers are worth the time that it takes to start them.
 _WORTH_PROCESSES = 8 << 20
-# Bytes of input from which on workers will need the fast encoder, which takes a second to load.
-_WORTH_FAST_ENCODER = 1 << 20
 
 
 @contextmanager
@@ -84,7 +82,7 @@ def local_runner(
         starter = server
     elif can_fork(options):  # what is loaded now is shared by all forks
         load_tokenizer(folder.tokenizer)
-        if options.engine == "fast" or (options.engine == "auto" and job.input_bytes >= _WORTH_FAST_ENCODER):
+        if options.engine == "fast" or (options.engine == "auto" and job.input_bytes >= WORTH_LOADING):
             load_fast_encoder(folder.tokenizer, options.engine)
         starter = "fork"
     with LocalWorkers(workers, starter).runner() as runner:

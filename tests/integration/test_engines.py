@@ -80,7 +80,7 @@ def test_engines_write_the_same_bytes(
             written[engine] = result.err.replace(str(output), "")
         else:
             manifest = manifest_of(output)
-            assert engine == "reference" or "small_batch" not in manifest.get("tokenized_by_reference", {})
+            assert engine == "reference" or "small_input" not in manifest.get("tokenized_by_reference", {})
             outcomes = {name: manifest[name] for name in ("records", "rows", "tokens", "trained_tokens", "sources")}
             written[engine] = {**digests(output, "manifest.json"), "outcomes": outcomes}
     assert written["fast"] == written["reference"]

@@ -328,7 +328,7 @@ def test_a_job_that_this_version_does_not_understand_is_refused_until_overwritte
     ("reasons", "note"),
     [
         ({"tools": 3, "kwargs": 5, "engine": 90}, "8 of 100 records (8.0%) were rendered by the reference"),
-        ({"tools": 1, "small_split": 99}, None),
+        ({"tools": 1, "small_input": 99}, None),
         ({}, None),
     ],
 )

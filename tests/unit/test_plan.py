@@ -65,6 +65,11 @@ def test_small_files_of_a_source_that_follow_each_other_are_one_split():
     ] == [("ab", 10, 0), ("cd", 9, 0), ("d", 8, 0), ("d", 9, 0), ("e", 2, 0), ("fg", 3, 1)]
 
 
+def test_each_split_knows_how_large_the_input_is_without_compression():
+    files = [InputFile("/a", "jsonl", None, 25, ""), InputFile("/b", "jsonl", "zstd", 3, "", unpacked=17)]
+    assert [split.input_bytes for split in splits_of(files, 10)] == [42] * 5
+
+
 def test_a_split_has_a_limited_number_of_files():
     files = [InputFile(f"/{i}", "jsonl", None, 1, "") for i in range(10_000)]
     assert [len(split.slices) for split in splits_of(files, MEGA)] == [4096, 4096, 1808]

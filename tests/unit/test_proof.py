@@ -46,7 +46,7 @@ PLAIN = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
 @pytest.fixture(autouse=True)
 def always_fast(monkeypatch):
     """Use the fast encoder for small batches too."""
-    monkeypatch.setattr(tokenize, "_WORTH_LOADING", 0)
+    monkeypatch.setattr(tokenize, "WORTH_LOADING", 0)
 
 
 def rows_of(tokens: Tokens) -> tuple[list[list[int]], list[list[int]]]:
@@ -328,12 +328,19 @@ def test_tokenizer_with_an_unsupported_normalizer_uses_the_reference(tmp_path, c
         Encoder(folder, engine="fast")(batch)
 
 
-def test_small_splits_are_encoded_without_loading_the_fast_encoder(monkeypatch):
-    monkeypatch.setattr(tokenize, "_WORTH_LOADING", SPLIT.bytes + 1)
+def test_small_inputs_are_encoded_without_loading_the_fast_encoder(monkeypatch):
+    monkeypatch.setattr(tokenize, "WORTH_LOADING", SPLIT.bytes + 1)
     monkeypatch.setattr(tokenize, "load_fast_encoder", lambda *_: pytest.fail("it was loaded"))
     tokens = Encoder(str(TOKENIZER))(batch_of([text_of("a" * 99)]))
-    assert tokens.outcomes.tokenized_by_reference == {"small_split": 1}
+    assert tokens.outcomes.tokenized_by_reference == {"small_input": 1}
     assert tokens.outcomes.first_examples == {}
+
+
+def test_small_splits_of_a_large_input_are_encoded_by_the_fast_encoder(monkeypatch):
+    monkeypatch.setattr(tokenize, "WORTH_LOADING", SPLIT.bytes + 1)
+    split = dataclasses.replace(SPLIT, input_bytes=SPLIT.bytes + 1)
+    tokens = Encoder(str(TOKENIZER))(dataclasses.replace(batch_of([text_of("a" * 99)]), split=split))
+    assert tokens.outcomes.tokenized_by_reference == {}
 
 
 SEVERAL_TEXTS_OF_A_RECORD = [

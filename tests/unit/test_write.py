@@ -591,7 +591,7 @@ def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
         notes={"prompt_tokens_not_a_prefix": 1},
         trained_tokens_lost=17,
         rendered_by_reference={"engine": 6},
-        tokenized_by_reference={"small_split": 8, "altered_by_normalizer": 1},
+        tokenized_by_reference={"small_input": 8, "altered_by_normalizer": 1},
     )
     batch = batch_of(table_of(PACKED), table_of(UNPACKED), packed=True, outcomes=outcomes)
 
@@ -603,7 +603,7 @@ def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
     assert receipt.rejected == {"empty": 1}
     assert receipt.notes == {"prompt_tokens_not_a_prefix": 1}
     assert receipt.rendered_by_reference == {"engine": 6}
-    assert receipt.tokenized_by_reference == {"altered_by_normalizer": 1, "small_split": 8}
+    assert receipt.tokenized_by_reference == {"altered_by_normalizer": 1, "small_input": 8}
     assert [(shard.split, shard.format) for shard in receipt.shards] == [
         ("train", "parquet"),
         ("train", "tfrecord"),

@@ -36,9 +36,10 @@ def splits_of(files: Sequence[InputFile], split_bytes: int) -> Iterator[Split]:
     its own slice; with some formats, one does.
     """
     numbers = count()
+    total = sum(file.unpacked_bytes for file in files)
     for source, of_source in groupby(files, key=lambda file: file.source):
         for slices in _grouped(of_source, split_bytes):
-            yield Split(next(numbers), slices, source)
+            yield Split(next(numbers), slices, source, total)
 
 
 def _grouped(files: Iterable[InputFile], split_bytes: int) -> Iterator[tuple[Slice, ...]]:

@@ -62,11 +62,13 @@ class Split:
         number: of the split in the plan, from 0.
         slices: in the order in which they are read.
         source: the number of the source that the files belong to, from 0. Steps may have other options for each source.
+        input_bytes: about how many bytes the input of all splits is without compression; 0 if that is not known.
     """
 
     number: int
     slices: tuple[Slice, ...]
     source: int = 0
+    input_bytes: int = 0
 
     @property
     def bytes(self) -> int:

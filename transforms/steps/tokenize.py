@@ -23,14 +23,12 @@ from transforms.rows.ragged import joined, offsets_of, slices_of, sums_of
 from transforms.steps.base import Step
 from transforms.steps.proof import fall_back, sample
 from transforms.tokens import Encoded, TextEncoder
-from transforms.tokens.fast import FastEncoder, NotSupported, load_fast_encoder
+from transforms.tokens.fast import WORTH_LOADING, FastEncoder, NotSupported, load_fast_encoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.trained import is_trained, weights_of
 from transforms.tokens.words import WordsEncoder
 
-# Below so many bytes of input in a split, the reference takes less time than loading the fast encoder.
-_WORTH_LOADING = 1 << 20
 # Of a text that is longer, an excerpt of so many characters is proven.
 _EXCERPT = 4096
 
@@ -89,8 +87,8 @@ class Encoder:
         """
         if self._engine == "reference":
             return self._by_reference(batch, "engine")
-        if self._engine == "auto" and batch.split.unpacked_bytes < _WORTH_LOADING:
-            return self._by_reference(batch, "small_split")
+        if self._engine == "auto" and max(batch.split.input_bytes, batch.split.unpacked_bytes) < WORTH_LOADING:
+            return self._by_reference(batch, "small_input")
         if isinstance(self._fast, NotSupported):
             return self._by_reference(batch, "tokenizer_not_supported", (None, self._fast.reason))
         tokens = self._encode(batch, self._fast)

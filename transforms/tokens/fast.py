@@ -26,6 +26,8 @@ from transforms.tokens.words import WordsEncoder
 if TYPE_CHECKING:
     from transforms.tokens.ids import IdEncoder
 
+# Below so many bytes of input, the reference takes less time than loading the fast encoder.
+WORTH_LOADING = 1 << 20
 _META = "\u2581"  # stands for a space in the tokens of SentencePiece
 # Longer texts are encoded by the reference, whose regular expressions give up at some ten million steps for one word or
 # one piece of white space. gigatoken does not, and the engines have to reject the same records.
