@@ -65,6 +65,7 @@ def save_byte_level(folder: Path, name: str) -> str:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.pre_tokenizer = P.Sequence(BYTE_LEVEL[name])
     tokenizer.add_tokens(["<|t1|>", AddedToken("wheel", single_word=True), AddedToken("<|im_end|>", lstrip=True)])
+    tokenizer.add_special_tokens([AddedToken("<|turn|>", normalized=False)])
     tokenizer.save(str(folder / "tokenizer.json"))
     return str(folder)
 
@@ -78,6 +79,7 @@ def save_unigram(folder: Path, name: str) -> str:
     )
     tokenizer.train_from_iterator([*WORDS, string.ascii_letters + string.punctuation + string.digits], trainer)
     tokenizer.add_tokens([AddedToken("<|im_end|>", lstrip=True)])
+    tokenizer.add_special_tokens([AddedToken("<|turn|>", normalized=False)])
     tokenizer.save(str(folder / "tokenizer.json"))
     return str(folder)
 
@@ -118,6 +120,12 @@ def test_texts_are_cut_where_the_tokenizer_cuts_them(family: str, texts: list[st
     assert_same_tokens(family, texts)
 
 
+@given(TEXTS.map(lambda messages: "<|turn|>".join(messages)), TEXTS.map(lambda messages: "<|turn|>".join(messages)))
+@settings(deadline=None, max_examples=60)
+def test_texts_are_cut_before_special_tokens(family: str, one: str, other: str) -> None:
+    assert_same_tokens(family, [f"{one}<|turn|>", other, one])
+
+
 def test_a_word_does_not_reach_into_the_next_text(family: str) -> None:
     assert_same_tokens(family, ["the ", "rain", " ", "comes", "", "a", " b", ""])
 
@@ -148,6 +156,39 @@ def test_each_word_is_encoded_once(falcon: str, monkeypatch: pytest.MonkeyPatch)
     assert encoded == ["the rain and the rain,"]
     encoder.encode(["the wheel", "and rain comes"], False)
     assert encoded == ["the rain and the rain,", " wheel", "and comes"]
+
+
+def test_words_next_to_special_tokens_are_encoded_once(falcon: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = WordsEncoder(load_tokenizer(falcon), 1000)
+    encoder.encode(["the rain<|turn|>The wheel turns<|turn|>comes"], False)
+    monkeypatch.setattr(ReferenceEncoder, "encode", lambda *_: pytest.fail("a word was encoded again"))
+    encoder.encode(["the rain<|turn|>comes<|turn|>The wheel rain"], False)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        AddedToken("<|turn|>", normalized=True),
+        AddedToken("<|turn|>", normalized=False, lstrip=True),
+        AddedToken("<|turn|>", normalized=False, single_word=True),
+    ],
+)
+def test_texts_are_not_cut_before_tokens_that_depend_on_what_is_before_them(tmp_path: Path, token: AddedToken) -> None:
+    tokenizer = Tokenizer.from_file(save_tokenizer(tmp_path) + "/tokenizer.json")
+    tokenizer.pre_tokenizer = P.Sequence(BYTE_LEVEL["falcon"])
+    tokenizer.add_special_tokens([token])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    texts = ["a  <|turn|>b", "a<|turn|> b", "a <|turn|>", " <|turn|>"] * 4
+    assert_same_tokens(str(tmp_path), texts)
+    assert b"<|turn|>" not in words_encoder(str(tmp_path))._specials
+
+
+def test_texts_are_not_cut_before_tokens_that_overlap_with_others(falcon: str, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_file(falcon + "/tokenizer.json")
+    tokenizer.add_special_tokens([AddedToken("b<|tu", normalized=False)])
+    save_tokenizer(tmp_path)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert_same_tokens(str(tmp_path), ["a<|turn|>", "ab<|turn|>"] * 4)
 
 
 def test_words_are_forgotten_when_they_are_many(falcon: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
 from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of
 from transforms.tokens.components import components_of
+from transforms.tokens.marked import SPECIAL, Places, are_apart, frequent
 from transforms.tokens.pieces import PieceEncoder
 from transforms.tokens.utf8 import Utf8
 
@@ -42,10 +41,7 @@ _NUMERALS = {
 }
 _TAB = b"\x0b"
 
-_SPECIAL = re.compile(rb"<[^<>]+>")
 _HEADER = re.compile(rb"<[^<>]+>(?:[^<>]{0,16}<[^<>]+>)*")
-# Headers are looked for in so many texts, and so many of them are chosen.
-_SAMPLE, _CHOSEN = 8, 8
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class HeadersEncoder:
 
     def encode(self, texts: Utf8) -> tuple[np.ndarray, np.ndarray]:
         """Encode texts, see IdEncoder."""
-        headers = self._frequent(texts)
+        headers = [header for header in map(self._header, frequent(texts, _HEADER)) if header]
         if not headers or _TAB in texts.data:
             return self._encoder.encode(texts.data, texts.offsets)
         codes, found = _replaced(texts, headers)
@@ -97,20 +93,10 @@ class HeadersEncoder:
         ids = np.delete(ids, indices_of(marks + counts[found], extra))
         return ids, offsets - offsets_of(extra)[np.searchsorted(marks, offsets)]
 
-    def _frequent(self, texts: Utf8) -> list[_Header]:
-        """The headers that some of the texts have, the longest ones first, since they may begin with others."""
-        counts = Counter[bytes]()
-        edges = texts.offsets[: _SAMPLE + 1].tolist()
-        for first, last in pairwise(edges):
-            counts.update(_HEADER.findall(texts.data[first:last]))
-        chosen = [text for text, count in counts.most_common(_CHOSEN) if 2 * count >= len(edges) - 1]
-        headers = map(self._header, sorted(chosen, key=len, reverse=True))
-        return [header for header in headers if header]
-
     def _header_of(self, text: bytes) -> _Header | None:
         """The header of a text, or None if it does not begin and end with special tokens."""
-        specials = _SPECIAL.findall(text)
-        if len(text) < 8 or specials[0] not in self._specials or specials[-1] not in self._specials:
+        specials = SPECIAL.findall(text)
+        if specials[0] not in self._specials or specials[-1] not in self._specials:
             return None
         ids = self._ids_of(text)
         for numerals in range(self._numerals, len(text), self._numerals):
@@ -125,29 +111,13 @@ class HeadersEncoder:
 
 def _replaced(texts: Utf8, headers: list[_Header]) -> tuple[np.ndarray, np.ndarray]:
     """The bytes of texts with stand-ins, and the numbers of the headers in the order in which they were found."""
-    size = len(texts.data)
-    codes = np.zeros(size + max(len(header.text) for header in headers), np.uint8)
-    codes[:size] = np.frombuffer(texts.data, np.uint8)
-    begins = np.flatnonzero(codes == ord("<"))
-    words = np.ndarray(size, "<u8", codes, strides=1)[begins]
-    found = np.full(len(begins), -1)
+    places = Places(texts, max(len(header.text) for header in headers))
+    found = np.full(len(places.begins), -1)
     for number, header in enumerate(headers):
-        windows = np.ndarray(size, f"S{len(header.text)}", codes, strides=1)
-        rows = np.flatnonzero(words == int.from_bytes(header.text[:8], "little"))
-        rows = rows[windows[begins[rows]] == header.text]
-        rows = rows[_within(begins[rows], len(header.text), texts.offsets)]
+        rows = places.of(header.text)
         found[rows] = number
-        windows[begins[rows]] = header.stand_in
-    return codes[:size], found[found >= 0]
-
-
-def _within(starts: np.ndarray, length: int, offsets: np.ndarray) -> np.ndarray:
-    """Whether each of some places of one length, in ascending order and apart, is within one text."""
-    within = np.ones(len(starts), bool)
-    last = np.searchsorted(starts, offsets)  # the last one that starts before each text is the one before this
-    ends = np.append(0, starts + length)
-    within[last[ends[last] > offsets] - 1] = False
-    return within
+        places.windows(f"S{len(header.text)}")[places.begins[rows]] = header.stand_in
+    return places.codes[: len(texts.data)], found[found >= 0]
 
 
 def numerals_of(tokenizer: Tokenizer) -> int | None:
@@ -162,12 +132,8 @@ def numerals_of(tokenizer: Tokenizer) -> int | None:
     kinds = [component["type"] for component in components]
     if kinds != ["Split", "ByteLevel"] or components[1]["add_prefix_space"] or normalizers - {"NFC"}:
         return None
-    if any(token.lstrip or token.rstrip or not _is_apart(token.content) for token in added):
+    if not are_apart(added) or any(token.lstrip or token.rstrip for token in added):
+        return None
+    if any("\x0b" in token.content or token.content[:1] in ("=", "0") for token in added):  # it overlaps a stand-in
         return None
     return _NUMERALS.get(components[0]["pattern"].get("Regex"))
-
-
-def _is_apart(token: str) -> bool:
-    """Whether an added token cannot overlap with `<...>` in a text, unless it is within, nor with a stand-in."""
-    is_special = _SPECIAL.fullmatch(token.encode()) is not None
-    return (is_special or not set("<>") & set(token)) and "\x0b" not in token and token[:1] not in ("=", "0")
