@@ -38,11 +38,22 @@ def with_kwargs(records: Iterable[Record]) -> Iterator[Record]:
         yield {**record, "chat_template_kwargs": {"enable_thinking": number % 2 == 0}}
 
 
+_SHAREGPT = {"user": "human", "assistant": "gpt"}
+
+
 def as_sharegpt(records: Iterable[Record]) -> Iterator[Record]:
-    names = {"user": "human", "assistant": "gpt"}
     for record in records:
-        turns = [{"from": names.get(m["role"], m["role"]), "value": m["content"]} for m in record["messages"]]
+        turns = [{"from": _SHAREGPT.get(m["role"], m["role"]), "value": m["content"]} for m in record["messages"]]
         yield {"id": record["id"], "conversations": turns}
+
+
+def for_trl(record: Record) -> Record:
+    """A record as TRL can read it: it does not know the roles of ShareGPT, and a column must have one type."""
+    if "conversations" in record:
+        roles = {theirs: role for role, theirs in _SHAREGPT.items()}
+        turns = record["conversations"]
+        return {"messages": [{"role": roles.get(t["from"], t["from"]), "content": t["value"]} for t in turns]}
+    return {**record, "tools": json.dumps(record["tools"])} if "tools" in record else record
 
 
 def as_alpaca(records: Iterable[Record]) -> Iterator[Record]:
@@ -69,7 +80,8 @@ class Kind:
         template: the name of the chat template; None for the tokenizer's own.
         derive: what makes the records of those of the corpus.
         options: further options of the build.
-        megabytes: the size of the smaller input; it is chosen so that three times as much takes some seconds.
+        goal: the least x raw that the project wants.
+        megabytes: the size of the smaller input; it is chosen so that three times as much takes some seconds of CPU.
         max_length: of the rows.
         trl: whether TRL can prepare such records.
     """
@@ -81,7 +93,8 @@ class Kind:
     template: str | None = None
     derive: Callable[[Iterable[Record]], Iterable[Record]] = as_they_are
     options: tuple[str, ...] = ()
-    megabytes: float = 32
+    goal: float = 5
+    megabytes: float = 12
     max_length: int = 8192
     trl: bool = True
 
@@ -99,39 +112,39 @@ PRE_TOKENIZERS = {
 
 PLAIN, TOOLS, THINK = "plain chats (sgd)", "tools, calls, answers (sgd_tools)", "reasoning (gsm8k_think)"
 EXPAND, REJECT = ("--parity=expand",), ("--parity=reject",)
-CHINESE = "Chinese, ShareGPT (kdconv)"
+CHINESE, LONG = "Chinese, ShareGPT (kdconv)", "texts of 100,000 characters"
 
 # fmt: off
 KINDS = [
-    Kind("sgd-llama3", PLAIN, "sgd", "llama3", megabytes=48),
-    Kind("sgd-qwen3", PLAIN, "sgd", "qwen", "qwen3", megabytes=48),
-    Kind("sgd-mistral", PLAIN, "sgd", "mistral", megabytes=48),
-    Kind("sgd-qwen2_5", PLAIN, "sgd", "qwen", "qwen2_5", megabytes=48),
+    Kind("sgd-llama3", PLAIN, "sgd", "llama3", goal=10, megabytes=32),
+    Kind("sgd-qwen3", PLAIN, "sgd", "qwen", "qwen3", goal=10, megabytes=32),
+    Kind("sgd-mistral", PLAIN, "sgd", "mistral", goal=6, megabytes=24),
+    Kind("sgd-qwen2_5", PLAIN, "sgd", "qwen", "qwen2_5", goal=10, megabytes=32),
     Kind("tools-qwen3", TOOLS, "sgd_tools", "qwen", "qwen3"),
     Kind("tools-llama3_1", TOOLS, "sgd_tools", "llama3", "llama3_1"),
     Kind("tools-qwen2_5", TOOLS, "sgd_tools", "qwen", "qwen2_5"),
-    Kind("think-qwen3", THINK, "gsm8k_think", "qwen", "qwen3", megabytes=16),
-    Kind("think-expand", f"{THINK}, expand", "gsm8k_think", "qwen", "qwen3", options=EXPAND, megabytes=12, trl=False),
-    Kind("think-reject", f"{THINK}, reject", "gsm8k_think", "qwen", "qwen3", mostly_rejected, REJECT, 16, trl=False),
-    Kind("think-deepseek", THINK, "gsm8k_think", "qwen", "deepseek_r1_distill", megabytes=16),
-    Kind("think-gptoss", THINK, "gsm8k_think", "qwen", "gptoss", megabytes=16),
-    Kind("parts", f"{PLAIN}, content as parts", "sgd", "qwen", "qwen3", with_parts, trl=False),
-    Kind("kwargs", f"{PLAIN}, `chat_template_kwargs` in records", "sgd", "qwen", "qwen3", with_kwargs),
+    Kind("think-qwen3", THINK, "gsm8k_think", "qwen", "qwen3"),
+    Kind("think-expand", f"{THINK}, expand", "gsm8k_think", "qwen", "qwen3", options=EXPAND, goal=2.5, trl=False),
+    Kind("think-reject", f"{THINK}, reject", "gsm8k_think", "qwen", "qwen3", mostly_rejected, REJECT, 2.5, trl=False),
+    Kind("think-deepseek", THINK, "gsm8k_think", "qwen", "deepseek_r1_distill"),
+    Kind("think-gptoss", THINK, "gsm8k_think", "qwen", "gptoss"),
+    Kind("parts", f"{PLAIN}, content as parts", "sgd", "qwen", "qwen3", with_parts, megabytes=24, trl=False),
+    Kind("kwargs", f"{PLAIN}, `chat_template_kwargs` in records", "sgd", "qwen", "qwen3", with_kwargs, megabytes=24),
     Kind("kdconv-llama3", CHINESE, "kdconv", "llama3"),
     Kind("kdconv-mistral", CHINESE, "kdconv", "mistral"),
     Kind("kdconv-qwen3", CHINESE, "kdconv", "qwen", "qwen3"),
-    Kind("long", "texts of 100,000 characters", "sgd", "llama3", None, as_long_texts, megabytes=48, max_length=32768),
-    Kind("sharegpt", "ShareGPT (sgd)", "sgd", "llama3", None, as_sharegpt, megabytes=48),
-    Kind("alpaca", "Alpaca (gsm8k)", "gsm8k", "llama3", None, as_alpaca, megabytes=16, trl=False),
-    Kind("completion", "prompt and completion (gsm8k)", "gsm8k", "llama3", megabytes=16),
-    Kind("digits", f"{PLAIN}, digits one by one", "sgd", "llama3, digits", megabytes=24),
-    Kind("refused", f"{PLAIN}, gigatoken refuses it", "sgd", "llama3, falcon", megabytes=12),
+    Kind("long", LONG, "sgd", "llama3", None, as_long_texts, goal=8, megabytes=32, max_length=32768),
+    Kind("sharegpt", "ShareGPT (sgd)", "sgd", "llama3", None, as_sharegpt, goal=6, megabytes=32),
+    Kind("alpaca", "Alpaca (gsm8k)", "gsm8k", "llama3", None, as_alpaca, goal=6, trl=False),
+    Kind("completion", "prompt and completion (gsm8k)", "gsm8k", "llama3", goal=6),
+    Kind("digits", f"{PLAIN}, digits one by one", "sgd", "llama3, digits", goal=2, megabytes=24),
+    Kind("refused", f"{PLAIN}, gigatoken refuses it", "sgd", "llama3, falcon", goal=2, megabytes=8),
 ]
 # fmt: on
 
 
 def lines_of(kind: Kind, corpora: Path, size: float) -> list[bytes]:
-    """Return the lines of an input of about `size` bytes; a corpus that is smaller is repeated."""
+    """Return the lines of an input of about `size` bytes. A corpus that is smaller is repeated."""
     made = [
         json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in kind.derive(records_of(kind, corpora))
     ]

@@ -1,28 +1,29 @@
 """Measure the CPU of further input, for each kind of corpus, next to raw tokenization and TRL.
 
-    .venv/bin/python benchmarks/margins.py --corpora FOLDER --tokenizers FOLDER [--only sgd,kdconv-qwen] [--scale 0.1]
+    .venv/bin/python benchmarks/margins.py --corpora FOLDER --tokenizers FOLDER [--only sgd,kdconv-qwen] [--rounds 1]
 
-"At the margin": the CPU of a build of four times the input less that of once the input, so start-up is left out. Raw is
-single-threaded `encode_batch_fast` on a sample of the texts that the build tokenizes, and TRL prepares the same sample,
-also at the margin. All three are CPU seconds of all processes, so the number of cores does not matter.
+"At the margin": the CPU of a build of four times the input less that of the first quarter of it, so start-up is left
+out. Raw is single-threaded `encode_batch_fast` on a sample of the texts that the build tokenizes. TRL prepares a sample
+of the same records, also at the margin. All three are CPU seconds of all processes, so the number of cores does not
+matter. A ratio is of one round, in which raw and both builds follow each other; the table has the medians.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-from kinds import KINDS, Kind, changed, lines_of
+from kinds import KINDS, Kind, changed, for_trl, lines_of
 from measure import build, peer, peers_templates, publish
 from tokenizers import Tokenizer
 
@@ -34,18 +35,65 @@ from transforms.steps.read import read_split
 from transforms.steps.render import Renderer
 
 NOW = "2026-11-20T12:00:00"
-SAMPLE = 800
-HEADER = ["input", "template", "tokenizer", "tokens a record", "raw, µs", "Chatmill, µs", "x raw", "TRL, µs", "x TRL"]
+SAMPLE, SAMPLE_BYTES = 800, 1.2e6  # records, at most, of the sample for raw and for TRL
+TRL_GOAL = 5
+HEADER = [
+    "input", "template", "tokenizer", "tokens a record", "rendered, tokenized by the reference", "raw, µs",
+    "Chatmill, µs", "x raw", "of the rounds", "goal", "TRL, µs", "x TRL",
+]  # fmt: skip
 
 
-class Margin(NamedTuple):
-    """Microseconds of CPU for each record, and its tokens. TRL's are None if it cannot prepare such records."""
+@dataclass
+class Row:
+    """A kind of input, and what was measured of it, in microseconds of CPU for each record.
 
-    tokens: float
-    raw: float
-    ours: float
-    trl: float | None
-    by_reference: float
+    Args:
+        kind: of input.
+        tokenizer: its folder.
+        template: the file of the chat template.
+        sample: some records.
+        record_bytes: the size of a record. A sample's time for each byte, times this, is that for a record.
+        tokens: of a record.
+        raw: of each round.
+        ours: of each round.
+        by_reference: the fractions of the records that the reference rendered and tokenized, not the fast engine.
+        trl: None if TRL cannot prepare such records, or was left out.
+        trl_lacks_masks: whether TRL trains on the prompts, too.
+    """
+
+    kind: Kind
+    tokenizer: Path
+    template: Path
+    sample: Sequence[bytes]
+    record_bytes: float
+    tokens: float = 0
+    raw: list[float] = field(default_factory=list)
+    ours: list[float] = field(default_factory=list)
+    by_reference: Sequence[float] = ()
+    trl: float | None = None
+    trl_lacks_masks: bool = False
+
+    @property
+    def ratios(self) -> list[float]:
+        return [raw / ours for raw, ours in zip(self.raw, self.ours, strict=True)]
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def trl_ratio(self) -> float | None:
+        return self.trl / statistics.median(self.ours) if self.trl else None
+
+    def cells(self) -> list[str]:
+        kind, ratios = self.kind, self.ratios
+        cells = [kind.title, kind.template or "its own", kind.tokenizer, f"{self.tokens:,.0f}"]
+        cells += [", ".join(f"{share:.1%}" for share in self.by_reference), f"{statistics.median(self.raw):,.0f}"]
+        cells += [f"{statistics.median(self.ours):,.1f}", f"{self.ratio:.1f}", f"{min(ratios):.1f}-{max(ratios):.1f}"]
+        cells += [f"{kind.goal:g}, {'reached' if self.ratio >= kind.goal else 'not reached'}"]
+        if not (self.trl and self.trl_ratio):
+            return [*cells, "", ""]
+        return [*cells, f"{self.trl:,.0f}{' without masks' * self.trl_lacks_masks}", f"{self.trl_ratio:.0f}"]
 
 
 def main() -> None:
@@ -55,98 +103,99 @@ def main() -> None:
     parser.add_argument("--templates", type=Path, help="folder of NAME.jinja (default: those that TRL has)")
     parser.add_argument("--only", default="", help="the rows to measure, of all whose name begins so; are not stored")
     parser.add_argument("--scale", type=float, default=1.0, help="the size of the inputs (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=1, help="of each build; the best counts (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
     parser.add_argument("--no-trl", action="store_true", help="leave TRL out")
     arguments = parser.parse_args()
-    chosen = tuple(arguments.only.split(","))
-    rows: list[list[str]] = []
-    for kind in KINDS:
-        if kind.name.startswith(chosen):
-            start = time.monotonic()
-            margin = measure(kind, arguments)
-            rows.append([kind.title, kind.template or "its own", kind.tokenizer, *cells(margin)])
-            note = f"{margin.by_reference:.0%} rendered by the reference, {time.monotonic() - start:.0f} s"
-            print(kind.name, *rows[-1], note, sep=" | ", file=sys.stderr, flush=True)
-    publish("margins", "CPU for each record at the margin, 2 workers", HEADER, rows, store=not arguments.only)
-
-
-def cells(margin: Margin) -> list[str]:
-    trl = ["", ""] if margin.trl is None else [f"{margin.trl:,.0f}", f"{margin.trl / margin.ours:.0f}"]
-    times = [f"{margin.raw:,.0f}", f"{margin.ours:,.1f}", f"{margin.raw / margin.ours:.1f}"]
-    return [f"{margin.tokens:,.0f}", *times, *trl]
-
-
-def measure(kind: Kind, arguments: argparse.Namespace) -> Margin:
-    lines = lines_of(kind, arguments.corpora, kind.megabytes * arguments.scale * 1e6)
-    tokenizer = arguments.tokenizers / kind.tokenizer.partition(",")[0]
-    templates = arguments.templates or peers_templates()
-    template = templates / f"{kind.template}.jinja" if kind.template else tokenizer / "chat_template.jinja"
+    kinds = [kind for kind in KINDS if kind.name.startswith(tuple(arguments.only.split(",")))]
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        if change := kind.tokenizer.partition(", ")[2]:
-            tokenizer = changed(tokenizer, change, folder / "tokenizer")
-        inputs = {times: folder / f"{times}.jsonl" for times in (1, 4)}
-        for times, path in inputs.items():
-            path.write_bytes(b"".join(itertools.islice(itertools.cycle(lines), len(lines) * times)))
-        sample = lines[:: -(-len(lines) // SAMPLE)]
-        texts = texts_of(kind, sample, folder / "sample.jsonl", tokenizer, template)
-        raw, tokens = raw_seconds(texts, tokenizer)
-        cpu = {}
-        for times, path in inputs.items():
-            options = [f"--input={path}", f"--output={folder}/out", f"--tokenizer={tokenizer}", "--overwrite"]
-            options += [
-                f"--chat_template={template}",
-                f"--now={NOW}",
-                "--packing=bfd",
-                f"--max_length={kind.max_length}",
-            ]
-            options += ["--unprinted=report", "--max_reject_fraction=1", "--direct_num_workers=2", *kind.options]
-            builds = [build(options, memory=False) for _ in range(arguments.rounds)]
-            cpu[times] = min(built.cpu for built in builds)
-        manifest = builds[-1].manifest
-        ours = (cpu[4] - cpu[1]) / (3 * len(lines))
-        trl = None if arguments.no_trl or not kind.trl else trl_seconds(kind, sample, folder, tokenizer, template)
-        by_reference = sum(manifest.get("rendered_by_reference", {}).values()) / manifest["records"]["read"]
-    return Margin(tokens / len(sample), raw / len(sample) * 1e6, ours * 1e6, trl and trl * 1e6, by_reference)
+        rows = []
+        for kind in kinds:
+            start = time.monotonic()
+            rows.append(measure(kind, arguments, Path(temporary)))
+            print(kind.name, *rows[-1].cells(), f"{time.monotonic() - start:.0f} s", sep=" | ", file=sys.stderr)
+        if (of_trl := [row for row in rows if row.kind.trl]) and not arguments.no_trl:
+            measure_trl(of_trl, Path(temporary))
+    publish("margins", title(rows, arguments.rounds), HEADER, [row.cells() for row in rows], not arguments.only)
 
 
-def texts_of(kind: Kind, sample: Sequence[bytes], path: Path, tokenizer: Path, template: Path) -> list[str]:
-    """Return the texts that a build tokenizes for a sample of records."""
-    path.write_bytes(b"".join(sample))
-    config = RenderConfig(
-        tokenizer=str(tokenizer), chat_template=template.read_text(), now=NOW, unprinted="report", engine="reference"
-    )
+def title(rows: Sequence[Row], rounds: int) -> str:
+    reached = sum(row.ratio >= row.kind.goal for row in rows)
+    of_trl = [row.trl_ratio for row in rows if row.trl_ratio]
+    text = f"CPU for each record at the margin, 2 workers, medians of {rounds} rounds. {reached} of {len(rows)} rows "
+    text += f"reach their goal, the least is {min(row.ratio for row in rows):.1f} x raw"
+    return f"{text} and {min(of_trl):.0f} x TRL (goal: {TRL_GOAL})" if of_trl else text
+
+
+def measure(kind: Kind, arguments: argparse.Namespace, temporary: Path) -> Row:
+    """Measure all but TRL. A changed tokenizer stays in the temporary folder."""
+    tokenizer = own = arguments.tokenizers / kind.tokenizer.partition(",")[0]
+    templates = arguments.templates or peers_templates()
+    template = templates / f"{kind.template}.jinja" if kind.template else own / "chat_template.jinja"
+    if change := kind.tokenizer.partition(", ")[2]:
+        tokenizer = changed(own, change, temporary / kind.name)
+    lines = lines_of(kind, arguments.corpora, 4 * kind.megabytes * arguments.scale * 1e6)
+    less = len(lines) // 4
+    further = lines[less:]  # what the larger input has more than the smaller one
+    share = min(SAMPLE / len(further), SAMPLE_BYTES / size_of(further), 1)
+    row = Row(kind, tokenizer, template, further[:: int(1 / share)], size_of(further) / len(further))
+    encoder = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    with tempfile.TemporaryDirectory() as folder:
+        texts = texts_of(row, Path(folder, "sample.jsonl"))
+        options = [f"--output={folder}/out", "--overwrite", f"--tokenizer={tokenizer}", f"--chat_template={template}"]
+        options += [f"--now={NOW}", "--packing=bfd", f"--max_length={kind.max_length}", "--unprinted=report"]
+        options += ["--max_reject_fraction=1", "--direct_num_workers=2", *kind.options]
+        inputs = [Path(folder, name) for name in ("quarter.jsonl", "whole.jsonl")]
+        for path, count in zip(inputs, (less, len(lines)), strict=True):
+            path.write_bytes(b"".join(lines[:count]))
+        for _ in range(arguments.rounds):
+            start = time.process_time()
+            encodings = encoder.encode_batch_fast(texts, add_special_tokens=False)
+            row.raw.append(per_record(row, time.process_time() - start, size_of(row.sample)))
+            quarter, whole = (build([*options, f"--input={path}"], memory=False) for path in inputs)
+            row.ours.append(per_record(row, whole.cpu - quarter.cpu, size_of(further)))
+    row.tokens = per_record(row, sum(len(encoding.ids) for encoding in encodings), size_of(row.sample)) / 1e6
+    counts = [whole.manifest[f"{work}_by_reference"] for work in ("rendered", "tokenized")]
+    row.by_reference = [sum(of_work.values()) / whole.manifest["records"]["read"] for of_work in counts]
+    return row
+
+
+def size_of(lines: Sequence[bytes]) -> int:
+    return sum(map(len, lines))
+
+
+def per_record(row: Row, seconds: float, size: int) -> float:
+    """Return the microseconds of a record, from the seconds that some bytes took."""
+    return seconds / size * row.record_bytes * 1e6
+
+
+def texts_of(row: Row, path: Path) -> list[str]:
+    """Return the texts that a build tokenizes for a sample of records, which is written to a file."""
+    path.write_bytes(b"".join(row.sample))
+    template = row.template.read_text()
+    config = RenderConfig(tokenizer=str(row.tokenizer), chat_template=template, now=NOW, unprinted="report")
     split = Split(0, (Slice(str(path), "jsonl", None, 0, path.stat().st_size),))
-    examples = Parser()(next(read_split(split, split.bytes)))
-    texts = Renderer(config)(examples)
-    if "--parity=expand" in kind.options:
+    texts = Renderer(config)(Parser()(next(read_split(split, split.bytes))))
+    if "--parity=expand" in row.kind.options:
         texts = ParityChecker(config, parity="expand")(texts)
     return [text.text for text in texts.texts]
 
 
-def raw_seconds(texts: Sequence[str], tokenizer: Path) -> tuple[float, int]:
-    """Return the CPU seconds of encode_batch_fast alone, the best of three rounds, and the number of tokens."""
-    encoder = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
-    best = float("inf")
-    for _ in range(3):
-        start = time.process_time()
-        encodings = encoder.encode_batch_fast(texts, add_special_tokens=False)
-        best = min(best, time.process_time() - start)
-    return best, sum(len(encoding.ids) for encoding in encodings)
-
-
-def trl_seconds(kind: Kind, sample: Sequence[bytes], folder: Path, tokenizer: Path, template: Path) -> float:
-    """Return the CPU seconds of TRL for each record, at the margin: the whole sample less a quarter of it."""
-    few, many = folder / "few.jsonl", folder / "many.jsonl"
-    records = [json.loads(line) for line in sample]
-    for record in records:  # one type for each column: lists of tools have many
-        if "tools" in record:
-            record["tools"] = json.dumps(record["tools"])
-    encoded = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
-    few.write_text("".join(encoded[::4]))
-    many.write_text("".join(encoded))
-    _, less, more = peer("TRL", [few, few, many], tokenizer, workers=1, template=template)
-    return (more["cpu"] - less["cpu"]) / (len(encoded) - len(encoded[::4]))
+def measure_trl(rows: Sequence[Row], folder: Path) -> None:
+    """Measure TRL on the samples, all in one process: the whole sample less a quarter of it."""
+    tasks = []
+    for row in rows:
+        encoded = [json.dumps(for_trl(json.loads(line)), ensure_ascii=False) + "\n" for line in row.sample]
+        for name, some in {"quarter": encoded[::4], "whole": encoded}.items():
+            file = folder / f"{row.kind.name}-{name}.jsonl"
+            file.write_text("".join(some))
+            tasks.append((file, row.tokenizer, row.template))
+    # First another copy of the first file, for what a process does once. datasets does not read a known file again.
+    warm = folder / "warm.jsonl"
+    warm.write_bytes(tasks[0][0].read_bytes())
+    _, *results = peer("TRL", [(warm, *tasks[0][1:]), *tasks], workers=1)
+    for row, quarter, whole in zip(rows, results[::2], results[1::2], strict=True):
+        row.trl = per_record(row, whole["cpu"] - quarter["cpu"], size_of(row.sample) - size_of(row.sample[::4]))
+        row.trl_lacks_masks = not whole["masked"] and "text" not in json.loads(row.sample[0])
 
 
 if __name__ == "__main__":

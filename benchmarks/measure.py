@@ -35,15 +35,18 @@ def build(options: Sequence[str], memory: bool = True) -> Build:
     """Run a build in a separate process, which is polled for its memory if that is to be measured."""
     output = next(option.partition("=")[2] for option in options if option.startswith("--output="))
     start, cpu = time.monotonic(), cpu_of_children()
-    process = subprocess.Popen([sys.executable, "-m", "pipeline", *options], stdout=subprocess.DEVNULL, cwd=HERE.parent)
-    peak = 0
-    while memory and process.poll() is None:
-        peak = max(peak, tree_pss(process.pid))
-        time.sleep(0.1)
-    process.wait()
-    seconds, cpu = time.monotonic() - start, cpu_of_children() - cpu
-    if process.returncode:
-        sys.exit(f"the build failed with exit code {process.returncode}")
+    with tempfile.TemporaryFile("w+") as errors:
+        command = [sys.executable, "-m", "pipeline", *options]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, cwd=HERE.parent)
+        peak = 0
+        while memory and process.poll() is None:
+            peak = max(peak, tree_pss(process.pid))
+            time.sleep(0.1)
+        process.wait()
+        seconds, cpu = time.monotonic() - start, cpu_of_children() - cpu
+        if process.returncode:
+            errors.seek(0)
+            sys.exit(f"the build failed with exit code {process.returncode}: {errors.read()}")
     return Build(seconds, cpu, peak, json.loads(Path(output, "manifest.json").read_text()))
 
 
@@ -87,13 +90,22 @@ def peers_python() -> str:
     return str(python)
 
 
-def peer(
-    name: str, corpora: Sequence[Path], tokenizer: Path, workers: int, template: Path | None = None
-) -> list[dict[str, Any]]:
-    """Run another tool on corpora, one after another in one process; return seconds, CPU seconds and tokens of each."""
-    command = [peers_python(), HERE / "peers.py", name, ",".join(map(str, corpora)), tokenizer, str(workers)]
-    command += [template] if template else []
-    finished = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tempfile.gettempdir())
+def peer(name: str, tasks: Sequence[tuple[Path, Path, Path | None]], workers: int) -> list[dict[str, Any]]:
+    """Run another tool in one process.
+
+    Args:
+        name: of peers.PEERS.
+        tasks: a corpus, a folder of a tokenizer, and a file of a chat template or None, for each.
+        workers: processes of the tool.
+
+    Returns:
+        Seconds, CPU seconds, tokens and whether prompts are masked, for each task.
+    """
+    command = [peers_python(), HERE / "peers.py", name, str(workers)]
+    given = json.dumps([[path and str(path) for path in task] for task in tasks])
+    finished = subprocess.run(
+        command, check=False, input=given, capture_output=True, text=True, cwd=tempfile.gettempdir()
+    )
     if finished.returncode:
         sys.exit(f"{name} failed: {finished.stderr[-2000:]}")
     return json.loads(finished.stdout.splitlines()[-1])

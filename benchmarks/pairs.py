@@ -1,26 +1,33 @@
 """Measure the same conversations in two forms: as TFRecord and Parquet, compressed and not, in many files and in one.
 
-    .venv/bin/python benchmarks/pairs.py --input sgd.jsonl --tokenizer FOLDER [--rounds 2]
+    .venv/bin/python benchmarks/pairs.py --input sgd.jsonl --tokenizer FOLDER [--rounds 3]
 
-The whole command is measured, with two workers. The best round counts.
+The whole command is measured, with two workers. Both forms are built in each round; the table has the medians.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import statistics
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import zstandard
 from measure import Build, build, publish, repeated
 
 
+def median(builds: Sequence[Build]) -> Build:
+    seconds, cpu = (statistics.median(getattr(built, name) for built in builds) for name in ("seconds", "cpu"))
+    return builds[0]._replace(seconds=seconds, cpu=cpu)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", type=Path, required=True, help="an uncompressed JSONL file")
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder of the tokenizer")
-    parser.add_argument("--rounds", type=int, default=2, help="(default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -37,25 +44,26 @@ def main() -> None:
         for number, line in enumerate(lines):
             (many / f"{number:04}.jsonl").write_bytes(line)
         (folder / "one.jsonl").write_bytes(b"".join(lines))
-        forms = {
-            "Parquet": [f"--input={plain}"],
-            "TFRecord": [f"--input={plain}", "--output_format=tfrecord"],
-            "one file of JSONL": [f"--input={plain}"],
-            "the same as .zst, one frame": [f"--input={plain}.zst"],
-            "3,000 lines in one file": [f"--input={folder}/one.jsonl"],
-            "3,000 lines in 3,000 files": [f"--input={many}"],
-        }
-        first: Build | None = None
-        for number, (name, options) in enumerate(forms.items()):
-            builds = [build([*common, *options], memory=False) for _ in range(arguments.rounds)]
-            best = Build(min(b.seconds for b in builds), min(b.cpu for b in builds), 0, builds[0].manifest)
-            first = best if number % 2 == 0 or first is None else first
-            times = [f"{best.seconds:.1f}", f"{best.cpu:.1f}"]
-            ratios = [f"{best.seconds / first.seconds:.2f}", f"{best.cpu / first.cpu:.2f}"]
-            rows.append([name, *times, f"{len(best.manifest['shards']):,}", *ratios])
+        pairs = [
+            {"Parquet": [f"--input={plain}"], "TFRecord": [f"--input={plain}", "--output_format=tfrecord"]},
+            {"one file of JSONL": [f"--input={plain}"], "the same as .zst, one frame": [f"--input={plain}.zst"]},
+            {
+                "3,000 lines in one file": [f"--input={folder}/one.jsonl"],
+                "3,000 lines in 3,000 files": [f"--input={many}"],
+            },
+        ]
+        for pair in pairs:
+            rounds = [
+                [build([*common, *options], memory=False) for options in pair.values()] for _ in range(arguments.rounds)
+            ]
+            first, _ = builds = [median(of_form) for of_form in zip(*rounds, strict=True)]
+            for name, built in zip(pair, builds, strict=True):
+                times = [f"{built.seconds:.1f}", f"{built.cpu:.1f}"]
+                ratios = [f"{built.seconds / first.seconds:.2f}", f"{built.cpu / first.cpu:.2f}"]
+                rows.append([name, *times, f"{len(built.manifest['shards']):,}", *ratios])
     publish(
         "pairs",
-        f"The same conversations of {arguments.input.stem} in two forms, 2 workers",
+        f"The same conversations of {arguments.input.stem} in two forms, 2 workers, medians of {arguments.rounds}",
         ["", "seconds", "CPU seconds", "shards", "seconds / first form", "CPU / first form"],
         rows,
     )

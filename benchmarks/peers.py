@@ -1,9 +1,9 @@
-"""Other tools on the same corpus. throughput.py runs this in a separate environment (peers.txt).
+"""Other tools on the same corpora. measure.py runs this in a separate environment (peers.txt).
 
-    python benchmarks/peers.py NAME CORPUS.jsonl,.. TOKENIZER WORKERS [TEMPLATE]
+    python benchmarks/peers.py NAME WORKERS < TASKS
 
-prints [{"seconds": .., "cpu": .., "tokens": ..}, ..], one for each corpus. The clock starts after the imports and after
-the tokenizer is loaded.
+TASKS is a JSON list of [corpus, tokenizer, chat template or null]. It prints [{"seconds": .., "cpu": .., "tokens": ..,
+"masked": ..}, ..], one for each task. The clock starts after the imports and after the tokenizer is loaded.
 """
 
 from __future__ import annotations
@@ -16,32 +16,63 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 LENGTH = 4096
 READ = ("messages", "tools", "chat_template_kwargs", "conversations", "prompt", "completion", "text")
-TEMPLATE: str | None = None  # the chat template; None for the tokenizer's own
 
 
-def encode_batch(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
+class Task(NamedTuple):
+    """A corpus to prepare. The template is a file; None for the tokenizer's own."""
+
+    corpus: str
+    tokenizer: str
+    template: str | None
+
+
+class Result(NamedTuple):
+    """What it took. masked: whether the prompts are masked."""
+
+    seconds: float
+    cpu: float
+    tokens: int
+    masked: bool
+
+
+class Clock:
+    """The seconds, and the CPU seconds of this process and of those that it has waited for, since it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter(), self._cpu()
+
+    def result(self, tokens: int, masked: bool) -> Result:
+        return Result(time.perf_counter() - self._start[0], self._cpu() - self._start[1], tokens, masked)
+
+    @staticmethod
+    def _cpu() -> float:
+        usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def encode_batch(task: Task, workers: int) -> Result:
     """Time encode_batch_fast of tokenizers alone, on texts that are already rendered."""
     from tokenizers import Tokenizer
 
-    texts = rendered(corpus, tokenizer)
-    encoder = Tokenizer.from_file(f"{tokenizer}/tokenizer.json")
-    start, tokens = time.perf_counter(), 0
+    texts = rendered(task)
+    encoder = Tokenizer.from_file(f"{task.tokenizer}/tokenizer.json")
+    clock, tokens = Clock(), 0
     for first in range(0, len(texts), 1000):
         tokens += sum(len(encoding.ids) for encoding in encoder.encode_batch_fast(texts[first : first + 1000]))
-    return time.perf_counter() - start, tokens
+    return clock.result(tokens, masked=False)
 
 
-def datasets_map(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
+def datasets_map(task: Task, workers: int) -> Result:
     """Time the loop of many tutorials: render each conversation with and without its last answer, mask the prompt."""
     import datasets
 
-    loaded = load(tokenizer)
-    start = time.perf_counter()
-    rows = datasets.load_dataset("json", data_files=str(corpus), split="train")
+    loaded = load(task)
+    clock = Clock()
+    rows = datasets.load_dataset("json", data_files=task.corpus, split="train")
 
     def tokenize_and_mask(row: dict[str, Any]) -> dict[str, Any]:
         whole = loaded.apply_chat_template(row["messages"], tokenize=True, return_dict=False)
@@ -52,23 +83,23 @@ def datasets_map(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int
 
     rows = rows.map(tokenize_and_mask, num_proc=workers, remove_columns=rows.column_names)
     rows.to_parquet(os.path.join(tempfile.mkdtemp(), "rows.parquet"))
-    return time.perf_counter() - start, sum(map(len, rows["input_ids"]))
+    return clock.result(sum(map(len, rows["input_ids"])), masked=True)
 
 
-def trl(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
+def trl(task: Task, workers: int) -> Result:
     """Time the preparation of SFTTrainer with bfd packing, without masks if it refuses them for this template."""
     import datasets
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     from trl import SFTConfig, SFTTrainer
 
-    loaded = load(tokenizer)
+    loaded = load(task)
     tiny = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(loaded), **tiny, **heads))
     for assistant_only in (True, False):
-        start = time.perf_counter()
-        rows = datasets.load_dataset("json", data_files=str(corpus), split="train")
+        clock = Clock()
+        rows = datasets.load_dataset("json", data_files=task.corpus, split="train")
         rows = rows.remove_columns([name for name in rows.column_names if name not in READ])
         packed = {"packing": True, "max_length": LENGTH, "dataset_num_proc": workers if workers > 1 else None}
         unused = {"output_dir": tempfile.mkdtemp(), "report_to": "none", "use_cpu": True, "bf16": False}
@@ -77,51 +108,53 @@ def trl(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
             trainer = SFTTrainer(model=model, args=arguments, train_dataset=rows, processing_class=loaded)
             break
         except (ValueError, RuntimeError) as error:
-            print(f"TRL: {str(error).splitlines()[0]}", file=sys.stderr)
-    return time.perf_counter() - start, sum(map(len, trainer.train_dataset["input_ids"]))
+            print(f"TRL: {task.corpus}: {str(error).splitlines()[0]}", file=sys.stderr)
+    result = clock.result(sum(map(len, trainer.train_dataset["input_ids"])), masked=False)
+    return result._replace(masked=-100 in trainer.train_dataset[0]["labels"])
 
 
-def datatrove(corpus: Path, tokenizer: str, workers: int) -> tuple[float, int]:
+def datatrove(task: Task, workers: int) -> Result:
     """Time DocumentTokenizer on texts that are already rendered; it makes no masks and no rows."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.readers import JsonlReader
     from datatrove.pipeline.tokens import DocumentTokenizer
 
     folder = Path(tempfile.mkdtemp())
-    texts = rendered(corpus, tokenizer)
+    texts = rendered(task)
     (folder / "in").mkdir()
     for worker in range(workers):
         lines = [json.dumps({"text": text, "id": str(number)}) for number, text in enumerate(texts[worker::workers])]
         (folder / "in" / f"{worker}.jsonl").write_text("\n".join(lines) + "\n")
-    start = time.perf_counter()
+    clock = Clock()
     LocalPipelineExecutor(
         pipeline=[
             JsonlReader(str(folder / "in")),
             DocumentTokenizer(
-                str(folder / "out"), tokenizer_name_or_path=f"{tokenizer}/tokenizer.json", shuffle_documents=False
+                str(folder / "out"), tokenizer_name_or_path=f"{task.tokenizer}/tokenizer.json", shuffle_documents=False
             ),
         ],
         tasks=workers,
         workers=workers,
         logging_dir=str(folder / "logs"),
     ).run()
-    seconds = time.perf_counter() - start
-    bytes_per_token = 4 if len(load(tokenizer)) > 2**16 else 2
-    return seconds, sum(path.stat().st_size for path in (folder / "out").glob("*.ds")) // bytes_per_token
+    result = clock.result(0, masked=False)
+    bytes_per_token = 4 if len(load(task)) > 2**16 else 2
+    return result._replace(tokens=sum(file.stat().st_size for file in (folder / "out").glob("*.ds")) // bytes_per_token)
 
 
-def load(tokenizer: str) -> Any:
+def load(task: Task) -> Any:
     from transformers import AutoTokenizer
 
-    loaded = AutoTokenizer.from_pretrained(tokenizer)
+    loaded = AutoTokenizer.from_pretrained(task.tokenizer)
     loaded.pad_token = loaded.pad_token or loaded.eos_token
-    loaded.chat_template = TEMPLATE or loaded.chat_template
+    if task.template:
+        loaded.chat_template = Path(task.template).read_text()
     return loaded
 
 
-def rendered(corpus: Path, tokenizer: str) -> list[str]:
-    loaded = load(tokenizer)
-    with open(corpus, encoding="utf-8") as file:
+def rendered(task: Task) -> list[str]:
+    loaded = load(task)
+    with open(task.corpus, encoding="utf-8") as file:
         records = map(json.loads, file)
         return [
             loaded.apply_chat_template(record["messages"], tokenize=False)
@@ -131,26 +164,12 @@ def rendered(corpus: Path, tokenizer: str) -> list[str]:
         ]
 
 
-def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of those that it has waited for."""
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
-
-
 PEERS = {"encode_batch_fast": encode_batch, "datasets.map": datasets_map, "TRL": trl, "datatrove": datatrove}
 
 if __name__ == "__main__":
-    name, corpora, tokenizer, workers, *template = sys.argv[1:]
+    name, workers = sys.argv[1:]
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp()
     logging.disable()
-    if template:
-        TEMPLATE = Path(*template).read_text()
-    results = []
-    for corpus in corpora.split(","):
-        before = cpu_seconds()
-        seconds, tokens = PEERS[name](Path(corpus), tokenizer, int(workers))
-        results.append({"seconds": seconds, "cpu": cpu_seconds() - before, "tokens": tokens})
-    print(json.dumps(results))
+    results = [PEERS[name](Task(*task), int(workers)) for task in json.load(sys.stdin)]
+    print(json.dumps([result._asdict() for result in results]))

@@ -42,9 +42,8 @@ def main() -> None:
             options += [f"--split_bytes={mebibytes << 20}"] if mebibytes else []
             built = build([*options, f"--direct_num_workers={count}"])
             size, tokens = corpus.stat().st_size / 1e6, built.manifest["tokens"]
-            rows.append(
-                [times, count, f"{size:,.3g}", f"{tokens:,}", f"{built.seconds:.1f}", f"{built.peak / 1e6:,.0f}"]
-            )
+            figures = [f"{size:,.3g}", f"{tokens:,}", f"{built.seconds:.1f}", f"{built.peak / 1e6:,.0f}"]
+            rows.append([times, count, mebibytes, *figures])
     publish(
         "scaling",
         f"{arguments.input.stem}, repeated, with the tokenizer {arguments.tokenizer.name}",

@@ -52,7 +52,7 @@ def main() -> None:
                 built = build([*options, f"--direct_num_workers={arguments.workers}"], memory=False)
                 keep(f"Chatmill, {times} times the corpus", built.seconds, built.manifest["tokens"])
             for name in filter(None, arguments.peers.split(",")):
-                (result,) = peer(name, [corpus], tokenizer, arguments.workers)
+                (result,) = peer(name, [(corpus, tokenizer, None)], arguments.workers)
                 keep(name, result["seconds"], result["tokens"])
     (few_seconds, few), (many_seconds, many) = (best[f"Chatmill, {times} times the corpus"] for times in (2, 16))
     rows = {"Chatmill, at the margin": (many_seconds - few_seconds, many - few)} | best
