@@ -20,7 +20,7 @@ from transforms.chat import fast_template
 from transforms.chat.fast_jinja import MarksLost, compile_with_marks, render_with_marks
 from transforms.chat.fast_template import FastTemplate, NotFollowed
 from transforms.chat.message_map import mark_function, mark_loops
-from transforms.chat.tool_texts import ToolTexts
+from transforms.chat.tool_texts import TOOL_TEXTS, ToolTexts
 from transforms.chat.transformers_jinja import compile_template
 from transforms.model.batches import Examples, Records, Texts
 from transforms.model.examples import Conversation, Record
@@ -229,26 +229,76 @@ def test_reasoning_that_is_dropped_is_reported_also_if_it_is_the_answer():
     assert fast.outcomes.rendered_by_reference == {}
 
 
-def test_json_of_tools_is_made_once_for_the_same_content():
+def test_list_of_tools_is_known_by_its_content():
     texts = ToolTexts()
     first, second, other = ([{"name": "a", "n": n}] for n in (1, 1, 1.0))
     assert texts.known(first) is first
     assert texts.known(second) is first
     assert texts.known(other) is other
-    made: list[int] = []
-    for tool, how in [(first[0], "x"), (first[0], "x"), (first[0], "y"), (other[0], "x"), (second[0], "x")]:
-        texts.text(tool, how, lambda: made.append(1) or "text")  # type: ignore[arg-type]
-    assert len(made) == 4  # a tool is known by its identity
-    assert texts.text(first[0], ["no key"], lambda: "made") == "made"
+    texts.texts(first)[0] = "text"
+    assert texts.texts(first) == {0: "text"}
+    assert texts.texts(second) == texts.texts(other) == {}  # by identity
     unusual = [{"a": object()}]
     assert texts.known(unusual) is unusual
 
 
-def test_no_text_of_a_tool_that_is_forgotten_is_given_for_another():
+def test_no_text_of_tools_that_are_forgotten_is_given_for_others():
     texts = ToolTexts()
     for number in range(2000):
         tools = texts.known([{"name": f"t{number}"}])
-        assert texts.text(tools[0], None, lambda number=number: f"{number}") == f"{number}"  # type: ignore[misc]
+        assert texts.texts(tools) == {}
+        texts.texts(tools)[0] = f"{number}"
+
+
+# In the first ones, a statement depends on the tools alone.
+OF_TOOLS = """
+{% for t in tools %}{{ t.name }}{% endfor %}
+{{ tools | tojson }}
+{% if tools %}{{ tools | map(attribute='name') | join }}{% else %}none{% endif %}
+{% macro one(t) %}{% if t %}{% set x = t.name %}{{ x }}{% endif %}{% endmacro %}{{ one(tools[0]) }}
+{% macro a(t) %}{{ t.name }}{% endmacro %}{% macro b(t) %}{{ a(t[0]) }}{% endmacro %}{{ b(tools) }}
+{% for t in tools %}{% set ns = namespace(n=t.name) %}{{ ns.n }}{{ loop.index }}{% endfor %}
+{% for t in tools %}{% for m in [1] %}{{ t.name }}{{ m }}{% endfor %}{% endfor %}
+{% set x = 1 %}{% for t in tools recursive %}{{ t.name }}{% else %}none{% endfor %}
+"""
+OF_MORE = """
+{% for t in tools %}{{ t.name }}{{ kwarg }}{% endfor %}
+{% for t in tools %}{{ t.name }}{{ messages | length }}{% endfor %}
+{% for t in tools %}{{ t.name }}{{ strftime_now('%Y') }}{% endfor %}
+{% macro one(t) %}{% if not t %}{% set kwarg = 1 %}{% endif %}{{ kwarg }}{% endmacro %}{{ one(tools[0]) }}
+{% set x = kwarg %}{% macro one(t) %}{{ t.name }}{{ x }}{% endmacro %}{{ one(tools[0]) }}
+{% macro one(t) %}{% endmacro %}{% if kwarg %}{% macro one(t) %}{{ t.name }}{% endmacro %}{% endif %}{{ one(tools[0]) }}
+{% for m in messages %}{{ tools | tojson }}{{ loop.index }}{% endfor %}
+{% for t in tools %}{{ range(1) | list }}{{ t.name }}{% endfor %}
+{% set tools = [{'name': kwarg}] %}{% for t in tools %}{{ t.name }}{% endfor %}
+{% macro one(tools) %}{{ tools | tojson }}{% endmacro %}{{ one(tools + [kwarg]) }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "is_once"),
+    [
+        (source, once)
+        for sources, once in ((OF_TOOLS, True), (OF_MORE, False))
+        for source in sources.strip().splitlines()
+    ],
+)
+def test_what_depends_on_the_tools_alone_is_printed_once(source, is_once):
+    template = compile_with_marks(source)
+
+    def render(name: str, tools: list[Any]) -> str:
+        tools[0]["name"] = name  # which is not to be done, and shows what is remembered
+        messages = [user("a")]
+        values = {"tools": tools, "messages": messages, "kwarg": name, "strftime_now": lambda _: name}
+        if name == "after":
+            values["range"] = lambda _: [name]
+        text = render_with_marks(template, values, messages)[0]
+        assert text == compile_template(source).render(values) or (is_once and name == "after")
+        return text
+
+    tools = TOOL_TEXTS.known([{"name": source}])
+    assert (render("before", tools) == render("after", tools)) == is_once
+    assert "after" in render("after", [dict(tools[0])])
 
 
 @pytest.mark.parametrize("parity", ["report", "reject"])

@@ -8,16 +8,16 @@ Everything else goes the way of the sandbox.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
 from types import BuiltinMethodType
 from typing import Any
 
 import jinja2
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
-from jinja2.runtime import LoopContext
+from jinja2.runtime import Context, LoopContext, missing
 from jinja2.utils import Namespace
 
 from transforms.chat.message_map import (
@@ -28,7 +28,7 @@ from transforms.chat.message_map import (
     mark_loops,
     read_pieces,
 )
-from transforms.chat.tool_texts import TOOL_TEXTS
+from transforms.chat.tool_texts import TOOL_TEXTS, find_statements_of_tools
 from transforms.chat.transformers_jinja import new_environment
 
 # What the sandbox allows of each type. Names of a dict's own attributes come before its entries in Jinja.
@@ -83,6 +83,7 @@ def compile_with_marks(source: str) -> jinja2.Template:
     environment.code_generator_class = _FastCode
     environment.absent = _Absent(environment.undefined, once="sameas" not in source)
     environment.lost = _lost
+    environment.texts_of_tools = _texts_of_tools
     environment.getattr = functools.partial(attribute_of, environment.getattr, environment.undefined)
     environment.entry_of = _entry_of(environment.getattr)
     environment.call = functools.partial(_call, environment.call)
@@ -114,7 +115,7 @@ def render_with_marks(
     functions = mark_functions(_loop_mark, messages)
     parts = list(template.root_render_func(template.new_context({**values, **functions})))
     text = "".join(parts)
-    offsets = accumulate(map(len, parts))
+    offsets = itertools.accumulate(map(len, parts))
     marks = [(offset, part.place) for offset, part in zip(offsets, parts, strict=True) if type(part) is LoopMark]
     return text, read_pieces(len(text), marks)
 
@@ -124,13 +125,15 @@ class _FastCode(CodeGenerator):
 
     def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:
         self._namespaces = {name for assigned in node.find_all(nodes.Assign) for name in _namespace_of(assigned)}
+        self._of_tools = find_statements_of_tools(node)
+        self._has_marks = True
         super().visit_Template(node, frame)
 
     def write_commons(self) -> None:
         super().write_commons()
         for function in MARK_FUNCTIONS:
             self.writeline(f"{function} = resolve({function!r})")
-        for name in ("absent", "entry_of", "lost"):
+        for name in ("absent", "entry_of", "lost", "texts_of_tools"):
             self.writeline(f"{name} = environment.{name}")
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:
@@ -184,13 +187,42 @@ class _FastCode(CodeGenerator):
             self.visit(argument, frame)
             self.write(", ")
 
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:
+        self._visit_once(super().visit_For, node, frame)
+
     def visit_Output(self, node: nodes.Output, frame: Frame) -> None:
+        self._visit_once(self._visit_output, node, frame)
+
+    def _visit_output(self, node: nodes.Output, frame: Frame) -> None:
         if (function := mark_function(node)) is None:
             super().visit_Output(node, frame)
+        elif self._has_marks:
+            self.writeline(f"yield {function}(" if frame.buffer is None else f"lost({function}(", node)
+            self._visit_all(node.nodes[0].args, frame)  # type: ignore[attr-defined]
+            self.write(")" if frame.buffer is None else "))")
+
+    def _visit_once(self, visit: Callable[..., None], node: nodes.Stmt, frame: Frame) -> None:
+        """Visit a statement; if it prints the tools, write code that executes it once for each list of tools."""
+        others = self._of_tools.get(id(node))
+        if others is None or not frame.toplevel or frame.block_frame:
+            visit(node, frame)
             return
-        self.writeline(f"yield {function}(" if frame.buffer is None else f"lost({function}(", node)
-        self._visit_all(node.nodes[0].args, frame)  # type: ignore[attr-defined]
-        self.write(")" if frame.buffer is None else "))")
+        texts, number = self.temporary_identifier(), next(_STATEMENTS)
+        self.writeline(f"{texts} = texts_of_tools(context, {frame.symbols.ref('tools')}, {sorted(others)})")
+        self.writeline(f"if {number} not in {texts}:")
+        self.indent()
+        own = frame.copy()
+        self.buffer(own)
+        self._has_marks = False  # it has no messages
+        visit(node, own)
+        self._has_marks = True
+        self.writeline(f"{texts}[{number}] = concat({own.buffer})")
+        self.outdent()
+        self.simple_write(f"{texts}[{number}]", frame, node)
+
+
+# Of all templates in the process, since they share the tools.
+_STATEMENTS = itertools.count()
 
 
 def _namespace_of(node: nodes.Assign) -> list[str]:
@@ -215,6 +247,14 @@ class _Absent(dict[str, jinja2.Undefined]):
         if self._once:
             self[name] = value
         return value
+
+
+def _texts_of_tools(context: Context, tools: Any, others: Sequence[str]) -> dict[int, str]:
+    """The texts of a list of tools, if other names have the values that they have in each context."""
+    for name in others:
+        if context.resolve_or_missing(name) is not context.environment.globals.get(name, missing):
+            return {}
+    return TOOL_TEXTS.texts(tools)
 
 
 def attribute_of(otherwise: Callable[..., Any], undefined: Callable[..., Any], value: Any, name: str) -> Any:
@@ -270,13 +310,12 @@ def _tojson(otherwise: Callable[..., str]) -> Callable[..., str]:
 
     def tojson(value: Any, *arguments: Any, **keywords: Any) -> str:
         kind = type(value)
-        if kind is str and not arguments and not keywords:
-            return json.encoder.encode_basestring(value)
-        is_usual = not arguments and (not keywords or keywords == {"ensure_ascii": False})
-        if is_usual and (kind is dict or kind is list):
-            return TOOL_TEXTS.text(value, None, lambda: encode(value))
-        settings = arguments, *keywords.items()
-        return TOOL_TEXTS.text(value, settings, lambda: otherwise(value, *arguments, **keywords))
+        if not arguments and (not keywords or keywords == {"ensure_ascii": False}):
+            if kind is dict or kind is list:
+                return encode(value)
+            if kind is str:
+                return json.encoder.encode_basestring(value)
+        return otherwise(value, *arguments, **keywords)
 
     return tojson
 

@@ -1,25 +1,33 @@
-"""Tool texts: the JSON of tool definitions, which many conversations share, is made once for each list of tools."""
+"""Tool texts: what a chat template prints for tool definitions alone is made once for each list of tools.
+
+Many conversations share their tools. What a statement of a template prints depends on them alone if it reads no other
+variable, and no macro but those that read their arguments alone.
+"""
 
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
+
+from jinja2 import Environment, nodes
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.idtracking import VAR_LOAD_RESOLVE
 
 # The most lists of tools that are kept.
 _KEPT = 256
 
 
 class ToolTexts:
-    """Keeps the JSON of tool definitions.
+    """Keeps texts of lists of tools.
 
-    A list of tools is known by its content, its tools by their identity: `known` returns the same objects for the same
-    content, and these must not be changed.
+    A list of tools is known by its content, and its texts by its identity: `known` returns the same object for the same
+    content, which must not be changed.
     """
 
     def __init__(self) -> None:
         self._lists: dict[bytes, list[Any]] = {}
-        self._texts: dict[int, tuple[Any, dict[Any, str]]] = {}
+        self._texts: dict[int, tuple[list[Any], dict[int, str]]] = {}
 
     def known(self, tools: list[Any]) -> list[Any]:
         """Return the first list of tools with the same content."""
@@ -32,27 +40,83 @@ class ToolTexts:
             if len(self._lists) >= _KEPT:
                 self._lists, self._texts = {}, {}
             found = self._lists[content] = tools
-            self._texts |= {id(tool): (tool, {}) for tool in tools}
+            self._texts[id(tools)] = tools, {}
         return found
 
-    def text(self, value: Any, settings: Any, make: Callable[[], str]) -> str:
-        """Return the JSON of a value; it is made once if the value is one of the tools of a known list.
-
-        Args:
-            value: the value.
-            settings: of the JSON.
-            make: makes the JSON.
-        """
-        tool, texts = self._texts.get(id(value)) or (None, {})
-        if tool is not value:
-            return make()
-        try:
-            if settings not in texts:
-                texts[settings] = make()
-        except TypeError:  # settings that cannot be compared, such as a list
-            return make()
-        return texts[settings]
+    def texts(self, tools: Any) -> dict[int, str]:
+        """Return the texts of a list of tools, by number, to look one up or to add one; none if it is not known."""
+        known, texts = self._texts.get(id(tools)) or (None, {})
+        return texts if known is tools else {}
 
 
 # Of all templates in the process.
 TOOL_TEXTS = ToolTexts()
+
+
+def find_statements_of_tools(tree: nodes.Template) -> dict[int, set[str]]:
+    """Find the statements of a template that print what depends on the variable `tools` alone.
+
+    Args:
+        tree: the template, with its environment.
+
+    Returns:
+        For the id of each of them, the other names that it may look up in the context: of globals, and of variables
+        that it sets itself, but perhaps not before it reads them. They must have no other value there.
+    """
+    return dict(_Statements(tree).of_tools(tree))
+
+
+class _Statements:
+    def __init__(self, tree: nodes.Template):
+        names = [macro.name for macro in tree.find_all(nodes.Macro)] + [*_names_set(tree)]
+        self._macros = {
+            node.name: node for node in tree.body if isinstance(node, nodes.Macro) and names.count(node.name) == 1
+        }
+
+    def of_tools(self, node: nodes.Node) -> Iterator[tuple[int, set[str]]]:
+        """The statements within a node."""
+        for child in node.iter_child_nodes():
+            names = self._others_read(child) if isinstance(child, (nodes.For, nodes.Output)) else None
+            if names is not None:
+                yield id(child), names
+            else:
+                yield from self.of_tools(child)
+
+    def _others_read(self, statement: nodes.Stmt) -> set[str] | None:
+        """The names that a statement reads besides `tools`, if it can be one of those; otherwise None."""
+        if all(name.name != "tools" for name in statement.find_all(nodes.Name)):
+            return None
+        read = _names_read(statement)
+        called: dict[str, nodes.Node] = {}
+        while macros := [name for name in read if name in self._macros and name not in called]:
+            called |= {name: self._macros[name] for name in macros}
+            read = read.union(*(_names_read(self._macros[name]) for name in macros))
+        others = read - {"tools"} - called.keys()
+        known = {*statement.environment.globals}.union(*map(_names_set, (statement, *called.values())))  # type: ignore
+        return others if others <= known else None
+
+
+def _names_set(node: nodes.Node) -> Iterator[str]:
+    return (name.name for name in node.find_all(nodes.Name) if name.ctx != "load")
+
+
+def _names_read(node: nodes.Node) -> set[str]:
+    """The names that a statement may look up in the context."""
+    reader = _Reader(node.environment)  # type: ignore[arg-type]
+    reader.visit(nodes.Template([node], lineno=node.lineno))
+    return reader.names
+
+
+class _Reader(CodeGenerator):
+    """Generates no code, and notes the names of variables that are looked up in the context."""
+
+    def __init__(self, environment: Environment):
+        super().__init__(environment, None, None)
+        self.names: set[str] = set()
+
+    def write(self, x: str) -> None:
+        pass
+
+    def enter_frame(self, frame: Frame) -> None:
+        super().enter_frame(frame)
+        self.names |= {name for action, name in frame.symbols.loads.values() if action == VAR_LOAD_RESOLVE and name}
