@@ -22,6 +22,7 @@ from transforms.chat.fast_template import FastTemplate, NotFollowed
 from transforms.chat.message_map import mark_function, mark_loops
 from transforms.chat.tool_texts import TOOL_TEXTS, ToolTexts
 from transforms.chat.transformers_jinja import compile_template
+from transforms.chat.turns import TurnFinder
 from transforms.model.batches import Examples, Records, Texts
 from transforms.model.examples import Conversation, Record
 from transforms.model.outcomes import Outcomes
@@ -88,6 +89,16 @@ def test_generated_conversations_are_rendered_as_by_the_reference(name: str, mon
     for options in ({}, {"unprinted": "report"}, {"unprinted": "report", "eot_tokens": ("<|im_end|>",)}):
         fast, reference = (rendered(template, examples, engine, **options) for engine in ("fast", "reference"))
         assert of_any_engine(fast) == of_any_engine(reference)
+
+
+@pytest.mark.parametrize("name", templates())
+def test_turns_in_the_usual_form_have_the_spans_that_are_found_for_any_turn(name: str, monkeypatch):
+    monkeypatch.setattr(render_step, "sample_conversations", lambda *_: [])
+    records = [Record(seed, json.dumps(generate(seed).record).encode()) for seed in range(1000, 1030)]
+    examples = Parser()(Records(SPLIT, 0, True, Outcomes(read=len(records)), records))
+    usual = rendered(templates()[name], examples, "fast", unprinted="report")
+    monkeypatch.setattr(TurnFinder, "_usual_spans", lambda *_: {})
+    assert of_any_engine(usual) == of_any_engine(rendered(templates()[name], examples, "fast", unprinted="report"))
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"style": "brief"}])

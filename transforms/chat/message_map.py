@@ -65,17 +65,14 @@ class MessageMap:
         starts = self._starts
         return [piece[2] for piece in self.pieces[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, stop)]]
 
-    def message_at(self, offset: int) -> int | None:
-        """Return the message of the piece that begins at an offset, None if it has none."""
-        return self._messages.get(offset)
-
     def has_content_between(self, start: int, stop: int) -> bool:
         """Return whether the content of a message begins in a range."""
         starts = self._starts_of_contents
         return bisect.bisect_left(starts, start) < bisect.bisect_left(starts, stop)
 
     @functools.cached_property
-    def _messages(self) -> dict[int, int | None]:
+    def messages_by_start(self) -> dict[int, int | None]:
+        """The message of each piece, by the offset where the piece begins."""
         return {start: message for start, _, message in self.pieces}
 
     @functools.cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -269,14 +269,50 @@ class TurnFinder:
             return {}
         message_map = self._message_map(conversation, text)
         pieces, conventions = message_map.pieces_of_messages(), self.conventions(conversation)
+        usual = self._usual_spans(conversation, conventions, message_map, turns, pieces)
         spans = {
-            turn: self._pieces(conversation, conventions, message_map, turn, pieces[turn])
+            turn: usual.get(turn) or self._pieces(conversation, conventions, message_map, turn, pieces[turn])
             for turn in turns
             if turn in pieces
         }
         _check_contents(message_map, spans)
         _check_tool_answers(conversation, message_map)
         return {turn: own for turn, own in ((turn, merged(own)) for turn, own in spans.items()) if own}
+
+    def _usual_spans(
+        self,
+        conversation: Conversation,
+        conventions: Conventions,
+        message_map: MessageMap,
+        turns: Sequence[int],
+        pieces: Mapping[int, Sequence[Span]],
+    ) -> dict[int, list[Span]]:
+        """What `_pieces` finds, in a fifth of the time, for the turns in the usual form.
+
+        Such a turn is printed in one piece, from the generation prompt to what closes it, between other messages.
+        """
+        if self._rules.stop_tokens or conventions.separator:
+            return {}
+        messages, text, contents = conversation.messages, message_map.text, message_map.contents
+        spans: dict[int, list[Span]] = {}
+        headers: dict[str, str | None] = dict.fromkeys(_INSTRUCTIONS)
+        for turn in turns:
+            own = pieces.get(turn, ())
+            if not turn or len(own) != 1:
+                continue
+            role, (start, stop) = messages[turn - 1]["role"], own[0]
+            if role not in headers:
+                headers[role] = conventions.prompt_after(role)
+            header = headers[role]
+            follower = message_map.messages_by_start.get(stop)
+            if not header or follower is None or not text.startswith(header, start, stop):
+                continue
+            if turn in contents and not start <= contents[turn][0] <= stop:
+                continue
+            if messages[follower]["role"] == "tool" and conventions.call_separator:
+                continue
+            spans[turn] = [(start + len(header), stop)]
+        return spans
 
     def _pieces(
         self,
@@ -321,7 +357,7 @@ class TurnFinder:
             return len(text)
         separator = conventions.separator
         if not separator:
-            follower = message_map.message_at(stop)
+            follower = message_map.messages_by_start.get(stop)
             if follower is not None and conversation.messages[follower]["role"] == "tool":
                 separator = conventions.call_separator
         return self._stop(conversation, message_map, turn, start, after(separator, text, stop))
