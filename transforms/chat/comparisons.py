@@ -11,7 +11,6 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 from transforms.chat.compiled import (
-    CompiledTemplate,
     SlowPath,
     Target,
     TemplateCompiler,
@@ -349,7 +348,7 @@ class ComparisonCache:
             differing = [*Contexts(tracing, finder, finder).differing(traced, text, spans, turns).values()]
             guards.trimmed |= tracing.has_both_ways
             guards.update(compiled.guards)
-            may_reason = {turn for turn in turns if self._may_reason(messages[turn], compiled)}
+            may_reason = {turn for turn in turns if self._may_reason(messages[turn], guards)}
             stripped = tracing.stripped
             thoughts = {turn: self._thoughts(messages[turn], guards) for turn in may_reason}
             differences = [
@@ -363,11 +362,11 @@ class ComparisonCache:
         expansion = self._expansion(conversation, turns, cut) if self._expands and differences else None
         return Comparison(turns, guards, differences, expansion)
 
-    def _may_reason(self, message: Mapping[str, Any], compiled: CompiledTemplate) -> bool:
-        """Whether a message of traced texts may hold reasoning."""
+    def _may_reason(self, message: Mapping[str, Any], guards: Guards) -> bool:
+        """Whether a message of traced texts may hold reasoning under guards."""
         content = message.get("content")
         is_inline = isinstance(content, str) and "</think>" in plain_text(content)
-        return is_inline or "</think>" not in compiled.guards.absent or not message.keys().isdisjoint(REASONING_KEYS)
+        return is_inline or "</think>" not in guards.absent or not message.keys().isdisjoint(REASONING_KEYS)
 
     def _thoughts(self, message: Mapping[str, Any], guards: Guards) -> set[int]:
         """The numbers of the texts that are the reasoning of a message of traced texts, or end with it."""

@@ -394,10 +394,7 @@ class TurnFinder:
         start, stop: what was printed for the turn. content: the offset of its content, None if that is unknown.
         """
         messages = conversation.messages
-        is_first = not turn or (
-            messages[turn - 1]["role"] in _INSTRUCTIONS
-            and all(message["role"] in _INSTRUCTIONS for message in messages[:turn])
-        )
+        is_first = all(message["role"] in _INSTRUCTIONS for message in reversed(messages[:turn]))
         usual = conventions.prompt_after("user")
         prompt = usual if is_first else conventions.prompt_after(messages[turn - 1]["role"])
         for header in (prompt, usual):
