@@ -43,7 +43,7 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
     parsing, rendering = _options_of_sources(job, folder)
     receipts = (
         splits.unfinished
-        | "read" >> ReadSplits()
+        | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
         | "parse"
         >> ParseConversations(
             schema=options.schema,

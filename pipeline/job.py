@@ -16,6 +16,7 @@ from pipeline.options import Options, option_name
 from pipeline.sources import Source
 from transforms.dataset.layout import Folder
 from transforms.errors import UserError
+from transforms.inputs.formats import MAX_RECORD_BYTES
 from transforms.storage.files import exists, full_url, read_bytes, write_atomically
 
 
@@ -56,6 +57,7 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     as_chat: bool = False
     unprinted: str = "report"
     consumer: str | None = None
+    max_record_bytes: int = MAX_RECORD_BYTES
 
     @classmethod
     def of(cls, options: Options) -> JobOptions:

@@ -20,7 +20,7 @@ from transforms.chat.config import ENGINES, LOSSES, PARITIES, SPANS, UNPRINTED
 from transforms.checks import check_choices
 from transforms.dataset.consumers import CONSUMERS, RowLayout, columns_for, problems
 from transforms.errors import UserError
-from transforms.inputs.formats import INPUT_FORMATS
+from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
 from transforms.inputs.preference import PREFERENCES
 from transforms.inputs.reading import ROLES, TOOL_ARGUMENTS
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
@@ -162,6 +162,13 @@ class Options:
         None,
         "INT",
         "chosen by the size of the input, 4 MiB to 256 MiB",
+    )
+    max_record_bytes: int = _option(
+        "Input",
+        "a record of more bytes is rejected as too_long",
+        kinds.positive,
+        MAX_RECORD_BYTES,
+        "INT",
     )
     tokenizer: str = _option(
         "Tokenizer and template",

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.errors import InputError
 from transforms.inputs import malformed as malformed_json
-from transforms.inputs.formats import Part
+from transforms.inputs.formats import MAX_RECORD_BYTES, Part
 from transforms.inputs.formats import json as json_format
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
@@ -46,7 +45,7 @@ layouts = st.fixed_dictionaries(
 def parts_of(content: bytes, chunk: int = 1 << 20, part_bytes: int = 1 << 20) -> list[Part]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_format, "_CHUNK", chunk)
-        return list(json_format.read(io.BytesIO(content), 0, None, part_bytes))
+        return list(json_format.read(io.BytesIO(content), 0, None, part_bytes, MAX_RECORD_BYTES))
 
 
 def records_of(parts: list[Part]) -> list[bytes]:
@@ -180,14 +179,6 @@ def test_a_record_of_many_chunks_is_read_whole_and_once():
 def test_text_outside_of_arrays_and_objects_is_a_record_of_its_own(chunk):
     content = b'so [{"a": 1}], and\n[{"b": 2}] so on {"c": 3}'
     assert read(content, chunk) == [b"so", b'{"a": 1}', b", and", b'{"b": 2}', b"so on", b'{"c": 3}']
-
-
-def test_a_record_that_does_not_end_is_an_error_with_its_position_and_not_read_into_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(json_format, "_LONGEST", 1 << 22)
-    path = tmp_path / "endless.json"
-    path.write_bytes(b'[{"a": 1},\n {"text": "' + b"x" * (16 << 20))
-    with pytest.raises(InputError, match=r"endless\.json.*the record that begins at byte 12 has no end within"):
-        list(read_split(Split(0, (Slice(str(path), "json", None, 0, path.stat().st_size),)), 1 << 20))
 
 
 def test_an_object_whose_list_has_the_records_is_rejected_with_the_name_of_the_list():

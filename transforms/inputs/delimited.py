@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from transforms.inputs.cells import with_answers
-from transforms.inputs.formats import Part
+from transforms.inputs.formats import Part, too_long
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 
@@ -29,7 +29,7 @@ _ROWS_AT_ONCE = 1024
 _MOST_COLUMNS = 1000
 
 
-def read_delimited(file: BinaryIO, part_bytes: int, delimiter: str) -> Iterator[Part]:
+def read_delimited(file: BinaryIO, part_bytes: int, delimiter: str, max_record_bytes: int) -> Iterator[Part]:
     """Yield the rows after the header as records, in parts. A record's position is the number of its row, from 0.
 
     Raises:
@@ -49,13 +49,17 @@ def read_delimited(file: BinaryIO, part_bytes: int, delimiter: str) -> Iterator[
         while rejected and rejected[0].position == position:
             part.rejects.append(rejected.popleft())
             position += 1
+        row_bytes = sum(len(cell) for cell in row if cell)
         try:
-            part.records.append(Record(position, _record(names, row)))
+            if row_bytes > max_record_bytes:
+                part.rejects.append(too_long(position, _line(row, delimiter), max_record_bytes))
+            else:
+                part.records.append(Record(position, _record(names, row)))
         except UnicodeDecodeError as error:
             detail = f"a cell is not UTF-8: {error}"
             part.rejects.append(Reject(position, "invalid_unicode", detail, _line(row, delimiter)))
         position += 1
-        size += sum(len(cell) for cell in row if cell)
+        size += row_bytes
     if part.records and not rejected and source.ends_inside_quotes(row, delimiter):
         last = part.records.pop()
         detail = "the quote before its last cell is not closed: the file is cut short, or all that follows is this cell"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from transforms.inputs.formats import Part
+from transforms.inputs.formats import Part, too_long
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 
@@ -17,13 +17,18 @@ ROWS_AT_ONCE = 128
 
 
 def parts_of_batches(
-    batches: Iterable[pa.RecordBatch], part_bytes: int, first_row: int = 0, rows: int | None = None
+    batches: Iterable[pa.RecordBatch],
+    part_bytes: int,
+    max_record_bytes: int,
+    first_row: int = 0,
+    rows: int | None = None,
 ) -> Iterator[Part]:
     """Yield the rows of batches as records, in parts.
 
     Args:
         batches: consecutive rows of a table, ROWS_AT_ONCE at most in each batch.
         part_bytes: the size, in Arrow's memory, from which on a part ends.
+        max_record_bytes: a row that takes more of it is rejected; none of it is kept.
         first_row: the number in its file of the first row.
         rows: how many rows there must be, if that is known.
 
@@ -35,8 +40,12 @@ def parts_of_batches(
     size, position = 0, first_row
     for batch in batches:
         features = _features(batch.schema)
+        check = batch.nbytes > max_record_bytes
         for row in range(len(batch)):
             single = batch.slice(row, 1)
+            if check and single.nbytes > max_record_bytes:
+                rejects.append(too_long(position + row, b"", max_record_bytes))
+                continue
             try:
                 records.append(Record(position + row, _plain(single.to_pylist()[0], features)))
             except Exception as error:  # for a value that Python cannot represent, each type raises its own

@@ -10,7 +10,7 @@ import apache_beam as beam
 
 from transforms.checks import check_count
 from transforms.errors import InputError, StoreError
-from transforms.inputs.formats import Part, input_format
+from transforms.inputs.formats import MAX_RECORD_BYTES, Part, input_format
 from transforms.model.batches import Records, Slice, Split
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
@@ -25,12 +25,13 @@ from transforms.storage.files import open_input
 PART_BYTES = 4 << 20
 
 
-def read_split(split: Split, part_bytes: int) -> Iterator[Records]:
+def read_split(split: Split, part_bytes: int, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[Records]:
     """Read the records of a split.
 
     Args:
         split: the split.
         part_bytes: about how much input is in one batch.
+        max_record_bytes: a longer record is rejected as `too_long`.
 
     Yields:
         The records in parts; one empty part if the split has no record.
@@ -39,7 +40,7 @@ def read_split(split: Split, part_bytes: int) -> Iterator[Records]:
         InputError: if a file cannot be read to its end.
     """
     part, pending = 0, Part([], [], 0)
-    for found in _parts(split, part_bytes):
+    for found in _parts(split, part_bytes, max_record_bytes):
         if pending.bytes and pending.bytes + found.bytes > part_bytes:
             yield _batch(split, part, pending, last=False)
             part, pending = part + 1, found
@@ -50,11 +51,11 @@ def read_split(split: Split, part_bytes: int) -> Iterator[Records]:
     yield _batch(split, part, pending, last=True)
 
 
-def _parts(split: Split, part_bytes: int) -> Iterator[Part]:
+def _parts(split: Split, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
     """Yield the records of all slices, with their positions in the split."""
     for number, piece in enumerate(split.slices):
         base = split.position(number, 0)
-        for part in _parts_of_slice(piece, part_bytes):
+        for part in _parts_of_slice(piece, part_bytes, max_record_bytes):
             if base:
                 records = [Record(base + record.position, record.raw) for record in part.records]
                 rejects = [replace(reject, position=base + reject.position) for reject in part.rejects]
@@ -62,12 +63,12 @@ def _parts(split: Split, part_bytes: int) -> Iterator[Part]:
             yield part
 
 
-def _parts_of_slice(piece: Slice, part_bytes: int) -> Iterator[Part]:
+def _parts_of_slice(piece: Slice, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
     format = input_format(piece.format)
     start, stop = (piece.start, piece.stop) if format.can_be_cut and piece.compression is None else piece.content
     with open_input(piece.url, piece.compression) as file:
         try:
-            yield from format.read(file, start, stop, part_bytes)
+            yield from format.read(file, start, stop, part_bytes, max_record_bytes)
         except format.errors as error:
             if isinstance(error, (FileNotFoundError, StoreError)):
                 raise
@@ -84,8 +85,9 @@ def _batch(split: Split, part: int, found: Part, last: bool) -> Records:
 
 
 class _ReadSplit(beam.DoFn):
-    def __init__(self, part_bytes: int):
+    def __init__(self, part_bytes: int, max_record_bytes: int):
         self._part_bytes = part_bytes
+        self._max_record_bytes = max_record_bytes
         self._failures = FailureWriter()
 
     def process(self, split: Split) -> Iterator[Parts[Records]]:
@@ -93,7 +95,7 @@ class _ReadSplit(beam.DoFn):
         call = StepCall(self._failures)
 
         def read() -> Iterator[Records]:
-            parts = read_split(split, self._part_bytes)
+            parts = read_split(split, self._part_bytes, self._max_record_bytes)
             with suppress(StopIteration):
                 while True:
                     yield call(next, parts)
@@ -108,17 +110,22 @@ class ReadSplits(beam.PTransform):
 
     Args:
         part_bytes: bytes of input that are processed at once. Rows are packed within a part.
+        max_record_bytes: a longer record is rejected as `too_long`.
 
     Raises:
-        ParameterError: if it is not a whole number above 0.
+        ParameterError: if one of them is not a whole number above 0.
     """
 
-    def __init__(self, part_bytes: int = PART_BYTES):
+    def __init__(self, part_bytes: int = PART_BYTES, *, max_record_bytes: int = MAX_RECORD_BYTES):
         super().__init__()
         check_count("part_bytes", part_bytes)
+        check_count("max_record_bytes", max_record_bytes)
         self._part_bytes = part_bytes
+        self._max_record_bytes = max_record_bytes
         self.with_input_types(Split)
         self.with_output_types(Parts[Records])
 
     def expand(self, splits: beam.PCollection) -> beam.PCollection:
-        return splits | beam.ParDo(_ReadSplit(self._part_bytes)).with_output_types(Parts[Records])
+        return splits | beam.ParDo(_ReadSplit(self._part_bytes, self._max_record_bytes)).with_output_types(
+            Parts[Records]
+        )

@@ -12,7 +12,13 @@ from typing import Any, BinaryIO
 
 import zstandard
 
-_SKIPPED_AT_ONCE = 1 << 20
+_AT_ONCE = 1 << 20
+# 128 blocks, which are 16 MiB at most.
+_ZSTD_PIECE = 1 << 9
+# What `xz -9` needs is 65 MiB; the header of a file may claim 4 GiB. zstandard refuses more than 128 MiB by itself.
+_XZ_MEMORY = 1 << 28
+# So much of a sample says how well the file is compressed.
+_SAMPLED = 1 << 26
 
 COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 
@@ -32,21 +38,12 @@ def decompressed(raw: Any, compression: str | None) -> BinaryIO:
     return io.BufferedReader(_FrameReader(raw, _DECOMPRESSORS[compression]), buffer_size=1 << 20)
 
 
-# Decompressors of one frame (a gzip member, an xz stream), which report where it ends and what follows.
-_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
-    "gzip": functools.partial(zlib.decompressobj, wbits=31),
-    "bz2": bz2.BZ2Decompressor,
-    "xz": functools.partial(lzma.LZMADecompressor, lzma.FORMAT_XZ),
-    "zstd": lambda: zstandard.ZstdDecompressor().decompressobj(),
-}
-
-
 def skip_to(file: BinaryIO, position: int) -> None:
     """Go to a position of a file that has not been read; to its end if it is shorter."""
     if file.seekable():
         file.seek(position)
         return
-    while position and (skipped := len(file.read(min(position, _SKIPPED_AT_ONCE)))):
+    while position and (skipped := len(file.read(min(position, _AT_ONCE)))):
         position -= skipped
 
 
@@ -64,7 +61,7 @@ def estimated_size(sample: bytes, size: int, compression: str) -> int:
     frames = _FrameReader(io.BytesIO(sample), _DECOMPRESSORS[compression])
     unpacked = 0
     try:
-        while found := len(frames.read(_SKIPPED_AT_ONCE)):
+        while unpacked < _SAMPLED and (found := len(frames.read(_AT_ONCE))):
             unpacked += found
     except EOFError:  # the sample ends inside a frame
         pass
@@ -75,7 +72,8 @@ def estimated_size(sample: bytes, size: int, compression: str) -> int:
 class _FrameReader(io.RawIOBase):
     """Reads all frames of a compressed file, and checks that each is complete.
 
-    The readers of bz2, lzma and zstandard end without an error at a frame that is damaged or cut short.
+    The readers of bz2, lzma and zstandard end without an error at a frame that is damaged or cut short. Each step
+    decompresses at most as much as is asked for, since 164 KB can be 5 GB.
     """
 
     def __init__(self, raw: BinaryIO, decompressor: Callable[[], Any]):
@@ -85,18 +83,18 @@ class _FrameReader(io.RawIOBase):
         self._frames = 0
         self._only_zeros = False
         self._input = b""
-        self._output = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._output:
-            self._input = self._input or self._raw.read(1 << 16)
-            if not self._input:
-                if self._frame is not None or self._only_zeros:
-                    raise EOFError("it holds only zeros" if self._only_zeros else "it ends inside a frame")
-                return 0
+        while True:
+            if self._frame is None or self._frame.needs_input:
+                self._input = self._input or self._raw.read(1 << 16)
+                if not self._input:
+                    if self._frame is not None or self._only_zeros:
+                        raise EOFError("it holds only zeros" if self._only_zeros else "it ends inside a frame")
+                    return 0
             if self._frame is None:
                 self._input = self._input.lstrip(b"\0")  # padding of xz files and tapes; no frame begins with it
                 if not self._input:
@@ -105,12 +103,74 @@ class _FrameReader(io.RawIOBase):
                 self._frame, self._only_zeros = self._decompressor(), False
                 self._frames += 1
             try:
-                self._output = self._frame.decompress(self._input)
+                output = self._frame.decompress(self._input, min(len(buffer), _AT_ONCE))
             except (OSError, ValueError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
                 raise EOFError(str(error)) from None
             self._input = b""
             if self._frame.eof:
                 self._input, self._frame = self._frame.unused_data, None
-        size = min(len(buffer), len(self._output))
-        buffer[:size], self._output = self._output[:size], self._output[size:]
-        return size
+            if output:
+                buffer[: len(output)] = output
+                return len(output)
+
+
+class _Gzip:
+    """zlib's decompressor with the interface of BZ2Decompressor and LZMADecompressor."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=31)
+        self.needs_input = True
+
+    def decompress(self, content: bytes, max_length: int) -> bytes:
+        output = self._member.decompress(self._member.unconsumed_tail + content, max_length)
+        self.needs_input = len(output) < max_length and not self._member.unconsumed_tail
+        return output
+
+    @property
+    def eof(self) -> bool:
+        return self._member.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._member.unused_data
+
+
+class _Zstd:
+    """zstandard's decompressor with the interface of BZ2Decompressor and LZMADecompressor.
+
+    It has no bound on its output. Its input is given in pieces, since a block of four bytes is 128 KiB at most.
+    """
+
+    def __init__(self) -> None:
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._input = self._output = memoryview(b"")
+
+    def decompress(self, content: bytes, max_length: int) -> memoryview:
+        if content:
+            self._input = memoryview(content)
+        while self._input and not self._output and not self._frame.eof:
+            self._output = memoryview(self._frame.decompress(self._input[:_ZSTD_PIECE]))
+            self._input = self._input[_ZSTD_PIECE:]
+        output, self._output = self._output[:max_length], self._output[max_length:]
+        return output
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._input and not self._output
+
+    @property
+    def eof(self) -> bool:
+        return self._frame.eof and not self._output
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._frame.unused_data + bytes(self._input)
+
+
+# Decompressors of one frame (a gzip member, an xz stream), which report where it ends and what follows.
+_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
+    "gzip": _Gzip,
+    "bz2": bz2.BZ2Decompressor,
+    "xz": functools.partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, _XZ_MEMORY),
+    "zstd": _Zstd,
+}

@@ -23,6 +23,11 @@ INPUT_FORMATS: tuple[str, ...] = ("auto", *_NAMES)
 # The format of a file that no format recognizes and that may be text: a file of lines has no mark.
 DEFAULT_FORMAT = "jsonl"
 
+# More than a conversation of a million tokens has.
+MAX_RECORD_BYTES = 64 << 20
+# What is kept of a longer record: enough to recognize it.
+_KEPT_BYTES = 1 << 16
+
 # Enough for the first records of most files, little enough for a request to each of thousands.
 SNIFFED_BYTES = 1 << 16
 
@@ -48,9 +53,10 @@ class InputFormat:
     Args:
         suffixes: of the names of such files, in lower case, without that of a compression.
         read: yields the records that belong to the bytes start <= position < stop of a file, in parts of about
-            part_bytes of input. Takes the file, start, stop and part_bytes. The format decides which record belongs to
-            which byte, so that any cut of a file yields each record once. If stop is None, all records from start on
-            are yielded. If files cannot be cut, or this one is compressed, the file may not be able to seek.
+            part_bytes of input. Takes the file, start, stop, part_bytes and max_record_bytes: a longer record is
+            rejected (`too_long`). The format decides which record belongs to which byte, so that any cut of a file
+            yields each record once. If stop is None, all records from start on are yielded. If files cannot be cut, or
+            this one is compressed, the file may not be able to seek.
         recognizes: whether the first bytes of a file (SNIFFED_BYTES) show that it has this format; None if none do.
         can_be_cut: whether byte ranges of a file can be read independently.
         can_be_shared: whether several splits can read a file from its start, each the records of its bytes. Otherwise
@@ -63,7 +69,7 @@ class InputFormat:
     """
 
     suffixes: tuple[str, ...]
-    read: Callable[[BinaryIO, int, int | None, int], Iterator[Part]]
+    read: Callable[[BinaryIO, int, int | None, int, int], Iterator[Part]]
     recognizes: Callable[[bytes], bool] | None = None
     can_be_cut: bool = False
     can_be_shared: bool = False
@@ -72,6 +78,18 @@ class InputFormat:
     last_bytes: bytes = b""
     position_unit: Literal["byte", "row", "record"] = "byte"
     errors: tuple[type[Exception], ...] = (OSError,)
+
+
+def too_long(position: int, record: bytes, max_record_bytes: int) -> Reject:
+    """Reject a record that is longer than max_record_bytes. Its first 64 KiB are kept.
+
+    Args:
+        position: of the record.
+        record: its bytes, or the first of them.
+        max_record_bytes: the limit.
+    """
+    detail = f"it is longer than {max_record_bytes:,} bytes (max_record_bytes), so only its start is kept"
+    return Reject(position, "too_long", detail, record[:_KEPT_BYTES])
 
 
 def input_format(name: str) -> InputFormat:

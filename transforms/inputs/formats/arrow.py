@@ -16,7 +16,7 @@ _STREAM = b"\xff\xff\xff\xff"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
-def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
+def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
     """Yield the rows of the record batches that begin at bytes start <= position < stop, in parts.
 
     In a file, of whose batches pyarrow does not tell the places, they count as if all had the same size. The batches
@@ -34,7 +34,7 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Itera
     own = takewhile(lambda found: stop is None or found[0] < stop, batches)
     validated = (_validated(batch) for _, batch in own)
     smaller = (batch.slice(i, ROWS_AT_ONCE) for batch in validated for i in range(0, len(batch), ROWS_AT_ONCE))
-    yield from parts_of_batches(smaller, part_bytes, first_row)
+    yield from parts_of_batches(smaller, part_bytes, max_record_bytes, first_row)
 
 
 def _batches(file: BinaryIO) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -14,13 +14,12 @@ from typing import BinaryIO, TypeAlias
 
 import msgspec
 
-from transforms.inputs.formats import InputFormat, Part
+from transforms.inputs.formats import InputFormat, Part, too_long
 from transforms.inputs.malformed import end_of_malformed
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 
 _CHUNK = 1 << 20
-_LONGEST = 1 << 28
 _LOOKED_AT = 10
 
 _NOT_BLANK = re.compile(rb"\S")
@@ -32,27 +31,28 @@ _decode = msgspec.json.Decoder(msgspec.Raw).decode
 _FOLLOWED = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
-def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
+def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
     """Yield the records that begin at bytes start <= position < stop, in parts.
 
     A record's position is its number in the file, from 0. The file is read from its start.
 
     Raises:
-        ValueError: if a record does not end within 256 MiB.
+        ValueError: if a record has no end within twice max_record_bytes.
     """
     part, size = Part([], []), 0
-    for number, (begin, found) in enumerate(_Reader(file).values()):
+    for number, (begin, found) in enumerate(_Reader(file, max_record_bytes).values()):
         if stop is not None and begin >= stop:
             break
         if begin < start:
             continue
-        if isinstance(found, bytes):
-            part.records.append(Record(number, found))
-            size += len(found)
+        content = found if isinstance(found, bytes) else found[1]
+        if len(content) > max_record_bytes:
+            part.rejects.append(too_long(number, content, max_record_bytes))
+        elif isinstance(found, bytes):
+            part.records.append(Record(number, content))
         else:
-            detail, rest = found
-            part.rejects.append(Reject(number, "cut_short", detail, rest))
-            size += len(rest)
+            part.rejects.append(Reject(number, "cut_short", found[0], content))
+        size += len(content)
         if size >= part_bytes:
             yield part._replace(bytes=size)
             part, size = Part([], []), 0
@@ -65,8 +65,9 @@ class _Reader:
     If the file ends inside a value, the last one that is yielded is a description of it and its bytes.
     """
 
-    def __init__(self, file: BinaryIO):
+    def __init__(self, file: BinaryIO, max_record_bytes: int):
         self._file = file
+        self._longest = max_record_bytes
         self._buffer = file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
         self._offset = 0 if self._buffer else len(BOM_UTF8)  # position in the file of the buffer's first byte
         self._at = 0  # what precedes this index of the buffer has been yielded
@@ -143,8 +144,9 @@ class _Reader:
     def _read_more(self) -> bool:
         """Read as much as is in the buffer, so that a long record is not searched often; False at the file's end."""
         rest = len(self._buffer) - self._at
-        if rest > _LONGEST:
-            raise ValueError(f"the record that begins at byte {self._offset + self._at:,} has no end within 256 MiB")
+        if rest > max(self._longest, _CHUNK):
+            begin, most = f"{self._position:,}", f"{self._longest:,} bytes (max_record_bytes)"
+            raise ValueError(f"the record that begins at byte {begin} has no end within {most}")
         more = self._file.read(max(_CHUNK, rest))
         self._buffer, self._offset, self._at = self._buffer[self._at :] + more, self._offset + self._at, 0
         return bool(more)

@@ -10,17 +10,22 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from transforms.inputs.formats import InputFormat, Part
+from transforms.inputs.formats import InputFormat, Part, too_long
 from transforms.model.examples import Record
 from transforms.storage.compression import skip_to
 
+_SKIPPED_AT_ONCE = 1 << 20
 
-def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
-    """Yield the lines that begin at bytes start <= position < stop, in parts; without a stop, all from start on."""
+
+def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
+    """Yield the lines that begin at bytes start <= position < stop, in parts; without a stop, all from start on.
+
+    A line of more than max_record_bytes is rejected. It is never in memory as a whole, nor read after the stop.
+    """
     position = start
     if start:
         skip_to(file, start - 1)
-        position += len(file.readline()) - 1
+        position = _end_of_line(file, start - 1, stop)
     if stop is not None:  # parts of the same size
         part_bytes = -(-(stop - start) // max(1, -(-(stop - start) // part_bytes)))
     while stop is None or position < stop:
@@ -28,20 +33,34 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Itera
         if not content:
             return
         if not content.endswith(b"\n"):
-            content += file.readline()
-        yield Part(_lines(content, position), [], len(content))
+            content += file.readline(max_record_bytes)
+        yield _part(content, position, max_record_bytes)
         position += len(content)
+        if not content.endswith(b"\n"):  # its last line is longer, or the last one of the file
+            position = _end_of_line(file, position, stop)
 
 
-def _lines(content: bytes, position: int) -> list[Record]:
+def _end_of_line(file: BinaryIO, position: int, stop: int | None) -> int:
+    """Read up to the next line, or to the stop or the end of the file if they come first. Return the position."""
+    while stop is None or position < stop:
+        piece = file.readline(_SKIPPED_AT_ONCE)
+        position += len(piece)
+        if not piece or piece.endswith(b"\n"):
+            break
+    return position
+
+
+def _part(content: bytes, position: int, max_record_bytes: int) -> Part:
     """position: of the content's first byte in the file."""
-    records = []
+    records, rejects = [], []
+    check = len(content) > max_record_bytes
     for line in content.split(b"\n"):
-        record = (line if position else line.removeprefix(BOM_UTF8)).strip()
-        if record:
+        if check and len(line) > max_record_bytes:
+            rejects.append(too_long(position, line, max_record_bytes))
+        elif record := (line if position else line.removeprefix(BOM_UTF8)).strip():
             records.append(Record(position, record))
         position += len(line) + 1
-    return records
+    return Part(records, rejects, len(content))
 
 
 FORMAT = InputFormat(

@@ -16,7 +16,7 @@ from transforms.inputs.formats import InputFormat, Part
 from transforms.inputs.tables import ROWS_AT_ONCE, parts_of_batches
 
 
-def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
+def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
     """Yield the rows of the row groups whose middle is at start <= byte < stop, in parts.
 
     Raises:
@@ -31,7 +31,7 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Itera
         middle = begin + sum(column.total_compressed_size for column in columns) // 2
         if start <= middle and (stop is None or middle < stop):
             batches = table.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=[number])
-            yield from parts_of_batches(batches, part_bytes, first_row, row_group.num_rows)
+            yield from parts_of_batches(batches, part_bytes, max_record_bytes, first_row, row_group.num_rows)
         first_row += row_group.num_rows
 
 

@@ -11,9 +11,9 @@ from transforms.inputs.delimited import read_delimited
 from transforms.inputs.formats import InputFormat, Part
 
 
-def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int) -> Iterator[Part]:
+def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
     """Yield all rows, in parts. Raises ValueError as read_delimited does."""
-    return read_delimited(file, part_bytes, "\t")
+    return read_delimited(file, part_bytes, "\t", max_record_bytes)
 
 
 FORMAT = InputFormat(
