@@ -5,28 +5,34 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from support.datasets import digests, manifest_of
 from support.paths import CHATS, TOKENIZER
+from transforms.errors import UserError
+from transforms.inputs.listing import list_inputs
+from transforms.inputs.splits import splits_of
+from transforms.steps.read import read_split
 
 OPTIONS = (f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=60000")
 
 
-@pytest.fixture
-def with_ranges() -> Iterator[str]:
-    """The url of the examples on a server that gives parts of files."""
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The url of a folder on a server that gives parts of files."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
     async def start() -> web.AppRunner:
         application = web.Application()
-        application.router.add_static("/chats", CHATS)
+        application.router.add_static("/chats", folder)
         runner = web.AppRunner(application)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -36,6 +42,20 @@ def with_ranges() -> Iterator[str]:
     yield f"http://127.0.0.1:{runner.addresses[0][1]}/chats"
     asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
     loop.call_soon_threadsafe(loop.stop)
+
+
+@pytest.fixture
+def with_ranges() -> Iterator[str]:
+    """The url of the examples on a server that gives parts of files."""
+    with serving(CHATS) as url:
+        yield url
+
+
+@pytest.fixture
+def served(tmp_path) -> Iterator[tuple[Path, str]]:
+    """A folder, and its url on such a server."""
+    with serving(tmp_path) as url:
+        yield tmp_path, url
 
 
 class _Silent(SimpleHTTPRequestHandler):
@@ -76,3 +96,17 @@ def test_file_that_is_not_on_the_server_is_reported_in_one_line(build, tmp_path,
     assert (ended.code, ended.err) == (
         2, f"chatmill: --input {with_ranges}/none.jsonl: there is no such file or folder.\n"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("moment", ["before the first byte", "between two requests"])
+def test_file_that_changes_on_the_server_is_not_mixed_with_the_planned_one(served, moment):
+    folder, url = served
+    content = b'{"text": "one"}\n' * 600_000
+    (folder / "corpus.jsonl").write_bytes(content)
+    [split] = splits_of(list_inputs(f"{url}/corpus.jsonl"), 1 << 30)
+    parts = read_split(split, 1 << 20)
+    if moment == "between two requests":
+        next(parts)
+    (folder / "corpus.jsonl").write_bytes(content.replace(b"one", b"two"))
+    with pytest.raises(UserError, match=f"{url}/corpus.jsonl: the file has changed since the job was planned"):
+        list(parts)

@@ -27,8 +27,10 @@ from support.faulty_proxy import FAULTS, FaultyProxy, seeded
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import free_port, serving
 from support.stores import gs, s3
+from transforms.errors import UserError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
+from transforms.steps.read import read_split
 from transforms.storage.files import read_bytes, write_atomically
 
 OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", "--max_length=512", "--as_chat=true")
@@ -244,6 +246,24 @@ def test_denied_access_during_the_run_is_reported_in_one_line(build, store, prox
     assert ended.code == 1
     assert "/_chatmill/shards/" in ended.err and "it cannot be written (" in ended.err and "AccessDenied" in ended.err
     assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("moment", ["before the first byte", "between two requests"])
+def test_object_that_is_written_again_is_not_mixed_with_the_planned_one(store, proxy, moment):
+    path, lines = f"corpus/{uuid.uuid4().hex}.jsonl", [b'{"text": "%07d"}\n' % number for number in range(500_000)]
+    content = b"".join(lines)
+    store.files.pipe_file(path, content)
+    [split] = splits_of(list_inputs(store.url(path)), 1 << 30)
+    proxy.reset()
+    assert sum(len(part.records) for part in read_split(split, 1 << 20)) == len(lines)
+    # After the client has asked for the object, one request for each range and no other.
+    assert proxy.log[-3:] == [proxy.log[-1]] * 3 and proxy.log.count(proxy.log[-1]) == 3
+    parts = read_split(split, 1 << 20)
+    if moment == "between two requests":
+        next(parts)
+    store.files.pipe_file(path, content.replace(b"0", b"1"))
+    with pytest.raises(UserError, match=f"{path}: the file has changed since the job was planned"):
+        list(parts)
 
 
 @pytest.fixture(scope="module")

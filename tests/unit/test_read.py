@@ -20,7 +20,7 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.errors import InputError, StoreError
+from transforms.errors import InputError, StoreError, UserError
 from transforms.model.batches import Records, Slice, Split
 from transforms.model.outcomes import Reject
 from transforms.steps.read import read_split
@@ -553,7 +553,7 @@ def test_a_split_in_which_no_record_begins_has_one_empty_part(folder, format, co
 
 
 def test_a_file_that_no_longer_exists_is_an_error_that_names_it(folder):
-    with pytest.raises(InputError, match="no longer exists"):
+    with pytest.raises(UserError, match="no longer exists"):
         list(read_split(Split(0, (Slice(str(folder / "gone.jsonl"), "jsonl", None, 0, 10),)), 100))
 
 

@@ -21,6 +21,7 @@ from transforms.inputs.formats import INPUT_FORMATS, format_of_suffix, input_for
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import file_system, full_url, open_input, read_range
 from transforms.storage.retries import with_retries
+from transforms.storage.versions import version_of
 
 # Files that `datasets` writes next to files of records.
 _NOT_RECORDS = {"dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json"}
@@ -44,7 +45,7 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
         format: its format, by name.
         compression: of the file as a whole: gzip, bz2, xz, zstd or None.
         bytes: its size.
-        version: differs if the file has changed, as far as its store can tell (an ETag, a digest or a time).
+        version: differs if the file has changed, as far as its store can tell; of version_of.
         source: the number of the source that lists it, from 0.
         unpacked: about how many bytes it is when it is decompressed; 0 if it is not compressed.
     """
@@ -244,9 +245,11 @@ def _input_file(url: str, entry: dict[str, Any], by_name: bool, format: str, par
         raise ParameterError(
             parameter, url, f"a {named} file that is compressed as a whole cannot be read. Decompress it."
         )
-    version = next((str(entry[key]) for key in ("etag", "ETag", "md5Hash", "mtime") if entry.get(key)), "")
     unpacked = _unpacked(url, compression, entry["size"], parameter) if compression else 0
-    return InputFile(url, named, compression, entry["size"], version, unpacked=unpacked)
+    if "://" not in url:  # the entries of a disk have a time in seconds, as a float
+        with _store_errors(url, parameter, "read"):
+            entry = entry | {"mtime_ns": os.stat(url).st_mtime_ns}
+    return InputFile(url, named, compression, entry["size"], version_of(entry), unpacked=unpacked)
 
 
 def _unpacked(url: str, compression: str, size: int, parameter: str) -> int:

@@ -66,11 +66,11 @@ def _slices(file: InputFile, split_bytes: int) -> Iterator[Slice]:
     for i in range(slices):
         start, stop = file.bytes * i // slices, file.bytes * (i + 1) // slices
         if is_cut:
-            yield Slice(file.url, file.format, None, start, stop)
+            yield Slice(file.url, file.format, None, start, stop, version=file.version)
             continue
         begin, end = file.unpacked_bytes * i // slices, file.unpacked_bytes * (i + 1) // slices
         content = begin, end if i + 1 < slices else None  # how large the content is, is an estimate
-        yield Slice(file.url, file.format, file.compression, start, stop, content, end - begin)
+        yield Slice(file.url, file.format, file.compression, start, stop, content, end - begin, file.version)
 
 
 def largest_first(splits: Iterable[Split]) -> list[Split]:

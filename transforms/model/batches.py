@@ -38,6 +38,7 @@ class Slice:
         content: if the file can only be read from its start: the bytes of its decompressed content at which the records
             of this slice begin; None stands for its end. Then start and stop are only a share of the file.
         unpacked: about how many bytes it is when it is decompressed; 0 if it is not compressed.
+        version: of the file, when the slice was planned; empty if any version is read.
     """
 
     url: str
@@ -47,6 +48,7 @@ class Slice:
     stop: int
     content: tuple[int, int | None] = (0, None)
     unpacked: int = 0
+    version: str = ""
 
     @property
     def unpacked_bytes(self) -> int:

@@ -38,6 +38,7 @@ def read_split(split: Split, part_bytes: int, max_record_bytes: int = MAX_RECORD
 
     Raises:
         InputError: if a file cannot be read to its end.
+        UserError: if a file is not of the version that was planned, before its first byte or after its last.
     """
     part, pending = 0, Part([], [], 0)
     for found in _parts(split, part_bytes, max_record_bytes):
@@ -66,7 +67,7 @@ def _parts(split: Split, part_bytes: int, max_record_bytes: int) -> Iterator[Par
 def _parts_of_slice(piece: Slice, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
     format = input_format(piece.format)
     start, stop = (piece.start, piece.stop) if format.can_be_cut and piece.compression is None else piece.content
-    with open_input(piece.url, piece.compression) as file:
+    with open_input(piece.url, piece.compression, piece.version) as file:
         try:
             yield from format.read(file, start, stop, part_bytes, max_record_bytes)
         except format.errors as error:

@@ -14,7 +14,7 @@ import re
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
@@ -24,7 +24,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from transforms.errors import InputError, StoreError, UserError
 from transforms.storage.compression import decompressed
+from transforms.storage.ranges import RangeReader, complete
 from transforms.storage.retries import is_missing, is_transient, reason_of, with_retries
+from transforms.storage.versions import check_version, entry_on_disk
 
 # Query parameters that let anyone who has the url read the file.
 _SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(access_)?token)=", re.IGNORECASE)
@@ -94,25 +96,27 @@ def full_url(url: str) -> str:
 
 
 @contextmanager
-def open_input(url: str, compression: str | None) -> Iterator[BinaryIO]:
+def open_input(url: str, compression: str | None, version: str = "") -> Iterator[BinaryIO]:
     """Open an input file for reading.
 
     Args:
         url: of the file.
         compression: gzip, bz2, xz, zstd or None.
+        version: that all bytes are of, of version_of; any if it is empty.
 
     Yields:
         The decompressed bytes.
 
     Raises:
-        InputError: if the file does not exist; while it is read, if it is corrupt or ends early.
+        InputError: while it is read, if it is corrupt or ends early.
+        UserError: if it does not exist or is of another version, also if that shows only after the last byte.
         StoreError: if its store fails.
     """
     try:
-        with _open(url) as raw:
+        with _open(url) as raw, _held_to(version, url, raw) if version else nullcontext():
             yield decompressed(raw, compression)
     except FileNotFoundError:
-        raise InputError(
+        raise UserError(
             f"{url}: the file no longer exists; it did when the job was planned. Restore it, or run again with other "
             "inputs."
         ) from None
@@ -124,66 +128,39 @@ def open_input(url: str, compression: str | None) -> Iterator[BinaryIO]:
 
 
 @with_retries("read")
-def _open(url: str) -> BinaryIO:
+def _open(url: str) -> io.BufferedReader:
     system, path = file_system(url)
     if isinstance(system, LocalFileSystem):
-        return system.open(path, "rb")
+        return open(path, "rb")
     # Not fsspec's own buffer: that of s3fs reads 50 MiB ahead of each split.
-    return io.BufferedReader(_RangeReader(url, system.open(path, "rb", cache_type="none")), buffer_size=_READ_AHEAD)
+    return io.BufferedReader(RangeReader(url, system, path), buffer_size=_READ_AHEAD)
 
 
-class _RangeReader(io.RawIOBase):
-    """Reads a store's file by byte ranges, and checks that each is complete.
+@contextmanager
+def _held_to(version: str, url: str, file: io.BufferedReader) -> Iterator[None]:
+    """Check before the first byte of a file and after its last that it is of a version."""
+    of_store = file.raw if isinstance(file.raw, RangeReader) else None
 
-    s3fs and gcsfs notice a connection that ends early, but not an answer that holds less than the requested range.
-    """
+    def check() -> None:
+        check_version(url, version, _info(url) if of_store else entry_on_disk(os.fstat(file.fileno())))
 
-    def __init__(self, url: str, file: Any):
-        self._url = url
-        self._file = file
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
-        self._position = start + offset
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
-
-    def readall(self) -> bytes:
-        return self._read(self._file.size)  # in one request; RawIOBase.readall makes one for each 8 KiB
-
-    def _read(self, size: int) -> bytes:
-        size = max(min(size, self._file.size - self._position), 0)
-        content = _read_range(self._url, self._file, self._position, size) if size else b""
-        self._position += size
-        return content
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+    if of_store:
+        check_version(url, version, of_store.entry)
+    else:
+        check()
+    try:
+        yield
+    except Exception:
+        check()  # what was read makes no sense if it is of two versions
+        raise
+    if not (of_store and of_store.is_pinned):
+        check()
 
 
 @with_retries("read")
-def _read_range(url: str, file: Any, start: int, size: int) -> bytes:
-    file.seek(start)
-    return _complete(file.read(size), start, size)
-
-
-def _complete(content: bytes, start: int, size: int) -> bytes:
-    """The content of a range. Raises ConnectionError, with which it is read again, if it is not all of it."""
-    if len(content) != size:
-        raise ConnectionError(f"the store returned {len(content)} bytes of the {size} from byte {start}")
-    return content
+def _info(url: str) -> dict[str, Any]:
+    system, path = file_system(url)
+    return system.info(path)
 
 
 def read_bytes(url: str) -> bytes:
@@ -206,7 +183,7 @@ def read_range(url: str, start: int, stop: int) -> bytes:
         StoreError: if its store fails.
     """
     system, path = file_system(url)
-    return _complete(system.cat_file(path, start=start, end=stop), start, stop - start)
+    return complete(system.cat_file(path, start=start, end=stop), start, stop - start)
 
 
 @with_retries("reached")

@@ -1,0 +1,61 @@
+"""Versions: what shows whether a file is still the one that was planned.
+
+A version is the size of a file and one field of what its store says of it. Only that field is compared later: stores
+say less in a listing than of one file, or more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from transforms.errors import UserError
+
+# Of an object, what changes whenever it is written again, under the names that fsspec's file systems give it: best
+# first. Some stores (http) may report none; there a file of another size is another one.
+_FIELDS = (
+    "mtime_ns", "generation", "etag", "ETag", "blob_id", "md5Hash", "mtime", "created", "last_modified", "LastModified",
+    "Last-Modified",
+)  # fmt: skip
+
+
+def entry_on_disk(status: os.stat_result) -> dict[str, Any]:
+    """Return what the disk says of a file, as the entries of stores are."""
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+def version_of(entry: Mapping[str, Any]) -> str:
+    """Return the version of a file.
+
+    Args:
+        entry: what its store says of it, as fsspec's `info` returns it.
+    """
+    field = next((field for field in _FIELDS if entry.get(field)), None)
+    return f"{entry['size']}" + (f" {field} {entry[field]}" if field else "")
+
+
+def check_version(url: str, version: str, entry: Mapping[str, Any]) -> None:
+    """Check that a file is of a version.
+
+    Args:
+        url: of the file.
+        version: of version_of; nothing is checked if it is empty.
+        entry: what its store says of it now.
+
+    Raises:
+        UserError: if it is not.
+    """
+    if not version:
+        return
+    size, *rest = version.split(" ", 2)
+    if size != str(entry["size"]):
+        found = f"it had {int(size):,} bytes and has {entry['size']:,}"
+    elif rest and rest[1] != str(entry.get(rest[0], rest[1])):
+        found = f"its {rest[0]} was {rest[1]} and is {entry[rest[0]]}"
+    else:
+        return
+    raise UserError(
+        f"{url}: the file has changed since the job was planned ({found}). Nothing of it is in a dataset. Restore it "
+        "to go on, or overwrite the output to build from the file as it is now."
+    )
