@@ -279,8 +279,8 @@ def test_sample_is_the_same_in_each_run_and_has_the_first_record_or_the_cheapest
     batch = batch_of([])
     for part in range(3):
         of_part = dataclasses.replace(batch, part=part)
-        chosen = sample(of_part, costs, characters)
-        assert chosen == sample(of_part, costs, characters)
+        chosen = sample(of_part, len(costs), costs.__getitem__, characters)
+        assert chosen == sample(of_part, len(costs), costs.__getitem__, characters)
         assert chosen == sorted({*chosen}) and {*chosen} <= {*range(len(costs))}
         if costs and not part:
             assert chosen
@@ -296,7 +296,7 @@ def test_sample_costs_a_2048th_of_the_parts_after_the_first_on_average(size, cos
     costs = [int(own * cost_of_a_character) for own in sizes]
     batch = batch_of([])
     total = sum(
-        sum(costs[number] for number in sample(dataclasses.replace(batch, part=part), costs, sum(sizes)))
+        sum(costs[number] for number in sample(dataclasses.replace(batch, part=part), count, costs.__getitem__, sum(sizes)))
         for part in range(1, 3_000)
     )
     share = total / 2_999 / sum(sizes)

@@ -330,7 +330,9 @@ def split_at_texts(traced: str) -> tuple[list[str], list[tuple[int, bool]]]:
 def joined_with_texts(literals: list[str], texts: list[str]) -> str:
     """Return the literals with a text between each two of them; the reverse of `split_at_texts`."""
     parts = literals * 2
-    parts[::2], parts[1::2] = literals, [*texts, ""]
+    parts[::2] = literals
+    parts[1:-1:2] = texts
+    parts[-1] = ""
     return "".join(parts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from transforms.errors import InputError
 from transforms.model.batches import Batch
@@ -22,44 +22,49 @@ _MORE = 4
 _MESSAGE = 128
 
 
-def sample(batch: Batch, costs: Sequence[int], characters: int) -> list[int]:
+def sample(batch: Batch, count: int, cost: Callable[[int], int], characters: int) -> list[int]:
     """Choose the records of a batch that the reference processes too; the same ones in each run.
 
     Args:
         batch: its split and part are the seed.
-        costs: of each record by the reference, in characters that it tokenizes in the same time.
+        count: of its records.
+        cost: returns what a record, by its number, costs the reference, in characters that it tokenizes in the same
+            time. It is called for few records.
         characters: of all texts of the batch, which the share of the reference is counted by.
 
     Returns:
         Numbers of records, in ascending order. On average they cost a small share of the batch. In the first part of a
         split they cost somewhat more, so that there is at least one: the first record, or else the cheapest one.
     """
-    if not costs:
+    if not count:
         return []
     draw = random.Random(f"{batch.split.number}-{batch.part}")
-    drawn = draw.sample(range(len(costs)), min(len(costs), int(len(costs) * _SHARE) + _MORE))
+    drawn = draw.sample(range(count), min(count, int(count * _SHARE) + _MORE))
     room = characters * _SHARE
     if batch.part == 0:
         drawn = [0, *(number for number in drawn if number)]
         room += _AT_FIRST
     chosen = []
     for number in drawn:
-        if costs[number] > room:
-            if draw.random() * costs[number] < room:  # so that on average the room is used up, and no more
+        if (own := cost(number)) > room:
+            if draw.random() * own < room:  # so that on average the room is used up, and no more
                 chosen.append(number)
             break
         chosen.append(number)
-        room -= costs[number]
+        room -= own
     if not chosen and batch.part == 0:
-        chosen = [min(range(len(costs)), key=costs.__getitem__)]
+        chosen = [min(range(count), key=cost)]
     return sorted(chosen)
 
 
 def sample_conversations(batch: Batch, texts: Sequence[Text]) -> list[int]:
     """Choose the texts of a batch that the reference renders too, see sample; only conversations cost something."""
-    contents = [text.example.content for text in texts]
-    costs = [_MESSAGE * content.count if isinstance(content, Conversation) else 0 for content in contents]
-    return sample(batch, costs, sum(len(text.text) for text in texts))
+
+    def cost(number: int) -> int:
+        content = texts[number].example.content
+        return _MESSAGE * content.count if isinstance(content, Conversation) else 0
+
+    return sample(batch, len(texts), cost, sum([len(text.text) for text in texts]))
 
 
 def fall_back(batch: Batch, engine: str, step: str, position: int, difference: str) -> Outcomes:

@@ -121,7 +121,7 @@ class Encoder:
         rejected = {reject.position for reject in tokens.outcomes.rejects}
         kept = [text for text in batch.texts if text.example.position not in rejected] if rejected else batch.texts
         sizes = [len(text.text) for text in kept]
-        rows = sample(batch, [min(size, _EXCERPT) for size in sizes], sum(sizes))
+        rows = sample(batch, len(sizes), lambda row: min(sizes[row], _EXCERPT), sum(sizes))
         rows = [row for row in rows if kept[row].token_ids is None]
         whole = [row for row in rows if sizes[row] <= _EXCERPT]
         longer = [row for row in rows if sizes[row] > _EXCERPT]
