@@ -295,10 +295,8 @@ def test_sample_costs_a_2048th_of_the_parts_after_the_first_on_average(size, cos
     sizes = [draw.randrange(2 * size) + 1 for _ in range(count)]
     costs = [int(own * cost_of_a_character) for own in sizes]
     batch = batch_of([])
-    total = sum(
-        sum(costs[number] for number in sample(dataclasses.replace(batch, part=part), count, costs.__getitem__, sum(sizes)))
-        for part in range(1, 3_000)
-    )
+    parts = (dataclasses.replace(batch, part=part) for part in range(1, 3_000))
+    total = sum(costs[number] for of_part in parts for number in sample(of_part, count, costs.__getitem__, sum(sizes)))
     share = total / 2_999 / sum(sizes)
     assert share < 1.3 / 2048
     if 1_000 <= size * cost_of_a_character < 100_000:
