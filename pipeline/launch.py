@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ from transforms.dataset.consumers import RowLayout, warnings
 from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import FORMAT
 from transforms.errors import InputError, StoreError, UserError
+from transforms.storage.claim import Claim
 from transforms.storage.files import check_reachable, exists, full_url, read_bytes
 from transforms.tokens.files import fingerprint
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
@@ -119,26 +121,42 @@ def _build(
     from apache_beam.options.pipeline_options import DirectOptions
 
     from pipeline.prepare import prepare
-    from pipeline.run import parse_beam_options, run_job
+    from pipeline.run import job_on_cluster, parse_beam_options, run_job
 
     runner_options = parse_beam_options(for_runner, beam_flags)
     for option, text in [] if options.consumer else warnings(RowLayout.of(vars(options))):
         print(f"chatmill: warning: --{option} {as_typed(getattr(options, option))}: {text}", file=sys.stderr)
     has_workers = runner_options.view_as(DirectOptions).direct_num_workers > 1  # 0: the size of the job decides
-    try:
-        job = prepare(options, folder, sources, server if has_workers else None)
-    except StoreError as error:
-        raise error.as_user_error(str(error)) from None
-    try:
-        status, message = run_job(job, folder, runner_options, for_runner, server)
-    except InputError as error:
-        if "\n  preference_data (" in str(error):
-            raise InputError(f"{error}\n{PREFERENCE_ADVICE}.") from None
-        raise
+    with _claim(options, folder, job_on_cluster(runner_options)) as claim:
+        try:
+            job = prepare(options, folder, sources, server if has_workers else None, claim)
+        except StoreError as error:
+            raise error.as_user_error(str(error)) from None
+        try:
+            status, message = run_job(job, folder, runner_options, for_runner, server, claim)
+        except InputError as error:
+            if "\n  preference_data (" in str(error):
+                raise InputError(f"{error}\n{PREFERENCE_ADVICE}.") from None
+            raise
     if status != "done":
         print(f"chatmill: {message}", file=sys.stderr)
         return status, None
     return status, msgspec.json.decode(read_bytes(folder.manifest))
+
+
+@contextmanager
+def _claim(options: Options, folder: Folder, job: str | None) -> Iterator[Claim | None]:
+    """The claim of the output, which `prepare` takes. It is released at the end, unless it is left to the job."""
+    if options.no_lock:
+        yield None
+        return
+    claim = Claim(folder.claims, options.output, job)
+    try:
+        yield claim
+    finally:
+        if not claim.is_left:
+            with suppress(OSError):  # it is taken over as soon as this process is gone, or gives no sign
+                claim.release()
 
 
 def _differences(job: Job, options: Options, sources: Sequence[Source]) -> Iterator[str]:

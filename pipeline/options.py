@@ -291,6 +291,14 @@ class Options:
         "Output", "the folder or url to write the dataset to", default="", metavar="URL", default_help=_REQUIRED
     )
     overwrite: bool = _option("Output", "replace the dataset that is in the output", kinds.flag, False, "true|false")
+    no_lock: bool = _option(
+        "Output",
+        "do not claim the output, so that another build is not refused while this one writes; for stores that cannot "
+        "create a file only if there is none",
+        kinds.flag,
+        False,
+        "true|false",
+    )
     output_format: tuple[str, ...] = _option(
         "Output",
         "the formats of the shards, one or several",

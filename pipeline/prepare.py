@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from pipeline.console import shortened, show_phase
 from pipeline.job import Job, JobOptions, differences, job_sources, read_job, write_job
 from pipeline.options import PREFERENCE_ADVICE, Options
@@ -27,7 +29,7 @@ from transforms.chat.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.turns import TurnFinder
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import PARTS, Folder, check_free
-from transforms.errors import RecordDropped, RecordError, StoreError, UserError
+from transforms.errors import RecordDropped, RecordError, StoreError, Unavailable, UserError
 from transforms.inputs.formats import input_format
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.listing import InputFile
@@ -36,14 +38,21 @@ from transforms.model.batches import Split
 from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
-from transforms.storage.files import is_inside, join, read_bytes, remove, write_atomically
+from transforms.storage.claim import Claim
+from transforms.storage.files import exists, is_inside, join, read_bytes, remove, write_atomically
 from transforms.tokens.files import fingerprint
 
 _PEEKED_BYTES = 1 << 16
 _ON_TURNS = ("auto", "assistant", "last_assistant")
 
 
-def prepare(options: Options, folder: Folder, sources: Sequence[Source], server: ForkServer | None = None) -> Job:
+def prepare(
+    options: Options,
+    folder: Folder,
+    sources: Sequence[Source],
+    server: ForkServer | None = None,
+    claim: Claim | None = None,
+) -> Job:
     """Plan a job and store it in its folder, or find it there unfinished.
 
     Args:
@@ -51,6 +60,7 @@ def prepare(options: Options, folder: Folder, sources: Sequence[Source], server:
         folder: the folder of the dataset.
         sources: of read_sources.
         server: loads the tokenizer for the workers at the same time.
+        claim: is taken before anything is removed or written.
 
     Returns:
         The job to run.
@@ -75,11 +85,18 @@ def prepare(options: Options, folder: Folder, sources: Sequence[Source], server:
     formatters = _formatters_of(sources)
     check_free(folder, options.overwrite)
     try:
-        before = None if options.overwrite else read_job(folder)
         # All that can be wrong with the options is found before a dataset is replaced, or anything is written.
-        job, warnings = _resolve(options, sources, files, tokenizer_files, formatter, formatters, before)
+        job, warnings = _resolve(options, sources, files, tokenizer_files, formatter, formatters)
+        if claim:
+            _take(claim, options.runner == "FlinkRunner")
+        if not options.overwrite and exists(folder.success):
+            raise Unavailable(f"{folder.output}: another build has just finished it. Run the same command again.")
+        before = None if options.overwrite else read_job(folder)
+        if before and job.now and options.now is None:
+            job = msgspec.structs.replace(job, now=before.now)
         if before is None:
-            _remove(folder, PARTS if options.overwrite else ["_chatmill"])
+            for url in folder.parts() if options.overwrite else folder.work_parts():
+                remove(url)
             _store_tokenizer(folder.tokenizer, tokenizer_files)
             if formatter is not None:
                 write_atomically(folder.formatter, formatter)
@@ -109,7 +126,6 @@ def _resolve(
     tokenizer_files: dict[str, bytes],
     formatter: bytes | None,
     formatters: Mapping[int, bytes],
-    before: Job | None,
 ) -> tuple[Job, list[str]]:
     """The job of the options, and warnings. Raises UserError if the options cannot be met."""
     with tempfile.TemporaryDirectory() as folder:
@@ -130,7 +146,7 @@ def _resolve(
     split_bytes = options.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in files))
     now = options.now
     if now is None and reads_clock(template or tokenizer.chat_template):
-        now = before.now if before else datetime.now().replace(microsecond=0).isoformat()
+        now = datetime.now().replace(microsecond=0).isoformat()
     job = Job(
         options=JobOptions.of(options),
         split_bytes=split_bytes,
@@ -237,9 +253,10 @@ def _records_of(split: Split, source: Source) -> Sequence[Record]:
         raise error.as_user_error(f"{source.option('input')} {error}") from None
 
 
-def _remove(folder: Folder, parts: Sequence[str]) -> None:
-    for part in parts:
-        remove(join(folder.output, part))
+def _take(claim: Claim, on_flink: bool) -> None:
+    """Take the claim of the output, and report if it is taken over. A job that runs on Flink was found before."""
+    if before := claim.take(job_has_ended=on_flink):
+        print(f"chatmill: took over the output from a build that is gone: {before}", file=sys.stderr)
 
 
 def _changed_files(folder: Folder, files: Sequence[InputFile]) -> Iterator[str]:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -36,6 +36,7 @@ from transforms.dataset.layout import Folder
 from transforms.errors import InputError, Unavailable, UserError
 from transforms.steps.failures import failures_written_to, last_failure
 from transforms.steps.reports import reports_written_to
+from transforms.storage.claim import Claim, kept_by_steps
 from transforms.storage.files import remove
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 # What is particular to one runner is imported only for that runner: it may need parts of Beam that change, or that are
 # not installed.
+
+# Their workers end with the launcher.
+_LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "PrismRunner")
 
 # One of our errors in a worker's traceback: up to where Beam names the step, or Python the next exception. The class is
 # the one that is raised for it: the arguments of the others are not in the text.
@@ -108,8 +112,23 @@ def _parse(flags: Sequence[str], runner: str) -> tuple[PipelineOptions, Any]:
         raise UserError(f"--runner {runner}: {error}") from None
 
 
+def job_on_cluster(beam_options: PipelineOptions) -> str | None:
+    """Name the job that goes on without this process once it is submitted; None if it ends with this process."""
+    runner = beam_options.view_as(StandardOptions).runner
+    if runner in _LOCAL_RUNNERS:
+        return None
+    name = beam_options.view_as(GoogleCloudOptions).job_name
+    master = beam_options.view_as(FlinkRunnerOptions).flink_master if runner == "FlinkRunner" else ""
+    return " ".join(filter(None, (runner, master, "job", name)))
+
+
 def run_job(
-    job: Job, folder: Folder, beam_options: PipelineOptions, options: Options, server: ForkServer | None
+    job: Job,
+    folder: Folder,
+    beam_options: PipelineOptions,
+    options: Options,
+    server: ForkServer | None,
+    claim: Claim | None,
 ) -> tuple[str, str]:
     """Run the job until it ends, or until it is submitted.
 
@@ -119,6 +138,7 @@ def run_job(
         beam_options: of parse_beam_options.
         options: of this run, beyond the job: max_reject_fraction, engine, detach.
         server: forks the workers of a local runner, if the launcher cannot.
+        claim: of the folder, which is kept while the job runs, and left to a job that goes on without this process.
 
     Returns:
         The status, and a message about it: `done` (no message); `submitted`, if a cluster goes on with the job;
@@ -140,12 +160,14 @@ def run_job(
     dry_run = beam_options.view_as(TestOptions).dry_run
     with (
         _runner(runner, job, folder, beam_options, options, server) as beam_runner,
-        _stopping_all_processes(flink_job.cancel if flink_job else None) as handle_signals,
+        _stopping_all_processes(flink_job.cancel if flink_job else None, claim) as handle_signals,
         TemporaryDirectory(prefix="chatmill-") if runner == "DirectRunner" else nullcontext() as reports,
         nullcontext() if options.detach or template else ReportProgress(job, folder, reports),
+        claim.kept(_end_without_claim) if claim else nullcontext(),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)
-        with failures_written_to(folder.failures), reports_written_to(reports):
+        is_left = bool(options.detach or template)
+        with failures_written_to(folder.failures), reports_written_to(reports), kept_by_steps(claim, is_left):
             build_graph(pipeline, job, folder, options.max_reject_fraction, options.engine)
         gc.freeze()  # what is loaded by now stays
         gc.enable()
@@ -154,10 +176,14 @@ def run_job(
             if dry_run:
                 return "dry_run", "a dry run: the job could be run"
             if template:
+                if claim:
+                    claim.leave_to_job()
                 return "submitted", f"the job is written to {template}, for others to run"
             handle_signals(f"job {result.job_id()} continues on Dataflow." if runner == "DataflowRunner" else None)
             if options.detach:
                 page = flink_job.page_when_there(result) if flink_job else f"{runner}, job {result.job_id()}"
+                if claim:
+                    claim.leave_to_job()
                 return "submitted", f"submitted: {page}\nThe dataset is complete when {folder.success} exists."
             logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
             result.wait_until_finish()
@@ -197,7 +223,9 @@ def _runner(
 
 
 @contextmanager
-def _stopping_all_processes(cancel: Callable[[], None] | None) -> Iterator[Callable[[str | None], None]]:
+def _stopping_all_processes(
+    cancel: Callable[[], None] | None, claim: Claim | None
+) -> Iterator[Callable[[str | None], None]]:
     """Inside, Ctrl-C and SIGTERM end this process and all that it started at once; the run can be resumed.
 
     Without it, Beam would wait for its workers. A signal that is ignored, as in the background of a shell, stays
@@ -205,6 +233,7 @@ def _stopping_all_processes(cancel: Callable[[], None] | None) -> Iterator[Calla
 
     Args:
         cancel: ends the job if it runs elsewhere.
+        claim: is released then, unless the job continues.
 
     Yields:
         A function that installs the handlers again, because a runner may have installed its own. Its argument is the
@@ -216,7 +245,7 @@ def _stopping_all_processes(cancel: Callable[[], None] | None) -> Iterator[Calla
     def handle(continuing: str | None) -> None:
         for number, code in exit_codes.items():
             if previous[number] != signal.SIG_IGN:
-                signal.signal(number, functools.partial(_stop, code, cancel, continuing))
+                signal.signal(number, functools.partial(_stop, code, cancel, claim, continuing))
 
     handle(None)
     try:
@@ -226,18 +255,18 @@ def _stopping_all_processes(cancel: Callable[[], None] | None) -> Iterator[Calla
             signal.signal(number, handler)
 
 
-def _stop(code: int, cancel: Callable[[], None] | None, continuing: str | None, *_: object) -> NoReturn:
-    threading.excepthook = lambda _: None  # Beam's threads lose their connections; nothing restores it, this is the end
+def _stop(
+    code: int, cancel: Callable[[], None] | None, claim: Claim | None, continuing: str | None, *_: object
+) -> NoReturn:
     if cancel:
         try:
             cancel()
         except (Unavailable, UserError) as error:
             continuing = f"the job could not be cancelled: {error}"
-    for process in psutil.Process().children(recursive=True):
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
+    _kill_children()
+    if claim and not continuing and not claim.is_left:
+        with suppress(OSError):
+            claim.release()
     advice = (
         f"Only this launcher: {continuing}"
         if continuing
@@ -245,3 +274,17 @@ def _stop(code: int, cancel: Callable[[], None] | None, continuing: str | None, 
     )
     print(f"chatmill: stopped. {advice}", file=sys.stderr, flush=True)
     os._exit(code)
+
+
+def _end_without_claim(error: Exception) -> NoReturn:
+    """End this process and all that it started, since another build has taken over the output."""
+    _kill_children()
+    print(f"chatmill: {error}", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _kill_children() -> None:
+    threading.excepthook = lambda _: None  # Beam's threads lose their connections; nothing restores it, this is the end
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()

@@ -136,7 +136,7 @@ def test_values_are_shown_as_they_are_typed():
 def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
     # The files of these options are compared by their content, or the option changes only how and where the job runs.
     by_content = {"input", "dataset_config", "tokenizer", "chat_template", "now"}
-    how = {"output", "overwrite", "max_reject_fraction", "engine", "summary_json", "runner", "detach"}
+    how = {"output", "overwrite", "max_reject_fraction", "engine", "summary_json", "runner", "detach", "no_lock"}
     assert {field.name for field in dataclasses.fields(Options)} == {*JobOptions.__struct_fields__, *by_content, *how}
 
 

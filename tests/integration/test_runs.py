@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import pty
 import shutil
 import signal
@@ -154,6 +155,29 @@ def manifest_splits(output: Path) -> int:
     return json.loads((output / "_chatmill" / "job.json").read_text())["splits"]
 
 
+def test_a_second_build_is_refused_while_the_first_one_writes_and_takes_over_when_it_is_gone(
+    build, in_memory, tmp_path
+):
+    output = tmp_path / "out"
+    first = start_and_wait_for_receipts(output, 1)
+    os.killpg(first.pid, signal.SIGSTOP)
+    before = sorted(output.rglob("*"))
+    for options in ([], ["--overwrite", "--seed=1", "--validation_fraction=0.2"]):
+        second = build(*JOB, f"--output={output}", *options)
+        assert second.code == 2
+        holder = f"process {first.pid} on {platform.node()}, since 20"
+        assert second.err.startswith(f"chatmill: --output {output}: another build is writing to it: {holder}")
+        assert second.err.count("\n") == 1
+        assert sorted(output.rglob("*")) == before
+    os.killpg(first.pid, signal.SIGKILL)  # its parent has not waited for it: it is a zombie
+    done = build(*JOB, f"--output={output}")
+    assert done.code == 0, done.err
+    assert f"took over the output from a build that is gone: process {first.pid} on " in done.err
+    assert digests(output) == in_memory
+    assert not (output / "_chatmill" / "claims").exists()
+    first.wait()
+
+
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_leaves_no_process_and_shows_how_to_resume(stop, code, tmp_path):
     build = start_and_wait_for_receipts(tmp_path / "out", 1)
@@ -168,6 +192,7 @@ def test_a_stopped_run_leaves_no_process_and_shows_how_to_resume(stop, code, tmp
     assert err == "chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n"
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
+    assert not (tmp_path / "out" / "_chatmill" / "claims").exists()
 
 
 def test_workers_end_with_their_launcher(tmp_path):

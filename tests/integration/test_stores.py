@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import fsspec
@@ -27,10 +30,11 @@ from support.faulty_proxy import FAULTS, FaultyProxy, seeded
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import free_port, serving
 from support.stores import gs, s3
-from transforms.errors import UserError
+from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.steps.read import read_split
+from transforms.storage.claim import Claim
 from transforms.storage.files import read_bytes, write_atomically
 
 OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", "--max_length=512", "--as_chat=true")
@@ -148,6 +152,39 @@ def test_workers_of_a_build_in_a_bucket_are_forks(store, output, on_disk):
     )
     assert done.returncode == 0, done.stderr
     assert store.digests_of_shards(output) == on_disk
+
+
+def test_of_eight_that_claim_a_folder_in_a_bucket_at_once_one_holds_it(store, output):
+    url, start = store.url(f"{output}/claims"), threading.Barrier(8)
+
+    def run(_: int) -> Claim | str:
+        claim = Claim(url, "out")
+        start.wait()
+        try:
+            claim.take()
+        except ParameterError as error:
+            return error.problem
+        return claim
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(run, range(8)))
+    (holder,) = (result for result in results if isinstance(result, Claim))
+    assert {result for result in results if isinstance(result, str)} == {
+        f"another build is writing to it: process {os.getpid()} on {platform.node()}, since "
+        f"{holder._holder.since}. Wait until it has ended, or give another folder."
+    }
+    holder.show_work()
+    holder.release()
+    assert not store.names(f"{output}/claims")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_claim_in_a_bucket_is_held_although_an_answer_was_lost(store, proxy, output, fault):
+    claim = Claim(store.url(f"{output}/claims"), "out")
+    claim._number = 1
+    proxy.faults = iter([fault])
+    assert claim._create()
+    claim.check()
 
 
 def test_run_that_was_killed_is_resumed_in_a_bucket(store, output, on_disk):

@@ -30,6 +30,7 @@ from transforms.errors import InputError
 from transforms.model.batches import Split
 from transforms.model.receipts import Receipt, read_receipts
 from transforms.steps.failures import FailureWriter
+from transforms.storage.claim import ClaimKeeper
 from transforms.storage.files import exists, join, publish, remove, write_atomically
 
 _AT_ONCE = 16
@@ -168,16 +169,16 @@ class CommitDataset(beam.PTransform):
 
     def expand(self, receipts: beam.PCollection) -> beam.PCollection:
         # Grouped and not combined to a list, which would be one element of 600 MB for a million receipts.
-        failures = FailureWriter()
+        failures, keeper = FailureWriter(), ClaimKeeper()
         every = receipts | beam.WithKeys(0) | "all" >> beam.GroupByKey() | beam.Values()
         published = (
             every
             | "names" >> beam.FlatMap(_batches_of_names, self._output, self._max_reject_fraction, failures)
             | beam.Reshuffle()
-            | "publish" >> beam.Map(_publish, self._output, failures)
+            | "publish" >> beam.Map(_publish, self._output, failures, keeper)
         )
         return every | "commit" >> beam.Map(
-            _commit, beam.pvalue.AsIter(published), self._output, self._max_reject_fraction, failures
+            _commit, beam.pvalue.AsIter(published), self._output, self._max_reject_fraction, failures, keeper
         ).with_output_types(str)
 
 
@@ -194,8 +195,9 @@ def _batches_of_names(
             yield names[i : i + _IN_BATCH]
 
 
-def _publish(names: list[Name], output: str, failures: FailureWriter) -> int:
-    with failures:
+def _publish(names: list[Name], output: str, failures: FailureWriter, keeper: ClaimKeeper) -> int:
+    with failures, keeper.keeping():
+        keeper.check()
         publish_files(output, names)
     return len(names)
 
@@ -206,11 +208,14 @@ def _commit(
     output: str,
     max_reject_fraction: float,
     failures: FailureWriter,
+    keeper: ClaimKeeper,
 ) -> str:
-    with failures:
-        folder = Folder(output)
+    folder = Folder(output)
+    with failures, keeper.keeping():
         if not exists(folder.success):
+            keeper.check()
             commit(output, _in_order(receipts), max_reject_fraction)
+        keeper.release()
     return folder.manifest
 
 

@@ -6,7 +6,7 @@ from transforms.errors import ParameterError
 from transforms.outputs import output_folders
 from transforms.storage.files import exists, holds_anything, join, kind_of
 
-# What a dataset consists of, and so what is removed to replace it.
+# What a dataset consists of.
 PARTS = ("_SUCCESS", "manifest.json", "README.md", *output_folders(), "rejects", "_chatmill")
 
 
@@ -28,9 +28,21 @@ class Folder:
         self.receipts = join(self.work, "receipts")
         self.shards = join(self.work, "shards")
         self.failures = join(self.work, "failures")
+        self.claims = join(self.work, "claims")
         self.manifest = join(output, "manifest.json")
         self.card = join(output, "README.md")
         self.success = join(output, "_SUCCESS")
+
+    def work_parts(self) -> list[str]:
+        """The urls of what is in `work`, except the claims: a build removes the others when it holds the folder."""
+        return [
+            self.receipts, self.shards, self.failures, self.job, self.plan, self.tokenizer, self.formatter,
+            self.formatters,
+        ]  # fmt: skip
+
+    def parts(self) -> list[str]:
+        """The urls of all that a dataset consists of, except the claims."""
+        return [*(join(self.output, part) for part in PARTS if part != "_chatmill"), *self.work_parts()]
 
 
 def check_free(folder: Folder, overwrite: bool = False) -> None:

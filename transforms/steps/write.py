@@ -26,6 +26,7 @@ from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import CountReceipts
 from transforms.steps.reports import ReportWriter
+from transforms.storage.claim import ClaimKeeper
 from transforms.storage.files import NewFile, join
 
 # A split that has more becomes several shards: a compressed file may hold more than its size lets expect. 64 Mi tokens
@@ -329,6 +330,7 @@ class _WriteParts(beam.DoFn):
         self._make = make
         self._failures = FailureWriter()
         self._reports = ReportWriter()
+        self._keeper = ClaimKeeper()
 
     def process(self, parts: Parts[Rows]) -> Iterator[Receipt]:
         call, write = StepCall(self._failures), self._make()
@@ -338,4 +340,5 @@ class _WriteParts(beam.DoFn):
             self._reports.write(part)
             return receipt
 
-        yield from filter(None, map(write_and_report, parts))
+        with self._keeper.keeping():
+            yield from filter(None, map(write_and_report, parts))

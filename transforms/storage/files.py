@@ -280,6 +280,46 @@ def write_atomically(url: str, content: bytes) -> None:
         raise StoreError(url, "written", error.strerror or reason_of(error), is_transient=False) from None
 
 
+# Stores whose clients create an object only if there is none. fsspec's default for others first looks, and then writes.
+_CREATES_EXCLUSIVELY = {"s3", "s3a", "gs", "gcs", "memory"}
+
+
+def creates_exclusively(url: str) -> bool:
+    """Return whether a file can be created at a url only if there is none, as one operation: see `create`."""
+    system, _ = file_system(url)
+    protocols = (system.protocol,) if isinstance(system.protocol, str) else system.protocol
+    return isinstance(system, LocalFileSystem) or not _CREATES_EXCLUSIVELY.isdisjoint(protocols)
+
+
+@with_retries("written")
+def create(url: str, content: bytes) -> bool:
+    """Create a file, if there is none.
+
+    Returns:
+        Whether it was created. If the store's answer was lost and the client tried again, it may be False although
+        it was: the content says whose it is.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    system, path = file_system(url)
+    is_local = isinstance(system, LocalFileSystem)
+    try:
+        if is_local:
+            os.makedirs(posixpath.dirname(path), exist_ok=True)
+            with open(path, "xb") as file:
+                file.write(content)
+        else:
+            system.pipe_file(path, content, mode="create")
+    except FileExistsError:
+        return False
+    except FileNotFoundError as error:
+        if is_local:  # the folder was removed in between
+            return False
+        raise StoreError(url, "written", reason_of(error), is_transient=False) from None  # the bucket does not exist
+    return True
+
+
 class NewFile(io.RawIOBase):
     """A file that is written piece by piece. Nobody may know its name before it is complete.
 
@@ -386,3 +426,11 @@ def remove(url: str) -> None:
             system.rm(path, recursive=True)
         if system.exists(path):  # s3fs does not report files that it could not remove
             raise ConnectionError("some of it still exists")
+
+
+def remove_if_empty(folder: str) -> None:
+    """Remove a folder of a disk if it is empty. Stores have no folders."""
+    system, path = file_system(folder)
+    if isinstance(system, LocalFileSystem):
+        with suppress(OSError):
+            os.rmdir(path)

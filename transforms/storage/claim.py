@@ -1,0 +1,334 @@
+"""The claim of a folder: one build at a time writes to it, on any machine.
+
+A claim is a small file that only its holder creates: `1.json`, which no store creates twice. The holder writes to a
+second file from time to time, and so shows that it is at work. If it is gone, another build creates the claim with the
+next number. Of those who try, the store lets one succeed; that one lists the claims again, and holds the folder only if
+there is none but its own and the one that it takes over. Two that create a claim each (because a third one was removed
+in between) cannot both miss the other's file, since each creates before it lists.
+
+Nobody compares the clocks of two machines: whether a holder is gone shows on its own machine by its process, and
+elsewhere because its second file does not change for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+
+from transforms.errors import ParameterError, Unavailable
+from transforms.storage.files import (
+    create,
+    creates_exclusively,
+    join,
+    names_below,
+    read_bytes,
+    remove,
+    remove_if_empty,
+    write_atomically,
+)
+from transforms.storage.processes import is_running, start_of_process, this_machine
+
+# How often a holder shows that it is at work, and after which time without a sign it is taken for gone: longer than the
+# retries of a store that fails.
+_SECONDS_BETWEEN_SIGNS = 15.0
+_SECONDS_WITHOUT_SIGN = 120.0
+_SECONDS_BETWEEN_LOOKS = 1.0
+# For so long a job that was submitted may wait for its cluster to start it.
+_SECONDS_TO_BEGIN = 600.0
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who holds a claim.
+
+    Args:
+        token: unique to each claim.
+        host: the name of the machine, for people.
+        machine: what processes must have in common for their ids to mean the same.
+        pid, started: the process, and when it started, since ids are used again.
+        since: when it was claimed, for people.
+        job: the job on a cluster that does the work, which may go on if the process ends; None if the process does it.
+    """
+
+    token: str
+    host: str
+    machine: str
+    pid: int
+    started: str | None
+    since: str
+    job: str | None
+
+    def __str__(self) -> str:
+        job = f", {self.job}" if self.job else ""
+        return f"process {self.pid} on {self.host}, since {self.since}{job}"
+
+
+class _Sign(msgspec.Struct, frozen=True):
+    """A sign that a holder is at work. waits: whether its job was submitted and has not begun."""
+
+    time: float
+    waits: bool = False
+
+
+class Claim:
+    """A claim of a folder by this process, or by a job that it submits. It can be pickled, for the job's workers.
+
+    Args:
+        folder: the url of the folder of claims; nothing else is in it.
+        output: the folder that is claimed, as errors name it.
+        job: names the job on a cluster that does the work; None if it is done by processes that end with this one.
+
+    Attributes:
+        is_left: whether it was left to the job, which then removes it.
+    """
+
+    def __init__(self, folder: str, output: str, job: str | None = None):
+        self.is_left = False
+        self._folder = folder
+        self._output = output
+        self._number = 0
+        pid, now = os.getpid(), datetime.now(timezone.utc).replace(microsecond=0)
+        self._holder = Holder(
+            uuid.uuid4().hex, platform.node(), this_machine(), pid, start_of_process(pid), now.isoformat(), job
+        )
+
+    def take(self, job_has_ended: bool = False) -> Holder | None:
+        """Claim the folder.
+
+        Args:
+            job_has_ended: whether no job of this name is running, as its cluster says.
+
+        Returns:
+            The holder that is gone, from which the folder was taken over; None if nobody held it.
+
+        Raises:
+            ParameterError: if another build holds the folder, or the store has no exclusive create.
+            StoreError: if the store fails.
+        """
+        if not creates_exclusively(self._folder):
+            raise self._cannot_be_claimed()
+        while True:
+            number, before = self._highest()
+            if number and not self._is_gone(number, before, job_has_ended):
+                raise ParameterError(
+                    "output",
+                    self._output,
+                    f"another build is writing to it: {before or 'its claim cannot be read'}. Wait until it has ended, "
+                    "or give another folder.",
+                )
+            self._number = number + 1
+            if self._create() and self._is_alone_except(number, before):
+                self._remove_others()
+                return before
+            self._number = 0
+            time.sleep(random.uniform(0, 0.2))
+
+    def check(self) -> None:
+        """Check that this claim still counts. Raises Unavailable if another build took it over."""
+        holder = None
+        for pause in (0.0, 1.0, 2.0):  # another build may create a claim, see this one and withdraw
+            time.sleep(pause)
+            _, holder = self._highest()
+            if holder == self._holder:
+                return
+        raise Unavailable(
+            f"{self._output}: this build gave no sign for {_SECONDS_WITHOUT_SIGN:.0f} seconds, and another one took "
+            f"over its output{f': {holder}' if holder else ''}. Its rows are not mixed with those of this one."
+        )
+
+    def show_work(self) -> None:
+        """Check that this claim still counts, and show that its holder is at work, unless another worker just did."""
+        self.check()
+        sign = self._sign_of(self._holder)
+        if sign is None or sign.waits or abs(time.time() - sign.time) > _SECONDS_BETWEEN_SIGNS / 2:
+            self._write_sign(_Sign(time.time()))
+
+    def leave_to_job(self) -> None:
+        """Leave the claim to the job, whose workers keep it from now on. It may wait for ten minutes to begin."""
+        self.is_left = True
+        if self._highest()[1] == self._holder:
+            self._write_sign(_Sign(time.time(), waits=True))
+
+    def release(self) -> None:
+        """Remove the claim, if it was taken and still counts. Raises StoreError if the store fails."""
+        if self._number and self._highest()[1] == self._holder:
+            remove(self._sign_url(self._holder))
+            remove(self._url(self._number))
+            remove_if_empty(self._folder)
+
+    @contextmanager
+    def kept(self, when_lost: Callable[[Exception], None]) -> Iterator[None]:
+        """Keep the claim inside, from a thread.
+
+        Args:
+            when_lost: is called from the thread if another build took the claim over.
+        """
+        ended = threading.Event()
+        thread = threading.Thread(target=self._keep, args=(ended, when_lost), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(_SECONDS_BETWEEN_SIGNS)
+
+    def _keep(self, ended: threading.Event, when_lost: Callable[[Exception], None]) -> None:
+        while not ended.wait(_SECONDS_BETWEEN_SIGNS * random.uniform(0.5, 1)):
+            try:
+                self.show_work()
+            except Unavailable as error:
+                when_lost(error)
+                return
+            except OSError:  # a store that fails now; nobody else can take over while it does
+                continue
+
+    def _url(self, number: int) -> str:
+        return join(self._folder, f"{number}.json")
+
+    def _sign_url(self, holder: Holder) -> str:
+        return join(self._folder, f"{holder.token}.sign")
+
+    def _numbers(self) -> list[int]:
+        stems = [name.removesuffix(".json") for name in names_below(self._folder) if name.endswith(".json")]
+        return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+    def _highest(self) -> tuple[int, Holder | None]:
+        """The number of the claim that counts, and its holder; None if it cannot be read. 0 if there is none."""
+        while numbers := self._numbers():
+            with suppress(FileNotFoundError):  # taken over or released since it was listed
+                return numbers[-1], self._holder_of(numbers[-1])
+        return 0, None
+
+    def _holder_of(self, number: int) -> Holder | None:
+        return _decoded(read_bytes(self._url(number)), Holder)
+
+    def _sign_of(self, holder: Holder) -> _Sign | None:
+        with suppress(FileNotFoundError):
+            return _decoded(read_bytes(self._sign_url(holder)), _Sign)
+        return None
+
+    def _write_sign(self, sign: _Sign) -> None:
+        write_atomically(self._sign_url(self._holder), msgspec.json.encode(sign))
+
+    def _is_gone(self, number: int, holder: Holder | None, job_has_ended: bool) -> bool:
+        """Whether the holder of a claim is gone. If it is elsewhere, this waits for a sign of it."""
+        sign = self._sign_of(holder) if holder else None
+        if holder:
+            is_here = holder.machine == self._holder.machine
+            if is_here and (is_running(holder.pid, holder.started) or holder.job is None):
+                return not is_running(holder.pid, holder.started)
+            waits = sign is not None and sign.waits
+            if job_has_ended and holder.job == self._holder.job and (is_here or waits):
+                return True
+            if sign and waits and abs(time.time() - sign.time) < _SECONDS_TO_BEGIN:
+                return False
+        end = time.monotonic() + _SECONDS_WITHOUT_SIGN
+        while time.monotonic() < end:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            if self._highest() != (number, holder):
+                return True  # released, or held by another one: it is looked at anew
+            if holder and self._sign_of(holder) != sign:
+                return False
+        return True
+
+    def _create(self) -> bool:
+        content = msgspec.json.encode(self._holder)
+        if not create(self._url(self._number), content):
+            # The first answer may have been lost.
+            with suppress(FileNotFoundError):
+                return self._holder_of(self._number) == self._holder
+            return False
+        if create(self._url(self._number), content):
+            remove(self._url(self._number))
+            raise self._cannot_be_claimed()
+        return True
+
+    def _is_alone_except(self, number: int, before: Holder | None) -> bool:
+        """Whether there is no other claim than the one that this one takes over. If there is, remove this one."""
+        with suppress(FileNotFoundError):
+            others = [other for other in self._numbers() if other != self._number]
+            if not others or (others == [number] and self._holder_of(number) == before):
+                return True
+        remove(self._url(self._number))
+        return False
+
+    def _remove_others(self) -> None:
+        own = {f"{self._number}.json", f"{self._holder.token}.sign"}
+        for name in names_below(self._folder):
+            if name not in own:
+                remove(join(self._folder, name))
+
+    def _cannot_be_claimed(self) -> ParameterError:
+        return ParameterError(
+            "no_lock",
+            False,
+            f"the store of {self._output} cannot create a file only if there is none, so that two builds might write "
+            "to one folder. Give true if nothing else writes to it.",
+        )
+
+
+_of_steps: ContextVar[tuple[Claim | None, bool]] = ContextVar("claim_of_steps", default=(None, False))
+
+
+@contextmanager
+def kept_by_steps(claim: Claim | None, is_left: bool) -> Iterator[None]:
+    """Let the steps that are applied inside keep a claim while they write.
+
+    Args:
+        claim: of the output; None if there is none, as outside.
+        is_left: whether the last step removes it, because nobody waits for the end of the job.
+    """
+    token = _of_steps.set((claim, is_left))
+    try:
+        yield
+    finally:
+        _of_steps.reset(token)
+
+
+class ClaimKeeper:
+    """Keeps the claim of the output while a step writes to it.
+
+    Make it while the pipeline is built, inside kept_by_steps. It is pickled with the DoFn.
+    """
+
+    def __init__(self) -> None:
+        self._claim, self._is_left = _of_steps.get()
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep the claim inside. Raises Unavailable at the end if another build took it over."""
+        if self._claim is None:
+            yield
+            return
+        lost: list[Exception] = []
+        with self._claim.kept(lost.append):
+            yield
+        if lost:
+            raise lost[0]
+
+    def check(self) -> None:
+        """Raise Unavailable if another build took the claim over."""
+        if self._claim:
+            self._claim.check()
+
+    def release(self) -> None:
+        """Remove the claim, if nobody waits for the job who does."""
+        if self._claim and self._is_left:
+            self._claim.release()
+
+
+def _decoded(content: bytes, type: type) -> Any:
+    try:
+        return msgspec.json.decode(content, type=type)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
