@@ -74,6 +74,7 @@ _NAVIGATION = {
         "docs/output",
         "docs/metrics",
         "docs/stores",
+        "docs/reliability",
         "docs/engines",
     ],
     "Python": ["docs/api"],
