@@ -155,9 +155,7 @@ def manifest_splits(output: Path) -> int:
     return json.loads((output / "_chatmill" / "job.json").read_text())["splits"]
 
 
-def test_a_second_build_is_refused_while_the_first_one_writes_and_takes_over_when_it_is_gone(
-    build, in_memory, tmp_path
-):
+def test_a_second_build_is_refused_until_the_first_one_is_gone(build, in_memory, tmp_path):
     output = tmp_path / "out"
     first = start_and_wait_for_receipts(output, 1)
     os.killpg(first.pid, signal.SIGSTOP)
