@@ -80,6 +80,8 @@ class Comparison:
         """
         if not self.guards.hold(texts, trimmed):
             return False
+        if not self._dependent:
+            return True
 
         def message(number: int) -> Mapping[str, Any]:
             if plain := conversation.plain:  # its messages need not be decoded
@@ -89,8 +91,7 @@ class Comparison:
         return all(difference.holds(message, texts, trimmed) for difference in self._dependent)
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(NamedTuple):
     """A conversation, and the comparison of its signature, which holds for it.
 
     Attributes:
