@@ -70,10 +70,11 @@ def one_of(names: Sequence[str]) -> Kind:
 
 
 def list_of(kind: Kind | None = None) -> Kind:
-    """Values of a kind, separated by commas; a tuple."""
+    """Values of a kind, separated by commas; a tuple. A comma in a value is written with a backslash before it."""
 
     def parse(text: str) -> tuple[str, ...]:
-        parts = tuple(part.strip() for part in text.split(",") if part.strip())
+        found = (part.strip().replace("\\,", ",") for part in re.split(r"(?<!\\),", text))
+        parts = tuple(part for part in found if part)
         if not parts:
             raise ValueError("expected at least one value; several are separated by commas.")
         return tuple(_parse_part(part, kind or any_text, text) for part in parts)

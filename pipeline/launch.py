@@ -76,6 +76,8 @@ def _launch(
     The status is done, done_before, or, if the job does not end in this process, submitted or dry_run.
     """
     folder = Folder(full_url(options.output))
+    if options.output.startswith("memory://") and options.runner == "DirectRunner":
+        raise UserError(f"--output {options.output}: the memory of a process ends with it. Give a disk or a bucket.")
     _check_reachable(for_runner)
     manifest: dict[str, Any] | None
     if not options.overwrite and exists(folder.success):

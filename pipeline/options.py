@@ -64,7 +64,8 @@ class Options:
 
     input: tuple[str, ...] = _option(
         "Input",
-        "files, folders, globs or urls to read, separated by commas; may be given several times",
+        "files, folders, globs or urls to read, separated by commas (\\, is a comma in a name); may be given several "
+        "times",
         kinds.list_of(),
         (),
         "URL,..",

@@ -83,8 +83,8 @@ def prepare(
         server.load(tokenizer_files)
     formatter = _formatter_source(options.formatter)
     formatters = _formatters_of(sources)
-    check_free(folder, options.overwrite)
     try:
+        check_free(folder, options.overwrite)
         # All that can be wrong with the options is found before a dataset is replaced, or anything is written.
         job, warnings = _resolve(options, sources, files, tokenizer_files, formatter, formatters)
         if claim:

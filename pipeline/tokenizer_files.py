@@ -133,6 +133,8 @@ def _check_syntax(template: str, name: str) -> None:
         compile_template(template)
     except TemplateSyntaxError as error:
         raise UserError(f"--chat_template {name}: line {error.lineno}: {error.message}.") from None
+    except (RecursionError, MemoryError, SyntaxError):  # SyntaxError is of the Python that Jinja makes of it
+        raise UserError(f"--chat_template {name}: its blocks or expressions are nested too deeply.") from None
 
 
 def _downloaded(name: str) -> str:

@@ -89,6 +89,20 @@ def test_an_error_in_the_options_is_one_line(options, message, build):
         ({"chat_template": "{{% if 'https://a.b' %}}"}, "line 1: Unexpected end of template"),
         ({"formatter": "no_such_module:f"}, "cannot be loaded"),
         ({"formatter": "json:no_such_function"}, "has no function no_such_function"),
+        ({"chat_template": "{{{{ " + "(" * 400 + "1" + ")" * 400 + " }}}}"}, "nested too deeply"),
+        ({"chat_template": "{{% if 1 %}}" * 150 + "{{% endif %}}" * 150}, "nested too deeply"),
+        ({"input": "{tmp}/" + "n" * 300}, "File name too long"),
+        ({"output": "{tmp}/" + "n" * 300}, "File name too long"),
+        ({"tokenizer": "{tmp}/" + "n" * 300}, "there is no tokenizer there"),
+        ({"chat_template": "{tmp}/" + "n" * 300}, "File name too long"),
+        ({"input": "{tmp}/\udcff.jsonl"}, "the name is not UTF-8 text"),
+        ({"input": "{tmp}/foreign"}, "/foreign/\\udcff.jsonl': the name is not UTF-8 text"),
+        ({"output": "{tmp}/\udcff"}, "/\\udcff': the name is not UTF-8 text"),
+        ({"output": "memory://out"}, "--output memory://out: the memory of a process ends with it"),
+        ({"output": "zip://out"}, "zip://out: files on zip:// are not opened"),
+        ({"input": "zip://a.jsonl::{tmp}/a.zip"}, "files on zip:// are not opened"),
+        ({"input": "ftp://host/a.jsonl"}, "ftp://host/a.jsonl: files on ftp:// are not opened"),
+        ({"tokenizer": "simplecache::s3://models/x"}, "files on simplecache::s3:// are not opened"),
         ({"runner": "WalkRunner"}, "Unexpected pipeline runner: WalkRunner"),
         ({"direct_num_workers": "many"}, "invalid int value: 'many'"),
         ({"direct_num_workers": "-3"}, "--direct_num_workers -3: expected 1 or more"),
@@ -102,6 +116,8 @@ def test_an_error_in_the_value_of_an_option_is_one_line_and_writes_nothing(chang
     (tmp_path / "broken" / "tokenizer.json").write_text("{}")
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "gone.jsonl").symlink_to("nowhere.jsonl")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "\udcff.jsonl").write_text("{}")
     before = digests(tmp_path)
     changed = {name: str(value).format(tmp=tmp_path) for name, value in changed.items()}
     ended = build(*with_options(**{"output": tmp_path / "out"} | changed))
@@ -339,6 +355,27 @@ def test_the_summary_of_a_run_is_written_for_schedulers(build, tmp_path):
     again = build(*with_options(output, max_reject_fraction=0.5, summary_json="-"))
     assert again.code == 0
     assert json.loads(again.out.splitlines()[-1]) == summary | {"status": "done_before"}
+
+
+def test_names_with_colons_and_commas_are_those_of_files_on_this_machine(build, tmp_path):
+    """fsspec would take the part before `::` for another file, and write there."""
+    chats, tokenizer = tmp_path / "a::b" / "c,d::file:", tmp_path / "x::tokenizer"
+    chats.mkdir(parents=True)
+    shutil.copy(CHATS / "support.jsonl", chats / "e::f,g.jsonl")
+    shutil.copytree(TOKENIZER, tokenizer)
+    template = shutil.copy(TOKENIZER / "chat_template.jinja", tmp_path / "t::u.jinja")
+    plain = build(*with_options(tmp_path / "plain", input=CHATS / "support.jsonl"))
+    assert plain.code == 0, plain.err
+    names = {"tokenizer": tokenizer, "chat_template": template, "summary_json": tmp_path / "sums::all.json"}
+    for number, given in enumerate((chats, chats / "e::f,g.jsonl", f"{tmp_path}/a::b/*,d::*/*.jsonl")):
+        output = tmp_path / f"out::{number}"
+        ended = build(*with_options(output, input=str(given).replace(",", "\\,"), **names))
+        assert ended.code == 0, ended.err
+        assert digests(output / "data") == digests(tmp_path / "plain" / "data")
+        assert [piece["path"] for piece in manifest_of(output)["shards"]]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "a::b", "x::tokenizer", "t::u.jinja", "sums::all.json", "plain", "out::0", "out::1", "out::2",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

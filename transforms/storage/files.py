@@ -25,11 +25,17 @@ from fsspec.implementations.local import LocalFileSystem
 from transforms.errors import InputError, StoreError, UserError
 from transforms.storage.compression import decompressed
 from transforms.storage.ranges import RangeReader, complete
-from transforms.storage.retries import is_missing, is_transient, reason_of, with_retries
+from transforms.storage.retries import is_missing, is_transient, protocol_of, reason_of, with_retries
 from transforms.storage.versions import check_version, entry_on_disk
 
 # Query parameters that let anyone who has the url read the file.
 _SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(access_)?token)=", re.IGNORECASE)
+
+# What reads files through another file system (archives, caches), and servers that neither give ranges nor versions.
+_NOT_OPENED = frozenset({
+    "", "blockcache", "cached", "dir", "filecache", "ftp", "generic", "libarchive", "reference", "simplecache", "tar",
+    "zip",
+})  # fmt: skip
 
 _SECONDS_TO_ANSWER = 30
 _READ_AHEAD = 4 << 20
@@ -41,9 +47,16 @@ _VERSION_FIELDS = ("etag", "ETag", "generation", "blob_id", "mtime", "created", 
 def file_system(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of a url, and the path in it.
 
+    A name without `://` is a path on this machine, whatever else it holds. fsspec itself would take `::` in a path or
+    in the key of an object for a url inside of another.
+
     Raises:
         UserError: if no file system opens such a url, or if the url contains a credential.
     """
+    if "\0" in url or any("\ud800" <= character <= "\udfff" for character in url):
+        raise UserError(f"{url!a}: the name is not UTF-8 text, as all names of files in a dataset are. Rename it.")
+    if "://" not in url:
+        return LocalFileSystem(use_listings_cache=False), LocalFileSystem._strip_protocol(url)
     for parts in [urlsplit(link) for link in url.split("::") if "://" in link]:
         is_http = parts.scheme in ("http", "https")
         if parts.password or (is_http and (parts.username or _SIGNATURE.search(parts.query))):
@@ -51,9 +64,15 @@ def file_system(url: str) -> tuple[Any, str]:
                 f"{parts.scheme}://{parts.hostname}{parts.path}: the url holds a password or a signature, which would "
                 "be stored with the dataset. Give the url without it, and set credentials in the environment."
             )
+    protocol = protocol_of(url)
+    if "::" in protocol or protocol in _NOT_OPENED:
+        raise UserError(
+            f"{url}: files on {protocol}:// are not opened. Unpack an archive, or copy the files to a disk or a bucket."
+        )
     try:
+        kind = fsspec.get_filesystem_class(protocol)
         # Other processes write to the folders that this one lists: a cached listing would hide their files.
-        return fsspec.core.url_to_fs(url, use_listings_cache=False)
+        return kind(use_listings_cache=False, **kind._get_kwargs_from_urls(url)), kind._strip_protocol(url)
     except (ValueError, ImportError) as error:
         raise UserError(f"{url}: {error}.") from None
 
@@ -61,7 +80,7 @@ def file_system(url: str) -> tuple[Any, str]:
 def import_client(url: str) -> None:
     """Import the client of a url's store, if it is installed. Unlike `file_system`, this starts no thread."""
     with suppress(ValueError, ImportError):
-        fsspec.get_filesystem_class(urlsplit(url).scheme)
+        fsspec.get_filesystem_class(protocol_of(url))
 
 
 def check_reachable(url: str) -> None:

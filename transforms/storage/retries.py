@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import tenacity
 from fsspec.implementations.local import LocalFileSystem
-from fsspec.utils import get_protocol
 
 from transforms.errors import StoreError, UserError
 
@@ -44,13 +43,19 @@ def with_retries(action: str) -> Callable[[_Operation], _Operation]:
             except (StoreError, UserError):
                 raise
             except Exception as error:  # each store's client has its own classes
-                if is_missing(error) or get_protocol(url) in LocalFileSystem.protocol:
+                if is_missing(error) or protocol_of(url) in LocalFileSystem.protocol:
                     raise
                 raise StoreError(url, action, reason_of(error), is_transient(error)) from None
 
         return run
 
     return decorate
+
+
+def protocol_of(url: str) -> str:
+    """Return the protocol of a url; `file` for a path on this machine, which is what has no `://`."""
+    protocol, separator, _ = url.partition("://")
+    return protocol if separator else "file"
 
 
 def is_transient(error: BaseException) -> bool:
