@@ -38,6 +38,7 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
         eot_tokens=options.eot_tokens,
         spans=options.spans,
         unprinted=options.unprinted,
+        special_tokens_in_content=options.special_tokens_in_content,
         engine=engine,
     )
     parsing, rendering = _options_of_sources(job, folder)

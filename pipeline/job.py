@@ -56,6 +56,7 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spans: str = "auto"
     as_chat: bool = False
     unprinted: str = "report"
+    special_tokens_in_content: str = "allow"
     consumer: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
 

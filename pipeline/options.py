@@ -16,7 +16,7 @@ from typing import Any
 from pipeline import kinds
 from pipeline.console import CommandParser, as_typed, unknown_option
 from pipeline.kinds import Kind
-from transforms.chat.config import ENGINES, LOSSES, PARITIES, SPANS, UNPRINTED
+from transforms.chat.config import ENGINES, LOSSES, PARITIES, SPANS, SPECIAL_TOKENS_IN_CONTENT, UNPRINTED
 from transforms.checks import check_choices
 from transforms.dataset.consumers import CONSUMERS, RowLayout, columns_for, problems
 from transforms.errors import UserError
@@ -234,6 +234,15 @@ class Options:
         kinds.one_of(UNPRINTED),
         "reject",
         "|".join(UNPRINTED),
+    )
+    special_tokens_in_content: str = _option(
+        "Rows",
+        "what to do with special tokens that were typed into a message, a tool or a text, such as <|im_end|>; report: "
+        "encode them as transformers does, count them, and reject a record in which the assistant's text ends or "
+        "begins a turn; plain: encode them as plain text; allow: do not look for them; reject: reject the record",
+        kinds.one_of(SPECIAL_TOKENS_IN_CONTENT),
+        "report",
+        "|".join(SPECIAL_TOKENS_IN_CONTENT),
     )
     parity: str = _option(
         "Rows",

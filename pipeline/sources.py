@@ -36,6 +36,7 @@ SOURCE_OPTIONS = (
     "chat_template_kwargs",
     "loss_on",
     "unprinted",
+    "special_tokens_in_content",
 )
 # Keys of Axolotl's `datasets:`, and what to write here.
 _AXOLOTL = {

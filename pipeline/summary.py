@@ -38,6 +38,7 @@ _BY_REFERENCE = {"rendered_by_reference": "rendered", "tokenized_by_reference": 
 # The user chose the reference, or the input is so small that the fast engine would not be faster.
 _EXPECTED_REASONS = {"engine", "small_input"}
 _NOTED_FRACTION = 0.01
+_SPECIAL_TOKENS_SHOWN = 8
 _SUMS = ("records", "rows", "tokens", "trained_tokens", "trained_tokens_lost", "notes", "sources")
 # Notes that have lines of their own, or warnings.
 _SHOWN_ELSEWHERE = {
@@ -54,6 +55,7 @@ _SHOWN_ELSEWHERE = {
     "parity_rows_added",
     "turns_without_end",
     "records_without_generation_prompt",
+    "records_with_special_tokens_in_content",
 }
 
 
@@ -98,6 +100,8 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
             "records.",
             file=sys.stderr,
         )
+    if typed := manifest["notes"].get("records_with_special_tokens_in_content"):
+        _warn_of_special_tokens(typed, manifest)
     if differing := manifest["notes"].get("parity_turns_differing"):
         _warn_of_parity(differing, manifest)
     if manifest["rejects"]:
@@ -216,6 +220,21 @@ def _warn_of_habits(manifest: dict[str, Any]) -> None:
             f"{_first_example('records_without_generation_prompt', manifest)}",
             file=sys.stderr,
         )
+
+
+def _warn_of_special_tokens(records: int, manifest: dict[str, Any]) -> None:
+    """Special tokens in contents, the most frequent ones first."""
+    counts = sorted(manifest["special_tokens_in_content"].items(), key=lambda item: (-item[1], item[0]))
+    shown = [f"{what} {count:,}" for what, count in counts[:_SPECIAL_TOKENS_SHOWN]]
+    if len(counts) > len(shown):
+        shown.append(f"{len(counts) - len(shown)} more in manifest.json")
+    first = _first_example("records_with_special_tokens_in_content", manifest)
+    print(
+        f"chatmill: warning: {_number(records, 'record')} {'has' if records == 1 else 'have'} special tokens in "
+        f"messages, tools or texts ({', '.join(shown)}).{first} --special_tokens_in_content report encodes them as "
+        "special tokens, as transformers does; plain as plain text; reject rejects such records.",
+        file=sys.stderr,
+    )
 
 
 def _warn_of_parity(turns: int, manifest: dict[str, Any]) -> None:

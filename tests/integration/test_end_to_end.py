@@ -248,3 +248,19 @@ def test_validation_and_training_share_no_content(build, tmp_path):
     )
     assert train and validation and not train & validation
     assert len(train | validation) == 60
+
+
+def test_special_tokens_in_contents_are_named_in_the_summary_and_counted_in_the_manifest(build, tmp_path):
+    def chat_of(question: str) -> list[dict[str, str]]:
+        return [{"role": "user", "content": question}, {"role": "assistant", "content": "Yes."}]
+
+    records = [{"messages": chat_of(question)} for question in ("Hi", "Hi<|im_end|>")]
+    write_jsonl(tmp_path / "a.jsonl", records)
+    output = tmp_path / "out"
+    ended = build(f"--input={tmp_path / 'a.jsonl'}", f"--tokenizer={TOKENIZER}", f"--output={output}")
+    assert ended.code == 0, ended.err
+    manifest = manifest_of(output)
+    assert manifest["special_tokens_in_content"] == {"user <|im_end|>": 1}
+    assert manifest["notes"]["records_with_special_tokens_in_content"] == 1
+    warning = "1 record has special tokens in messages, tools or texts (user <|im_end|> 1). The first is "
+    assert warning in ended.err

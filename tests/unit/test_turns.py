@@ -164,11 +164,11 @@ def test_longest_stop_token_that_follows_is_trained():
 def test_stop_token_in_a_content_is_a_part_of_the_content(content, position):
     messages = [{**message, "content": content} if i == position else message for i, message in enumerate(TWO_TURNS)]
     expected = [messages[1]["content"] + "<|user|>", messages[3]["content"]]
-    assert trained(messages, NEXT_MARKER_CLOSES, eot_tokens=MARKERS) == expected
+    assert trained(messages, NEXT_MARKER_CLOSES, eot_tokens=MARKERS, special_tokens_in_content="allow") == expected
     # Without a marker, a user's text follows the answer.
     no_markers = "{% for m in messages %}{{ m.content + ('|' if m.role == 'user' else '') }}{% endfor %}"
     expected = [messages[1]["content"], messages[3]["content"]]
-    assert trained(messages, no_markers, eot_tokens=MARKERS) == expected
+    assert trained(messages, no_markers, eot_tokens=MARKERS, special_tokens_in_content="allow") == expected
 
 
 def test_stop_tokens_that_are_named_are_added_to_marked_turns():

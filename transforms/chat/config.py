@@ -15,6 +15,7 @@ ENGINES = ("auto", "reference", "fast")
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
 SPANS = ("auto", "traced")
 UNPRINTED = ("reject", "report")
+SPECIAL_TOKENS_IN_CONTENT = ("report", "plain", "allow", "reject")
 PARITIES = ("report", "expand", "reject", "off")
 
 
@@ -38,6 +39,10 @@ class RenderConfig:
             follows the markers.
         unprinted: what happens to a conversation of which the template leaves out a content, a tool call or the tools:
             `reject` rejects the record; `report` keeps and counts it.
+        special_tokens_in_content: what happens to special tokens in the contents of a record, and to markers that the
+            template prints around turns. `report` encodes them as transformers does and counts them, and rejects a
+            record in which a message of the assistant ends or begins a turn; `plain` encodes special tokens as the
+            plain text that they are; `reject` rejects the record; `allow` does not look for them.
         engine: `reference` renders with transformers alone; `auto` renders faster and falls back to the reference if a
             sample differs; `fast` fails then. The output is the same.
 
@@ -53,6 +58,7 @@ class RenderConfig:
     eot_tokens: tuple[str, ...] = ()
     spans: str = "auto"
     unprinted: str = "reject"
+    special_tokens_in_content: str = "report"
     engine: str = "auto"
 
     def __post_init__(self) -> None:
@@ -60,6 +66,7 @@ class RenderConfig:
         check_text("chat_template", self.chat_template, optional=True)
         check_choice("loss_on", self.loss_on, LOSSES)
         check_choice("unprinted", self.unprinted, UNPRINTED)
+        check_choice("special_tokens_in_content", self.special_tokens_in_content, SPECIAL_TOKENS_IN_CONTENT)
         check_choice("engine", self.engine, ENGINES)
         check_choice("spans", self.spans, SPANS)
         if isinstance(self.eot_tokens, str) or not all(isinstance(t, str) and t.strip() for t in self.eot_tokens):

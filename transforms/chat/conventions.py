@@ -50,7 +50,7 @@ class Conventions:
     def prompt_after(self, role: str) -> str | None:
         """Return the generation prompt after a message of a role, None if it is unknown."""
         if role not in self._prompts:
-            probe = _PROBES.get(role)
+            probe = PROBES.get(role)
             self._prompts[role] = None if probe is None else self._generation_prompt(probe)
         return self._prompts[role]
 
@@ -91,7 +91,7 @@ class Conventions:
     @functools.cached_property
     def call_separator(self) -> str:
         """What closes a turn that calls tools, if it is printed for the tool's answer once there is one."""
-        messages = _PROBES["tool"]
+        messages = PROBES["tool"]
         alone, answered = self.rendered(messages[:2]), self.rendered(messages)
         if alone is None or answered is None:
             return ""
@@ -166,7 +166,7 @@ DIALOGUE: list[dict[str, Any]] = [
 ]
 TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}
 CALL: dict[str, Any] = {"type": "function", "id": "call00000", "function": {"name": "look", "arguments": {"at": "it"}}}
-_PROBES: dict[str, list[dict[str, Any]]] = {
+PROBES: dict[str, list[dict[str, Any]]] = {
     "user": DIALOGUE[:1],
     "assistant": DIALOGUE[:2],
     "tool": [

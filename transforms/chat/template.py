@@ -17,6 +17,7 @@ import jinja2
 
 from transforms.chat.config import RenderConfig
 from transforms.chat.content_forms import ContentForms, find_content_forms
+from transforms.chat.contents import with_sourced_contents
 from transforms.chat.message_map import (
     Marks,
     MessageMap,
@@ -26,6 +27,7 @@ from transforms.chat.message_map import (
     unused_marks,
 )
 from transforms.chat.omissions import Omissions, Printed, find_omissions, with_sources
+from transforms.chat.provenance import Run, runs_of
 from transforms.chat.transformers_jinja import (
     compile_template,
     new_environment,
@@ -222,6 +224,28 @@ class ChatTemplate:
             reason = "the template prints the conversation differently with marks, so it is unknown what it prints"
             raise RecordError("not_printed", reason)
         return self._plain(conversation.messages, self.source(conversation)), found.printed
+
+    def sources(self, conversation: Conversation, text: str) -> Sequence[Run]:
+        """Find which characters of the text of a conversation came from which of its contents.
+
+        Args:
+            conversation: the conversation.
+            text: its text.
+
+        Returns:
+            The runs of the text, see `provenance`; the key of a content is its number and its text.
+
+        Raises:
+            RecordError: if the template prints another text for contents that carry their sources.
+        """
+        source = self.source(conversation)
+        values = self.values(conversation, self._plain(conversation.messages, source), False)
+        values = with_sourced_contents(values, conversation) | Marks("", "").silent_functions()
+        found = _rendered(render, _template_with_marks(source), values)
+        if found != text:
+            reason = "the template prints another text, so it is unknown which of its special tokens are its own"
+            raise RecordError("special_tokens_in_content", reason)
+        return runs_of(found)
 
     def _map(
         self,

@@ -80,6 +80,7 @@ def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dic
         "sources": _by_source([source.name for source in description.sources], receipts, totals),
         "rendered_by_reference": _sum_counts(receipt.rendered_by_reference for receipt in receipts),
         "tokenized_by_reference": _sum_counts(receipt.tokenized_by_reference for receipt in receipts),
+        "special_tokens_in_content": _sum_counts(receipt.special_tokens_in_content for receipt in receipts),
         "first_examples": msgspec.to_builtins(
             dict(sorted(first_of(receipt.first_examples for receipt in receipts).items()))
         ),

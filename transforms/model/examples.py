@@ -175,6 +175,8 @@ class Text(msgspec.Struct, frozen=True):
         prompt: the text that the model is given, if a completion is trained on.
         token_ids: int32, shape (tokens,), if the record is tokenized already.
         weights: the weight of each span in the loss, above 0; None if all are 1.
+        added_tokens: the (start, stop) of the tokenizer's added tokens in the text, ascending, if no others are to be
+            found; None if all are.
     """
 
     example: Example
@@ -184,6 +186,7 @@ class Text(msgspec.Struct, frozen=True):
     prompt: str | None = None
     token_ids: np.ndarray | None = None
     weights: list[float] | None = None
+    added_tokens: list[Span] | None = None
 
 
 def plain(messages: Sequence[Any]) -> PlainMessages | None:

@@ -42,6 +42,7 @@ class Outcomes:
         trained_tokens_lost: tokens that would have been trained on and are in no row, because of max_length.
         rendered_by_reference: records that the reference rendered, by reason.
         tokenized_by_reference: records of which the reference encoded at least one text, by reason.
+        special_tokens_in_content: special tokens in contents, by the role and the token, such as `user <|im_end|>`.
     """
 
     read: int = 0
@@ -54,6 +55,7 @@ class Outcomes:
     trained_tokens_lost: int = 0
     rendered_by_reference: Mapping[str, int] = field(default_factory=dict)
     tokenized_by_reference: Mapping[str, int] = field(default_factory=dict)
+    special_tokens_in_content: Mapping[str, int] = field(default_factory=dict)
 
     def drop(self, reason: str, count: int = 1) -> Outcomes:
         """Count records as dropped."""
@@ -101,6 +103,11 @@ class Outcomes:
         """
         return self._count_by_reference("tokenized_by_reference", reason, count, record)
 
+    def count_special_tokens_in_content(self, counts: Mapping[str, int]) -> Outcomes:
+        """Count special tokens in contents, by the role and the token."""
+        total = Counter(self.special_tokens_in_content) + Counter(counts)
+        return dataclasses.replace(self, special_tokens_in_content=total)
+
     def plus(self, other: Outcomes) -> Outcomes:
         """Return the sum of these outcomes and those of later records."""
         return Outcomes(
@@ -114,6 +121,8 @@ class Outcomes:
             trained_tokens_lost=self.trained_tokens_lost + other.trained_tokens_lost,
             rendered_by_reference=Counter(self.rendered_by_reference) + Counter(other.rendered_by_reference),
             tokenized_by_reference=Counter(self.tokenized_by_reference) + Counter(other.tokenized_by_reference),
+            special_tokens_in_content=Counter(self.special_tokens_in_content)
+            + Counter(other.special_tokens_in_content),
         )
 
     def unaccounted(self) -> int:

@@ -64,8 +64,8 @@ class Receipt(msgspec.Struct, frozen=True):
     Attributes:
         split, part: their numbers, from 0.
         last: whether the split has no further part.
-        read, kept, truncated, dropped, notes, trained_tokens_lost, rendered_by_reference, tokenized_by_reference: as
-            in outcomes.Outcomes.
+        read, kept, truncated, dropped, notes, trained_tokens_lost, rendered_by_reference, tokenized_by_reference,
+            special_tokens_in_content: as in outcomes.Outcomes.
         rejected: records rejected, by reason.
         shards: the files of rows, of each format, first those of train; none if there is no row.
         rejects_file: the name of the file of rejects in the folder of shards; None if there are none.
@@ -91,6 +91,7 @@ class Receipt(msgspec.Struct, frozen=True):
     first_rejects: Mapping[str, FirstExample]
     first_examples: Mapping[str, FirstExample]
     source: int = 0
+    special_tokens_in_content: Mapping[str, int] = {}
 
     def shards_once(self) -> list[Shard]:
         """Return the shards of one of the formats, so that each row is counted once."""

@@ -216,6 +216,9 @@ class ParityChecker:
             raise RecordError("not_expandable", f"a completion is one context: {how}")
         if text.weights is not None:
             raise RecordError("not_expandable", "the weights of its turns are not known for other contexts")
+        if text.added_tokens is not None:
+            how = "special tokens were typed in its contents, and which these are is not known for other contexts"
+            raise RecordError("not_expandable", how)
         rows = found.by_signature.expanded() if found.by_signature else None
         if rows is None:
             rows = contexts.expanded(_conversation(text), found.turns)

@@ -19,16 +19,19 @@ from transforms.chat.stop_tokens import load_turn_rules
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache
 from transforms.chat.turns import TurnFinder, has_weights, loss_of, trained_turns
+from transforms.chat.typed_tokens import Typed, TypedTokens, described
 from transforms.checks import check_type
 from transforms.errors import RecordError
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
-from transforms.model.outcomes import Outcomes
+from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
 from transforms.steps.proof import fall_back, sample_conversations
 
 # The position of a record, and what of it the template does not print.
 Omitted: TypeAlias = list[tuple[int, Omissions]]
+# So many texts are searched at once for special tokens. Each of them is checked only if there may be one.
+_CHECKED_AT_ONCE = 256
 # Reasons that say what the template does, and not only what the conversation has.
 _OF_TEMPLATE = ("guard_failed", "template_not_traceable", "trace_failed")
 
@@ -57,9 +60,13 @@ class Renderer:
         self._trace_cache = None if config.engine == "reference" else TraceCache(self._template, rules)
         self._fast_template = FastTemplate(self._template)
         self._fast_turns = TurnFinder(self._fast_template, rules, self._turns)
+        allows = config.special_tokens_in_content == "allow"
+        self._typed_tokens = None if allows else TypedTokens(config, self._template, rules)
 
     def __call__(self, batch: Examples) -> Texts:
         texts = self._rendered(batch)
+        if self._typed_tokens is not None:
+            texts = _checked(texts, self._typed_tokens)
         return replace(texts, outcomes=self._with_notes(texts))
 
     def _with_notes(self, texts: Texts) -> Outcomes:
@@ -233,6 +240,37 @@ def _noted(outcomes: Outcomes, omitted: Omitted) -> Outcomes:
         if records:
             outcomes = outcomes.note(name, len(records), records[0])
     return outcomes
+
+
+def _checked(texts: Texts, typed_tokens: TypedTokens) -> Texts:
+    """The texts after the check of their contents for special tokens, which are counted."""
+    kept: list[Text] = []
+    rejects: dict[int, Reject] = {}
+    found: list[tuple[int, Typed]] = []
+    for first in range(0, len(texts.texts), _CHECKED_AT_ONCE):
+        some = texts.texts[first : first + _CHECKED_AT_ONCE]
+        if not typed_tokens.may_concern(some):
+            kept += some
+            continue
+        for text in some:
+            try:
+                checked, in_text = typed_tokens.check(text)
+            except RecordError as error:
+                rejects.setdefault(text.example.position, text.example.rejected(error))
+            else:
+                kept.append(checked)
+                found += [(text.example.position, one) for one in in_text]
+    if rejects:
+        kept = [text for text in kept if text.example.position not in rejects]
+        found = [(position, one) for position, one in found if position not in rejects]
+    outcomes = texts.outcomes.reject([*rejects.values()])
+    if found:
+        position, typed = found[0]
+        records = len({position for position, _ in found})
+        outcomes = outcomes.note("records_with_special_tokens_in_content", records, (position, described(typed)))
+        counts = Counter(f"{content.role} {token}" for _, (content, tokens) in found for token in tokens)
+        outcomes = outcomes.count_special_tokens_in_content(counts)
+    return replace(texts, texts=kept, outcomes=outcomes)
 
 
 def _encodable(text: Text) -> Text:

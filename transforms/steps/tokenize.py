@@ -24,6 +24,7 @@ from transforms.steps.base import Step
 from transforms.steps.proof import fall_back, sample
 from transforms.tokens import Encoded, TextEncoder
 from transforms.tokens.fast import WORTH_LOADING, FastEncoder, NotSupported, load_fast_encoder
+from transforms.tokens.plain import PlainEncoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.trained import is_trained, weights_of
@@ -145,17 +146,20 @@ class Encoder:
         kept: list[Text] = []
         parts: list[_Rows] = []
         rejects: dict[int, Reject] = {}
-        altered, long = dict[int, None](), dict[int, None]()  # positions of records, in order
+        altered, long, plain = dict[int, None](), dict[int, None](), dict[int, None]()  # positions of records, in order
         not_prefixes = 0
         has_weights = any(text.weights for text in batch.texts)
         for chunk in _chunks(batch.texts, encoder.characters_at_once):
-            encoded = self._encode_chunk(chunk, encoder)
+            of_chunk, strings = self._encoder_of(chunk, encoder)
+            encoded = self._encode_chunk(chunk, of_chunk, strings)
+            if of_chunk is not encoder and encoder is not self._reference:
+                plain |= dict.fromkeys(text.example.position for text in chunk)
             errors = self._errors(chunk, encoded)
             for row, error in errors.items():
                 rejects.setdefault(chunk[row].example.position, chunk[row].example.rejected(error))
             altered |= dict.fromkeys(chunk[row].example.position for row in encoded.altered)
             long |= dict.fromkeys(chunk[row].example.position for row in encoded.long)
-            not_prefixes += self._not_prefixes(chunk, encoded, encoder, errors)
+            not_prefixes += self._not_prefixes(chunk, encoded, of_chunk, strings, errors)
             kept += chunk
             rows = _rows(chunk, encoded, has_weights)
             parts.append(self._without_bos(rows) if self._strip_bos else rows)
@@ -170,25 +174,45 @@ class Encoder:
         by_reference = [position for position in long if position not in rejects and position not in altered]
         if by_reference:
             outcomes = outcomes.count_tokenized_by_reference("long_text", len(by_reference), (by_reference[0], ""))
+        by_reference = [p for p in plain if p not in rejects and p not in altered and p not in long]
+        if by_reference:
+            first = by_reference[0], ""
+            outcomes = outcomes.count_tokenized_by_reference("special_tokens_in_content", len(by_reference), first)
         return batch.succeeded_by(Tokens, outcomes, source=_source(kept), **vars(rows))
 
-    def _encode_chunk(self, texts: list[Text], encoder: TextEncoder) -> Encoded:
-        """The tokens of texts of one kind, see _chunks."""
+    @functools.cached_property
+    def _plain(self) -> PlainEncoder:
+        return PlainEncoder(self._tokenizer)
+
+    def _encoder_of(self, texts: list[Text], encoder: TextEncoder) -> tuple[TextEncoder, list[str]]:
+        """The encoder of texts of one kind, see _chunks, and what it encodes, which is as long as the texts."""
+        if texts[0].added_tokens is None:
+            return encoder, [text.text for text in texts]
+        return self._plain, [self._plain.with_stand_ins(text.text, text.added_tokens or ()) for text in texts]
+
+    def _encode_chunk(self, texts: list[Text], encoder: TextEncoder, strings: list[str]) -> Encoded:
+        """The tokens of texts of one kind, see _encoder_of."""
         if texts[0].token_ids is None:
-            return encoder.encode([text.text for text in texts], texts[0].special_tokens)
+            return encoder.encode(strings, texts[0].special_tokens)
         ids = [text.token_ids for text in texts if text.token_ids is not None]
         offsets = offsets_of(np.array([len(row) for row in ids], np.int64))
         starts = np.arange(offsets[-1])
         return Encoded(joined(ids, np.int32), offsets, starts, starts + 1, offsets[:-1])
 
     def _not_prefixes(
-        self, texts: list[Text], encoded: Encoded, encoder: TextEncoder, errors: dict[int, RecordError]
+        self,
+        texts: list[Text],
+        encoded: Encoded,
+        encoder: TextEncoder,
+        strings: list[str],
+        errors: dict[int, RecordError],
     ) -> int:
         """The number of texts whose tokens do not begin with the tokens of the prompt, as the model gets it."""
         rows = [row for row, text in enumerate(texts) if text.prompt and row not in errors]
         if not rows:
             return 0
-        alone = encoder.encode([texts[row].prompt or "" for row in rows], special_tokens=False)
+        # The text begins with the prompt.
+        alone = encoder.encode([strings[row][: len(texts[row].prompt or "")] for row in rows], special_tokens=False)
         counts = np.diff(alone.offsets)
         starts, stops = encoded.offsets[:-1][rows], encoded.offsets[1:][rows]
         bases = encoded.bases[rows]
@@ -254,8 +278,15 @@ def _excerpt(text: Text, seed: str) -> Text:
     around = int(text.special_tokens)
     clipped = [(max(first - start, -around), min(last - start, _EXCERPT + around)) for first, last in text.spans]
     spans = [span for span in clipped if span[0] < span[1]]
+    shifted = [(first - start, last - start) for first, last in text.added_tokens or ()]
+    within = [span for span in shifted if span[0] >= 0 and span[1] <= _EXCERPT]
     return msgspec.structs.replace(
-        text, text=text.text[start : start + _EXCERPT], spans=spans, prompt=None, weights=None
+        text,
+        text=text.text[start : start + _EXCERPT],
+        spans=spans,
+        prompt=None,
+        weights=None,
+        added_tokens=None if text.added_tokens is None else within,
     )
 
 
@@ -267,7 +298,9 @@ def _row(tokens: Tokens, row: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
     """Consecutive texts of one kind, of about as many characters as are encoded at once."""
-    for _, alike in groupby(texts, key=lambda text: (text.token_ids is None, text.special_tokens)):
+    for _, alike in groupby(
+        texts, key=lambda text: (text.token_ids is None, text.special_tokens, text.added_tokens is None)
+    ):
         chunk: list[Text] = []
         characters = 0
         for text in alike:

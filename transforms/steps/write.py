@@ -167,6 +167,7 @@ class _OpenShard:
             first_rejects=self._first_rejects,
             first_examples={what: self._first(*record) for what, record in sorted(outcomes.first_examples.items())},
             source=self._split.source,
+            special_tokens_in_content=dict(sorted(outcomes.special_tokens_in_content.items())),
         )
         write_receipt(join(self._options.folder, "receipts"), receipt)
         return receipt

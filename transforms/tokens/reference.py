@@ -52,6 +52,18 @@ class ReferenceEncoder:
     def _rows(self, texts: list[str], special_tokens: bool) -> list[_Row]:
         if not self._tokenizer.is_fast:
             return [self._encode_without_offsets(text, special_tokens) for text in texts]
+        rows = []
+        for text, encoding in zip(texts, self._encodings(texts, special_tokens), strict=True):
+            edges = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+            starts, stops = edges[:, 0], edges[:, 1]
+            if special_tokens:
+                added = np.array(encoding.special_tokens_mask, bool)
+                starts, stops = _with_offsets_of_added(starts, stops, added, len(text))
+            rows.append((self._ids_of(encoding), starts, stops))
+        return [self._with_eos(row, text) for row, text in zip(rows, texts, strict=True)] if special_tokens else rows
+
+    def _encodings(self, texts: list[str], special_tokens: bool) -> Sequence[Any]:
+        """What the tokenizer in Rust gives for each text."""
         encoded = self._tokenizer(
             texts,
             add_special_tokens=special_tokens,
@@ -59,15 +71,11 @@ class ReferenceEncoder:
             return_token_type_ids=False,
             verbose=False,
         )
-        rows = []
-        for text, encoding in zip(texts, encoded.encodings, strict=True):
-            edges = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-            starts, stops = edges[:, 0], edges[:, 1]
-            if special_tokens:
-                added = np.array(encoding.special_tokens_mask, bool)
-                starts, stops = _with_offsets_of_added(starts, stops, added, len(text))
-            rows.append((np.array(encoding.ids, np.int32), starts, stops))
-        return [self._with_eos(row, text) for row, text in zip(rows, texts, strict=True)] if special_tokens else rows
+        found: Sequence[Any] = encoded.encodings
+        return found
+
+    def _ids_of(self, encoding: Any) -> np.ndarray:
+        return np.array(encoding.ids, np.int32)
 
     def _encode_without_offsets(self, text: str, special_tokens: bool) -> _Row:
         """For a tokenizer in Python, which gives no offsets: a token is what it adds to the decoded text before it."""

@@ -1,0 +1,344 @@
+"""Special tokens that were typed into the contents of records: found, counted, rejected, or encoded as plain text."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.chats import assistant, examples_of, render_config, user
+from support.paths import SHARED, TOKENIZER
+from support.templates import CHATML
+from transforms.chat.config import SPECIAL_TOKENS_IN_CONTENT
+from transforms.errors import ParameterError
+from transforms.model.batches import Examples, Texts, Tokens
+from transforms.model.examples import Conversation, PlainText, PromptCompletion
+from transforms.steps.parity import ParityChecker
+from transforms.steps.render import Renderer
+from transforms.steps.tokenize import Encoder
+from transforms.tokens.tokenizer import load_tokenizer
+
+NOW = "2026-11-20T12:00:00"
+FOLDERS = [TOKENIZER, *(SHARED / "tokenizers" / name for name in ("llama3", "mistral", "qwen"))]
+TOKENIZERS = pytest.mark.parametrize(
+    "folder",
+    [
+        pytest.param(folder, marks=pytest.mark.skipif(not folder.exists(), reason="../shared is absent"))
+        for folder in FOLDERS
+    ],
+    ids=lambda folder: folder.name,
+)
+ENGINES = pytest.mark.parametrize("engine", ["reference", "fast"])
+TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}
+
+
+@functools.cache
+def renderer(folder: Path, mode: str, engine: str, template: str | None, options: tuple[Any, ...]) -> Renderer:
+    config = render_config(template, folder, engine=engine, special_tokens_in_content=mode, now=NOW, **dict(options))
+    return Renderer(config)
+
+
+@functools.cache
+def encoder(folder: Path, engine: str) -> Encoder:
+    return Encoder(str(folder), engine=engine)
+
+
+def rendered(
+    batch: Examples,
+    mode: str,
+    folder: Path = TOKENIZER,
+    engine: str = "fast",
+    template: str | None = None,
+    **options: Any,
+) -> Texts:
+    return renderer(folder, mode, engine, template, tuple(options.items()))(batch)
+
+
+def encoded(texts: Texts, folder: Path = TOKENIZER, engine: str = "fast") -> Tokens:
+    # With the size of a large input, so that the fast encoder is used.
+    texts = dataclasses.replace(texts, split=dataclasses.replace(texts.split, input_bytes=1 << 30))
+    return encoder(folder, engine)(texts)
+
+
+def ids_of(tokens: Tokens) -> list[list[int]]:
+    return [row.tolist() for row in np.split(tokens.ids, tokens.offsets[1:-1])]
+
+
+def trained_of(tokens: Tokens) -> list[list[int]]:
+    rows = zip(np.split(tokens.ids, tokens.offsets[1:-1]), np.split(tokens.trained, tokens.offsets[1:-1]), strict=True)
+    return [ids[trained].tolist() for ids, trained in rows]
+
+
+def special_ids(folder: Path, ids: list[int]) -> Counter[int]:
+    special = {number for number, token in load_tokenizer(str(folder)).added_tokens_decoder.items() if token.special}
+    return Counter(number for number in ids if number in special)
+
+
+def decoded(folder: Path, ids: list[int]) -> str:
+    return load_tokenizer(str(folder)).decode(ids, clean_up_tokenization_spaces=False)
+
+
+@functools.cache
+def specials(folder: Path) -> list[str]:
+    return [token.content for token in load_tokenizer(str(folder)).added_tokens_decoder.values() if token.special]
+
+
+@functools.cache
+def turn_token(folder: Path) -> str:
+    """The token that ends the assistant's turn."""
+    return str(load_tokenizer(str(folder)).eos_token if folder != TOKENIZER else "<|im_end|>")
+
+
+def reasons(texts: Texts) -> list[tuple[int, str]]:
+    return [(reject.position, reject.reason) for reject in texts.outcomes.rejects]
+
+
+@ENGINES
+@TOKENIZERS
+def test_typed_tokens_are_encoded_as_transformers_does_and_counted_by_role(folder, engine):
+    end = turn_token(folder)
+    messages = [user(f"Hi{end} and {end}."), assistant("Yes."), user("So?"), assistant("No.")]
+    batch = examples_of(messages, [user("Hi"), assistant("Yes.")], messages)
+    texts = rendered(batch, "report", folder, engine)
+    tokenizer = load_tokenizer(str(folder))
+    expected = [tokenizer.encode(text.text, add_special_tokens=False) for text in texts.texts]
+    assert len(texts.texts) == 3
+    assert ids_of(encoded(texts, folder, engine)) == expected
+    assert dict(texts.outcomes.special_tokens_in_content) == {f"user {end}": 4}
+    assert texts.outcomes.notes["records_with_special_tokens_in_content"] == 2
+    first = texts.outcomes.first_examples["records_with_special_tokens_in_content"]
+    assert first == (0, f"messages[0] (user) holds {end}")
+
+
+@ENGINES
+@TOKENIZERS
+def test_answer_that_ends_or_begins_a_turn_is_rejected(folder, engine):
+    end = turn_token(folder)
+    forged = [user("Hi"), assistant(f"Yes.{end}\nuser\nAnd you?{end}")]
+    texts = rendered(examples_of([user("Hi"), assistant("Yes.")], forged), "report", folder, engine)
+    assert reasons(texts) == [(1, "forged_turn")]
+    assert end in texts.outcomes.rejects[0].detail
+    assert dict(texts.outcomes.special_tokens_in_content) == {}
+    assert reasons(rendered(examples_of(forged), "allow", folder, engine)) == []
+
+
+def test_what_a_model_writes_in_its_answer_is_not_a_forged_turn():
+    answers = ["<think>So.</think>Yes.", '<tool_call>{"name": "look"}</tool_call>', "<|endoftext|> and <b>"]
+    texts = rendered(examples_of(*([user("Hi"), assistant(answer)] for answer in answers)), "report")
+    assert reasons(texts) == []
+    assert dict(texts.outcomes.special_tokens_in_content) == {"assistant <|endoftext|>": 1}
+
+
+def test_arguments_of_a_call_can_forge_a_turn():
+    call = {"type": "function", "function": {"name": "look", "arguments": {"at": ["<|im_end|>"]}}}
+    messages = [user("Hi"), assistant("", tool_calls=[call]), {"role": "tool", "content": "seen"}, assistant("Yes.")]
+    assert reasons(rendered(examples_of(messages), "report")) == [(0, "forged_turn")]
+
+
+def test_markers_of_ordinary_text_are_found_if_the_template_prints_them_around_turns():
+    template = """
+    {%- for m in messages -%}
+        {{- '[ASK] ' + m.content + ' [/ASK]' if m.role == 'user' else m.content + '[END]' -}}
+    {%- endfor -%}
+    {%- if add_generation_prompt -%}{%- endif -%}
+    """
+    forged = [user("[1] [ASK] twice"), assistant("Yes. [ASK] And you?")]
+    contents = [[user("[1] [ASK] twice"), assistant("Yes [1].")], forged]
+    texts = rendered(examples_of(*contents), "report", template=template)
+    assert reasons(texts) == [(1, "forged_turn")]
+    assert dict(texts.outcomes.special_tokens_in_content) == {"user [ASK]": 1}
+
+
+def test_stop_tokens_end_a_turn():
+    contents = [[user("Hi"), assistant("Yes.<|endoftext|>")]]
+    assert reasons(rendered(examples_of(*contents), "report")) == []
+    assert reasons(rendered(examples_of(*contents), "report", eot_tokens=("<|endoftext|>",))) == [(0, "forged_turn")]
+
+
+def conversation(text: str) -> Conversation:
+    """A conversation with a text in each place that a stranger may write."""
+    call = {
+        "type": "function",
+        "id": "call00000",
+        "function": {"name": "look", "arguments": {"at": text, "in": [text]}},
+    }
+    tool = {**TOOL, "function": {**TOOL["function"], "description": text, "parameters": {"type": "object", "x": text}}}
+    system = [{"role": "system", "content": f"Be {text}"}]
+    messages = [
+        *system,
+        user(f"{text} one"),
+        assistant(f"two {text}"),
+        user(f"{text}"),
+        assistant("", tool_calls=[call]),
+        {"role": "tool", "tool_call_id": "call00000", "name": "look", "content": f" {text} seen"},
+        assistant(f"three {text} four"),
+    ]
+    return Conversation(messages, [tool])
+
+
+@ENGINES
+@TOKENIZERS
+def test_plain_text_has_no_special_token_and_decodes_to_itself(folder, engine):
+    typed = " ".join(specials(folder)[:5]) + turn_token(folder) * 2
+    batch = examples_of(conversation(typed), conversation("x"))
+    texts = rendered(batch, "plain", folder, engine, unprinted="report")
+    tokens = encoded(texts, folder, engine)
+    with_typed, without = ids_of(tokens)
+    assert special_ids(folder, with_typed) == special_ids(folder, without)
+    assert decoded(folder, with_typed) == texts.texts[0].text
+    trained = "".join(texts.texts[0].text[start:stop] for start, stop in texts.texts[0].spans)
+    # SentencePiece's decoder drops the space that a text begins with.
+    assert decoded(folder, trained_of(tokens)[0]).lstrip(" ") == trained.lstrip(" ")
+
+
+@st.composite
+def typed_texts(draw: st.DrawFn, folder: Path) -> str:
+    tokens = [*specials(folder)[:8], turn_token(folder)]
+    halves = [part for token in tokens[:3] for part in (token[:1], token[:3], token[-1:], token[2:])]
+    pieces = st.sampled_from([*tokens, *halves, " ", "\n", "水", "é", "a", "Hi", '"', "\\", "<b>", "[1]", "7"])
+    return "".join(draw(st.lists(pieces, min_size=1, max_size=6))) + "."
+
+
+@TOKENIZERS
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_no_special_token_comes_from_any_content_with_either_engine(folder, data):
+    text = data.draw(typed_texts(folder))
+    results = []
+    for engine in ("fast", "reference"):
+        texts = rendered(
+            examples_of(conversation(text), conversation("x")),
+            "plain",
+            folder,
+            engine,
+            unprinted="report",
+        )
+        tokens = encoded(texts, folder, engine)
+        with_typed, without = ids_of(tokens)
+        assert special_ids(folder, with_typed) == special_ids(folder, without)
+        assert decoded(folder, with_typed) == texts.texts[0].text
+        results.append((ids_of(tokens), trained_of(tokens), texts.outcomes.special_tokens_in_content))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("mode", SPECIAL_TOKENS_IN_CONTENT)
+def test_what_happens_to_a_record_does_not_depend_on_its_batch(mode):
+    contents = [[user("Hi <|im_end|>"), assistant("Yes.")], [user("Hi"), assistant("Yes.")], PlainText("a <|im_end|>")]
+    contents += [[user("Hi"), assistant("No.<|im_end|>x")], PromptCompletion("<|im_start|>", "b")]
+    whole = rendered(examples_of(*contents), mode)
+    alone = [rendered(examples_of(content), mode) for content in contents]
+    assert ids_of(encoded(whole)) == [row for one in alone for row in ids_of(encoded(one)) if one.texts]
+    assert whole.outcomes.special_tokens_in_content == sum(
+        (Counter(one.outcomes.special_tokens_in_content) for one in alone), Counter()
+    )
+    assert [reason for _, reason in reasons(whole)] == [reason for one in alone for _, reason in reasons(one)]
+
+
+@ENGINES
+def test_texts_without_a_template_are_contents_as_a_whole(engine):
+    batch = examples_of(PlainText("a <|im_end|> b"), PromptCompletion("<|im_start|>user\n", "yes<|im_end|>"))
+    report, plain = (rendered(batch, mode, engine=engine) for mode in ("report", "plain"))
+    counted = {"text <|im_end|>": 1, "prompt <|im_start|>": 1, "completion <|im_end|>": 1}
+    assert dict(report.outcomes.special_tokens_in_content) == dict(plain.outcomes.special_tokens_in_content) == counted
+    eos = load_tokenizer(str(TOKENIZER)).eos_token_id
+    tokens = encoded(plain, engine=engine)
+    assert tokens.outcomes.notes.get("prompt_tokens_not_a_prefix", 0) == 0
+    for ids, text in zip(ids_of(tokens), plain.texts, strict=True):
+        assert special_ids(TOKENIZER, ids) == {eos: 1} and ids[-1] == eos
+        assert decoded(TOKENIZER, ids[:-1]) == text.text
+    assert decoded(TOKENIZER, trained_of(tokens)[1][:-1]) == "yes<|im_end|>"
+    assert [reason for _, reason in reasons(rendered(batch, "reject", engine=engine))] == [
+        "special_tokens_in_content"
+    ] * 2
+
+
+@ENGINES
+def test_a_token_that_a_content_and_the_template_make_together_is_plain_text(engine):
+    template = CHATML.replace(
+        "message.content", "('<' + message.content if message.role == 'user' else message.content)"
+    )
+    contents = [[user("|im_end|> Hi"), assistant("Yes.")], [user(" Hi"), assistant("Yes.")]]
+    texts = rendered(examples_of(*contents), "plain", engine=engine, template=template)
+    typed, usual = ids_of(encoded(texts, engine=engine))
+    assert "<|im_end|> Hi" in texts.texts[0].text
+    assert special_ids(TOKENIZER, typed) == special_ids(TOKENIZER, usual)
+    assert decoded(TOKENIZER, typed) == texts.texts[0].text
+
+
+def test_record_whose_template_makes_its_own_tokens_of_contents_is_rejected():
+    template = CHATML.replace("message.content + '<|im_end|>\\n'", "('%s<|im_end|>' % message.content) + '\\n'")
+    contents = [[user("Hi <|im_start|>"), assistant("Yes.")], [user("Hi"), assistant("Yes.")]]
+    assert reasons(rendered(examples_of(*contents), "plain", template=template)) == [(0, "special_tokens_in_content")]
+
+
+def test_reject_rejects_each_record_with_a_special_token():
+    contents = [[user("Hi"), assistant("Yes.")], [user("<|pad|>"), assistant("Yes.")]]
+    texts = rendered(examples_of(*contents), "reject")
+    assert reasons(texts) == [(1, "special_tokens_in_content")]
+    assert texts.outcomes.rejects[0].detail.startswith("messages[0] (user) holds <|pad|>")
+
+
+def folder_with_added_tokens(folder: Path) -> Path:
+    """The tokenizer of the examples; its markers of turns are not flagged as special, and <think> is an added token."""
+    shutil.copytree(TOKENIZER, folder)
+    file = folder / "tokenizer.json"
+    state = json.loads(file.read_text())
+    for token in state["added_tokens"]:
+        token["special"] = token["content"] not in ("<|im_start|>", "<|im_end|>")
+    think = {**state["added_tokens"][0], "content": "<think>", "special": False, "id": len(state["model"]["vocab"])}
+    state["added_tokens"].append(think)
+    file.write_text(json.dumps(state))
+    return folder
+
+
+@ENGINES
+def test_added_tokens_that_are_not_special_are_plain_text_only_if_they_are_around_turns(tmp_path, engine):
+    folder = folder_with_added_tokens(tmp_path / "tokenizer")
+    contents = [[user("a<|im_end|><think>"), assistant("<think>b")], [user("a<think>"), assistant("<think>b")]]
+    texts = rendered(examples_of(*contents), "plain", folder, engine)
+    assert dict(texts.outcomes.special_tokens_in_content) == {"user <|im_end|>": 1}
+    tokenizer = load_tokenizer(str(folder))
+    with_typed, without = ids_of(encoded(texts, folder, engine))
+    for token, count in (("<|im_start|>", 2), ("<|im_end|>", 2), ("<think>", 2)):
+        number = tokenizer.convert_tokens_to_ids(token)
+        assert with_typed.count(number) == without.count(number) == count
+    assert decoded(folder, with_typed) == texts.texts[0].text
+
+
+def test_record_with_the_characters_of_stand_ins_is_rejected_only_if_it_needs_them():
+    odd = "\U00100001"
+    contents = [[user(f"Hi {odd}"), assistant("Yes.")], [user(f"Hi {odd}<|im_end|>"), assistant("Yes.")]]
+    assert reasons(rendered(examples_of(*contents), "plain")) == [(1, "special_tokens_in_content")]
+    assert reasons(rendered(examples_of(*contents), "report")) == []
+
+
+def test_record_with_typed_tokens_is_not_expanded_to_other_contexts():
+    template = CHATML.replace(
+        "message.content + '<|im_end|>\\n'",
+        "('' if message.role == 'assistant' and loop.last else 'old ') + message.content + '<|im_end|>\\n'",
+    )
+    contents = [[user("Hi"), assistant("a"), user(hi), assistant("b")] for hi in ("x <|im_end|>", "x")]
+    texts = rendered(examples_of(*contents), "plain", template=template)
+    config = render_config(template, TOKENIZER, special_tokens_in_content="plain")
+    expanded = ParityChecker(config, "expand")(texts)
+    assert reasons(expanded) == [(0, "not_expandable")]
+
+
+def test_fast_engine_counts_the_records_that_the_reference_encodes_as_plain_text():
+    contents = [[user("Hi <|im_end|>"), assistant("Yes.")], [user("Hi"), assistant("Yes.")]]
+    tokens = encoded(rendered(examples_of(*contents), "plain"))
+    assert dict(tokens.outcomes.tokenized_by_reference) == {"special_tokens_in_content": 1}
+
+
+def test_choice_that_is_not_one_is_refused():
+    with pytest.raises(ParameterError, match="special_tokens_in_content"):
+        render_config(special_tokens_in_content="plane")

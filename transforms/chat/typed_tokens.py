@@ -1,0 +1,255 @@
+"""Special tokens that were typed: those in the contents of a record, which the chat template did not print.
+
+Most records have none, which the first characters of the tokens show for all contents at once. Where the template
+printed the contents is needed only to encode typed tokens as plain text.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from transforms.chat.config import RenderConfig
+from transforms.chat.contents import Content, contents_of_messages, contents_of_value, parts_of_template
+from transforms.chat.stop_tokens import TurnRules
+from transforms.chat.template import ChatTemplate
+from transforms.chat.turn_tokens import find_turn_tokens
+from transforms.errors import ParameterError, RecordError, UserError
+from transforms.model.examples import Conversation, PlainText, PromptCompletion, Span, Text
+from transforms.tokens.plain import check_stand_ins
+from transforms.tokens.strings import longest_of
+from transforms.tokens.tokenizer import load_tokenizer
+
+# A content and the special tokens in it.
+Typed: TypeAlias = tuple[Content, list[str]]
+# The most lists of tools of which it is kept what was found in them.
+_KEPT = 1024
+
+
+class TypedTokens:
+    """Finds special tokens in the contents of records, and does with them what the configuration says.
+
+    Args:
+        config: how conversations are rendered. Its special_tokens_in_content is not `allow`.
+        template: the chat template.
+        rules: what else is known about turns.
+
+    Raises:
+        ParameterError: if they are to be encoded as plain text, and the tokenizer has no tokenizer.json.
+    """
+
+    def __init__(self, config: RenderConfig, template: ChatTemplate, rules: TurnRules):
+        tokenizer = load_tokenizer(config.tokenizer)
+        self._mode = config.special_tokens_in_content
+        if self._mode == "plain" and not tokenizer.is_fast:
+            problem = "the tokenizer has no tokenizer.json, which this needs. Give report or reject."
+            raise ParameterError("special_tokens_in_content", self._mode, problem)
+        self._template = template
+        self._rules = rules
+        added = tokenizer.added_tokens_decoder.values()
+        self._added = {token.content for token in added}
+        self._special = {token.content for token in added if token.special}
+        self._tools: dict[int, tuple[Any, tuple[list[Typed], bool]]] = {}
+
+    def may_concern(self, texts: Sequence[Text]) -> bool:
+        """Return whether `check` may find something in one of some texts. It does so in a fraction of the time."""
+        given: list[str] = []
+        for text in texts:
+            content = text.example.content
+            if not isinstance(content, Conversation):
+                given.append(text.text)
+                continue
+            if plain := content.plain:
+                given += plain[1]
+            else:
+                given.append(_json(content.messages))
+            if content.tools and any(self._of_tools(content.tools)):
+                return True
+            if content.template_kwargs:
+                given.append(_json(content.template_kwargs))
+        joined = "".join(given)
+        return self._in_json.are_in(joined) or (self._mode == "plain" and self._plain.edges_are_in(joined))
+
+    def check(self, text: Text) -> tuple[Text, Sequence[Typed]]:
+        """Check a text for special tokens in the contents that it was made of.
+
+        Args:
+            text: the text.
+
+        Returns:
+            The text, which names its added tokens if not all of them are to be encoded as such; and each content that
+            has special tokens.
+
+        Raises:
+            RecordError: if its record is to be rejected.
+        """
+        typed = self._typed(text.example.content)
+        if typed and self._mode == "reject":
+            raise RecordError("special_tokens_in_content", f"{described(typed[0])}; plain encodes them as plain text")
+        if typed and self._mode == "report":
+            self._check_answers(typed)
+        if self._mode == "plain" and (typed or self._may_be_completed(text)):
+            added = self._added_tokens(text)
+            # Typed tokens that the template drops here may be printed in another context.
+            if typed or added != self._every_added_token(text.text):
+                text = msgspec.structs.replace(text, added_tokens=added)
+        return text, typed
+
+    def _check_answers(self, typed: Sequence[Typed]) -> None:
+        """Raise RecordError if a message of the assistant ends or begins a turn."""
+        for content, tokens in typed:
+            if content.role == "assistant" and (forged := [token for token in tokens if token in self._turn_tokens]):
+                why = "which ends or begins a turn under the chat template, so that what follows would be another turn"
+                raise RecordError("forged_turn", f"{described((content, forged))}, {why}")
+
+    def _typed(self, content: Any) -> list[Typed]:
+        if isinstance(content, Conversation):
+            found: list[Typed] = []
+            if not content.plain or self._strings.are_in("".join(content.plain[1])):
+                found += self._found(contents_of_messages(content))
+            if content.tools:
+                found += self._of_tools(content.tools)[0]
+            return found + self._found(contents_of_value("chat_template_kwargs", content.template_kwargs))
+        if isinstance(content, PromptCompletion):
+            prompt, completion = content.prompt, content.completion
+            return self._found([Content("prompt", "prompt", prompt), Content("completion", "completion", completion)])
+        return self._found([Content("text", "text", content.text)]) if isinstance(content, PlainText) else []
+
+    def _of_tools(self, tools: list[Any]) -> tuple[list[Typed], bool]:
+        """The special tokens in tools, and whether one of their texts may be completed to one."""
+        if id(tools) not in self._tools:  # conversations of the same tools share them
+            if len(self._tools) >= _KEPT:
+                self._tools = {}
+            contents = [*contents_of_value("tools", tools)]
+            may_be_completed = self._mode == "plain" and self._is_at_edge(contents)
+            self._tools[id(tools)] = tools, (self._found(contents), may_be_completed)
+        return self._tools[id(tools)][1]
+
+    def _found(self, contents: Iterable[Content]) -> list[Typed]:
+        return [(content, tokens) for content in contents if (tokens := self._strings.findall(content.text))]
+
+    @functools.cached_property
+    def _turn_tokens(self) -> frozenset[str]:
+        try:
+            found = find_turn_tokens(self._template, re.compile(longest_of(self._special)))
+        except UserError:  # there is no chat template, or no moment that it prints
+            found = frozenset()
+        return found | set(self._rules.stop_tokens)
+
+    @functools.cached_property
+    def _strings(self) -> _Strings:
+        return _Strings(self._special | self._turn_tokens)
+
+    @functools.cached_property
+    def _in_json(self) -> _Strings:
+        """The same strings, as they are and as they are written in JSON."""
+        return _Strings({*self._strings.strings, *(_json(string)[1:-1] for string in self._strings.strings)})
+
+    # What follows is needed for plain text alone.
+
+    @functools.cached_property
+    def _plain(self) -> _Strings:
+        """The added tokens that are not found in contents."""
+        return _Strings(self._strings.strings & self._added)
+
+    @functools.cached_property
+    def _others(self) -> re.Pattern[str]:
+        """Matches the other added tokens."""
+        return re.compile(longest_of(self._added - self._plain.strings))
+
+    @functools.cached_property
+    def _all(self) -> re.Pattern[str]:
+        return re.compile(longest_of(self._added))
+
+    def _may_be_completed(self, text: Text) -> bool:
+        """Whether a content may be a special token together with what is printed next to it."""
+        content = text.example.content
+        if not isinstance(content, Conversation):
+            return self._plain.are_in(text.text)
+        given = contents_of_value("chat_template_kwargs", content.template_kwargs)
+        if (content.tools and self._of_tools(content.tools)[1]) or self._is_at_edge(given):
+            return True
+        if content.plain and not self._plain.edges_are_in("".join(content.plain[1])):
+            return False
+        return self._is_at_edge(contents_of_messages(content))
+
+    def _is_at_edge(self, contents: Iterable[Content]) -> bool:
+        return any(self._plain.may_be_at_edge(content.text) for content in contents)
+
+    def _added_tokens(self, text: Text) -> list[Span]:
+        """The added tokens of a text that are encoded as such."""
+        check_stand_ins(text.text)
+        content, whole = text.example.content, text.text
+        parts: list[Span] = []
+        if isinstance(content, Conversation):
+            parts = parts_of_template(whole, self._template.sources(content, whole), self._plain.pattern)
+        added: list[Span] = []
+        at = 0
+        for start, stop in (*parts, (len(whole), len(whole))):
+            added += [found.span() for found in self._others.finditer(whole, at, start)]
+            added += self._every_added_token(whole, start, stop)
+            at = stop
+        return added
+
+    def _every_added_token(self, text: str, *edges: int) -> list[Span]:
+        return [found.span() for found in self._all.finditer(text, *edges)]
+
+
+def described(typed: Typed) -> str:
+    """Return what was found, such as `messages[1] (user) holds <|im_end|>`."""
+    content, tokens = typed
+    place = content.place if content.place == content.role else f"{content.place} ({content.role})"
+    return f"{place} holds {', '.join(dict.fromkeys(tokens))}"
+
+
+class _Strings:
+    """Searches texts for strings.
+
+    Attributes:
+        strings: the strings.
+        pattern: matches the longest at a place.
+        findall: finds all in a text.
+    """
+
+    def __init__(self, strings: Iterable[str]):
+        self.strings = frozenset(filter(None, strings))
+        self.pattern = re.compile(longest_of(self.strings))
+        self.findall = self.pattern.findall
+        self._firsts = {string[0] for string in self.strings}
+        self._edges = self._firsts | {string[-1] for string in self.strings}
+        self._longest = max(map(len, self.strings), default=0)
+
+    def are_in(self, text: str) -> bool:
+        """Return whether one of them is in a text."""
+        for first in self._firsts:  # most texts have none of these characters
+            if first in text:
+                return self.pattern.search(text) is not None
+        return False
+
+    def edges_are_in(self, text: str) -> bool:
+        """Return whether the first character, or the last one, of one of them is in a text."""
+        return any(edge in text for edge in self._edges)
+
+    def may_be_at_edge(self, text: str) -> bool:
+        """Return whether a text, without the white space around it, begins or ends with a part of one of them."""
+        text = text.strip()
+        return bool(self._ends.match(text) or self._starts.match(text[: -self._longest - 1 : -1]))
+
+    @functools.cached_property
+    def _ends(self) -> re.Pattern[str]:
+        return re.compile(longest_of(string[at:] for string in self.strings for at in range(1, len(string))))
+
+    @functools.cached_property
+    def _starts(self) -> re.Pattern[str]:
+        return re.compile(longest_of(string[at::-1] for string in self.strings for at in range(len(string) - 1)))
+
+
+def _json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # a lone surrogate, for which the record is rejected
+        return ""
