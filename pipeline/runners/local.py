@@ -59,8 +59,14 @@ def local_runner(
     useful = 1 if job.input_bytes < _WORTH_PROCESSES else min(_cores(), job.splits)
     workers = direct.direct_num_workers = direct.direct_num_workers or useful
     direct.direct_running_mode = direct.direct_running_mode or ("in_memory" if workers == 1 else "multi_processing")
-    if direct.direct_running_mode != "multi_processing":
+    if direct.direct_running_mode == "in_memory":
         yield _RUNNER
+        return
+    from pipeline.runners.loopback import loopback_servers
+
+    if direct.direct_running_mode != "multi_processing":
+        with loopback_servers():
+            yield _RUNNER
         return
     if missing := missing_internals():
         logging.getLogger(__name__).warning(
@@ -69,7 +75,8 @@ def local_runner(
             beam_version,
             missing,
         )
-        yield _RUNNER
+        with loopback_servers():
+            yield _RUNNER
         return
     from pipeline.runners.local_workers import LocalWorkers
 
@@ -115,6 +122,7 @@ _ENVIRONMENTS = "apache_beam.transforms.environments"
 _WORKER = "apache_beam.runners.worker.sdk_worker_main"
 
 INTERNALS = (
+    Internal(_HANDLERS, "grpc.server", 1, ("options",)),
     Internal("apache_beam.runners.portability.fn_api_runner", "FnApiRunner", 0, ("default_environment",)),
     Internal(_HANDLERS, "WorkerHandler.register_environment", 2),
     Internal(_HANDLERS, "GrpcWorkerHandler", 3),

@@ -16,6 +16,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -33,6 +34,7 @@ from google.protobuf import json_format, text_format
 
 from pipeline.console import quiet_libraries
 from pipeline.runners.fork_server import ForkedProcess, ForkServer
+from pipeline.runners.loopback import loopback_servers
 from transforms.errors import Unavailable
 
 _ENVIRONMENT = "chatmill:environment:waiting_worker:v1"
@@ -52,14 +54,18 @@ class LocalWorkers:
         for _ in range(number):
             self._workers.append(_WaitingWorker(starter, [worker.sender for worker in self._workers]))
         self._unused = iter(self._workers)
+        self._secret = secrets.token_hex(16)
 
     @contextmanager
     def runner(self) -> Iterator[FnApiRunner]:
         """Yield Beam's local runner with these workers. Raise Unavailable if the run fails because one was killed."""
-        WorkerHandler.register_environment(_ENVIRONMENT, None)(functools.partial(_WaitingWorkerHandler, self._unused))
+        WorkerHandler.register_environment(_ENVIRONMENT, None)(
+            functools.partial(_WaitingWorkerHandler, self._unused, self._secret)
+        )
         previous, threading.excepthook = threading.excepthook, self._handle_thread_error
         try:
-            yield FnApiRunner(default_environment=_WaitingWorkerEnvironment(python_sdk_capabilities()))
+            with loopback_servers(self._secret):
+                yield FnApiRunner(default_environment=_WaitingWorkerEnvironment(python_sdk_capabilities()))
         except Exception:
             if killer := self._killer():
                 hint = ": the system may be short of memory, try fewer --direct_num_workers" * (killer == "SIGKILL")
@@ -164,13 +170,24 @@ class _WaitingWorkerHandler(GrpcWorkerHandler):
     def __init__(
         self,
         unused: Iterator[_WaitingWorker],
+        secret: str,
         payload: bytes,
         state: Any,
         provision_info: Any,
         grpc_server: Any,
     ):
-        super().__init__(state, provision_info, grpc_server)
         self._unused = unused
+        self._secret = secret
+        super().__init__(state, provision_info, grpc_server)
+
+    @property
+    def worker_id(self) -> str:
+        """The id that Beam gives, and the secret: it is sent with each request of the worker."""
+        return self._worker_id
+
+    @worker_id.setter
+    def worker_id(self, given: str) -> None:
+        self._worker_id = f"{given}-{self._secret}"
 
     def start_worker(self) -> None:
         self._worker = next(self._unused)
