@@ -39,6 +39,7 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
         spans=options.spans,
         unprinted=options.unprinted,
         special_tokens_in_content=options.special_tokens_in_content,
+        max_text_bytes=options.max_text_bytes,
         engine=engine,
     )
     parsing, rendering = _options_of_sources(job, folder)
@@ -54,6 +55,7 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
             train_field=options.train_field,
             tool_arguments=options.tool_arguments,
             formatter=formatter,
+            formatter_seconds=options.formatter_seconds,
             preference=options.preference,
             as_chat=options.as_chat,
             keep_columns=options.keep_columns,

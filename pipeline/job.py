@@ -14,9 +14,11 @@ from pipeline import __version__
 from pipeline.console import as_typed
 from pipeline.options import Options, option_name
 from pipeline.sources import Source
+from transforms.chat.config import MAX_TEXT_BYTES
 from transforms.dataset.layout import Folder
 from transforms.errors import UserError
 from transforms.inputs.formats import MAX_RECORD_BYTES
+from transforms.inputs.options import FORMATTER_SECONDS
 from transforms.storage.files import exists, full_url, read_bytes, write_atomically
 
 
@@ -59,6 +61,8 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     special_tokens_in_content: str = "allow"
     consumer: str | None = None
     max_record_bytes: int = MAX_RECORD_BYTES
+    max_text_bytes: int = MAX_TEXT_BYTES
+    formatter_seconds: int = FORMATTER_SECONDS
 
     @classmethod
     def of(cls, options: Options) -> JobOptions:

@@ -13,7 +13,7 @@ from typing import Any
 from pipeline import kinds
 from pipeline.console import CommandParser, marked_text, unknown_option
 from transforms.chat.config import LOSSES, SPANS
-from transforms.errors import RecordDropped, UserError
+from transforms.errors import RecordDropped, RecordError, UserError
 
 _SHOWN = 5
 
@@ -81,6 +81,7 @@ def show_masks(arguments: Sequence[str]) -> int:
     from pipeline.tokenizer_files import check_stop_tokens, check_tokenizer, read_tokenizer_files, resolve_template
     from transforms.chat.config import RenderConfig
     from transforms.chat.habits import HabitFinder
+    from transforms.chat.limits import TemplateLimit
     from transforms.chat.stop_tokens import load_turn_rules
     from transforms.chat.template import load_template
     from transforms.chat.turns import TurnFinder
@@ -111,6 +112,14 @@ def show_masks(arguments: Sequence[str]) -> int:
     if first is None:
         why = f" The first record is rejected ({found[0][1].reason}): {found[0][1].detail}." if found else ""
         raise UserError(f"--input {options['input']}: there is no conversation among the first records.{why}")
+    for _, example in found:
+        try:
+            if not isinstance(example, Reject):
+                template.render(example.content)
+        except TemplateLimit as error:
+            raise UserError(f"--chat_template: {error.detail}. Give another template.") from None
+        except RecordError:  # shown below
+            pass
     _print_template(console, template, finder, first.content)
     _print_stop_tokens(console, rules, tokenizer)
     _print_habits(console, HabitFinder(finder).habits(first.content))

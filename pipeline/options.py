@@ -16,11 +16,20 @@ from typing import Any
 from pipeline import kinds
 from pipeline.console import CommandParser, as_typed, unknown_option
 from pipeline.kinds import Kind
-from transforms.chat.config import ENGINES, LOSSES, PARITIES, SPANS, SPECIAL_TOKENS_IN_CONTENT, UNPRINTED
+from transforms.chat.config import (
+    ENGINES,
+    LOSSES,
+    MAX_TEXT_BYTES,
+    PARITIES,
+    SPANS,
+    SPECIAL_TOKENS_IN_CONTENT,
+    UNPRINTED,
+)
 from transforms.checks import check_choices
 from transforms.dataset.consumers import CONSUMERS, RowLayout, columns_for, problems
 from transforms.errors import UserError
 from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
+from transforms.inputs.options import FORMATTER_SECONDS
 from transforms.inputs.preference import PREFERENCES
 from transforms.inputs.reading import ROLES, TOOL_ARGUMENTS
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
@@ -156,6 +165,13 @@ class Options:
         None,
         "MODULE:FUNCTION|FILE.py:FUNCTION",
     )
+    formatter_seconds: int = _option(
+        "Input",
+        "seconds that the formatter may take for a record, which is rejected if it takes longer",
+        kinds.positive,
+        FORMATTER_SECONDS,
+        "INT",
+    )
     split_bytes: int | None = _option(
         "Input",
         "bytes of input in each split; a split becomes one shard",
@@ -190,6 +206,13 @@ class Options:
         kinds.template_kwargs,
         None,
         "JSON",
+    )
+    max_text_bytes: int = _option(
+        "Tokenizer and template",
+        "a conversation whose text has more bytes is rejected as template_limit",
+        kinds.positive,
+        MAX_TEXT_BYTES,
+        "INT",
     )
     now: str | None = _option(
         "Tokenizer and template",

@@ -24,6 +24,7 @@ from pipeline.tokenizer_files import (
     resolve_template,
     unknown_stop_tokens,
 )
+from transforms.chat.limits import TemplateLimit
 from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.turns import TurnFinder
@@ -43,6 +44,7 @@ from transforms.storage.files import exists, is_inside, join, read_bytes, remove
 from transforms.tokens.files import fingerprint
 
 _PEEKED_BYTES = 1 << 16
+_CHECKED_RECORDS = 10
 _ON_TURNS = ("auto", "assistant", "last_assistant")
 
 
@@ -204,7 +206,8 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
     first = next(splits_of([file], _PEEKED_BYTES))
     url, unit = file.url, input_format(file.format).position_unit
     is_warned = False
-    for record in _records_of(first, source):
+    records = _records_of(first, source)
+    for record in records:
         try:
             content = parser.parse(record).content
         except (RecordDropped, RecursionError):
@@ -230,7 +233,11 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
             raise UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}: give it with --chat_template.")
         moment = datetime.fromisoformat(options.now) if options.now else datetime.now()
         rules = TurnRules(options.eot_tokens, named=bool(options.eot_tokens), traced=options.spans == "traced")
-        finder = TurnFinder(ChatTemplate(tokenizer, template, options.chat_template_kwargs, moment), rules)
+        chat_template = ChatTemplate(
+            tokenizer, template, options.chat_template_kwargs, moment, max_text_bytes=options.max_text_bytes
+        )
+        _check_limits(chat_template, parser, records[:_CHECKED_RECORDS], shortened(options.chat_template or "TEMPLATE"))
+        finder = TurnFinder(chat_template, rules)
         try:
             if options.loss_on in _ON_TURNS and content.completion_start is None:
                 finder.assistant_spans(content)
@@ -243,6 +250,19 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
                 f"{record.position:,}) would be rejected: {error.detail}. Others may be rejected for the same reason."
             )
         return
+
+
+def _check_limits(template: ChatTemplate, parser: Parser, records: Sequence[Record], name: str) -> None:
+    """Raise UserError if the chat template, whose name is given, does not end for one of some records."""
+    for record in records:
+        try:
+            content = parser.parse(record).content
+            if isinstance(content, Conversation):
+                template.render(content)
+        except TemplateLimit as error:
+            raise UserError(f"--chat_template {name}: {error.detail}. Give another template.") from None
+        except (RecordError, RecordDropped, RecursionError):  # the build rejects or drops this record
+            pass
 
 
 def _records_of(split: Split, source: Source) -> Sequence[Record]:

@@ -12,7 +12,15 @@ import pytest
 from support.paths import ROOT
 
 # The calls that have a reason as an argument, and the position of this argument.
-REJECTS = {"RecordError": 0, "Reject": 1, "call_user_function": 2, "decode_json": 1, "decode_several": 1, "_object": 1}
+REJECTS = {
+    "RecordError": 0,
+    "TemplateLimit": 0,
+    "Reject": 1,
+    "call_user_function": 2,
+    "decode_json": 1,
+    "decode_several": 1,
+    "_object": 1,
+}
 DROPS = {"drop": 0, "RecordDropped": 0}
 
 

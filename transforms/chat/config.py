@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from transforms.checks import check_choice, check_sources, check_text
+from transforms.checks import check_choice, check_count, check_sources, check_text
 from transforms.errors import ParameterError
 from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
 
@@ -17,6 +17,7 @@ SPANS = ("auto", "traced")
 UNPRINTED = ("reject", "report")
 SPECIAL_TOKENS_IN_CONTENT = ("report", "plain", "allow", "reject")
 PARITIES = ("report", "expand", "reject", "off")
+MAX_TEXT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,7 @@ class RenderConfig:
             plain text that they are; `reject` rejects the record; `allow` does not look for them.
         engine: `reference` renders with transformers alone; `auto` renders faster and falls back to the reference if a
             sample differs; `fast` fails then. The output is the same.
+        max_text_bytes: a conversation whose text has more is rejected.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -60,6 +62,7 @@ class RenderConfig:
     unprinted: str = "reject"
     special_tokens_in_content: str = "report"
     engine: str = "auto"
+    max_text_bytes: int = MAX_TEXT_BYTES
 
     def __post_init__(self) -> None:
         check_text("tokenizer", self.tokenizer)
@@ -69,6 +72,7 @@ class RenderConfig:
         check_choice("special_tokens_in_content", self.special_tokens_in_content, SPECIAL_TOKENS_IN_CONTENT)
         check_choice("engine", self.engine, ENGINES)
         check_choice("spans", self.spans, SPANS)
+        check_count("max_text_bytes", self.max_text_bytes)
         if isinstance(self.eot_tokens, str) or not all(isinstance(t, str) and t.strip() for t in self.eot_tokens):
             problem = 'expected a tuple of texts, such as ("<|user|>",), and none that is white space alone.'
             raise ParameterError("eot_tokens", self.eot_tokens, problem)

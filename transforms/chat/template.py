@@ -15,9 +15,10 @@ from typing import Any
 
 import jinja2
 
-from transforms.chat.config import RenderConfig
+from transforms.chat.config import MAX_TEXT_BYTES, RenderConfig
 from transforms.chat.content_forms import ContentForms, find_content_forms
 from transforms.chat.contents import with_sourced_contents
+from transforms.chat.limits import TemplateLimit, begin_rendering
 from transforms.chat.message_map import (
     Marks,
     MessageMap,
@@ -76,6 +77,8 @@ class ChatTemplate:
             tools and one for those without.
         arguments: what the template reads besides messages and tools. Those of a conversation take precedence.
         now: the moment that strftime_now prints; needed if the template calls it, since the clock is never read.
+        max_text_bytes: of the text of a conversation. A template that prints more is refused, as is one that does more
+            than `limits` allows.
     """
 
     def __init__(
@@ -84,7 +87,9 @@ class ChatTemplate:
         template: str | None = None,
         arguments: Mapping[str, Any] | None = None,
         now: datetime | None = None,
+        max_text_bytes: int = MAX_TEXT_BYTES,
     ):
+        self.max_text_bytes = max_text_bytes
         self._tokenizer = tokenizer
         self._has_moment = now is not None
         self._template = template
@@ -154,7 +159,7 @@ class ChatTemplate:
         template = compile(source)
         plain = self._plain(conversation.messages if messages is None else messages, source)
         values = self.values(conversation, plain, add_generation_prompt)
-        return _rendered(render, template, values)
+        return self._rendered(render, template, values)
 
     def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
         """Render a conversation with a template that has {% generation %} blocks.
@@ -168,7 +173,7 @@ class ChatTemplate:
         source = self.source(conversation)
         template = compile_template(source)
         values = self.values(conversation, self._plain(conversation.messages, source), False)
-        return _rendered(render_with_generation_blocks, template, values)
+        return self._rendered(render_with_generation_blocks, template, values)
 
     def map_messages(
         self,
@@ -241,7 +246,7 @@ class ChatTemplate:
         source = self.source(conversation)
         values = self.values(conversation, self._plain(conversation.messages, source), False)
         values = with_sourced_contents(values, conversation) | Marks("", "").silent_functions()
-        found = _rendered(render, _template_with_marks(source), values)
+        found = self._rendered(render, _template_with_marks(source), values)
         if found != text:
             reason = "the template prints another text, so it is unknown which of its special tokens are its own"
             raise RecordError("special_tokens_in_content", reason)
@@ -261,7 +266,7 @@ class ChatTemplate:
         plain, tools = with_sources(plain, conversation.tools)
         functions = marks.functions(plain) if mark_loops else marks.silent_functions()
         values = self.values(conversation, plain, add_generation_prompt) | functions | {"tools": tools}
-        return read_message_map(_rendered(render, _template_with_marks(source), values), marks)
+        return read_message_map(self._rendered(render, _template_with_marks(source), values), marks)
 
     def _plain(self, messages: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
         """The messages as apply_chat_template passes them, without nulls, with contents in a form that is printed."""
@@ -316,10 +321,21 @@ class ChatTemplate:
         messages, _ = with_sources(messages, None)
         values = self.values(Conversation(messages), messages, False) | Marks("", "").silent_functions()
         try:
-            text = _rendered(render, _template_with_marks(source), values)
+            text = self._rendered(render, _template_with_marks(source), values)
+        except TemplateLimit:
+            raise
         except RecordError:  # the template refuses the content in this form
             return False
         return any(key[0] == number for key in copied_texts(text))
+
+    def _rendered(self, render: Callable[..., Any], *arguments: Any) -> Any:
+        begin_rendering(self.max_text_bytes)
+        try:
+            return render(*arguments)
+        except TemplateLimit:
+            raise
+        except Exception as error:  # a template may raise any error, and a record may hold anything
+            raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
 
 
 def load_template(config: RenderConfig) -> ChatTemplate:
@@ -329,11 +345,10 @@ def load_template(config: RenderConfig) -> ChatTemplate:
         ParameterError: if the template prints the date and `config.now` is None.
     """
     moment = datetime.fromisoformat(config.now) if config.now else None
-    return ChatTemplate(load_tokenizer(config.tokenizer), config.chat_template, config.chat_template_kwargs, moment)
-
-
-def _rendered(render: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return render(*arguments)
-    except Exception as error:  # a template may raise any error, and a record may hold anything
-        raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
+    return ChatTemplate(
+        load_tokenizer(config.tokenizer),
+        config.chat_template,
+        config.chat_template_kwargs,
+        moment,
+        config.max_text_bytes,
+    )

@@ -14,6 +14,8 @@ from typing import Any
 import jinja2
 from jinja2.sandbox import SandboxedEnvironment
 
+from transforms.chat.limits import MAX_TEMPLATE_CHARACTERS, check_size, collected, limit
+from transforms.errors import UserError
 from transforms.model.examples import Span
 from transforms.once import once
 
@@ -26,6 +28,8 @@ _RENDERING = threading.Lock()
 def compile_template(source: str) -> jinja2.Template:
     """Compile a chat template as transformers' `apply_chat_template` does.
 
+    What it may do is limited (see `limits`), in an environment of its own: that of transformers stays as it is.
+
     Args:
         source: the text of the template.
 
@@ -34,10 +38,20 @@ def compile_template(source: str) -> jinja2.Template:
 
     Raises:
         jinja2.TemplateSyntaxError: if the source is not valid Jinja.
+        UserError: if it is too long, or nested too deeply.
     """
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
-    return _compile_jinja_template(source)
+    if len(source) > MAX_TEMPLATE_CHARACTERS:
+        most = f"{MAX_TEMPLATE_CHARACTERS:,}"
+        raise UserError(f"the chat template has {len(source):,} characters; expected at most {most}.")
+    compile: Any = _compile_jinja_template
+    environment: Any = compile.__wrapped__("").environment
+    limit(environment)
+    try:
+        return environment.from_string(source)
+    except (RecursionError, SyntaxError, MemoryError):  # of Jinja's parser, or of Python's
+        raise UserError("the chat template is nested too deeply.") from None
 
 
 def new_environment(source: str) -> SandboxedEnvironment:
@@ -57,7 +71,7 @@ def render(template: jinja2.Template, values: Mapping[str, Any]) -> str:
     Raises whatever the template raises.
     """
     with _RENDERING:
-        return template.render(values)
+        return template.environment.concat(collected(template.generate(values)))  # type: ignore[attr-defined]
 
 
 def render_with_generation_blocks(template: jinja2.Template, values: Mapping[str, Any]) -> tuple[str, list[Span]]:
@@ -73,7 +87,11 @@ def render_with_generation_blocks(template: jinja2.Template, values: Mapping[str
     Raises whatever the template raises.
     """
     printed: list[str] = []
+    length = 0
     spans: list[Span] = []
     with _RENDERING, template.environment.activate_tracker(printed, spans):  # type: ignore[attr-defined]
-        printed.extend(template.generate(values))
+        for part in template.generate(values):
+            printed.append(part)
+            length += len(part)
+            check_size(length)
     return "".join(printed), spans

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from transforms.checks import check_choice, check_flag, check_fraction, check_type
+from transforms.checks import check_choice, check_count, check_flag, check_fraction, check_type
 from transforms.errors import ParameterError
 from transforms.inputs.preference import PREFERENCES
 from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
+
+FORMATTER_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class ParseOptions:
     train_field: str | None = None
     tool_arguments: str = "parse"
     formatter: str | None = None
+    formatter_seconds: int = FORMATTER_SECONDS
     preference: str | None = None
     as_chat: bool = False
     keep_columns: Sequence[str] = ()
@@ -49,6 +52,7 @@ class ParseOptions:
         check_choice("tool_arguments", self.tool_arguments, TOOL_ARGUMENTS)
         if self.formatter is not None and not all(self.formatter.rpartition(":")):
             raise ParameterError("formatter", self.formatter, "expected module:function or file.py:function.")
+        check_count("formatter_seconds", self.formatter_seconds)
         if self.preference is not None:
             check_choice("preference", self.preference, PREFERENCES)
             if self.schema not in ("auto", "preference"):

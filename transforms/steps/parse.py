@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 from collections import Counter
@@ -14,9 +15,10 @@ import msgspec
 
 from transforms.checks import check_sources
 from transforms.errors import RecordDropped, RecordError, call_user_function
+from transforms.inputs.deadline import OutOfTime, call_within
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.json_text import duplicate_key, kind_of
-from transforms.inputs.options import ParseOptions
+from transforms.inputs.options import FORMATTER_SECONDS, ParseOptions
 from transforms.inputs.reading import Reading
 from transforms.inputs.schemas import Content, content_of
 from transforms.inputs.typed import typed_decoder
@@ -24,7 +26,7 @@ from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, Notes, PlainText, PromptCompletion, Record, attempt
 from transforms.steps.base import Step
 
-_OF_ALL_SOURCES = ("keep_columns", "loss_weights", "validation_fraction", "seed")
+_OF_ALL_SOURCES = ("formatter_seconds", "keep_columns", "loss_weights", "validation_fraction", "seed")
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one of so many.
 _FIRST, _ONE_OF = 16, 512
@@ -142,7 +144,12 @@ class Parser:
     def _formatted(self, fields: dict[str, Any]) -> list[dict[str, Any]]:
         """The records that the formatter makes of one."""
         assert self._format
-        formatted = call_user_function(self._format, fields, "formatter")
+        seconds = self._options.formatter_seconds
+        call = functools.partial(call_within, seconds, self._format)
+        try:
+            formatted = call_user_function(call, fields, "formatter")
+        except OutOfTime:
+            raise RecordError("formatter", f"it took longer than {seconds} s (formatter_seconds)") from None
         if formatted is None:
             return []
         records = formatted if isinstance(formatted, list) else [formatted]
@@ -259,6 +266,7 @@ class ParseConversations(Step):
             server does before it renders; `keep`: give the strings to the template.
         formatter: `module:function` or `url.py:function`; the function takes each record as a dict and returns a record
             of a known schema, or a text; several of them in a list; or None, which drops the record as `filtered`.
+        formatter_seconds: how long it may take for a record.
         preference: what is trained on of a record with two answers, of which one is preferred; `chosen`: that one. None
             rejects such records.
         as_chat: whether a prompt and completion that are strings become the messages of a user and of the assistant.
@@ -267,7 +275,7 @@ class ParseConversations(Step):
         validation_fraction: how much of the examples goes to the validation split, by a hash of their content.
         seed: another seed chooses other examples for validation.
         sources: for each source of the records, by its number, the parameters that have another value for it; all but
-            keep_columns, loss_weights, validation_fraction and seed.
+            formatter_seconds, keep_columns, loss_weights, validation_fraction and seed.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -285,6 +293,7 @@ class ParseConversations(Step):
         train_field: str | None = None,
         tool_arguments: str = "parse",
         formatter: str | None = None,
+        formatter_seconds: int = FORMATTER_SECONDS,
         preference: str | None = None,
         as_chat: bool = False,
         keep_columns: Sequence[str] = (),
@@ -301,6 +310,7 @@ class ParseConversations(Step):
             "train_field": train_field,
             "tool_arguments": tool_arguments,
             "formatter": formatter,
+            "formatter_seconds": formatter_seconds,
             "preference": preference,
             "as_chat": as_chat,
             "keep_columns": keep_columns,

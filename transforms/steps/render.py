@@ -14,6 +14,7 @@ from transforms.chat.config import RenderConfig
 from transforms.chat.conventions import Template
 from transforms.chat.fast_template import FastTemplate, NotFollowed
 from transforms.chat.habits import HabitFinder, Habits
+from transforms.chat.limits import TemplateLimit
 from transforms.chat.omissions import NO_OMISSIONS, Omissions
 from transforms.chat.stop_tokens import load_turn_rules
 from transforms.chat.template import load_template
@@ -56,6 +57,7 @@ class Renderer:
         self._habits = HabitFinder(self._turns)
         self._loss_on = config.loss_on
         self._unprinted = config.unprinted
+        self._max_text_bytes = config.max_text_bytes
         self._engine = config.engine
         self._trace_cache = None if config.engine == "reference" else TraceCache(self._template, rules)
         self._fast_template = FastTemplate(self._template)
@@ -149,7 +151,7 @@ class Renderer:
             return self._render_uncompiled(example, content, found, slow_paths, omitted)
         text, spans, omissions = found
         prompt = text[: spans[0][0]] if loss_on == "completion" else None
-        rendered = _encodable(Text(example, text, spans, prompt=prompt))
+        rendered = self._within_limits(Text(example, text, spans, prompt=prompt))
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, omitted)
         return rendered
@@ -164,7 +166,7 @@ class Renderer:
     ) -> Text:
         """The text of an example for which there is no compiled template."""
         try:
-            text = _encodable(self._conversation(example, content, self._fast_template, self._fast_turns))
+            text = self._within_limits(self._conversation(example, content, self._fast_template, self._fast_turns))
             omissions = self._fast_template.omissions(content)
         except NotFollowed as error:
             slow = why if why.reason in _OF_TEMPLATE else SlowPath("not_followed", str(error))
@@ -183,11 +185,26 @@ class Renderer:
 
         omitted: takes the position of the record, and what of it the template does not print, if that is reported.
         """
-        text = _encodable(self._render(example))
+        text = self._within_limits(self._render(example))
         if isinstance(example.content, Conversation):
             omissions = self._template.omissions(example.content, text.text)
             if omissions is not NO_OMISSIONS:
                 self._check_omissions(example, omissions, [] if omitted is None else omitted)
+        return text
+
+    def _within_limits(self, text: Text) -> Text:
+        """The text itself. Raises RecordError if it cannot be encoded as UTF-8, or is too long."""
+        size = len(text.text)
+        if not text.text.isascii():
+            try:
+                size = len(text.text.encode())
+            except UnicodeEncodeError as error:
+                raise RecordError("invalid_unicode", f"the text cannot be encoded: {error}") from None
+        if size > self._max_text_bytes and isinstance(text.example.content, Conversation):
+            raise TemplateLimit(
+                "template_limit",
+                f"the chat template prints {size:,} bytes, and max_text_bytes is {self._max_text_bytes:,}",
+            )
         return text
 
     def _check_omissions(self, example: Example, omissions: Omissions, omitted: Omitted) -> None:
@@ -271,16 +288,6 @@ def _checked(texts: Texts, typed_tokens: TypedTokens) -> Texts:
         counts = Counter(f"{content.role} {token}" for _, (content, tokens) in found for token in tokens)
         outcomes = outcomes.count_special_tokens_in_content(counts)
     return replace(texts, texts=kept, outcomes=outcomes)
-
-
-def _encodable(text: Text) -> Text:
-    """The text itself. Raises RecordError if it cannot be encoded as UTF-8."""
-    if not text.text.isascii():
-        try:
-            text.text.encode()
-        except UnicodeEncodeError as error:
-            raise RecordError("invalid_unicode", f"the text cannot be encoded: {error}") from None
-    return text
 
 
 def _whole(text: str) -> list[Span]:
