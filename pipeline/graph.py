@@ -11,8 +11,10 @@ from pipeline.job import Job
 from pipeline.plan import ReadPlan
 from pipeline.sources import parse_options_of, render_options_of
 from transforms.chat.config import RenderConfig
-from transforms.dataset.commit import CommitDataset, SkipFinished
+from transforms.dataset.commit import CommitDataset
 from transforms.dataset.consumers import about_rows
+from transforms.dataset.description import job_id
+from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
 from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
@@ -28,7 +30,8 @@ from transforms.storage.files import join
 def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fraction: float, engine: str) -> None:
     options = job.options
     formatter = _stored(options.formatter, folder.formatter if job.formatter else None)
-    splits = pipeline | "plan" >> ReadPlan(folder.plan, job.split_bytes) | "skip" >> SkipFinished(folder.receipts)
+    of_job = job_id(folder.job)
+    splits = pipeline | "plan" >> ReadPlan(folder.plan, job.split_bytes) | "skip" >> SkipFinished(folder.work, of_job)
     config = RenderConfig(
         tokenizer=folder.tokenizer,
         chat_template=job.chat_template,
@@ -83,6 +86,7 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
             provenance=options.provenance,
             compress_tfrecord=options.tfrecord_compression == "gzip",
             about=about_rows(msgspec.structs.asdict(options), job.tokenizer),
+            job=of_job,
         )
     )
     (

@@ -19,7 +19,7 @@ from transforms.dataset.layout import Folder
 from transforms.errors import UserError
 from transforms.inputs.formats import MAX_RECORD_BYTES
 from transforms.inputs.options import FORMATTER_SECONDS
-from transforms.storage.files import exists, full_url, read_bytes, write_atomically
+from transforms.storage.files import exists, full_url, read_bytes
 
 
 class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,13 +132,13 @@ def job_name(output: str) -> str:
     return "-".join(filter(None, ("chatmill", folder, hashlib.sha256(url.encode()).hexdigest()[:8])))
 
 
-def write_job(folder: Folder, job: Job) -> None:
-    """Store a job in its folder, as JSON for people to read."""
-    write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
+def encode_job(job: Job) -> bytes:
+    """Return the content of job.json: JSON for people to read."""
+    return msgspec.json.format(msgspec.json.encode(job), indent=2)
 
 
 def read_job(folder: Folder) -> Job | None:
-    """Read the job that an earlier build planned in a folder, None if there is none.
+    """Read the job that an earlier build planned in a folder, None if there is none, or if its file is damaged.
 
     Raises:
         UserError: if it was written by another version of Chatmill, which this one does not understand, or by a
@@ -148,11 +148,13 @@ def read_job(folder: Folder) -> Job | None:
         return None
     try:
         return msgspec.json.decode(read_bytes(folder.job), type=Job)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except msgspec.ValidationError as error:
         raise UserError(
             f"{folder.job}: this job was not planned by chatmill build {__version__} ({error}). Resume it with the "
             "version or the pipeline that began it, give another --output, or --overwrite to replace it."
         ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def source_differences(before: Sequence[JobSource], now: Sequence[JobSource]) -> Iterator[str]:

@@ -25,9 +25,9 @@ from pipeline.tokenizer_files import read_tokenizer_files
 from transforms.dataset.consumers import RowLayout, warnings
 from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import FORMAT
-from transforms.errors import InputError, StoreError, UserError
+from transforms.errors import InputError, ParameterError, StoreError, UserError
 from transforms.storage.claim import Claim
-from transforms.storage.files import check_reachable, exists, full_url, read_bytes
+from transforms.storage.files import check_reachable, exists, full_url, read_bytes, remove
 from transforms.tokens.files import fingerprint
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
@@ -82,6 +82,7 @@ def _launch(
     manifest: dict[str, Any] | None
     if not options.overwrite and exists(folder.success):
         status, manifest = "done_before", _finished_manifest(options, folder, sources)
+        _remove_shards(options, folder)
     else:
         status, manifest = _build(options, folder, sources, for_runner, beam_flags, server)
     if manifest is None:
@@ -94,13 +95,21 @@ def _launch(
 
 def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Source]) -> dict[str, Any]:
     """The manifest of a finished dataset. Raises UserError if it was built with other options."""
-    manifest = msgspec.json.decode(read_bytes(folder.manifest))
+    try:
+        manifest = msgspec.json.decode(read_bytes(folder.manifest), type=dict)
+        job = read_job(folder)
+        if job is None and manifest.get("format") == FORMAT:
+            job = msgspec.convert(manifest["job"], Job)
+    except (FileNotFoundError, KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{folder.manifest}: it is damaged, although the dataset was finished ({error}). Give another --output, or "
+            "--overwrite to build it again."
+        ) from None
     if manifest.get("format") != FORMAT:
         raise UserError(
             f"{folder.manifest}: another version of Chatmill wrote this dataset. Give another --output, or "
             "--overwrite to replace it."
         )
-    job = read_job(folder)
     if job and (changed := list(_differences(job, options, sources))):
         raise UserError(
             f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
@@ -144,6 +153,17 @@ def _build(
         print(f"chatmill: {message}", file=sys.stderr)
         return status, None
     return status, msgspec.json.decode(read_bytes(folder.manifest))
+
+
+def _remove_shards(options: Options, folder: Folder) -> None:
+    """Remove what a build that was killed in its very last step left in a finished dataset."""
+    if not exists(folder.shards):
+        return
+    with _claim(options, folder, None) as claim, suppress(ParameterError):  # unless a build replaces the dataset now
+        if claim:
+            claim.take()
+        if exists(folder.success):
+            remove(folder.shards)
 
 
 @contextmanager

@@ -47,7 +47,6 @@ class ReadPlan(beam.PTransform):
             pipeline
             | beam.Impulse()
             | beam.FlatMap(_planned_splits, self._plan, self._split_bytes, FailureWriter()).with_output_types(Split)
-            | beam.Reshuffle()
         )
 
 

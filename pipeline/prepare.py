@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pipeline.console import shortened, show_phase
-from pipeline.job import Job, JobOptions, differences, job_sources, read_job, write_job
+from pipeline.job import Job, JobOptions, differences, encode_job, job_sources, read_job
 from pipeline.options import PREFERENCE_ADVICE, Options
 from pipeline.plan import decode_plan, encode_plan
 from pipeline.runners.fork_server import ForkServer
@@ -40,7 +40,7 @@ from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 from transforms.storage.claim import Claim
-from transforms.storage.files import exists, is_inside, join, read_bytes, remove, write_atomically
+from transforms.storage.files import exists, is_inside, join, names_below, read_bytes, remove, write_atomically
 from transforms.tokens.files import fingerprint
 
 _PEEKED_BYTES = 1 << 16
@@ -96,23 +96,26 @@ def prepare(
         before = None if options.overwrite else read_job(folder)
         if before and job.now and options.now is None:
             job = msgspec.structs.replace(job, now=before.now)
-        if before is None:
-            for url in folder.parts() if options.overwrite else folder.work_parts():
+        changed = [*differences(before, job), *_changed_files(folder, before, job, files)] if before else []
+        if not changed:
+            is_new = options.overwrite or not exists(folder.job)
+            for url in folder.parts() if options.overwrite else folder.work_parts() if is_new else []:
                 remove(url)
-            _store_tokenizer(folder.tokenizer, tokenizer_files)
-            if formatter is not None:
-                write_atomically(folder.formatter, formatter)
-            for number, content in formatters.items():
-                write_atomically(join(folder.formatters, f"{number}.py"), content)
-            write_atomically(folder.plan, encode_plan(files))
-            write_job(folder, job)
+            stored = _stored(folder, job, files, tokenizer_files, formatter, formatters)
+            if before:
+                del stored[folder.job]
+                if before.inputs != job.inputs:  # the same files, in another order
+                    del stored[folder.plan]
+            for url in _store(folder, stored):
+                if not is_new:
+                    print(f"chatmill: warning: {url} was damaged, and is written again", file=sys.stderr)
     except StoreError as error:
         raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
     except OSError as error:
         raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
     for warning in warnings:
         print(f"chatmill: {warning}", file=sys.stderr)
-    if before is not None and (changed := [*differences(before, job), *_changed_files(folder, files)]):
+    if changed:
         raise UserError(
             f"{folder.output} holds an unfinished dataset that was begun with other options or inputs: "
             f"{'; '.join(changed)}. Use the earlier ones to resume it, give another --output, or --overwrite to "
@@ -185,6 +188,43 @@ def _formatters_of(sources: Sequence[Source]) -> dict[int, bytes]:
             if content is not None:
                 formatters[number] = content
     return formatters
+
+
+def _stored(
+    folder: Folder,
+    job: Job,
+    files: Sequence[InputFile],
+    tokenizer_files: Mapping[str, bytes],
+    formatter: bytes | None,
+    formatters: Mapping[int, bytes],
+) -> dict[str, bytes]:
+    """What workers need, by the url where it is stored; the job last."""
+    stored = {join(folder.tokenizer, name): content for name, content in tokenizer_files.items()}
+    if formatter is not None:
+        stored[folder.formatter] = formatter
+    stored |= {join(folder.formatters, f"{number}.py"): content for number, content in formatters.items()}
+    return stored | {folder.plan: encode_plan(files), folder.job: encode_job(job)}
+
+
+def _store(folder: Folder, stored: Mapping[str, bytes]) -> Iterator[str]:
+    """Store files, except those that are there, and remove others from the tokenizer's folder. Yields what differed."""
+    for name in names_below(folder.tokenizer):
+        if (url := join(folder.tokenizer, name)) not in stored:
+            remove(url)
+            yield url
+    for url, content in stored.items():
+        if not _is_stored(url, content):
+            write_atomically(url, content)
+            yield url
+
+
+def _is_stored(url: str, content: bytes) -> bool:
+    try:
+        # Of some files only a part matters.
+        name = url.rpartition("/")[2]
+        return fingerprint({name: read_bytes(url)}) == fingerprint({name: content})
+    except FileNotFoundError:
+        return False
 
 
 def _store_tokenizer(folder: str, tokenizer_files: Mapping[str, bytes]) -> None:
@@ -279,11 +319,17 @@ def _take(claim: Claim, on_flink: bool) -> None:
         print(f"chatmill: took over the output from a build that is gone: {before}", file=sys.stderr)
 
 
-def _changed_files(folder: Folder, files: Sequence[InputFile]) -> Iterator[str]:
+def _changed_files(folder: Folder, before: Job, now: Job, files: Sequence[InputFile]) -> Iterator[str]:
     """Describe the first input file that is not as it was when the job was planned."""
-    before = {(file.source, file.url): file for file in decode_plan(read_bytes(folder.plan))}
-    now = {(file.source, file.url): file for file in files}
-    for key in [*before, *(key for key in now if key not in before)]:
-        if before.get(key) != now.get(key):
-            yield f"{key[1]} was {'added' if key not in before else 'removed' if key not in now else 'changed'}"
+    if before.inputs == now.inputs:
+        return
+    content = read_bytes(folder.plan) if exists(folder.plan) else b""
+    if hashlib.sha256(content).hexdigest() != before.inputs:
+        yield f"the inputs differ, and {folder.plan}, which lists the earlier ones, is damaged"
+        return
+    planned = {(file.source, file.url): file for file in decode_plan(content)}
+    found = {(file.source, file.url): file for file in files}
+    for key in [*planned, *(key for key in found if key not in planned)]:
+        if planned.get(key) != found.get(key):
+            yield f"{key[1]} was {'added' if key not in planned else 'removed' if key not in found else 'changed'}"
             return

@@ -11,7 +11,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-import msgspec
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import (
@@ -25,10 +24,11 @@ from rich.table import Column
 
 from pipeline.console import show_phase
 from pipeline.job import Job
+from transforms.dataset.description import job_id
 from transforms.dataset.layout import Folder
-from transforms.model.receipts import Receipt
+from transforms.model.receipts import Receipt, numbers_of, read_receipt
 from transforms.steps.reports import read_reports
-from transforms.storage.files import join, names_below, read_bytes
+from transforms.storage.files import join, names_below
 
 _BAR_WIDTH = 16
 _SECONDS_IN_TERMINAL = 0.5
@@ -64,6 +64,7 @@ class ReportProgress:
         self._reports = reports
         self._splits = job.splits
         self._bytes = job.input_bytes
+        self._job = job_id(folder.job)
         self._seen: set[str] = set()
         self._before: set[str] = set()
         self._done = self._records = self._tokens = self._tokens_before = 0
@@ -124,17 +125,21 @@ class ReportProgress:
     def _read_receipts(self) -> None:
         """Add up the receipts that are new."""
         with ThreadPoolExecutor(_READERS) as pool:
-            names = [name for name in names_below(self._folder.receipts) if name.endswith(".json")]
-            new = [name for name in names if name not in self._seen]
+            names = names_below(self._folder.receipts)
+            new = [name for name in names if name not in self._seen and numbers_of(name)]
             for start in range(0, len(new), _READERS):
                 if self._stop.is_set():
                     break
                 batch = new[start : start + _READERS]
                 for name, receipt in zip(batch, pool.map(self._receipt, batch), strict=True):
-                    self._add(name, receipt)
+                    if receipt:
+                        self._add(name, receipt)
 
-    def _receipt(self, name: str) -> Receipt:
-        return msgspec.json.decode(read_bytes(join(self._folder.receipts, name)), type=Receipt)
+    def _receipt(self, name: str) -> Receipt | None:
+        """A receipt; None if it is damaged, so that its split is built again."""
+        with suppress(ValueError):
+            return read_receipt(join(self._folder.receipts, name), self._job)
+        return None
 
     def _add(self, name: str, receipt: Receipt) -> None:
         self._seen.add(name)

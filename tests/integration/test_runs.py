@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -21,12 +22,21 @@ import pytest
 
 from pipeline.job import read_job
 from pipeline.progress import show_plan
-from support.datasets import build_in_process, digests, manifest_of, rejects_of, rows_of, write_jsonl
+from support.datasets import (
+    build_in_process,
+    digests,
+    manifest_of,
+    rejects_of,
+    rows_of,
+    undo_the_commit,
+    write_jsonl,
+)
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import __version__
 from transforms.dataset.commit import commit, final_names, publish_files
+from transforms.dataset.description import job_id
 from transforms.dataset.layout import Folder
-from transforms.model.receipts import Receipt
+from transforms.model.receipts import Receipt, write_receipt
 from transforms.steps.failures import last_failure
 
 JOB = [
@@ -220,24 +230,153 @@ def test_commit_that_was_interrupted_can_be_repeated(in_memory, tmp_path):
     output = tmp_path / "out"
     done = build_in_process(*JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
-    # The state after a kill: some shards are published, and there is no manifest.
-    shards = manifest_of(output)["shards"]
-    receipts = [json.loads(path.read_text()) for path in (output / "_chatmill" / "receipts").glob("*.json")]
-    by_digest = {shard["sha256"]: shard["file"] for receipt in receipts for shard in receipt["shards"]}
-    (output / "_chatmill" / "shards").mkdir()
-    for shard in shards[::2]:
-        os.replace(output / shard["path"], output / "_chatmill" / "shards" / by_digest[shard["sha256"]])
-    for name in ("manifest.json", "README.md", "_SUCCESS"):
-        (output / name).unlink()
+    undo_the_commit(output)
     done = build_in_process(*JOB, f"--output={output}")
     assert done.returncode == 0, done.stderr
     assert digests(output) == in_memory
     # A runner may also repeat a commit that was complete.
-    again = [msgspec.json.decode(json.dumps(receipt), type=Receipt) for receipt in receipts]
-    again.sort(key=lambda receipt: (receipt.split, receipt.part))
+    assert "is built again" not in done.stderr
+    receipts = sorted((output / "_chatmill" / "receipts").glob("*.json"))
+    again = [msgspec.json.decode(path.read_bytes(), type=Receipt) for path in receipts]
     publish_files(str(output), final_names(again, 0.01))
     commit(str(output), again, 0.01)
     assert digests(output) == in_memory
+
+
+def first_shard(output: Path) -> Path:
+    """A shard of the first receipt."""
+    receipt = json.loads(min((output / "_chatmill" / "receipts").glob("*.json")).read_bytes())
+    return output / "_chatmill" / "shards" / receipt["shards"][0]["file"]
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.unlink()  # it may have two names
+    path.write_bytes(content)
+
+
+def first_receipt(output: Path) -> Path:
+    return min((output / "_chatmill" / "receipts").glob("*.json"))
+
+
+def name_a_file_outside(output: Path) -> None:
+    """As an attacker may, who knows how checksums are made."""
+    victim = output.parent / "victim.parquet"
+    victim.write_bytes(b"victim")
+    path = first_receipt(output)
+    receipt = msgspec.json.decode(path.read_bytes(), type=Receipt)
+    shard = msgspec.structs.replace(
+        receipt.shards[0], file="../../../victim.parquet", sha256=hashlib.sha256(b"victim").hexdigest()
+    )
+    damaged = msgspec.structs.replace(receipt, shards=[shard, *receipt.shards[1:]])
+    write_receipt(str(path.parent), damaged, job_id(f"{output}/_chatmill/job.json"))
+
+
+def of_another_job(output: Path) -> None:
+    path = first_receipt(output)
+    write_receipt(str(path.parent), msgspec.json.decode(path.read_bytes(), type=Receipt), "another")
+
+
+SPLIT = "split 0 is built again: "
+STORED = "was damaged, and is written again"
+
+
+@pytest.mark.parametrize(
+    ("damage", "warning", "splits"),
+    [
+        (lambda output: flip_a_bit(first_shard(output)), SPLIT, 1),
+        (lambda output: first_shard(output).unlink(), SPLIT, 1),
+        (lambda output: first_receipt(output).write_bytes(b""), SPLIT, 1),
+        (lambda output: first_receipt(output).write_bytes(b"\0" * 4096), SPLIT, 1),
+        (lambda output: flip_a_bit(first_receipt(output)), SPLIT, 1),
+        (name_a_file_outside, "names the file '../../../victim.parquet', which is not one of a shard", 1),
+        (of_another_job, SPLIT, 1),
+        (lambda output: (output / "_chatmill/job.json").write_bytes(b""), f"job.json {STORED}", 0),
+        (lambda output: (output / "_chatmill/job.json").write_bytes(b"{\0"), f"job.json {STORED}", 0),
+        (lambda output: flip_a_bit(output / "_chatmill/plan.jsonl"), f"plan.jsonl {STORED}", 0),
+        (lambda output: (output / "_chatmill/tokenizer/tokenizer_config.json").write_text("{}"), STORED, 0),
+        (lambda output: (output / "_chatmill/tokenizer/chat_template.jinja").write_text("x"), STORED, 0),
+        (lambda output: (output / "_chatmill/tokenizer/vocab.json").write_text("{}"), f"vocab.json {STORED}", 0),
+    ],
+    ids=[
+        "flipped_shard", "deleted_shard", "empty_receipt", "zeros_receipt", "flipped_receipt", "file_outside",
+        "another_job", "empty_job", "garbled_job", "flipped_plan", "tokenizer", "template", "added_vocabulary",
+    ],
+)  # fmt: skip
+def test_what_was_damaged_before_a_run_resumes_is_built_again(build, caplog, stopped, damage, warning, splits):
+    output, expected = stopped
+    before = {path: path.stat().st_mtime_ns for path in (output / "_chatmill/receipts").iterdir()}
+    damage(output)
+    done = build(*SMALL_JOB, f"--output={output}")
+    assert done.code == 0, done.err
+    reported = done.err + caplog.text  # workers log, which pytest captures
+    assert warning in reported and "Traceback" not in reported
+    assert reported.count("is built again") == splits
+    assert digests(output) == expected
+    written = [path for path, moment in before.items() if path.stat().st_mtime_ns != moment]
+    assert len(written) == splits
+    victim = output.parent / "victim.parquet"
+    assert not victim.exists() or victim.read_bytes() == b"victim"
+
+
+SMALL_JOB = [
+    f"--input={CHATS}",
+    "--as_chat=true",
+    f"--tokenizer={TOKENIZER}",
+    "--split_bytes=300000",
+    "--max_reject_fraction=0.5",
+]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("small") / "out"
+    done = build_in_process(*SMALL_JOB, f"--output={output}", "--direct_num_workers=1")
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+@pytest.fixture
+def stopped(small, tmp_path) -> tuple[Path, dict[str, str]]:
+    """A dataset as after a kill in the middle of its commit, and the digests that it should have in the end."""
+    expected = digests(small)
+    output = Path(shutil.copytree(small, tmp_path / "folder" / "out"))
+    undo_the_commit(output)
+    return output, expected
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "_chatmill/job.json"])
+def test_a_finished_dataset_with_a_damaged_file_is_reported_in_one_line(build, small, tmp_path, name):
+    output = Path(shutil.copytree(small, tmp_path / "out"))
+    (output / name).write_bytes(b"\0")
+    ended = build(*SMALL_JOB, f"--output={output}")
+    if name == "manifest.json":
+        assert ended.code == 2 and "it is damaged, although the dataset was finished" in ended.err
+    else:  # the manifest has the job, too
+        assert ended.code == 0 and "is finished already" in ended.err
+        ended = build(*SMALL_JOB, f"--output={output}", "--seed=1")
+        assert ended.code == 2 and "--seed was 0 and is 1" in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_what_killed_processes_left_is_removed(build, stopped):
+    output, expected = stopped
+    left = [output / "_SUCCESS", output / "manifest.json", output / "_chatmill/receipts/0000001-00000.json"]
+    for path in left:
+        path.with_name(f"{path.name}.{'0a' * 16}").write_bytes(b"")
+    assert build(*SMALL_JOB, f"--output={output}").code == 0
+    assert digests(output) == expected
+    assert not [path for path in output.rglob("*") if path.name.endswith("0a" * 16)]
+
+
+def test_a_run_that_was_killed_after_success_leaves_nothing(build, small, tmp_path):
+    output = Path(shutil.copytree(small, tmp_path / "out"))
+    (output / "_chatmill/shards").mkdir()
+    (output / "_chatmill/shards/left.parquet").write_bytes(b"")
+    ended = build(*SMALL_JOB, f"--output={output}")
+    assert ended.code == 0 and "is finished already" in ended.err
+    assert not (output / "_chatmill/shards").exists() and not (output / "_chatmill/claims").exists()
 
 
 @pytest.fixture

@@ -40,6 +40,24 @@ def digests(output: Path, *excluded: str) -> dict[str, str]:
     return {str(path.relative_to(output)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
 
 
+def undo_the_commit(output: Path) -> None:
+    """Let a dataset be as after a kill in the middle of its commit: some shards have their final names already."""
+    shards = output / "_chatmill" / "shards"
+    shards.mkdir()
+    receipts = [json.loads(path.read_bytes()) for path in (output / "_chatmill" / "receipts").glob("*.json")]
+    files = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in output.glob("*/*-of-*")}
+    for receipt in receipts:
+        named = [(shard["file"], shard["sha256"]) for shard in receipt["shards"]]
+        if receipt["rejects_file"]:
+            named.append((receipt["rejects_file"], receipt["rejects_sha256"]))
+        for name, sha256 in named:
+            (shards / name).hardlink_to(files[sha256])
+    for path in [*files.values()][::2]:
+        path.unlink()
+    for name in ("manifest.json", "README.md", "_SUCCESS"):
+        (output / name).unlink()
+
+
 def write_jsonl(path: Path, records: list[Any]) -> Path:
     path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
     return path

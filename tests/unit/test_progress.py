@@ -14,6 +14,7 @@ import pytest
 
 from pipeline import progress
 from pipeline.progress import ReportProgress
+from transforms.dataset.description import job_id
 from transforms.dataset.layout import Folder
 from transforms.model.batches import Rows, RowTable, Slice, Split
 from transforms.model.outcomes import Outcomes
@@ -87,9 +88,11 @@ def test_steps_outside_of_a_build_report_nothing(tmp_path: Path):
 
 
 @pytest.fixture
-def job(monkeypatch: pytest.MonkeyPatch) -> Any:
+def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     for name in ("_SECONDS_TO_FIRST_LINE", "_SECONDS_ELSEWHERE"):
         monkeypatch.setattr(progress, name, 0.01)
+    (tmp_path / "_chatmill").mkdir()
+    (tmp_path / "_chatmill" / "job.json").write_bytes(b"{}")
     return SimpleNamespace(splits=4, input_bytes=8_000_000)
 
 
@@ -104,7 +107,9 @@ def wait_for(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def finish_a_split(folder: Folder) -> None:
-    ShardWriter(folder.work)(part_of(Split(2, (Slice("a.jsonl", "jsonl", None, 0, 1),)), 0, True, rows=5))
+    ShardWriter(folder.work, job=job_id(folder.job))(
+        part_of(Split(2, (Slice("a.jsonl", "jsonl", None, 0, 1),)), 0, True, rows=5)
+    )
 
 
 def test_a_log_has_the_bytes_that_all_workers_on_this_machine_have_done(job, tmp_path: Path, capsys):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +26,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.paths import ROOT
-from transforms.dataset.manifest import named_shards
+from transforms.dataset.manifest import named_shards, numbered
 from transforms.errors import StoreError
 from transforms.model.batches import Rows, RowTable, Slice, Split
 from transforms.model.outcomes import Outcomes, Reject
@@ -676,7 +677,7 @@ def test_shard_has_the_same_bytes_in_each_attempt_and_in_a_store(tmp_path: Path,
         stored = [read_bytes(f"{folder}/shards/{name}") for name in names_below(f"{folder}/shards")]
         found = [shard.sha256 for shard in receipt.shards]
         assert {*found} <= {hashlib.sha256(content).hexdigest() for content in stored}
-        assert read_receipts(f"{folder}/receipts", 7) == [receipt]
+        assert read_receipts(f"{folder}/receipts", 7, 1, "") == [receipt]
         return found
 
     of_stores = digests(url.format(folder=tmp_path))
@@ -693,7 +694,7 @@ def test_long_split_is_several_shards_with_a_receipt_for_each(tmp_path: Path, mo
         (7, 0, False, 10),
         (7, 1, True, 5),
     ]
-    assert read_receipts(str(tmp_path / "receipts"), 7) == receipts
+    assert read_receipts(str(tmp_path / "receipts"), 7, len(receipts), "") == receipts
 
 
 def test_shard_that_cannot_be_written_is_a_store_error(tmp_path: Path):
@@ -706,7 +707,7 @@ def test_receipt_is_read_back_as_it_was_written(tmp_path: Path):
     rejects = (Reject(4, "empty", "text is empty", b"{}"), Reject(2, "template", "er sagt »nein«", b"\xff"))
     outcomes = Outcomes(read=5, kept=2, dropped={"too_long": 1}, rejects=rejects, notes={"n": 3}, trained_tokens_lost=5)
     receipt = ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), outcomes=outcomes))
-    assert read_receipts(str(tmp_path / "receipts"), 7) == [receipt]
+    assert read_receipts(str(tmp_path / "receipts"), 7, 1, "") == [receipt]
 
 
 def receipt_of(split: int, part: int, last: bool) -> Receipt:
@@ -718,12 +719,38 @@ def test_receipts_of_a_split_are_read_when_all_its_parts_are_there(tmp_path: Pat
     parts = [receipt_of(3, part, last=part == 2) for part in range(3)]
     other = receipt_of(30, 0, last=True)
     for receipt in (parts[2], other, parts[0]):
-        write_receipt(folder, receipt)
-    assert read_receipts(folder, 3) is None
-    write_receipt(folder, parts[1])
-    assert read_receipts(folder, 3) == parts
-    assert read_receipts(folder, 30) == [other]
-    assert read_receipts(folder, 4) is None
+        write_receipt(folder, receipt, "job")
+    with pytest.raises(FileNotFoundError):
+        read_receipts(folder, 3, 2, "job")
+    write_receipt(folder, parts[1], "job")
+    assert read_receipts(folder, 3, 3, "job") == parts
+    assert read_receipts(folder, 3, 2, "job") == []
+    assert read_receipts(folder, 30, 1, "job") == [other]
+    with pytest.raises(ValueError, match="is damaged, or a receipt of another job"):
+        read_receipts(folder, 30, 1, "another")
+
+
+def test_a_receipt_in_the_place_of_another_one_does_not_count(tmp_path: Path):
+    write_receipt(str(tmp_path), receipt_of(3, 0, last=True), "job")
+    (tmp_path / "0000003-00000.json").rename(tmp_path / "0000004-00000.json")
+    with pytest.raises(ValueError, match="are receipts of others"):
+        read_receipts(str(tmp_path), 4, 1, "job")
+
+
+@pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "a/b", "..", ".hidden", "", "a\0b", "a\nb"])
+def test_a_receipt_that_names_a_file_elsewhere_does_not_count(tmp_path: Path, name: str):
+    receipt = msgspec.structs.replace(receipt_of(3, 0, last=True), rejects_file=name)
+    write_receipt(str(tmp_path), receipt, "job")
+    if name:
+        with pytest.raises(ValueError, match="which is not one of a shard"):
+            read_receipts(str(tmp_path), 3, 1, "job")
+
+
+def test_numbers_in_names_are_as_long_as_the_total():
+    assert [numbered(7, 42), numbered(7, 99_999)] == ["00007-of-00042", "00007-of-99999"]
+    assert [numbered(7, 100_000), numbered(99_999, 100_000)] == ["000007-of-100000", "099999-of-100000"]
+    names = [numbered(i, 100_001) for i in range(100_001)]
+    assert names == sorted(names)
 
 
 @pytest.mark.parametrize(
@@ -808,4 +835,4 @@ def test_shards_and_receipts_go_to_a_folder_at_any_url():
     content = read_bytes(f"{folder}/shards/{shard.file}")
     assert pq.read_table(pa.BufferReader(content))["labels"].to_pylist() == joined(UNPACKED, 1)
     assert exists(f"{folder}/receipts/0000007-00000.json")
-    assert read_receipts(f"{folder}/receipts", 7) == [receipt]
+    assert read_receipts(f"{folder}/receipts", 7, 1, "") == [receipt]

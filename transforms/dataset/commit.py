@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from posixpath import dirname
 from typing import Any
 
 import apache_beam as beam
@@ -27,11 +28,18 @@ from transforms.dataset.manifest import (
     too_many_rejects,
 )
 from transforms.errors import InputError
-from transforms.model.batches import Split
-from transforms.model.receipts import Receipt, read_receipts
+from transforms.model.receipts import Receipt
 from transforms.steps.failures import FailureWriter
 from transforms.storage.claim import ClaimKeeper
-from transforms.storage.files import exists, join, publish, remove, write_atomically
+from transforms.storage.files import (
+    exists,
+    join,
+    publish,
+    remove,
+    remove_attempts,
+    sync_folder,
+    write_atomically,
+)
 
 _AT_ONCE = 16
 _IN_BATCH = 256
@@ -55,6 +63,8 @@ def publish_files(output: str, names: Sequence[Name]) -> None:
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(publish_one, names))
+    for final in {dirname(name[1]) for name in names}:
+        sync_folder(join(folder.output, final))
 
 
 def commit(output: str, receipts: Sequence[Receipt], max_reject_fraction: float) -> None:
@@ -77,7 +87,7 @@ def commit(output: str, receipts: Sequence[Receipt], max_reject_fraction: float)
     manifest = build_manifest(read_description(folder.job), receipts)
     write_atomically(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
     write_atomically(folder.card, dataset_card(manifest).encode())
-    remove(folder.shards)  # what was copied, and shards of attempts that no receipt names
+    remove_attempts(folder.output)
     write_atomically(folder.success, b"")
 
 
@@ -113,42 +123,6 @@ def _first_rejects(records: dict[str, Any], receipts: Sequence[Receipt]) -> str:
 def _reasons(records: dict[str, Any]) -> str:
     outcomes = records["dropped"] | records["rejected"]
     return ", ".join(f"{reason} {count:,}" for reason, count in outcomes.items()) or "the inputs hold none"
-
-
-class SkipFinished(beam.PTransform):
-    """Separate the splits that have receipts from the others.
-
-    PCollection[Split] -> .unfinished: PCollection[Split], and .finished: PCollection[Receipt] of the others.
-
-    Args:
-        receipts: the folder of the receipts. Without one, no split is finished. It can be given until the pipeline
-            runs.
-    """
-
-    def __init__(self, receipts: str | None = None):
-        super().__init__()
-        self._find_receipts = beam.ParDo(_SkipFinished(receipts))
-
-    def look_in(self, receipts: str) -> None:
-        """Give the folder of the receipts. Beam serialises the function that looks there when the pipeline runs."""
-        self._find_receipts.fn.receipts = receipts
-
-    def expand(self, splits: beam.PCollection) -> Any:
-        return splits | self._find_receipts.with_outputs("finished", main="unfinished")
-
-
-class _SkipFinished(beam.DoFn):
-    def __init__(self, receipts: str | None):
-        self.receipts = receipts
-        self._failures = FailureWriter()
-
-    def process(self, split: Split) -> Iterator[Any]:
-        with self._failures:
-            receipts = read_receipts(self.receipts, split.number) if self.receipts else None
-        if receipts is None:
-            yield split
-        for receipt in receipts or ():
-            yield beam.pvalue.TaggedOutput("finished", receipt)
 
 
 class CommitDataset(beam.PTransform):
@@ -215,6 +189,8 @@ def _commit(
         if not exists(folder.success):
             keeper.check()
             commit(output, _in_order(receipts), max_reject_fraction)
+        # What was published, and shards of attempts that no receipt names. Until now, a run that resumes checks them.
+        remove(folder.shards)
         keeper.release()
     return folder.manifest
 

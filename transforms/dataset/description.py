@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from importlib.metadata import version
 from typing import Any
 
@@ -45,6 +46,11 @@ def read_description(url: str) -> Description:
     content = read_bytes(url)
     described = msgspec.json.decode(content, type=Description)
     return msgspec.structs.replace(described, job=msgspec.json.decode(content, type=dict))
+
+
+def job_id(url: str) -> str:
+    """Return the id of a job from its job.json: what decides its rows decides its id."""
+    return hashlib.sha256(read_bytes(url)).hexdigest()
 
 
 def library_versions() -> dict[str, str]:

@@ -156,7 +156,7 @@ def first_of(examples: Iterable[Mapping[str, FirstExample]]) -> dict[str, FirstE
 def named_rejects(receipts: Sequence[Receipt]) -> list[Name]:
     """Each file of rejects with its final path."""
     files = [receipt.rejects_file for receipt in receipts if receipt.rejects_file]
-    return [(file, f"rejects/rejects-{i:05d}-of-{len(files):05d}.parquet") for i, file in enumerate(files)]
+    return [(file, f"rejects/rejects-{numbered(i, len(files))}.parquet") for i, file in enumerate(files)]
 
 
 def named_shards(receipts: Sequence[Receipt]) -> list[tuple[Shard, str]]:
@@ -169,9 +169,15 @@ def named_shards(receipts: Sequence[Receipt]) -> list[tuple[Shard, str]]:
     named = []
     for shard in shards:
         of_kind = numbers[shard.format, shard.split]
-        name = f"{shard.split}-{of_kind[shard.stem]:05d}-of-{len(of_kind):05d}{shard.suffix}"
+        name = f"{shard.split}-{numbered(of_kind[shard.stem], len(of_kind))}{shard.suffix}"
         named.append((shard, f"{output_format(shard.format).folder}/{name}"))
     return named
+
+
+def numbered(number: int, total: int) -> str:
+    """The number of a file among all, such as 00007-of-00042: names in alphabetical order are in order of numbers."""
+    width = max(5, len(str(total)))
+    return f"{number:0{width}d}-of-{total:0{width}d}"
 
 
 def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

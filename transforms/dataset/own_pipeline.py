@@ -18,10 +18,11 @@ import msgspec
 
 from transforms.chat.config import RenderConfig
 from transforms.checks import check_count, check_fraction, check_text
-from transforms.dataset.commit import CommitDataset, SkipFinished
+from transforms.dataset.commit import CommitDataset
 from transforms.dataset.consumers import about_rows
-from transforms.dataset.description import NamedSource, library_versions
+from transforms.dataset.description import NamedSource, job_id, library_versions
 from transforms.dataset.digest import digest_of
+from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder, check_free
 from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
@@ -85,7 +86,7 @@ class ReadConversations(beam.PTransform):
         self.split_bytes = split_bytes or 0
         self.files: list[InputFile] = []
         self._skip_finished = SkipFinished()
-        self._receipts: str | None = None
+        self._work: str | None = None
         self.with_output_types(Parts[Records])
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
@@ -100,14 +101,17 @@ class ReadConversations(beam.PTransform):
             begin
             | "plan" >> beam.Create([None])
             | "split" >> beam.FlatMap(_splits, self.files, self.split_bytes).with_output_types(Split)
-            | beam.Reshuffle()
             | "skip" >> self._skip_finished
         )
         self.finished = splits.finished
         return splits.unfinished | "read" >> ReadSplits()
 
-    def skip_finished(self, receipts: str) -> beam.PCollection:
-        """Let splits be skipped that have receipts in a folder.
+    def skip_finished(self, work: str, job: str) -> beam.PCollection:
+        """Let splits be skipped that an earlier run of a job finished.
+
+        Args:
+            work: the folder with the folders of receipts and shards.
+            job: its id.
 
         Returns:
             PCollection[Receipt], their receipts.
@@ -115,10 +119,10 @@ class ReadConversations(beam.PTransform):
         Raises:
             UserError: if another dataset is written from the same source, whose receipts say what is skipped.
         """
-        if self._receipts not in (None, receipts):
+        if self._work not in (None, work):
             raise UserError("WriteDataset: its ReadConversations feeds another dataset. Give each dataset its own.")
-        self._receipts = receipts
-        self._skip_finished.look_in(receipts)
+        self._work = work
+        self._skip_finished.look_in(work, job)
         return self.finished
 
     def splits(self) -> int:
@@ -220,9 +224,10 @@ class WriteDataset(beam.PTransform):
         source, steps = _upstream(rows)
         job = _job(source, steps, self._writing)
         _claim(folder, job)
-        finished = source.skip_finished(folder.receipts)
+        of_job = job_id(folder.job)
+        finished = source.skip_finished(folder.work, of_job)
         written = rows | "write" >> WriteShards(
-            folder.work, **self._writing, about=about_rows(job.options, job.tokenizer)
+            folder.work, **self._writing, about=about_rows(job.options, job.tokenizer), job=of_job
         )
         return (
             (written, finished)

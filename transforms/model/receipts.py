@@ -1,15 +1,23 @@
 """Receipts: what was written for one part of one split. The dataset is committed from them alone.
 
 A receipt is written after all files that it names, so a split that has all its receipts need not be processed again.
+Its last field is a checksum, which the job is a part of: a receipt that is damaged, or of another job, does not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from transforms.storage.files import exists, join, read_bytes, write_atomically
+from transforms.storage.files import join, read_bytes, write_atomically
+
+_CHECKSUM = b',"checksum":"'
+# Of a file that a receipt names: in the folder of shards, and not elsewhere.
+_FILE_NAME = re.compile(r"\w[\w-]*(\.\w+)*")
+_RECEIPT_NAME = re.compile(r"(\d{7,})-(\d{5,})\.json")
 
 
 class Shard(msgspec.Struct, frozen=True):
@@ -72,6 +80,7 @@ class Receipt(msgspec.Struct, frozen=True):
         first_rejects: the first record rejected, by reason.
         first_examples: the first record counted, by the name of the count.
         source: the number of the split's source, from 0.
+        rejects_sha256: of the content of rejects_file.
     """
 
     split: int
@@ -92,6 +101,13 @@ class Receipt(msgspec.Struct, frozen=True):
     first_examples: Mapping[str, FirstExample]
     source: int = 0
     special_tokens_in_content: Mapping[str, int] = {}
+    rejects_sha256: str | None = None
+
+    def files(self) -> Iterator[tuple[str, str | None]]:
+        """Yield the name of each file, and the sha256 of its content."""
+        yield from ((shard.file, shard.sha256) for shard in self.shards)
+        if self.rejects_file:
+            yield self.rejects_file, self.rejects_sha256
 
     def shards_once(self) -> list[Shard]:
         """Return the shards of one of the formats, so that each row is counted once."""
@@ -103,18 +119,58 @@ def receipt_url(folder: str, split: int, part: int) -> str:
     return join(folder, f"{split:07d}-{part:05d}.json")
 
 
-def write_receipt(folder: str, receipt: Receipt) -> None:
-    """Write a receipt as JSON to the folder of receipts."""
-    url = receipt_url(folder, receipt.split, receipt.part)
-    write_atomically(url, msgspec.json.encode(receipt, order="deterministic"))
+def numbers_of(name: str) -> tuple[int, int] | None:
+    """Return the split and the part of a receipt from the name of its file; None if it is another file."""
+    found = _RECEIPT_NAME.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None
 
 
-def read_receipts(folder: str, split: int) -> list[Receipt] | None:
-    """Return the receipts of all parts of a split; None if one is missing, so that the split has to be processed."""
-    receipts: list[Receipt] = []
-    while not receipts or not receipts[-1].last:
-        url = receipt_url(folder, split, len(receipts))
-        if not exists(url):
-            return None
-        receipts.append(msgspec.json.decode(read_bytes(url), type=Receipt))
-    return receipts
+def write_receipt(folder: str, receipt: Receipt, job: str) -> None:
+    """Write a receipt as JSON to the folder of receipts. job: the id of the job that it belongs to."""
+    content = msgspec.json.encode(receipt, order="deterministic")
+    content = content[:-1] + _CHECKSUM + _checksum(content, job) + b'"}'
+    write_atomically(receipt_url(folder, receipt.split, receipt.part), content)
+
+
+def read_receipt(url: str, job: str) -> Receipt:
+    """Read a receipt of a job.
+
+    Raises:
+        ValueError: if it is damaged, belongs to another job, or names a file outside of the folder of shards.
+        FileNotFoundError: if it does not exist.
+    """
+    content, _, checksum = read_bytes(url).rpartition(_CHECKSUM)
+    content += b"}"
+    if checksum != _checksum(content, job) + b'"}':
+        raise ValueError(f"{url} is damaged, or a receipt of another job")
+    receipt = msgspec.json.decode(content, type=Receipt)
+    for name, _ in receipt.files():
+        if not _FILE_NAME.fullmatch(name):
+            raise ValueError(f"{url} names the file {name!r}, which is not one of a shard")
+    return receipt
+
+
+def read_receipts(folder: str, split: int, parts: int, job: str) -> list[Receipt]:
+    """Read the receipts of a split.
+
+    Args:
+        folder: of the receipts.
+        split: its number.
+        parts: how many receipts of it there are.
+        job: the id of the job that they belong to.
+
+    Returns:
+        The receipts of all its parts; none if there are more parts, so that the split has to be processed.
+
+    Raises:
+        ValueError: if one is damaged, belongs to another job, or is not of this split and part.
+        FileNotFoundError: if one does not exist.
+    """
+    receipts = [read_receipt(receipt_url(folder, split, part), job) for part in range(parts)]
+    if [(receipt.split, receipt.part) for receipt in receipts] != [(split, part) for part in range(parts)]:
+        raise ValueError(f"{receipt_url(folder, split, 0)} and its further parts are receipts of others")
+    return receipts if receipts[-1].last else []
+
+
+def _checksum(content: bytes, job: str) -> bytes:
+    return hashlib.sha256(job.encode() + content).hexdigest().encode()

@@ -45,6 +45,7 @@ class WriteOptions:
         provenance: whether each row has the url and the position of its record; a packed row, those of each segment.
         compress_tfrecord: whether TFRecord shards are gzipped.
         about: what each Parquet file says of the dataset, as JSON in its metadata.
+        job: the id of the job, to which receipts belong.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -56,6 +57,7 @@ class WriteOptions:
     provenance: bool = False
     compress_tfrecord: bool = False
     about: Mapping[str, Any] | None = None
+    job: str = ""
 
     def __post_init__(self) -> None:
         check_text("folder", self.folder)
@@ -70,7 +72,7 @@ class ShardWriter:
     """Writes the parts of a split, one after the other, to a shard with a receipt; to several if they are very long.
 
     Args:
-        folder, formats, columns, provenance, compress_tfrecord, about: as for WriteOptions.
+        folder, formats, columns, provenance, compress_tfrecord, about, job: as for WriteOptions.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -168,8 +170,9 @@ class _OpenShard:
             first_examples={what: self._first(*record) for what, record in sorted(outcomes.first_examples.items())},
             source=self._split.source,
             special_tokens_in_content=dict(sorted(outcomes.special_tokens_in_content.items())),
+            rejects_sha256=self._rejects.sha256 if self._rejects else None,
         )
-        write_receipt(join(self._options.folder, "receipts"), receipt)
+        write_receipt(join(self._options.folder, "receipts"), receipt, self._options.job)
         return receipt
 
     def _first(self, position: int, detail: str) -> FirstExample:
@@ -259,6 +262,10 @@ class _RejectsFile:
             )
         )
 
+    @property
+    def sha256(self) -> str:
+        return self._file.sha256
+
     def complete(self) -> str:
         """Return the name of the file."""
         self._writer.close()
@@ -289,6 +296,7 @@ class WriteShards(Step):
         provenance: whether each row says the url and the position of its record; a packed one, of each example.
         compress_tfrecord: whether TFRecord shards are gzipped.
         about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
+        job: the id of the job: a run that resumes it takes only receipts that have it.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -305,6 +313,7 @@ class WriteShards(Step):
         provenance: bool = False,
         compress_tfrecord: bool = False,
         about: Mapping[str, Any] | None = None,
+        job: str = "",
     ):
         options: dict[str, Any] = {
             "folder": folder,
@@ -313,6 +322,7 @@ class WriteShards(Step):
             "provenance": provenance,
             "compress_tfrecord": compress_tfrecord,
             "about": about,
+            "job": job,
         }
         WriteOptions(**options)  # checks them here, not on a worker
         super().__init__(ShardWriter, **options)

@@ -37,6 +37,9 @@ _NOT_OPENED = frozenset({
     "zip",
 })  # fmt: skip
 
+# Of a file that write_atomically has not renamed yet.
+_ATTEMPT = re.compile(r".+\.[0-9a-f]{32}")
+
 _SECONDS_TO_ANSWER = 30
 _READ_AHEAD = 4 << 20
 
@@ -194,6 +197,21 @@ def read_bytes(url: str) -> bytes:
 
 
 @with_retries("read")
+def sha256_of(url: str) -> str:
+    """Return the sha256 of a file's content, in hexadecimal, which is read in pieces.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        StoreError: if its store fails.
+    """
+    digest = hashlib.sha256()
+    with _open(url) as file:
+        while piece := file.read(_READ_AHEAD):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+@with_retries("read")
 def read_range(url: str, start: int, stop: int) -> bytes:
     """Return the bytes of a file from start to stop, which is not after its end, without decompression.
 
@@ -275,7 +293,9 @@ def _local_version(path: str) -> tuple[int, int, int] | None:
 
 @with_retries("written")
 def write_atomically(url: str, content: bytes) -> None:
-    """Write a file so that no reader ever sees a part of it: object stores do so by themselves, disks by a rename.
+    """Write a file so that no reader ever sees a part of it, and that it survives a power cut.
+
+    Object stores do so by themselves; on a disk a file is synced, renamed, and its folder synced.
 
     Raises:
         StoreError: if it cannot be written, for a disk as well.
@@ -287,12 +307,15 @@ def write_atomically(url: str, content: bytes) -> None:
         except FileNotFoundError as error:  # the bucket does not exist
             raise StoreError(url, "written", reason_of(error), is_transient=False) from None
         return
-    attempt = f"{path}.{uuid.uuid4().hex}"
+    attempt = f"{path}.{uuid.uuid4().hex}"  # remove_attempts knows these names
     try:
-        system.makedirs(posixpath.dirname(path), exist_ok=True)
+        _make_folder(posixpath.dirname(path))
         with open(attempt, "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(attempt, path)
+        _sync_folder(posixpath.dirname(path))
     except OSError as error:
         with suppress(OSError):
             os.remove(attempt)
@@ -325,7 +348,7 @@ def create(url: str, content: bytes) -> bool:
     is_local = isinstance(system, LocalFileSystem)
     try:
         if is_local:
-            os.makedirs(posixpath.dirname(path), exist_ok=True)
+            _make_folder(posixpath.dirname(path))
             with open(path, "xb") as file:
                 file.write(content)
         else:
@@ -365,7 +388,7 @@ class NewFile(io.RawIOBase):
         self._file: Any
         with _disk_errors(url):
             if self._is_local:
-                system.makedirs(posixpath.dirname(path), exist_ok=True)
+                _make_folder(posixpath.dirname(path))
                 self._file = open(path, "wb")  # noqa: SIM115
             else:
                 self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115
@@ -388,7 +411,10 @@ class NewFile(io.RawIOBase):
         """Close the file, which is there from now on."""
         with _disk_errors(self._url):
             self._file.flush()
-            if not self._is_local:
+            if self._is_local:
+                os.fsync(self._file.fileno())
+                _sync_folder(posixpath.dirname(self._file.name))
+            else:
                 _upload(self._url, self._file.name)
             self._file.close()
         self.close()
@@ -415,9 +441,10 @@ def _upload(url: str, file: str) -> None:
 
 @with_retries("copied")
 def publish(url: str, final: str) -> None:
-    """Give a file its final name, unless an earlier attempt did.
+    """Give a file its final name, unless an earlier attempt did. The file keeps its earlier name as well.
 
-    It is renamed on a disk. An object store cannot rename: the server copies the file, and the source stays.
+    A disk has one file with two names; if it cannot have that, the file is renamed. The server of an object store
+    copies the file. A file that has the final name already is replaced, unless it is the same one.
 
     Raises:
         FileNotFoundError: if neither file exists.
@@ -427,13 +454,55 @@ def publish(url: str, final: str) -> None:
     _, target = file_system(final)
     try:
         if isinstance(system, LocalFileSystem):
-            os.makedirs(posixpath.dirname(target), exist_ok=True)
-            os.replace(source, target)
+            _make_folder(posixpath.dirname(target))
+            _link(source, target)
         else:
             system.cp_file(source, target)
     except FileNotFoundError:
         if not system.exists(target):
             raise
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        if os.path.exists(target) and os.path.samefile(source, target):
+            return
+        with suppress(FileNotFoundError):
+            os.remove(target)
+        try:
+            os.link(source, target)
+        except OSError:  # a disk without links
+            os.replace(source, target)
+
+
+def sync_folder(url: str) -> None:
+    """Let the names in a folder of a disk survive a power cut. An object of a store survives once it is written."""
+    system, path = file_system(url)
+    if isinstance(system, LocalFileSystem):
+        _sync_folder(path)
+
+
+def _sync_folder(path: str) -> None:
+    with suppress(OSError):  # some file systems cannot do it
+        folder = os.open(path or ".", os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _make_folder(path: str) -> None:
+    """Make a folder with those above it, if they do not exist, so that they survive a power cut."""
+    if not path or os.path.isdir(path):
+        return
+    parent = posixpath.dirname(path)
+    _make_folder(parent)
+    os.makedirs(path, exist_ok=True)
+    _sync_folder(parent)
 
 
 @with_retries("removed")
@@ -453,3 +522,13 @@ def remove_if_empty(folder: str) -> None:
     if isinstance(system, LocalFileSystem):
         with suppress(OSError):
             os.rmdir(path)
+
+
+def remove_attempts(folder: str) -> None:
+    """Remove what killed processes left of write_atomically in a folder of a disk, and in the folders in it."""
+    system, path = file_system(folder)
+    if isinstance(system, LocalFileSystem):
+        for parent, _, names in os.walk(path):
+            for name in filter(_ATTEMPT.fullmatch, names):
+                with suppress(FileNotFoundError):
+                    os.remove(posixpath.join(parent, name))

@@ -1,0 +1,103 @@
+"""Resume: which splits were finished by an earlier run, and whether what it left is still what it wrote."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from posixpath import dirname
+from typing import Any
+
+import apache_beam as beam
+
+from transforms.model.batches import Split
+from transforms.model.receipts import Receipt, numbers_of, read_receipts
+from transforms.steps.failures import FailureWriter
+from transforms.storage.files import exists, join, names_below, sha256_of
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class SkipFinished(beam.PTransform):
+    """Separate the splits that an earlier run finished from the others.
+
+    PCollection[Split] -> .unfinished: PCollection[Split], and .finished: PCollection[Receipt] of the others. The
+    receipts are listed once, where the splits are planned. All workers check what was found: each receipt by its
+    checksum, each shard by its own. A split of which anything is missing or damaged is unfinished, and is logged.
+
+    Args:
+        work: the folder with the folders of receipts and shards. Without one, no split is finished. It can be given
+            until the pipeline runs.
+        job: the id of the job. Receipts of another one do not count.
+    """
+
+    def __init__(self, work: str | None = None, job: str = ""):
+        super().__init__()
+        self._find, self._check = _FindReceipts(), _CheckReceipts()
+        self.look_in(work, job)
+
+    def look_in(self, work: str | None, job: str) -> None:
+        """Give the folder and the job. Beam serialises the functions that look there when the pipeline runs."""
+        self._find.work, self._check.work, self._check.job = work, work or "", job
+
+    def expand(self, splits: beam.PCollection) -> Any:
+        found = splits | "find" >> beam.ParDo(self._find) | beam.Reshuffle()
+        return found | "check" >> beam.ParDo(self._check).with_outputs("finished", main="unfinished")
+
+
+# A split, how many receipts it has, and whether the files that they name are still in the folder of shards.
+_Found = tuple[Split, int, bool]
+
+
+class _FindReceipts(beam.DoFn):
+    """Adds to each split what an earlier run left of it."""
+
+    work: str | None
+
+    def __init__(self) -> None:
+        self._failures = FailureWriter()
+
+    def start_bundle(self) -> None:
+        self._receipts: Counter[int] | None = None
+        self._has_shards = True
+
+    def process(self, split: Split) -> Iterator[_Found]:
+        if self._receipts is None:  # all splits come from one element, so they are one bundle
+            with self._failures:
+                names = names_below(join(self.work, "receipts")) if self.work else []
+                # A finished dataset has no shards but the published ones, and nothing is published again.
+                self._has_shards = not self.work or not exists(join(dirname(self.work), "_SUCCESS"))
+            self._receipts = Counter(numbers[0] for name in names if (numbers := numbers_of(name)))
+        yield split, self._receipts[split.number], self._has_shards
+
+
+class _CheckReceipts(beam.DoFn):
+    work: str
+    job: str
+
+    def __init__(self) -> None:
+        self._failures = FailureWriter()
+
+    def process(self, found: _Found) -> Iterator[Any]:
+        split, parts, has_shards = found
+        receipts = list[Receipt]()
+        if parts:
+            try:
+                with self._failures:
+                    receipts = read_receipts(join(self.work, "receipts"), split.number, parts, self.job)
+                    if has_shards:
+                        self._check_files(receipts)
+            except (ValueError, FileNotFoundError) as error:
+                _LOGGER.warning("chatmill: warning: split %d is built again: %s", split.number, error)
+                receipts = []
+        if not receipts:
+            yield split
+        for receipt in receipts:
+            yield beam.pvalue.TaggedOutput("finished", receipt)
+
+    def _check_files(self, receipts: list[Receipt]) -> None:
+        """Raise ValueError if a file of a receipt is not as it was written, FileNotFoundError if it is missing."""
+        for receipt in receipts:
+            for name, sha256 in receipt.files():
+                if sha256_of(join(self.work, "shards", name)) != sha256:
+                    raise ValueError(f"{name} was changed since it was written")
