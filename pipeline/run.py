@@ -33,11 +33,11 @@ from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.progress import ReportProgress, show_plan
 from transforms.dataset.layout import Folder
-from transforms.errors import InputError, Unavailable, UserError
+from transforms.errors import InputError, StoreError, Unavailable, UserError
 from transforms.steps.failures import failures_written_to, last_failure
 from transforms.steps.reports import reports_written_to
 from transforms.storage.claim import Claim, kept_by_steps
-from transforms.storage.files import remove
+from transforms.storage.files import exists, remove
 
 if TYPE_CHECKING:
     from pipeline.runners.fork_server import ForkServer
@@ -159,9 +159,9 @@ def run_job(
     template = beam_options.view_as(GoogleCloudOptions).template_location
     dry_run = beam_options.view_as(TestOptions).dry_run
     with (
-        _runner(runner, job, folder, beam_options, options, server) as beam_runner,
-        _stopping_all_processes(flink_job.cancel if flink_job else None, claim) as handle_signals,
         TemporaryDirectory(prefix="chatmill-") if runner == "DirectRunner" else nullcontext() as reports,
+        _runner(runner, job, folder, beam_options, options, server, reports) as beam_runner,
+        _stopping_all_processes(flink_job.cancel if flink_job else None, claim) as handle_signals,
         nullcontext() if options.detach or template else ReportProgress(job, folder, reports),
         claim.kept(_end_without_claim) if claim else nullcontext(),
     ):
@@ -196,6 +196,11 @@ def _raising_failures(folder: Folder) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        with suppress(StoreError):
+            if not exists(folder.job):
+                raise UserError(
+                    f"{folder.output}: it was removed during the build. Run the same command again."
+                ) from None
         if failure := _failure_of(error, folder):
             raise failure from None
         raise
@@ -212,14 +217,20 @@ def _failure_of(error: Exception, folder: Folder) -> Exception | None:
 
 
 def _runner(
-    name: str, job: Job, folder: Folder, beam_options: PipelineOptions, options: Options, server: ForkServer | None
+    name: str,
+    job: Job,
+    folder: Folder,
+    beam_options: PipelineOptions,
+    options: Options,
+    server: ForkServer | None,
+    reports: str | None,
 ) -> AbstractContextManager[Any]:
     """What beam.Pipeline takes as its runner."""
-    if name != "DirectRunner":
+    if name != "DirectRunner" or reports is None:
         return nullcontext(name)
     from pipeline.runners.local import local_runner
 
-    return local_runner(job, folder, beam_options, options, server)
+    return local_runner(job, folder, beam_options, options, server, reports)
 
 
 @contextmanager

@@ -119,15 +119,16 @@ class ForkedProcess:
 
     def __init__(self, server: ForkServer, number: int):
         self._server = server
-        self._number = number
+        self.pid = number
 
     @property
     def exitcode(self) -> int | None:
-        return self._server.exit_code(self._number)
+        return self._server.exit_code(self.pid)
 
-    def terminate(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self._number, signal.SIGTERM)
+    def kill(self) -> None:
+        if self.exitcode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def join(self) -> None:
         while self.exitcode is None:
@@ -171,6 +172,8 @@ def _end_after(work: Callable[[Connection], None], receiver: Connection) -> NoRe
     try:
         work(receiver)
         code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
     except Exception:
         traceback.print_exc()
     finally:

@@ -37,7 +37,12 @@ _WORTH_PROCESSES = 8 << 20
 
 @contextmanager
 def local_runner(
-    job: Job, folder: Folder, beam_options: PipelineOptions, options: Options, server: ForkServer | None
+    job: Job,
+    folder: Folder,
+    beam_options: PipelineOptions,
+    options: Options,
+    server: ForkServer | None,
+    reports: str,
 ) -> Iterator[Any]:
     """Prepare Beam's local runner; inside the context, it can run one pipeline.
 
@@ -47,6 +52,7 @@ def local_runner(
         beam_options: the number of workers and the running mode are set in it.
         options: whether workers can be forks depends on them.
         server: forks the workers, if the launcher cannot.
+        reports: the folder in which workers write down where they are.
 
     Yields:
         What `beam.Pipeline` takes as its runner.
@@ -58,7 +64,10 @@ def local_runner(
     direct = beam_options.view_as(DirectOptions)
     useful = 1 if job.input_bytes < _WORTH_PROCESSES else min(_cores(), job.splits)
     workers = direct.direct_num_workers = direct.direct_num_workers or useful
-    direct.direct_running_mode = direct.direct_running_mode or ("in_memory" if workers == 1 else "multi_processing")
+    direct.direct_running_mode = direct.direct_running_mode or (
+        # A formatter may end its process, which has to be reported.
+        "in_memory" if workers == 1 and options.formatter is None else "multi_processing"
+    )
     if direct.direct_running_mode == "in_memory":
         yield _RUNNER
         return
@@ -81,7 +90,7 @@ def local_runner(
     from pipeline.runners.local_workers import LocalWorkers
 
     direct.direct_running_mode = None  # or Beam would replace our workers by its own
-    show_phase(f"starting {workers} workers")
+    show_phase(f"starting {workers} worker{'s' * (workers != 1)}")
     starter: str | ForkServer = "spawn"
     if server:
         if not server.has_loaded:
@@ -92,7 +101,7 @@ def local_runner(
         if options.engine == "fast" or (options.engine == "auto" and job.input_bytes >= WORTH_LOADING):
             load_fast_encoder(folder.tokenizer, options.engine)
         starter = "fork"
-    with LocalWorkers(workers, starter).runner() as runner:
+    with LocalWorkers(workers, starter, reports).runner() as runner:
         yield runner
 
 
@@ -128,6 +137,7 @@ INTERNALS = (
     Internal(_HANDLERS, "GrpcWorkerHandler", 3),
     Internal(_HANDLERS, "GrpcWorkerHandler.start_worker", 1),
     Internal(_HANDLERS, "GrpcWorkerHandler.stop_worker", 1),
+    Internal(_HANDLERS, "ControlConnection.abort", 2),
     Internal(_HANDLERS, "GrpcWorkerHandler.control_api_service_descriptor", 1),
     Internal(_ENVIRONMENTS, "python_sdk_capabilities", 0),
     Internal(_ENVIRONMENTS, "Environment", 3),

@@ -36,68 +36,97 @@ from pipeline.console import quiet_libraries
 from pipeline.runners.fork_server import ForkedProcess, ForkServer
 from pipeline.runners.loopback import loopback_servers
 from transforms.errors import Unavailable
+from transforms.steps.reports import read_place
 
+# The exit code of a worker that Beam told to end. A formatter may end its process with any other.
+_DONE = 86
+_SECONDS_BETWEEN_LOOKS = 0.2
 _ENVIRONMENT = "chatmill:environment:waiting_worker:v1"
 
 
 class LocalWorkers:
-    """Worker processes for one run. They end with the launcher."""
+    """Worker processes for one run. They end with the launcher, and all of them when one dies."""
 
-    def __init__(self, number: int, starter: str | ForkServer):
+    def __init__(self, number: int, starter: str | ForkServer, reports: str):
         """Start the processes.
 
         Args:
             number: how many.
             starter: fork, or spawn (a new process), as multiprocessing names them; or what forks them.
+            reports: the folder in which they write down where they are.
         """
         self._workers: list[_WaitingWorker] = []
         for _ in range(number):
             self._workers.append(_WaitingWorker(starter, [worker.sender for worker in self._workers]))
-        self._unused = iter(self._workers)
-        self._secret = secrets.token_hex(16)
+        self.unused = iter(self._workers)
+        self.handlers: list[_WaitingWorkerHandler] = []
+        self.secret = secrets.token_hex(16)
+        self._reports = reports
+        self._death: str | None = None
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
 
     @contextmanager
     def runner(self) -> Iterator[FnApiRunner]:
-        """Yield Beam's local runner with these workers. Raise Unavailable if the run fails because one was killed."""
-        WorkerHandler.register_environment(_ENVIRONMENT, None)(
-            functools.partial(_WaitingWorkerHandler, self._unused, self._secret)
-        )
+        """Yield Beam's local runner with these workers. Raise Unavailable if the run fails because one died."""
+        WorkerHandler.register_environment(_ENVIRONMENT, None)(functools.partial(_WaitingWorkerHandler, self))
         previous, threading.excepthook = threading.excepthook, self._handle_thread_error
+        threading.Thread(target=self._watch, daemon=True).start()
         try:
-            with loopback_servers(self._secret):
+            with loopback_servers(self.secret):
                 yield FnApiRunner(default_environment=_WaitingWorkerEnvironment(python_sdk_capabilities()))
         except Exception:
-            if killer := self._killer():
-                hint = ": the system may be short of memory, try fewer --direct_num_workers" * (killer == "SIGKILL")
+            if death := self._recent_death():
                 raise Unavailable(
-                    f"a worker was ended by {killer}{hint}. Finished shards are kept: run the same command again, "
-                    "without --overwrite."
+                    f"{death}. Finished shards are kept: run the same command again, without --overwrite."
                 ) from None
             raise
         finally:
+            self._ended.set()
             threading.excepthook = previous
 
-    def _killer(self) -> str | None:
-        """The name of the signal that ended a worker, None if none was ended, or only by us."""
-        for _ in range(20):  # a worker's connections close some moments before its exit code is known
-            codes = [worker.process.exitcode for worker in self._workers]
-            if killed := next((code for code in codes if code and code < 0 and code != -signal.SIGTERM), None):
-                return signal.Signals(-killed).name
-            if None not in codes:
-                return None
+    def _watch(self) -> None:
+        """End the run as soon as a worker dies: Beam waits for ever for one that never connected to it."""
+        while not self._ended.wait(_SECONDS_BETWEEN_LOOKS):
+            if death := self._look():
+                for handler in self.handlers:
+                    handler.control_conn.abort(RuntimeError(death))
+                    handler.data_conn.close()
+
+    def _look(self) -> str | None:
+        """Describe the first worker that died, and end the others; None if none did."""
+        with self._lock:
+            for worker in self._workers if self._death is None else ():
+                code = worker.process.exitcode
+                if code not in (None, _DONE):
+                    self._death = self._described(worker.process.pid, code)
+                    for each in self._workers:
+                        each.process.kill()
+                    break
+            return self._death
+
+    def _described(self, process: int | None, code: int | None) -> str:
+        how = f"ended by itself with exit code {code}"
+        if code and code < 0:
+            name = signal.Signals(-code).name
+            hint = " (the system may be short of memory, try fewer --direct_num_workers)" * (name == "SIGKILL")
+            how = f"was ended by {name}{hint}"
+        place = read_place(self._reports, process or 0)
+        return f"a worker {how}" + (f" in {place}" if place else "")
+
+    def _recent_death(self) -> str | None:
+        """The same as _look; a worker's connections close some moments before its exit code is known."""
+        for _ in range(20):
+            have_ended = all(worker.process.exitcode is not None for worker in self._workers)
+            if (death := self._look()) or have_ended:
+                return death
             time.sleep(0.05)
         return None
 
     def _handle_thread_error(self, error: threading.ExceptHookArgs) -> None:
-        """Print the error of a thread as Python does, but if a worker was killed, end the others instead.
-
-        The run has failed then; Beam would report it only after the other workers have finished their share.
-        """
-        if self._killer() is None:
+        """Print the error of a thread of Beam as Python does, unless it lost a worker that died."""
+        if self._recent_death() is None:
             threading.__excepthook__(error)
-            return
-        for worker in self._workers:
-            worker.process.terminate()
 
 
 class _WaitingWorker:
@@ -136,6 +165,7 @@ def _work(receiver: Connection, senders: Sequence[Connection] = ()) -> None:
 
     threading.Thread(target=_end_with_launcher, args=(receiver,), daemon=True).start()
     sdk_worker_main.main([])
+    sys.exit(_DONE)
 
 
 def _end_with_launcher(receiver: Connection) -> None:
@@ -169,16 +199,16 @@ class _WaitingWorkerHandler(GrpcWorkerHandler):
 
     def __init__(
         self,
-        unused: Iterator[_WaitingWorker],
-        secret: str,
+        workers: LocalWorkers,
         payload: bytes,
         state: Any,
         provision_info: Any,
         grpc_server: Any,
     ):
-        self._unused = unused
-        self._secret = secret
+        self._workers = workers
+        self._worker: _WaitingWorker | None = None
         super().__init__(state, provision_info, grpc_server)
+        workers.handlers.append(self)
 
     @property
     def worker_id(self) -> str:
@@ -187,10 +217,10 @@ class _WaitingWorkerHandler(GrpcWorkerHandler):
 
     @worker_id.setter
     def worker_id(self, given: str) -> None:
-        self._worker_id = f"{given}-{self._secret}"
+        self._worker_id = f"{given}-{self._workers.secret}"
 
     def start_worker(self) -> None:
-        self._worker = next(self._unused)
+        self._worker = next(self._workers.unused)
         # As Beam's own handler does, but without the address of a log server: a worker logs to standard error.
         self._worker.sender.send(
             {
@@ -201,7 +231,8 @@ class _WaitingWorkerHandler(GrpcWorkerHandler):
         )
 
     def stop_worker(self) -> None:
-        self._worker.process.join()
+        if self._worker:  # the run may end before all workers are given their work
+            self._worker.process.join()
 
 
 @Environment.register_urn(_ENVIRONMENT, None)

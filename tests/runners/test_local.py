@@ -53,7 +53,7 @@ def test_handler_of_thread_errors_is_restored_after_a_run():
     from pipeline.runners.local_workers import LocalWorkers
 
     before = threading.excepthook
-    with pytest.raises(ZeroDivisionError), LocalWorkers(0, "fork").runner():
+    with pytest.raises(ZeroDivisionError), LocalWorkers(0, "fork", "").runner():
         assert threading.excepthook is not before
         raise ZeroDivisionError
     assert threading.excepthook is before

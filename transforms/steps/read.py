@@ -18,11 +18,8 @@ from transforms.model.parts import Parts
 from transforms.steps.base import StepCall
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import record_split_bytes
+from transforms.steps.reports import PART_BYTES, PlaceWriter
 from transforms.storage.files import open_input
-
-# Enough that little is lost at the end of a part, where rows are not full; little enough that a worker needs no more
-# than 250 MB for it.
-PART_BYTES = 4 << 20
 
 
 def read_split(split: Split, part_bytes: int, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[Records]:
@@ -90,6 +87,7 @@ class _ReadSplit(beam.DoFn):
         self._part_bytes = part_bytes
         self._max_record_bytes = max_record_bytes
         self._failures = FailureWriter()
+        self._places = PlaceWriter()
 
     def process(self, split: Split) -> Iterator[Parts[Records]]:
         record_split_bytes(split.bytes)
@@ -97,9 +95,15 @@ class _ReadSplit(beam.DoFn):
 
         def read() -> Iterator[Records]:
             parts = read_split(split, self._part_bytes, self._max_record_bytes)
+            self._places.write(split, f"{split.slices[0].url}, from byte {split.slices[0].start:,} on")
             with suppress(StopIteration):
                 while True:
-                    yield call(next, parts)
+                    part = call(next, parts)
+                    if part.records:
+                        piece, position = split.origin(part.records[0].position)
+                        unit = input_format(piece.format).position_unit
+                        self._places.write(split, f"{piece.url}, from {unit} {position:,} on")
+                    yield part
 
         yield Parts(split, read)
 

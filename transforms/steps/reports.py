@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transforms.model.batches import Rows, Split
-from transforms.steps.read import PART_BYTES
+
+_PLACE = ".place"
+
+# Enough that little is lost at the end of a part, where rows are not full; little enough that a worker needs no more
+# than 250 MB for it.
+PART_BYTES = 4 << 20
 
 _folder: ContextVar[str | None] = ContextVar("reports_folder", default=None)
 
@@ -60,6 +65,30 @@ class ReportWriter:
             file.write(" ".join(map(str, done)) + "\n")
 
 
+class PlaceWriter:
+    """Writes down what this process reads, for the launcher to report if the process dies.
+
+    Make it as a ReportWriter.
+    """
+
+    def __init__(self) -> None:
+        self._folder = _folder.get()
+
+    def write(self, split: Split, place: str) -> None:
+        """Write that the process is at a place of a split: a file, and where in it."""
+        if self._folder is not None:
+            with suppress(OSError):
+                Path(self._folder, f"{os.getpid()}{_PLACE}").write_text(f"split {split.number}, {place}")
+
+
+def read_place(folder: str, process: int) -> str | None:
+    """Return the place that a process wrote down last, None if it did not."""
+    try:
+        return Path(folder, f"{process}{_PLACE}").read_text() or None
+    except OSError:
+        return None
+
+
 def _bytes_before(split: Split, part: int) -> int:
     """About how many bytes of a split are before a part."""
     return min(split.bytes, part * PART_BYTES * split.bytes // max(split.unpacked_bytes, 1))
@@ -67,5 +96,6 @@ def _bytes_before(split: Split, part: int) -> int:
 
 def read_reports(folder: str) -> Done:
     """Add up the reports in a folder."""
-    lines = [line for file in Path(folder).iterdir() for line in file.read_text().splitlines()]
+    files = (file for file in Path(folder).iterdir() if file.suffix != _PLACE)
+    lines = [line for file in files for line in file.read_text().splitlines()]
     return Done(*map(sum, zip((0, 0, 0), *(map(int, line.split()) for line in lines), strict=True)))

@@ -1,0 +1,83 @@
+"""Workers that die: the run ends at once, with one line that says how and at which record, and never with 0."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.datasets import build_in_process
+from support.paths import CHATS, ROOT, TOKENIZER
+
+FORMATTER = """
+import os, shutil, signal
+def {name}(record):
+    if os.path.exists({job!r}):  # not while the job is planned
+        {action}
+    return record
+"""
+
+
+def options_for(folder: Path, action: str = "pass", workers: int = 2) -> list[str]:
+    """The options of a build whose formatter does something in a worker."""
+    job = folder / "out" / "_chatmill" / "job.json"
+    (folder / "formatter.py").write_text(FORMATTER.format(name="f", job=str(job), action=action))
+    options = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", f"--output={folder}/out", "--as_chat=true"]
+    return [*options, f"--formatter={folder}/formatter.py:f", f"--direct_num_workers={workers}", "--split_bytes=60000"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("action", "how"),
+    [("os._exit(0)", "ended by itself with exit code 0"), ("os.kill(os.getpid(), signal.SIGSEGV)", "ended by SIGSEGV")],
+)
+def test_worker_that_dies_is_reported_in_one_line_with_its_split_and_its_position(action, how, workers, tmp_path):
+    done = build_in_process(*options_for(tmp_path, action, workers), timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.startswith("chatmill: a worker ") and f"{how} in split " in done.stderr
+    assert f", {CHATS}/" in done.stderr and ", from byte " in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out" / "_SUCCESS").exists()
+
+
+def test_worker_that_is_killed_before_it_has_work_ends_the_run(tmp_path):
+    """The launcher has nothing to wait for then: such a worker never connects to Beam's server."""
+    options = options_for(tmp_path)
+    build = subprocess.Popen([sys.executable, "-m", "pipeline", *options], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline, server = time.monotonic() + 60, psutil.Process(build.pid)
+        while not server.children(recursive=True)[1:]:  # the fork server, and its first worker
+            assert build.poll() is None and time.monotonic() < deadline
+        server.children(recursive=True)[-1].kill()
+        _, err = build.communicate(timeout=60)
+    finally:
+        build.kill()
+        build.wait()
+    assert build.returncode == 1
+    assert err.startswith("chatmill: a worker was ended by SIGKILL (the system may be short of memory")
+    assert err.count("\n") == 1
+
+
+def test_output_that_is_removed_during_the_build_is_reported_in_one_line(tmp_path):
+    remove = f"shutil.rmtree({str(tmp_path / 'out')!r}, ignore_errors=True)"
+    for workers in (1, 2):
+        done = build_in_process(*options_for(tmp_path, remove, workers), timeout=120)
+        assert done.returncode == 2
+        assert (
+            done.stderr == f"chatmill: {tmp_path}/out: it was removed during the build. Run the same command again.\n"
+        )
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+
+
+def test_rejects_of_several_workers_print_no_traceback(tmp_path):
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"a": 1}\n' * 100)
+    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=200"]
+    done = build_in_process(*options, "--direct_num_workers=2", timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.startswith("chatmill: 100 of 100 records were rejected") and "Traceback" not in done.stderr
