@@ -33,6 +33,8 @@ from transforms.storage.files import (
 from transforms.tokens.tokenizer import load_tokenizer
 
 _TOKENS_SHOWN = 160
+# A file of summary_json is only replaced if it has this.
+_MARK, _COMMAND = "written_by", "chatmill build"
 # The keys of the manifest that count records by the reason why the reference and not the fast engine handled them.
 _BY_REFERENCE = {"rendered_by_reference": "rendered", "tokenized_by_reference": "tokenized"}
 # The user chose the reference, or the input is so small that the fast engine would not be faster.
@@ -141,7 +143,10 @@ def check_summary_json(summary: dict[str, Any], url: str, output: str | None) ->
         )
     try:
         check_reachable(url)
-        if kind_of(url) == "file" and not _is_summary(read_bytes(url)):
+        kind = kind_of(url)
+        if kind not in (None, "file", "directory"):
+            raise UserError(f"--summary_json {url}: it is not a regular file (a pipe or a device). Give another url.")
+        if kind == "file" and not _is_summary(read_bytes(url)):
             raise UserError(
                 f"--summary_json {url}: this file exists and is not a summary, so it is not replaced. Give another url."
             )
@@ -153,14 +158,16 @@ def check_summary_json(summary: dict[str, Any], url: str, output: str | None) ->
 
 
 def _is_summary(content: bytes) -> bool:
+    """Whether we wrote a file, or nothing is in it."""
     try:
-        return "status" in msgspec.json.decode(content, type=dict)
+        return msgspec.json.decode(content, type=dict).get(_MARK) == _COMMAND
     except msgspec.MsgspecError:
         return not content
 
 
 def write_summary_json(summary: dict[str, Any], url: str) -> None:
     """Write the summary of a run as JSON: indented to a url, in one line to standard output (-)."""
+    summary = {_MARK: _COMMAND, **summary}
     if url == "-":
         print(msgspec.json.encode(summary).decode(), flush=True)
     else:

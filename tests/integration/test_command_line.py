@@ -393,7 +393,7 @@ def test_the_summary_of_a_failed_run_has_its_error(build, tmp_path, changed, cod
 
 def test_an_error_in_the_options_is_in_the_summary_too(build, tmp_path):
     message = "--packing bfd needs --max_length, such as --max_length 4096."
-    summary, url = {"status": "failed", "error": message}, tmp_path / "summary.json"
+    summary, url = {"written_by": "chatmill build", "status": "failed", "error": message}, tmp_path / "summary.json"
     ended = build(*with_options("o", packing="bfd", summary_json="-"))
     assert (ended.code, ended.err) == (2, f"chatmill: {message}\n")
     assert json.loads(ended.out) == summary

@@ -82,7 +82,7 @@ def test_job_of_a_template_has_the_image_machines_and_limits_of_the_options(subm
 
 def test_summary_of_a_launcher_that_only_submits_has_the_status_submitted(submitted):
     summary = json.loads((submitted / "summary.json").read_text())
-    assert summary == {"status": "submitted", "output": "memory://shards/2026-11"}
+    assert summary == {"written_by": "chatmill build", "status": "submitted", "output": "memory://shards/2026-11"}
     assert fsspec.filesystem("memory").exists("/shards/2026-11/_chatmill/plan.jsonl")
     assert not fsspec.filesystem("memory").exists("/shards/2026-11/manifest.json")
 

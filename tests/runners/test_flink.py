@@ -130,7 +130,11 @@ def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluste
     job = [f"--input={corpus}", *JOB, f"--output={output}", FLINK, f"--flink_master={cluster.address}", "--detach"]
     submitted = build_in_process(*job, "--parallelism=2", "--summary_json=-")
     assert submitted.returncode == 0, submitted.stderr
-    assert json.loads(submitted.stdout) == {"status": "submitted", "output": str(output)}
+    assert json.loads(submitted.stdout) == {
+        "written_by": "chatmill build",
+        "status": "submitted",
+        "output": str(output),
+    }
     assert f"submitted: http://{cluster.address}/#/job/running/" in submitted.stderr
     again = build_in_process(*job, f"--output={output}/")
     assert again.returncode == 1

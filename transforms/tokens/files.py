@@ -5,10 +5,14 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import os
+import stat
 from typing import Any
 
+from fsspec.implementations.local import LocalFileSystem
+
 from transforms.errors import ParameterError
-from transforms.storage.files import join, names_below, read_bytes
+from transforms.storage.files import file_system, is_inside, join, names_below, read_bytes
 
 # It names the stop tokens of a model.
 GENERATION_CONFIG = "generation_config.json"
@@ -18,6 +22,8 @@ TOKENIZER_FILES = (
     "special_tokens_map.json", "added_tokens.json", "config.json", "chat_template*", "*.jinja",
     "additional_chat_templates/*.jinja", GENERATION_CONFIG,
 )  # fmt: skip
+_PICKLES = (".bin", ".pickle", ".pkl", ".pt", ".pth")
+_MOST_BYTES = 1 << 30
 
 
 def read_tokenizer_folder(folder: str) -> dict[str, bytes]:
@@ -30,12 +36,37 @@ def read_tokenizer_folder(folder: str) -> dict[str, bytes]:
         The content of each file, by its name relative to the folder.
 
     Raises:
-        ParameterError: if there are none.
+        ParameterError: if there are none; if one is not a regular file of this folder, has more than 1 GiB, or may hold
+            code.
     """
     names = [name for name in names_below(folder) if any(fnmatch.fnmatch(name, known) for known in TOKENIZER_FILES)]
     if not names:
         raise ParameterError("tokenizer", folder, "there is no tokenizer there; expected a folder with tokenizer.json.")
+    for name in names:
+        if problem := _problem(folder, name):
+            raise ParameterError("tokenizer", join(folder, name), problem)
     return {name: read_bytes(join(folder, name)) for name in names}
+
+
+def _problem(folder: str, name: str) -> str | None:
+    """Return why a file is not read, if it is not: what is read is copied next to the output."""
+    if name.endswith(_PICKLES):
+        return "it may be a pickle, which runs code when it is read. Save the tokenizer as tokenizer.json."
+    system, path = file_system(folder)
+    if not isinstance(system, LocalFileSystem):
+        return None
+    file, own = os.path.realpath(os.path.join(path, name)), os.path.realpath(path)
+    # The hub's cache has the files of a snapshot in a folder next to that of all snapshots.
+    blobs = os.path.join(os.path.dirname(os.path.dirname(own)), "blobs")
+    is_snapshot = os.path.basename(os.path.dirname(own)) == "snapshots"
+    if not (is_inside(file, own) or (is_snapshot and is_inside(file, blobs))):
+        return "it is a link to a file outside of the tokenizer's folder. Copy the file into the folder."
+    status = os.stat(file) if os.path.exists(file) else None
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return "it is not a regular file (a broken link, a pipe or a device)."
+    if status.st_size > _MOST_BYTES:
+        return f"it has {status.st_size:,} bytes; files of tokenizers have at most {_MOST_BYTES:,}."
+    return None
 
 
 def fingerprint(files: dict[str, bytes]) -> str:

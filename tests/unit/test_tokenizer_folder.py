@@ -1,0 +1,95 @@
+"""Folders of tokenizers: what is not a regular file of the folder is not read, and nothing in it is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support.paths import TOKENIZER
+from transforms.errors import ParameterError
+from transforms.tokens.files import read_tokenizer_folder
+from transforms.tokens.tokenizer import load_tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(TOKENIZER, tmp_path / "tokenizer"))
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(ParameterError) as error:
+        read_tokenizer_folder(str(folder))
+    assert len(str(error.value).splitlines()) == 1
+    return str(error.value)
+
+
+def test_link_that_leaves_the_folder_is_refused(folder):
+    secret = folder.parent / "secret"
+    secret.write_text("secret")
+    (folder / "vocab.txt").symlink_to(secret)
+    assert "vocab.txt" in refused(folder)
+    assert "link to a file outside" in refused(folder)
+
+
+def test_folder_that_is_a_link_to_another_one_is_refused(folder):
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (outside / "a.jinja").write_text("secret")
+    (folder / "additional_chat_templates").symlink_to(outside)
+    try:
+        assert "additional_chat_templates/a.jinja" not in read_tokenizer_folder(str(folder))
+    except ParameterError as error:
+        assert "link to a file outside" in str(error)
+
+
+def test_links_inside_of_the_folder_and_of_the_cache_of_the_hub_are_read(folder, tmp_path):
+    content = (folder / "tokenizer.json").read_bytes()
+    (folder / "tokenizer.json").rename(folder / "real")
+    (folder / "tokenizer.json").symlink_to("real")
+    assert read_tokenizer_folder(str(folder))["tokenizer.json"] == content
+    snapshot, blobs = tmp_path / "models--a" / "snapshots" / "1", tmp_path / "models--a" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "0123").write_bytes(content)
+    (snapshot / "tokenizer.json").symlink_to("../../blobs/0123")
+    assert read_tokenizer_folder(str(snapshot)) == {"tokenizer.json": content}
+
+
+def test_pipe_device_and_broken_link_are_refused(folder):
+    os.mkfifo(folder / "vocab.fifo")
+    assert "is not a regular file" in refused(folder)
+    (folder / "vocab.fifo").unlink()
+    (folder / "vocab.zero").symlink_to("/dev/zero")
+    assert "link to a file outside" in refused(folder)
+    (folder / "vocab.zero").unlink()
+    (folder / "vocab.gone").symlink_to("gone")
+    assert "is not a regular file" in refused(folder)
+
+
+def test_sparse_file_of_20_gb_is_refused(folder):
+    with (folder / "tokenizer.model").open("wb") as file:
+        file.truncate(20 << 30)
+    assert "it has 21,474,836,480 bytes" in refused(folder)
+
+
+def test_pickle_is_refused(folder):
+    (folder / "vocab.pkl").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    assert "runs code when it is read" in refused(folder)
+
+
+def test_code_of_a_tokenizer_is_never_run(folder):
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["auto_map"] = {"AutoTokenizer": ["own.Own", "own.Own"]}
+    config["tokenizer_class"] = "Own"
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\nclass Own: pass\n")
+    assert "own.py" not in read_tokenizer_folder(str(folder))
+    try:
+        load_tokenizer(str(folder))
+    except ValueError as error:
+        assert "trust_remote_code" in str(error) or "custom code" in str(error)
+    assert not (folder / "ran").exists()
