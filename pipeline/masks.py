@@ -127,7 +127,7 @@ def show_masks(arguments: Sequence[str]) -> int:
     for title, example in found:
         console.print(f"\n[bold]{title}[/]")
         omitted: Omitted = []
-        render = functools.partial(renderer.render, omitted=omitted)
+        render = functools.partial(_render, renderer, omitted)
         texts, rejects = ([], [example]) if isinstance(example, Reject) else attempt([example], render)
         for reject in rejects:
             rejected += 1
@@ -147,6 +147,10 @@ def show_masks(arguments: Sequence[str]) -> int:
         f"would be dropped; {rejected} would be rejected."
     )
     return int(rejected > 0)
+
+
+def _render(renderer: Any, omitted: Any, example: Any) -> Any:
+    return renderer.check_special_tokens(renderer.render(example, omitted))
 
 
 def _parse(arguments: Sequence[str]) -> dict[str, Any]:

@@ -339,6 +339,28 @@ def test_fast_engine_counts_the_records_that_the_reference_encodes_as_plain_text
     assert dict(tokens.outcomes.tokenized_by_reference) == {"special_tokens_in_content": 1}
 
 
+def nested(value: Any, depth: int) -> Any:
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_deep_nesting_and_lone_surrogates_hide_no_token_and_stop_no_run():
+    def chat_with(value: Any) -> list[dict[str, Any]]:
+        call = {"type": "function", "function": {"name": "look", "arguments": {"at": value}}}
+        return [user("Hi"), assistant("", tool_calls=[call])]
+
+    def rejected(mode: str, value: Any) -> list[str]:
+        texts = rendered(examples_of(chat_with(value)), mode, template=CHATML, unprinted="report")
+        return [reason for _, reason in reasons(texts)]
+
+    for value in (nested("<|im_end|>", 300), ["\ud800", "<|im_end|>"]):
+        assert rejected("report", value) == ["forged_turn"]
+        assert rejected("reject", value) == ["special_tokens_in_content"]
+        assert rejected("plain", value) == []
+    assert rejected("report", nested("<|im_end|>", 5000)) == ["nested_too_deeply"]
+
+
 def test_choice_that_is_not_one_is_refused():
     with pytest.raises(ParameterError, match="special_tokens_in_content"):
         render_config(special_tokens_in_content="plane")

@@ -49,14 +49,15 @@ def contents_of_value(place: str, value: Any) -> Iterator[Content]:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in (*value, *value.values()):
-            yield from _texts_in(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts_in(item)
+    left = [value]  # no recursion: a record may be nested more deeply than Python calls functions
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            left += reversed([*value, *value.values()])
+        elif isinstance(value, list):
+            left += reversed(value)
 
 
 def with_sourced_contents(values: Mapping[str, Any], conversation: Conversation) -> dict[str, Any]:

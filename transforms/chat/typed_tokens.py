@@ -26,6 +26,7 @@ from transforms.tokens.tokenizer import load_tokenizer
 
 # A content and the special tokens in it.
 Typed: TypeAlias = tuple[Content, list[str]]
+_ADVICE = "with special_tokens_in_content plain it would be encoded as plain text"
 # The most lists of tools of which it is kept what was found in them.
 _KEPT = 1024
 
@@ -58,19 +59,22 @@ class TypedTokens:
     def may_concern(self, texts: Sequence[Text]) -> bool:
         """Return whether `check` may find something in one of some texts. It does so in a fraction of the time."""
         given: list[str] = []
-        for text in texts:
-            content = text.example.content
-            if not isinstance(content, Conversation):
-                given.append(text.text)
-                continue
-            if plain := content.plain:
-                given += plain[1]
-            else:
-                given.append(_json(content.messages))
-            if content.tools and any(self._of_tools(content.tools)):
-                return True
-            if content.template_kwargs:
-                given.append(_json(content.template_kwargs))
+        try:
+            for text in texts:
+                content = text.example.content
+                if not isinstance(content, Conversation):
+                    given.append(text.text)
+                    continue
+                if plain := content.plain:
+                    given += plain[1]
+                else:
+                    given.append(_json(content.messages))
+                if content.tools and any(self._of_tools(content.tools)):
+                    return True
+                if content.template_kwargs:
+                    given.append(_json(content.template_kwargs))
+        except (UnicodeEncodeError, RecursionError):  # JSON cannot have a lone surrogate, or be nested so deeply
+            return True
         joined = "".join(given)
         return self._in_json.are_in(joined) or (self._mode == "plain" and self._plain.edges_are_in(joined))
 
@@ -89,7 +93,7 @@ class TypedTokens:
         """
         typed = self._typed(text.example.content)
         if typed and self._mode == "reject":
-            raise RecordError("special_tokens_in_content", f"{described(typed[0])}; plain encodes them as plain text")
+            raise RecordError("special_tokens_in_content", f"{described(typed[0])}; {_ADVICE}")
         if typed and self._mode == "report":
             self._check_answers(typed)
         if self._mode == "plain" and (typed or self._may_be_completed(text)):
@@ -249,7 +253,4 @@ class _Strings:
 
 
 def _json(value: Any) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # a lone surrogate, for which the record is rejected
-        return ""
+    return msgspec.json.encode(value).decode()

@@ -207,6 +207,10 @@ class Renderer:
             )
         return text
 
+    def check_special_tokens(self, text: Text) -> Text:
+        """Return a text after the check of its contents for special tokens. Raises RecordError, see TypedTokens."""
+        return text if self._typed_tokens is None else self._typed_tokens.check(text)[0]
+
     def _check_omissions(self, example: Example, omissions: Omissions, omitted: Omitted) -> None:
         """Raise RecordError, or report what the template does not print."""
         if omissions.not_printed and self._unprinted == "reject":
@@ -274,6 +278,9 @@ def _checked(texts: Texts, typed_tokens: TypedTokens) -> Texts:
                 checked, in_text = typed_tokens.check(text)
             except RecordError as error:
                 rejects.setdefault(text.example.position, text.example.rejected(error))
+            except RecursionError as error:
+                too_deep = RecordError("nested_too_deeply", f"{error}")
+                rejects.setdefault(text.example.position, text.example.rejected(too_deep))
             else:
                 kept.append(checked)
                 found += [(text.example.position, one) for one in in_text]
