@@ -32,6 +32,7 @@ from pipeline.graph import build_graph
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.progress import ReportProgress, show_plan
+from pipeline.temporary import remove_temporary_folder, temporary_folder
 from transforms.dataset.layout import Folder
 from transforms.errors import InputError, StoreError, Unavailable, UserError
 from transforms.steps.failures import failures_written_to, last_failure
@@ -159,7 +160,9 @@ def run_job(
     template = beam_options.view_as(GoogleCloudOptions).template_location
     dry_run = beam_options.view_as(TestOptions).dry_run
     with (
-        TemporaryDirectory(prefix="chatmill-") if runner == "DirectRunner" else nullcontext() as reports,
+        # A cluster may need what is there after this process has ended.
+        temporary_folder() if runner == "DirectRunner" else nullcontext(),
+        TemporaryDirectory() if runner == "DirectRunner" else nullcontext() as reports,
         _runner(runner, job, folder, beam_options, options, server, reports) as beam_runner,
         _stopping_all_processes(flink_job.cancel if flink_job else None, claim) as handle_signals,
         nullcontext() if options.detach or template else ReportProgress(job, folder, reports),
@@ -295,7 +298,9 @@ def _end_without_claim(error: Exception) -> NoReturn:
 
 
 def _kill_children() -> None:
+    """Kill all processes that this one started, and remove their temporary files, and those of this one."""
     threading.excepthook = lambda _: None  # Beam's threads lose their connections; nothing restores it, this is the end
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             process.kill()
+    remove_temporary_folder()

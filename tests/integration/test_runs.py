@@ -121,13 +121,13 @@ def test_workers_that_are_new_processes_write_the_same_bytes(in_memory, tmp_path
     assert {parent for _, parent, _ in workers} == {launcher[0]}
 
 
-def start_and_wait_for_receipts(output: Path, count: int) -> subprocess.Popen[str]:
+def start_and_wait_for_receipts(output: Path, count: int, **environment: str) -> subprocess.Popen[str]:
     """Start a build in a new session, and wait until it has written some receipts."""
     build = subprocess.Popen(
         [sys.executable, "-m", "pipeline", *JOB, f"--output={output}", "--direct_num_workers=2"],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
         # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), env=os.environ | environment,
     )  # fmt: skip
     receipts = output / "_chatmill" / "receipts"
     deadline = time.monotonic() + 120
@@ -135,6 +135,21 @@ def start_and_wait_for_receipts(output: Path, count: int) -> subprocess.Popen[st
         assert build.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
     return build
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_run_leaves_no_temporary_files_or_the_next_one_removes_them(stop, tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    build = start_and_wait_for_receipts(tmp_path / "out", 1, TMPDIR=str(temporary))
+    assert list(temporary.iterdir())
+    os.killpg(build.pid, stop) if stop == signal.SIGKILL else build.send_signal(stop)
+    build.communicate(timeout=60)
+    if stop == signal.SIGKILL:
+        assert list(temporary.iterdir())
+        done = build_in_process(*JOB, f"--output={tmp_path}/out", env=os.environ | {"TMPDIR": str(temporary)})
+        assert done.returncode == 0, done.stderr
+    assert not list(temporary.iterdir())
 
 
 def workers_of(build: subprocess.Popen[str]) -> list[psutil.Process]:
