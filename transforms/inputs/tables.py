@@ -12,8 +12,22 @@ from transforms.inputs.formats import Part, too_long
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 
+_MOST_COLUMNS, _MOST_NESTED = 10_000, 50
 # Rows of a batch: few enough that a part ends close to part_bytes.
 ROWS_AT_ONCE = 128
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raise ArrowInvalid if a table has more columns, fields included, or is nested deeper than records are."""
+    level, fields = [field.type for field in schema], 0
+    for _ in range(_MOST_NESTED):
+        fields += len(level)
+        if fields > _MOST_COLUMNS:
+            raise pa.ArrowInvalid(f"it has more than {_MOST_COLUMNS:,} columns and fields")
+        level = [type.field(i).type for type in level if type.num_fields for i in range(type.num_fields)]
+        if not level:
+            return
+    raise pa.ArrowInvalid(f"its columns are nested more than {_MOST_NESTED} deep")
 
 
 def parts_of_batches(

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from transforms.inputs.formats import InputFormat, Part
-from transforms.inputs.tables import ROWS_AT_ONCE, parts_of_batches
+from transforms.inputs.tables import ROWS_AT_ONCE, check_schema, parts_of_batches
 
 _FILE = b"ARROW1"
 _STREAM = b"\xff\xff\xff\xff"
@@ -58,12 +58,31 @@ def _batches(file: BinaryIO) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Check that lists end within their values. Text that is not UTF-8 costs its row later, not the file."""
+    check_schema(batch.schema)
     try:
         batch.validate(full=True)
     except pa.ArrowInvalid as error:
         if "UTF8" not in str(error):
             raise
+        # The first error is the only one that is reported: what else is wrong is found without that check.
+        for column in batch.columns:
+            column.view(_of_bytes(column.type)).validate(full=True)
     return batch
+
+
+def _of_bytes(type: pa.DataType) -> pa.DataType:
+    """The same type with bytes in place of text."""
+    if pa.types.is_string(type):
+        return pa.binary()
+    if pa.types.is_large_string(type):
+        return pa.large_binary()
+    if pa.types.is_list(type):
+        return pa.list_(_of_bytes(type.value_type))
+    if pa.types.is_large_list(type):
+        return pa.large_list(_of_bytes(type.value_type))
+    if pa.types.is_struct(type):
+        return pa.struct([field.with_type(_of_bytes(field.type)) for field in type])
+    return type
 
 
 FORMAT = InputFormat(

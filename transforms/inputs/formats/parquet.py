@@ -13,16 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.inputs.formats import InputFormat, Part
-from transforms.inputs.tables import ROWS_AT_ONCE, parts_of_batches
+from transforms.inputs.tables import ROWS_AT_ONCE, check_schema, parts_of_batches
 
 
 def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
     """Yield the rows of the row groups whose middle is at start <= byte < stop, in parts.
 
     Raises:
-        pa.ArrowInvalid: if the file is corrupt.
+        pa.ArrowInvalid: if the file is corrupt, as far as its checksums show, or has too many columns.
     """
-    table = pq.ParquetFile(file)
+    table = pq.ParquetFile(file, page_checksum_verification=True)
+    check_schema(table.schema_arrow)
     first_row = 0
     for number in range(table.metadata.num_row_groups):
         row_group = table.metadata.row_group(number)
