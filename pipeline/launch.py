@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
@@ -54,7 +54,8 @@ def launch(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
             check_summary_json(summary, options.summary_json, full_url(options.output))
         summary["status"] = "failed"
         try:
-            status, manifest = _launch(options, sources, for_runner, beam_flags, server)
+            with _no_silent_exit():
+                status, manifest = _launch(options, sources, for_runner, beam_flags, server)
             summary |= {"status": status} | (sums(manifest) if manifest else {})
         except BaseException as error:
             summary["error"] = error_text(error)
@@ -62,6 +63,25 @@ def launch(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
         finally:
             if options.summary_json:
                 write_summary_json(summary, options.summary_json)
+
+
+@contextmanager
+def _no_silent_exit() -> Iterator[None]:
+    """Inside, `os._exit(0)` in this process is reported and ends it with 1: the planning calls formatters, too."""
+    launcher, end = os.getpid(), os._exit
+
+    def end_loudly(status: int) -> NoReturn:
+        if os.getpid() == launcher and status == 0:
+            message = "a formatter or a library ended the launcher by os._exit(0). The dataset is not complete."
+            print(f"chatmill: {message}", file=sys.stderr, flush=True)
+            status = 1
+        end(status)
+
+    os._exit = end_loudly
+    try:
+        yield
+    finally:
+        os._exit = end
 
 
 def _launch(

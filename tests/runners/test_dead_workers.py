@@ -45,6 +45,15 @@ def test_worker_that_dies_is_reported_in_one_line_with_its_split_and_its_positio
     assert not (tmp_path / "out" / "_SUCCESS").exists()
 
 
+def test_formatter_that_ends_the_launcher_while_the_job_is_planned_does_not_end_it_with_0(tmp_path):
+    options = options_for(tmp_path)
+    (tmp_path / "formatter.py").write_text("import os\ndef f(record):\n    os._exit(0)\n")
+    done = build_in_process(*options, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.startswith("chatmill: a formatter or a library ended the launcher by os._exit(0).")
+    assert done.stderr.count("\n") == 1
+
+
 def test_worker_that_is_killed_before_it_has_work_ends_the_run(tmp_path):
     """The launcher has nothing to wait for then: such a worker never connects to Beam's server."""
     options = options_for(tmp_path)
