@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from support.datasets import digests
 from support.paths import CHATS, TOKENIZER
@@ -55,10 +58,12 @@ class Disk:
         return files
 
 
+@functools.cache  # the states share the contents of files
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+@pytest.mark.slow
 def test_after_a_power_cut_at_any_moment_nothing_refers_to_what_is_lost(build, monkeypatch: Any, tmp_path: Path):
     root = tmp_path / "disk"
     root.mkdir()
