@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import pty
+import random
 import shutil
 import signal
 import subprocess
@@ -174,6 +175,52 @@ def test_a_run_that_was_killed_is_resumed_to_the_same_bytes(in_memory, tmp_path)
         assert (output / "_chatmill" / "receipts" / name).stat().st_mtime_ns == written
     assert digests(output) == in_memory
     assert not (output / "_chatmill" / "shards").exists()
+
+
+KILLS = 200 if "TEST_SLOW" in os.environ else 3
+
+
+def kill_at_a_random_moment(build: subprocess.Popen[bytes], seconds: float, draw: random.Random) -> bool:
+    """Kill the launcher, a worker, or all processes of a build, unless it ends before. Returns whether it did not."""
+    with suppress(subprocess.TimeoutExpired):
+        build.wait(draw.uniform(0, seconds))
+        return False
+    victims = [build.pid, *(child.pid for child in psutil.Process(build.pid).children(recursive=True))]
+    how = draw.choice(["launcher", "worker", "all"])
+    for pid in {"launcher": victims[:1], "worker": victims[-1:], "all": victims}[how]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    build.wait(60)
+    return True
+
+
+def test_kills_at_random_moments_leave_the_same_bytes_and_nothing_else(in_memory, tmp_path):
+    draw, kills = random.Random(16), 0
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+
+    def start(output: Path) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "pipeline", *JOB, f"--output={output}", "--direct_num_workers=2"]
+        environment = os.environ | {"TMPDIR": str(temporary)}
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def names(output: Path) -> set[Path]:
+        return {path.relative_to(output) for path in output.rglob("*")}
+
+    began = time.monotonic()
+    assert start(tmp_path / "undisturbed").wait() == 0
+    seconds, expected = time.monotonic() - began, names(tmp_path / "undisturbed")
+    while kills < KILLS:
+        output = tmp_path / f"after {kills} kills"
+        for _ in range(draw.randint(1, 3)):
+            kills += kill_at_a_random_moment(start(output), seconds, draw)
+        build = start(output)
+        printed, _ = build.communicate()
+        assert build.returncode == 0, printed
+        assert digests(output) == in_memory
+        assert names(output) == expected
+        assert not list(temporary.iterdir())
+        shutil.rmtree(output)
 
 
 def manifest_splits(output: Path) -> int:
