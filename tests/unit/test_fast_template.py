@@ -112,6 +112,16 @@ def test_conversation_with_tools_calls_and_answers_is_not_left_to_the_reference(
     ]
 
 
+@pytest.mark.parametrize("depth", range(150, 900, 150))
+def test_nesting_that_is_too_deep_for_the_fast_engine_is_left_to_the_reference(depth):
+    nested: Any = "at the bottom"
+    for _ in range(depth):
+        nested = [nested]
+    call = {"type": "function", "function": {"name": "weather", "arguments": {"city": nested}}}
+    examples = examples_of([user("a"), assistant("", tool_calls=[call])], [user("a"), assistant("b")])
+    assert of_any_engine(rendered(TOOLS, examples, "fast")) == of_any_engine(rendered(TOOLS, examples, "reference"))
+
+
 def test_signatures_that_do_not_repeat_are_not_left_to_the_reference():
     conversations = [[user("a"), assistant("b")] * count for count in range(1, 41)]
     assert rendered(CHATML, examples_of(*conversations), "fast").outcomes.rendered_by_reference == {}

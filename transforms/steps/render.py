@@ -172,6 +172,8 @@ class Renderer:
             slow = why if why.reason in _OF_TEMPLATE else SlowPath("not_followed", str(error))
         except RecordError as error:  # the reference has the last word
             slow = SlowPath("not_followed", f"{error.reason}: {error.detail}")
+        except RecursionError:  # the fast engine needs more frames for the same depth
+            slow = SlowPath("not_followed", "it is nested too deeply")
         else:
             if omissions is not NO_OMISSIONS:
                 self._check_omissions(example, omissions, omitted)
