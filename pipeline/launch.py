@@ -27,7 +27,8 @@ from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import FORMAT
 from transforms.errors import InputError, ParameterError, StoreError, UserError
 from transforms.storage.claim import Claim
-from transforms.storage.files import check_reachable, exists, full_url, read_bytes, remove
+from transforms.storage.files import check_reachable, exists, full_url, read_bytes
+from transforms.storage.writing import remove
 from transforms.tokens.files import fingerprint
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 

@@ -88,7 +88,8 @@ def show_masks(arguments: Sequence[str]) -> int:
     from transforms.model.examples import attempt
     from transforms.model.outcomes import Reject
     from transforms.steps.render import Omitted, Renderer
-    from transforms.storage.files import join, write_atomically
+    from transforms.storage.files import join
+    from transforms.storage.writing import write_atomically
 
     console = Console(highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -40,7 +40,8 @@ from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 from transforms.storage.claim import Claim
-from transforms.storage.files import exists, is_inside, join, names_below, read_bytes, remove, write_atomically
+from transforms.storage.files import exists, is_inside, join, names_below, read_bytes
+from transforms.storage.writing import remove, write_atomically
 from transforms.tokens.files import fingerprint
 
 _PEEKED_BYTES = 1 << 16

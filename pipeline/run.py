@@ -38,7 +38,8 @@ from transforms.errors import InputError, StoreError, Unavailable, UserError
 from transforms.steps.failures import failures_written_to, last_failure
 from transforms.steps.reports import reports_written_to
 from transforms.storage.claim import Claim, kept_by_steps
-from transforms.storage.files import exists, remove
+from transforms.storage.files import exists
+from transforms.storage.writing import remove
 
 if TYPE_CHECKING:
     from pipeline.runners.fork_server import ForkServer

@@ -20,16 +20,8 @@ from transforms.dataset.manifest import counts_of_source
 from transforms.errors import StoreError, UserError
 from transforms.outputs import loading_code
 from transforms.rows import IGNORED
-from transforms.storage.files import (
-    check_reachable,
-    full_url,
-    is_inside,
-    join,
-    kind_of,
-    open_input,
-    read_bytes,
-    write_atomically,
-)
+from transforms.storage.files import check_reachable, full_url, is_inside, join, kind_of, open_input, read_bytes
+from transforms.storage.writing import write_atomically
 from transforms.tokens.tokenizer import load_tokenizer
 
 _TOKENS_SHOWN = 160

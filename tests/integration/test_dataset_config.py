@@ -244,7 +244,7 @@ def test_config_and_inputs_of_the_command_line_do_not_go_together(build, corpus)
 
 
 def sources_of(text: str, url: str = "memory://mixes/here/mix.yaml", *more: str) -> list[Any]:
-    from transforms.storage.files import write_atomically
+    from transforms.storage.writing import write_atomically
 
     write_atomically(url, text.encode())
     options, _ = parse_options([f"--dataset_config={url}", "--tokenizer=t", "--output=o", *more])

@@ -35,7 +35,8 @@ from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.steps.read import read_split
 from transforms.storage.claim import Claim
-from transforms.storage.files import read_bytes, write_atomically
+from transforms.storage.files import read_bytes
+from transforms.storage.writing import write_atomically
 
 OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", "--max_length=512", "--as_chat=true")
 

@@ -11,7 +11,7 @@ import pytest
 
 from transforms.errors import ParameterError
 from transforms.inputs.listing import list_inputs
-from transforms.storage.files import write_atomically
+from transforms.storage.writing import write_atomically
 
 RECORDS = b'{"text": "a"}\n'
 MANIFEST = {"format": 1, "records": {"read": 2}, "shards": [], "rejects": [], "job": {}}

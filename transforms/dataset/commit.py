@@ -31,15 +31,8 @@ from transforms.errors import InputError
 from transforms.model.receipts import Receipt
 from transforms.steps.failures import FailureWriter
 from transforms.storage.claim import ClaimKeeper
-from transforms.storage.files import (
-    exists,
-    join,
-    publish,
-    remove,
-    remove_attempts,
-    sync_folder,
-    write_atomically,
-)
+from transforms.storage.files import exists, join
+from transforms.storage.writing import publish, remove, remove_attempts, sync_folder, write_atomically
 
 _AT_ONCE = 16
 _IN_BATCH = 256

@@ -33,7 +33,8 @@ from transforms.rows.columns import check_kept_columns
 from transforms.steps.base import Step
 from transforms.steps.read import ReadSplits
 from transforms.steps.write import WriteOptions, WriteShards
-from transforms.storage.files import exists, full_url, read_bytes, write_atomically
+from transforms.storage.files import exists, full_url, read_bytes
+from transforms.storage.writing import write_atomically
 from transforms.tokens.files import fingerprint, read_tokenizer_folder
 
 # The output is the same with any engine, so that a run can be resumed with another one.

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from transforms.storage.files import join, read_bytes, write_atomically
+from transforms.storage.files import join, read_bytes
+from transforms.storage.writing import write_atomically
 
 _CHECKSUM = b',"checksum":"'
 # Of a file that a receipt names: in the folder of shards, and not elsewhere.

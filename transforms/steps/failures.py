@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from transforms.errors import InputError, ParameterError, StoreError, Unavailable, UserError
-from transforms.storage.files import join, names_below, read_bytes, write_atomically
+from transforms.storage.files import join, names_below, read_bytes
+from transforms.storage.writing import write_atomically
 
 _KINDS = {kind.__name__: kind for kind in (InputError, ParameterError, StoreError, Unavailable, UserError)}
 

@@ -27,7 +27,8 @@ from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import CountReceipts
 from transforms.steps.reports import ReportWriter
 from transforms.storage.claim import ClaimKeeper
-from transforms.storage.files import NewFile, join
+from transforms.storage.files import join
+from transforms.storage.writing import NewFile
 
 # A split that has more becomes several shards: a compressed file may hold more than its size lets expect. 64 Mi tokens
 # are about 256 MiB of text.

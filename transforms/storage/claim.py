@@ -27,17 +27,9 @@ from typing import Any
 import msgspec
 
 from transforms.errors import ParameterError, Unavailable
-from transforms.storage.files import (
-    create,
-    creates_exclusively,
-    join,
-    names_below,
-    read_bytes,
-    remove,
-    remove_if_empty,
-    write_atomically,
-)
+from transforms.storage.files import join, names_below, read_bytes
 from transforms.storage.processes import is_running, start_of_process, this_machine
+from transforms.storage.writing import create, creates_exclusively, remove, remove_if_empty, write_atomically
 
 # How often a holder shows that it is at work, and after which time without a sign it is taken for gone: longer than the
 # retries of a store that fails.

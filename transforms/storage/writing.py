@@ -1,0 +1,266 @@
+"""Writing files at any url that fsspec opens: completely or not at all, so that they survive a power cut."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import posixpath
+import re
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
+
+from transforms.errors import StoreError
+from transforms.storage.files import file_system
+from transforms.storage.retries import reason_of, with_retries
+
+# Of a file that write_atomically has not renamed yet.
+_ATTEMPT = re.compile(r".+\.[0-9a-f]{32}")
+
+
+@with_retries("written")
+def write_atomically(url: str, content: bytes) -> None:
+    """Write a file so that no reader ever sees a part of it, and that it survives a power cut.
+
+    Object stores do so by themselves; on a disk a file is synced, renamed, and its folder synced.
+
+    Raises:
+        StoreError: if it cannot be written, for a disk as well.
+    """
+    system, path = file_system(url)
+    if not isinstance(system, LocalFileSystem):
+        try:
+            system.pipe_file(path, content)
+        except FileNotFoundError as error:  # the bucket does not exist
+            raise StoreError(url, "written", reason_of(error), is_transient=False) from None
+        return
+    attempt = f"{path}.{uuid.uuid4().hex}"  # remove_attempts knows these names
+    try:
+        _make_folder(posixpath.dirname(path))
+        with open(attempt, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(attempt, path)
+        _sync_folder(posixpath.dirname(path))
+    except OSError as error:
+        with suppress(OSError):
+            os.remove(attempt)
+        raise StoreError(url, "written", error.strerror or reason_of(error), is_transient=False) from None
+
+
+# Stores whose clients create an object only if there is none. fsspec's default for others first looks, and then writes.
+_CREATES_EXCLUSIVELY = {"s3", "s3a", "gs", "gcs", "memory"}
+
+
+def creates_exclusively(url: str) -> bool:
+    """Return whether a file can be created at a url only if there is none, as one operation: see `create`."""
+    system, _ = file_system(url)
+    protocols = (system.protocol,) if isinstance(system.protocol, str) else system.protocol
+    return isinstance(system, LocalFileSystem) or not _CREATES_EXCLUSIVELY.isdisjoint(protocols)
+
+
+@with_retries("written")
+def create(url: str, content: bytes) -> bool:
+    """Create a file, if there is none.
+
+    Returns:
+        Whether it was created. If the store's answer was lost and the client tried again, it may be False although
+        it was: the content says whose it is.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    system, path = file_system(url)
+    is_local = isinstance(system, LocalFileSystem)
+    try:
+        if is_local:
+            _make_folder(posixpath.dirname(path))
+            with open(path, "xb") as file:
+                file.write(content)
+        else:
+            system.pipe_file(path, content, mode="create")
+    except FileExistsError:
+        return False
+    except FileNotFoundError as error:
+        if is_local:  # the folder was removed in between
+            return False
+        raise StoreError(url, "written", reason_of(error), is_transient=False) from None  # the bucket does not exist
+    return True
+
+
+class NewFile(io.RawIOBase):
+    """A file that is written piece by piece. Nobody may know its name before it is complete.
+
+    What a store gets is written to a temporary file on this machine first: so the upload can be repeated as a whole,
+    and memory is bounded.
+
+    Args:
+        url: of the file.
+
+    Attributes:
+        bytes: how many were written.
+        sha256: of what was written, in hexadecimal.
+
+    Raises:
+        StoreError: from each method, if it cannot be written, for a disk as well.
+    """
+
+    def __init__(self, url: str):
+        system, path = file_system(url)
+        self._url = url
+        self._digest = hashlib.sha256()
+        self.bytes = 0
+        self._is_local = isinstance(system, LocalFileSystem)
+        self._file: Any
+        with _disk_errors(url):
+            if self._is_local:
+                _make_folder(posixpath.dirname(path))
+                self._file = open(path, "wb")  # noqa: SIM115
+            else:
+                self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._digest.update(content)
+        with _disk_errors(self._url):
+            written = self._file.write(content)
+        self.bytes += written
+        return written
+
+    def complete(self) -> None:
+        """Close the file, which is there from now on."""
+        with _disk_errors(self._url):
+            self._file.flush()
+            if self._is_local:
+                os.fsync(self._file.fileno())
+                _sync_folder(posixpath.dirname(self._file.name))
+            else:
+                _upload(self._url, self._file.name)
+            self._file.close()
+        self.close()
+
+
+@contextmanager
+def _disk_errors(url: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(url, "written", error.strerror or reason_of(error), is_transient=False) from None
+
+
+@with_retries("written")
+def _upload(url: str, file: str) -> None:
+    system, path = file_system(url)
+    try:
+        system.put_file(file, path)
+    except FileNotFoundError as error:  # the bucket does not exist
+        raise StoreError(url, "written", reason_of(error), is_transient=False) from None
+
+
+@with_retries("copied")
+def publish(url: str, final: str) -> None:
+    """Give a file its final name, unless an earlier attempt did. The file keeps its earlier name as well.
+
+    A disk has one file with two names; if it cannot have that, the file is renamed. The server of an object store
+    copies the file. A file that has the final name already is replaced, unless it is the same one.
+
+    Raises:
+        FileNotFoundError: if neither file exists.
+        StoreError: if the store fails.
+    """
+    system, source = file_system(url)
+    _, target = file_system(final)
+    try:
+        if isinstance(system, LocalFileSystem):
+            _make_folder(posixpath.dirname(target))
+            _link(source, target)
+        else:
+            system.cp_file(source, target)
+    except FileNotFoundError:
+        if not system.exists(target):
+            raise
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        if os.path.exists(target) and os.path.samefile(source, target):
+            return
+        with suppress(FileNotFoundError):
+            os.remove(target)
+        try:
+            os.link(source, target)
+        except OSError:  # a disk without links
+            os.replace(source, target)
+
+
+def sync_folder(url: str) -> None:
+    """Let the names in a folder of a disk survive a power cut. An object of a store survives once it is written."""
+    system, path = file_system(url)
+    if isinstance(system, LocalFileSystem):
+        _sync_folder(path)
+
+
+def _sync_folder(path: str) -> None:
+    with suppress(OSError):  # some file systems cannot do it
+        folder = os.open(path or ".", os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _make_folder(path: str) -> None:
+    """Make a folder with those above it, if they do not exist, so that they survive a power cut."""
+    if not path or os.path.isdir(path):
+        return
+    parent = posixpath.dirname(path)
+    _make_folder(parent)
+    os.makedirs(path, exist_ok=True)
+    _sync_folder(parent)
+
+
+@with_retries("removed")
+def remove(url: str) -> None:
+    """Remove a file, or a folder with all that is in it, if it exists. Raises StoreError if the store fails."""
+    system, path = file_system(url)
+    if system.exists(path):
+        with suppress(FileNotFoundError):  # an earlier attempt removed it, and its answer was lost
+            system.rm(path, recursive=True)
+        if system.exists(path):  # s3fs does not report files that it could not remove
+            raise ConnectionError("some of it still exists")
+
+
+def remove_if_empty(folder: str) -> None:
+    """Remove a folder of a disk if it is empty. Stores have no folders."""
+    system, path = file_system(folder)
+    if isinstance(system, LocalFileSystem):
+        with suppress(OSError):
+            os.rmdir(path)
+
+
+def remove_attempts(folder: str) -> None:
+    """Remove what killed processes left of write_atomically in a folder of a disk, and in the folders in it."""
+    system, path = file_system(folder)
+    if isinstance(system, LocalFileSystem):
+        for parent, _, names in os.walk(path):
+            for name in filter(_ATTEMPT.fullmatch, names):
+                with suppress(FileNotFoundError):
+                    os.remove(posixpath.join(parent, name))
