@@ -144,7 +144,7 @@ def test_graph_of_a_million_splits_contains_neither_plan_nor_tokenizer(tmp_path)
 def test_graph_distributes_the_splits_and_groups_the_receipts(submitted):
     pipeline = beam_runner_api_pb2.Pipeline.FromString((submitted / "staging" / "pipeline.pb").read_bytes())
     names = {transform.unique_name: transform.spec.urn for transform in pipeline.components.transforms.values()}
-    assert names["plan/Reshuffle"] == "beam:transform:reshuffle:v1"
+    assert names["skip/Reshuffle"] == "beam:transform:reshuffle:v1"
     assert names["commit/all"] == "beam:transform:group_by_key:v1"
 
 

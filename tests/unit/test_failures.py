@@ -10,6 +10,7 @@ from pipeline.run import _raising_failures
 from transforms.dataset.layout import Folder
 from transforms.errors import InputError, ParameterError, StoreError, Unavailable, UserError
 from transforms.steps.failures import FailureWriter, failures_written_to, last_failure
+from transforms.storage.writing import write_atomically
 
 MESSAGE = "corpus [while running it].jsonl, byte 7:\n\nit says \"no\"\n  [while running 'read']"
 
@@ -92,6 +93,7 @@ def test_failure_of_the_store_itself_is_not_written_to_it(monkeypatch):
 def folder(tmp_path) -> Folder:
     """The folder of a run in which a worker failed."""
     folder = Folder(str(tmp_path))
+    write_atomically(folder.job, b"{}")
     fail(writer_for(folder.failures), InputError(MESSAGE))
     return folder
 
@@ -122,5 +124,7 @@ def test_another_error_in_the_runners_traceback_is_not_replaced_by_that_of_an_ea
 @pytest.mark.parametrize("kind", [InputError, UserError, Unavailable])
 def test_error_is_found_in_the_runners_traceback_if_there_is_no_file(kind, tmp_path):
     text = f"Traceback:\n  ...\ntransforms.errors.{kind.__name__}: what was wrong [while running 'read']\n\nMore."
-    with pytest.raises(kind, match=r"^what was wrong$"), _raising_failures(Folder(str(tmp_path))):
+    folder = Folder(str(tmp_path))
+    write_atomically(folder.job, b"{}")
+    with pytest.raises(kind, match=r"^what was wrong$"), _raising_failures(folder):
         raise RuntimeError(text)
