@@ -17,6 +17,10 @@ import apache_beam as beam
 
 from transforms.model.batches import Batch, Examples, Labels, Records, Rows, Split, Texts, Tokens
 
+# Enough that little is lost at the end of a part, where rows are not full; little enough that a worker needs no more
+# than 250 MB for it.
+PART_BYTES = 4 << 20
+
 _Part = TypeVar("_Part", bound=Batch)
 
 

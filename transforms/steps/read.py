@@ -14,11 +14,11 @@ from transforms.inputs.formats import MAX_RECORD_BYTES, Part, input_format
 from transforms.model.batches import Records, Slice, Split
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
-from transforms.model.parts import Parts
+from transforms.model.parts import PART_BYTES, Parts
 from transforms.steps.base import StepCall
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import record_split_bytes
-from transforms.steps.reports import PART_BYTES, PlaceWriter
+from transforms.steps.reports import PlaceWriter
 from transforms.storage.files import open_input
 
 

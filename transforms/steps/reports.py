@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transforms.model.batches import Rows, Split
+from transforms.model.parts import PART_BYTES
 
 _PLACE = ".place"
-
-# Enough that little is lost at the end of a part, where rows are not full; little enough that a worker needs no more
-# than 250 MB for it.
-PART_BYTES = 4 << 20
 
 _folder: ContextVar[str | None] = ContextVar("reports_folder", default=None)
 
