@@ -24,7 +24,7 @@ from transforms.errors import InputError, StoreError, UserError
 from transforms.storage.compression import decompressed
 from transforms.storage.ranges import RangeReader, complete
 from transforms.storage.retries import is_missing, is_transient, protocol_of, reason_of, with_retries
-from transforms.storage.versions import check_version, entry_on_disk
+from transforms.storage.versions import check_version, entry_on_disk, version_of
 
 # Query parameters that let anyone who has the url read the file.
 _SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(access_)?token)=", re.IGNORECASE)
@@ -37,9 +37,6 @@ _NOT_OPENED = frozenset({
 
 _SECONDS_TO_ANSWER = 30
 _READ_AHEAD = 4 << 20
-
-# What stores report of an object that changes when it is written again, under the names that fsspec gives it.
-_VERSION_FIELDS = ("etag", "ETag", "generation", "blob_id", "mtime", "created", "last_modified", "LastModified")
 
 
 def file_system(url: str) -> tuple[Any, str]:
@@ -262,8 +259,7 @@ def versions_below(folder: str) -> tuple[Any, ...]:
     """Return a value that changes when a file below a folder is added, removed or written again, from one listing.
 
     Returns:
-        For each file its name, its size and its version: the time and the inode of a disk's, the entity tag or the
-        generation of an object's. Some stores (http) report no version; there a file of another size is another one.
+        For each file its name, and its version: the size, the time and the inode of a disk's, version_of of others.
 
     Raises:
         StoreError: if the store fails.
@@ -271,11 +267,7 @@ def versions_below(folder: str) -> tuple[Any, ...]:
     system, path = file_system(folder)
     if isinstance(system, LocalFileSystem):
         return tuple((name, _local_version(name)) for name in sorted(system.find(path)))
-    found = sorted(system.find(path, detail=True).items())
-    return tuple(
-        (name, entry.get("size"), *(str(entry[field]) for field in _VERSION_FIELDS if field in entry))
-        for name, entry in found
-    )
+    return tuple((name, version_of(entry)) for name, entry in sorted(system.find(path, detail=True).items()))
 
 
 def _local_version(path: str) -> tuple[int, int, int] | None:

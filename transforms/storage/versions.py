@@ -40,14 +40,12 @@ def check_version(url: str, version: str, entry: Mapping[str, Any]) -> None:
 
     Args:
         url: of the file.
-        version: of version_of; nothing is checked if it is empty.
+        version: of version_of.
         entry: what its store says of it now.
 
     Raises:
         UserError: if it is not.
     """
-    if not version:
-        return
     size, *rest = version.split(" ", 2)
     if size != str(entry["size"]):
         found = f"it had {int(size):,} bytes and has {entry['size']:,}"
