@@ -34,24 +34,23 @@ def write_atomically(url: str, content: bytes) -> None:
     """
     system, path = file_system(url)
     if not isinstance(system, LocalFileSystem):
-        try:
+        with _missing_bucket_is_an_error(url):
             system.pipe_file(path, content)
-        except FileNotFoundError as error:  # the bucket does not exist
-            raise StoreError(url, "written", reason_of(error), is_transient=False) from None
         return
     attempt = f"{path}.{uuid.uuid4().hex}"  # remove_attempts knows these names
-    try:
-        _make_folder(posixpath.dirname(path))
-        with open(attempt, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(attempt, path)
-        _sync_folder(posixpath.dirname(path))
-    except OSError as error:
-        with suppress(OSError):
-            os.remove(attempt)
-        raise StoreError(url, "written", error.strerror or reason_of(error), is_transient=False) from None
+    with _disk_errors(url):
+        try:
+            _make_folder(posixpath.dirname(path))
+            with open(attempt, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(attempt, path)
+            _sync_folder(posixpath.dirname(path))
+        except OSError:
+            with suppress(OSError):
+                os.remove(attempt)
+            raise
 
 
 # Stores whose clients create an object only if there is none. fsspec's default for others first looks, and then writes.
@@ -77,20 +76,19 @@ def create(url: str, content: bytes) -> bool:
         StoreError: if the store fails.
     """
     system, path = file_system(url)
-    is_local = isinstance(system, LocalFileSystem)
-    try:
-        if is_local:
+    if isinstance(system, LocalFileSystem):
+        try:
             _make_folder(posixpath.dirname(path))
             with open(path, "xb") as file:
                 file.write(content)
-        else:
+        except (FileExistsError, FileNotFoundError):  # or the folder was removed in between
+            return False
+        return True
+    try:
+        with _missing_bucket_is_an_error(url):
             system.pipe_file(path, content, mode="create")
     except FileExistsError:
         return False
-    except FileNotFoundError as error:
-        if is_local:  # the folder was removed in between
-            return False
-        raise StoreError(url, "written", reason_of(error), is_transient=False) from None  # the bucket does not exist
     return True
 
 
@@ -162,13 +160,19 @@ def _disk_errors(url: str) -> Iterator[None]:
         raise StoreError(url, "written", error.strerror or reason_of(error), is_transient=False) from None
 
 
+@contextmanager
+def _missing_bucket_is_an_error(url: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StoreError(url, "written", reason_of(error), is_transient=False) from None
+
+
 @with_retries("written")
 def _upload(url: str, file: str) -> None:
     system, path = file_system(url)
-    try:
+    with _missing_bucket_is_an_error(url):
         system.put_file(file, path)
-    except FileNotFoundError as error:  # the bucket does not exist
-        raise StoreError(url, "written", reason_of(error), is_transient=False) from None
 
 
 @with_retries("copied")
