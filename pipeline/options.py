@@ -26,6 +26,7 @@ from transforms.chat.config import (
     UNPRINTED,
 )
 from transforms.checks import check_choices
+from transforms.dataset import REPORTS, TABLES
 from transforms.dataset.consumers import CONSUMERS, RowLayout, columns_for, problems
 from transforms.errors import UserError
 from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
@@ -34,7 +35,7 @@ from transforms.inputs.preference import PREFERENCES
 from transforms.inputs.reading import ROLES, TOOL_ARGUMENTS
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.outputs import OUTPUT_FORMATS
-from transforms.rows.columns import OUTPUT_COLUMNS, check_kept_columns
+from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS, check_kept_columns
 from transforms.rows.packing import PACKINGS
 from transforms.rows.truncation import TRUNCATIONS
 
@@ -63,6 +64,7 @@ def _option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+REWRITTEN = ("refuse", "append", "replace")
 PREFERENCE_ADVICE = "--schema preference --preference chosen --overwrite trains on the chosen answers instead"
 _REQUIRED = "required"
 
@@ -324,6 +326,30 @@ class Options:
         "Output", "the folder or url to write the dataset to", default="", metavar="URL", default_help=_REQUIRED
     )
     overwrite: bool = _option("Output", "replace the dataset that is in the output", kinds.flag, False, "true|false")
+    append: bool = _option(
+        "Output",
+        "add what is new in the inputs to the dataset that is in the output; if there is none, it begins",
+        kinds.flag,
+        False,
+        "true|false",
+    )
+    rewritten: str = _option(
+        "Output",
+        "with --append, what to do with a file that was rewritten after the dataset took it; refuse: fail; append: "
+        "take it as one more; replace: build again what came from it, and from the files that were built with it",
+        kinds.one_of(REWRITTEN),
+        "refuse",
+        "|".join(REWRITTEN),
+    )
+    table: str | None = _option(
+        "Output",
+        "with --append, a table of the newest version in the same folder, for queries; delta: a Delta table of its "
+        "Parquet files, which needs deltalake; a dataset that has one keeps it",
+        kinds.one_of(TABLES),
+        None,
+        "|".join(TABLES),
+        "none, or what the dataset has",
+    )
     no_lock: bool = _option(
         "Output",
         "do not claim the output, so that another build is not refused while this one writes; for stores that cannot "
@@ -351,10 +377,22 @@ class Options:
         "input_ids,labels; with packing also seq_lengths",
     )
     keep_columns: tuple[str, ...] = _option(
-        "Output", "input columns to copy to the rows, as strings; not with packing", kinds.list_of(), (), "NAME,.."
+        "Output",
+        "input columns to copy to the rows and to the ledger, as strings; with packing to the ledger alone",
+        kinds.list_of(),
+        (),
+        "NAME,..",
     )
     provenance: bool = _option(
         "Output", "add the columns source and source_position (byte offset or number)", kinds.flag, False, "true|false"
+    )
+    ledger: str = _option(
+        "Output",
+        "which records the ledger lists, each with its outcome, shard, row and tokens; exceptions: those that are "
+        "truncated, dropped or rejected, or lost tokens otherwise",
+        kinds.one_of(LEDGERS),
+        "exceptions",
+        "|".join(LEDGERS),
     )
     max_reject_fraction: float = _option(
         "Output",
@@ -362,6 +400,36 @@ class Options:
         kinds.fraction,
         0.01,
         "FRACTION",
+    )
+    max_lost_fraction: float = _option(
+        "Output",
+        "the build fails if more than this fraction of the tokens to train on is in no row because of max_length",
+        kinds.fraction,
+        1.0,
+        "FRACTION",
+    )
+    max_parity_fraction: float = _option(
+        "Output",
+        "with --parity report, the build fails if more than this fraction of the trained turns that were compared "
+        "differs from inference",
+        kinds.fraction,
+        1.0,
+        "FRACTION",
+    )
+    max_unprinted_fraction: float = _option(
+        "Output",
+        "with --unprinted report, the build fails if more than this fraction of the records has a content, a tool call "
+        "or tools that the chat template does not print",
+        kinds.fraction,
+        1.0,
+        "FRACTION",
+    )
+    report: str = _option(
+        "Output",
+        "the report of the dataset; html: report.html, a page to open in a browser",
+        kinds.one_of(REPORTS),
+        "html",
+        "|".join(REPORTS),
     )
     engine: str = _option(
         "Running",
@@ -427,11 +495,18 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
             "      --output gs://shards/chats --validation_fraction 0.02",
         ],
     )
+    add_options(parser)
+    known, rest = parser.parse_known_args(arguments)
+    return options_of("build", vars(known), rest), rest
+
+
+def add_options(parser: CommandParser) -> None:
+    """Add the options of a build to those of a command."""
     titles = dict.fromkeys(field.metadata["group"] for field in dataclasses.fields(Options))
     groups = {title: parser.add_argument_group(title) for title in titles}
     for field in dataclasses.fields(Options):
         settings: dict[str, Any] = {
-            "type": _parser_of(field),
+            "type": parser_of(option_name(field.name), field.metadata["kind"]),
             "metavar": field.metadata["metavar"],
             "help": help_text(field).replace("%", "%%"),
         }
@@ -440,23 +515,37 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         elif field.name == "input":
             settings["action"] = "extend"
         groups[field.metadata["group"]].add_argument(f"--{option_name(field.name)}", dest=field.name, **settings)
-    known, rest = parser.parse_known_args(arguments)
+
+
+def options_of(command: str, known: dict[str, Any], rest: Sequence[str], others: Sequence[str] = ()) -> Options:
+    """Make the options of a build from what was parsed, and check them.
+
+    Args:
+        command: its name, for errors.
+        known: the values that were given, by field.
+        rest: the arguments that may be options of Beam.
+        others: the names of the command's own options, for the advice about one that is mistyped.
+
+    Raises:
+        UserError: as parse_options does.
+    """
     if "input" in known:
-        known.input = tuple(known.input)
-    options = Options(**vars(known))
-    _check_unknown(rest, [option_name(field.name) for field in dataclasses.fields(Options)], options.runner)
+        known = known | {"input": tuple(known["input"])}
+    options = Options(**known)
+    names = [option_name(field.name) for field in dataclasses.fields(Options)]
+    _check_unknown(command, rest, [*names, *others], options.runner)
     check_options(options)
-    return _for_consumer(options), rest
+    return _for_consumer(options)
 
 
-def _parser_of(field: dataclasses.Field[Any]) -> Callable[[str], Any]:
-    """The function that parses an option's text; its error names the option and the text."""
+def parser_of(name: str, kind: Kind) -> Callable[[str], Any]:
+    """Return the function that parses the text of an option; its error names the option and the text."""
 
     def parse(text: str) -> Any:
         try:
-            return field.metadata["kind"].parse(text)
+            return kind.parse(text)
         except ValueError as error:
-            raise UserError(f"--{option_name(field.name)} {text}: {error}") from None
+            raise UserError(f"--{name} {text}: {error}") from None
 
     return parse
 
@@ -484,7 +573,7 @@ def find_summary_json(arguments: Sequence[str]) -> str | None:
     return found if found and not found.startswith("--") else None
 
 
-def _check_unknown(rest: Sequence[str], names: Sequence[str], runner: str) -> None:
+def _check_unknown(command: str, rest: Sequence[str], names: Sequence[str], runner: str) -> None:
     """Raise UserError for an argument that is neither an option of ours nor of Beam."""
     beam_names = _beam_option_names()
     after_option = False
@@ -497,7 +586,7 @@ def _check_unknown(rest: Sequence[str], names: Sequence[str], runner: str) -> No
         name, _, value = word.removeprefix("--").partition("=")
         after_option = not value
         if name not in beam_names:
-            error = unknown_option("build", name, [*names, *sorted(beam_names)])
+            error = unknown_option(command, name, [*names, *sorted(beam_names)])
             # The job server of a portable runner has options that Beam's Python SDK does not know.
             if "Did you mean" in str(error) or runner in ("DirectRunner", "DataflowRunner", "PrismRunner"):
                 raise error
@@ -527,8 +616,18 @@ def check_options(options: Options) -> None:
         raise UserError("--schema preference needs --preference, such as --preference chosen.")
     if options.packing != "none" and options.max_length is None:
         raise UserError(f"--packing {options.packing} needs --max_length, such as --max_length 4096.")
+    if options.append and options.overwrite:
+        raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
+    if options.rewritten != "refuse" and not options.append:
+        raise UserError(f"--rewritten {options.rewritten} needs --append.")
+    if options.table and not options.append:
+        raise UserError(f"--table {options.table} needs --append.")
+    if options.table and "parquet" not in options.output_format:
+        raise UserError(f"--table {options.table} is of Parquet files. Add parquet to --output_format.")
+    if options.table and "split" in options.keep_columns:
+        raise UserError(f"--table {options.table} has a column split of its own. Rename that of --keep_columns.")
     check_choices("output_format", options.output_format, OUTPUT_FORMATS)
-    check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance)
+    check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance, options.ledger)
 
 
 def _for_consumer(options: Options) -> Options:

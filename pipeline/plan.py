@@ -1,30 +1,43 @@
-"""The plan: a file next to the output that lists the input files, from which the splits follow.
+"""From the plan of a dataset, or of an increment of it, to its splits.
 
-It has one line for each file, so that it stays small whatever the size of the corpus.
+The plan has one line for each file, so that it stays small whatever the size of the corpus.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import apache_beam as beam
 import msgspec
 
+from pipeline.job import Job, encode_job
+from transforms.dataset.increment_commit import is_committed
+from transforms.dataset.layout import Folder
 from transforms.inputs.listing import InputFile
-from transforms.inputs.splits import largest_first, splits_of
+from transforms.inputs.plan import decode_plan, encode_plan
+from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
 from transforms.model.batches import Split
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import read_bytes
 
 
-def encode_plan(files: Sequence[InputFile]) -> bytes:
-    """Return the content of the plan file: JSON lines."""
-    return b"".join(msgspec.json.encode(file) + b"\n" for file in files)
+def increment_of(job: Job, files: Sequence[InputFile]) -> tuple[str, Job]:
+    """Return the id and the job of an increment: a function of the files and of the job of the dataset alone.
 
-
-def decode_plan(content: bytes) -> list[InputFile]:
-    """Return the input files that the content of a plan file lists."""
-    return [msgspec.json.decode(line, type=InputFile) for line in content.splitlines()]
+    Args:
+        job: of the dataset.
+        files: the input of the increment.
+    """
+    split_bytes = job.options.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in files))
+    of_increment = msgspec.structs.replace(
+        job,
+        split_bytes=split_bytes,
+        inputs=hashlib.sha256(encode_plan(files)).hexdigest(),
+        input_bytes=sum(file.bytes for file in files),
+        splits=sum(1 for _ in splits_of(files, split_bytes)),
+    )
+    return hashlib.sha256(encode_job(of_increment)).hexdigest()[:16], of_increment
 
 
 class ReadPlan(beam.PTransform):
@@ -33,23 +46,29 @@ class ReadPlan(beam.PTransform):
     Pipeline -> PCollection[Split].
 
     Args:
-        plan: the url of the plan file.
+        folder: of the dataset, or of the increment, that is built.
         split_bytes: the size of a split, at most.
     """
 
-    def __init__(self, plan: str, split_bytes: int):
+    def __init__(self, folder: Folder, split_bytes: int):
         super().__init__()
-        self._plan = plan
+        self._folder = folder
         self._split_bytes = split_bytes
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         return (
             pipeline
             | beam.Impulse()
-            | beam.FlatMap(_planned_splits, self._plan, self._split_bytes, FailureWriter()).with_output_types(Split)
+            | beam.FlatMap(_planned_splits, self._folder, self._split_bytes, FailureWriter()).with_output_types(Split)
         )
 
 
-def _planned_splits(_impulse: bytes, plan: str, split_bytes: int, failures: FailureWriter) -> list[Split]:
+def _planned_splits(_impulse: bytes, folder: Folder, split_bytes: int, failures: FailureWriter) -> list[Split]:
     with failures:
-        return largest_first(splits_of(decode_plan(read_bytes(plan)), split_bytes))
+        try:
+            files = decode_plan(read_bytes(folder.plan))
+        except FileNotFoundError:
+            if folder.increment and is_committed(folder):  # by an earlier run of the same pipeline, which removed it
+                return []
+            raise
+        return largest_first(splits_of(files, split_bytes, folder.increment))

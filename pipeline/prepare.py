@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from pipeline.claims import take
 from pipeline.console import shortened, show_phase
-from pipeline.job import Job, JobOptions, differences, encode_job, job_sources, read_job
+from pipeline.job import Job, JobOptions, command_of, differences, encode_job, job_sources, read_job
 from pipeline.options import PREFERENCE_ADVICE, Options
-from pipeline.plan import decode_plan, encode_plan
 from pipeline.runners.fork_server import ForkServer
-from pipeline.sources import SOURCE_OPTIONS, Source, files_of, parse_options_of
+from pipeline.sources import SOURCE_OPTIONS, Source, inputs_of, parse_options_of
+from pipeline.temporary import temporary_folder
 from pipeline.tokenizer_files import (
     check_stop_tokens,
     check_tokenizer,
@@ -29,18 +30,19 @@ from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.turns import TurnFinder
 from transforms.dataset.description import library_versions
-from transforms.dataset.layout import PARTS, Folder, check_free
+from transforms.dataset.layout import Folder, check_free
 from transforms.errors import RecordDropped, RecordError, StoreError, Unavailable, UserError
 from transforms.inputs.formats import input_format
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.listing import InputFile
+from transforms.inputs.plan import decode_plan, encode_plan
 from transforms.inputs.splits import default_split_bytes, splits_of
 from transforms.model.batches import Split
 from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 from transforms.storage.claim import Claim
-from transforms.storage.files import exists, is_inside, join, names_below, read_bytes
+from transforms.storage.files import exists, join, names_below, read_bytes
 from transforms.storage.writing import remove, write_atomically
 from transforms.tokens.files import fingerprint
 
@@ -73,25 +75,19 @@ def prepare(
         Unavailable: if a store does not answer.
     """
     show_phase("listing the input")
-    files = files_of(sources)
-    for file in files:
-        if is_inside(file.url, folder.output) and any(is_inside(file.url, join(folder.output, part)) for part in PARTS):
-            raise UserError(
-                f"{sources[file.source].option('input')} {file.url}: it is part of the dataset in --output, which the "
-                "build would replace. Give another --output."
-            )
-    show_phase(f"reading the tokenizer {options.tokenizer}")
-    tokenizer_files = read_tokenizer_files(options.tokenizer)
-    if server:
-        server.load(tokenizer_files)
-    formatter = _formatter_source(options.formatter)
-    formatters = _formatters_of(sources)
-    try:
+    files = inputs_of(sources, folder)
+    materials = read_materials(options, sources, server)
+    with output_errors(options):
         check_free(folder, options.overwrite)
+        if not options.overwrite and not exists(folder.success) and (exists(folder.log) or exists(folder.increments)):
+            raise UserError(
+                f"{folder.output} holds a dataset that was begun with --append. Give that, another --output, or "
+                "--overwrite to replace it."
+            )
         # All that can be wrong with the options is found before a dataset is replaced, or anything is written.
-        job, warnings = _resolve(options, sources, files, tokenizer_files, formatter, formatters)
+        job, warnings = resolve(options, sources, files, materials)
         if claim:
-            _take(claim, options.runner == "FlinkRunner")
+            take(claim, options.runner == "FlinkRunner")
         if not options.overwrite and exists(folder.success):
             raise Unavailable(f"{folder.output}: another build has just finished it. Run the same command again.")
         before = None if options.overwrite else read_job(folder)
@@ -102,18 +98,12 @@ def prepare(
             is_new = options.overwrite or not exists(folder.job)
             for url in folder.parts() if options.overwrite else folder.work_parts() if is_new else []:
                 remove(url)
-            stored = _stored(folder, job, files, tokenizer_files, formatter, formatters)
-            if before:
-                del stored[folder.job]
-                if before.inputs != job.inputs:  # the same files, in another order
-                    del stored[folder.plan]
-            for url in _store(folder, stored):
-                if not is_new:
-                    print(f"chatmill: warning: {url} was damaged, and is written again", file=sys.stderr)
-    except StoreError as error:
-        raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
-    except OSError as error:
-        raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
+            stored = stored_materials(folder, materials)
+            if not before or before.inputs == job.inputs:  # otherwise the plan has the same files in another order
+                stored[folder.plan] = encode_plan(files)
+            if not before:
+                stored[folder.job] = encode_job(job)  # the last one
+            store(folder, stored, warns=not is_new)
     for warning in warnings:
         print(f"chatmill: {warning}", file=sys.stderr)
     if changed:
@@ -125,17 +115,69 @@ def prepare(
     return job
 
 
-def _resolve(
-    options: Options,
-    sources: Sequence[Source],
-    files: Sequence[InputFile],
-    tokenizer_files: dict[str, bytes],
-    formatter: bytes | None,
-    formatters: Mapping[int, bytes],
+class Materials(NamedTuple):
+    """What a job is made of besides its inputs.
+
+    tokenizer: the content of its files, by name. formatter: the source of the formatter, if it is a file. formatters:
+    the same of sources that have one of their own, by their numbers.
+    """
+
+    tokenizer: dict[str, bytes]
+    formatter: bytes | None
+    formatters: Mapping[int, bytes]
+
+
+def read_materials(options: Options, sources: Sequence[Source], server: ForkServer | None) -> Materials:
+    """Read the tokenizer and the formatters.
+
+    Args:
+        options: of the build.
+        sources: of read_sources.
+        server: loads the tokenizer for the workers at the same time.
+
+    Raises:
+        UserError: if one of them is not there, or of no use.
+        Unavailable: if a store or the hub does not answer.
+    """
+    show_phase(f"reading the tokenizer {options.tokenizer}")
+    tokenizer = read_tokenizer_files(options.tokenizer)
+    if server:
+        server.load(tokenizer)
+    return Materials(tokenizer, _formatter_source(options.formatter), _formatters_of(sources))
+
+
+@contextmanager
+def output_errors(options: Options) -> Iterator[None]:
+    """Inside, what the store of the output refuses is an error of --output."""
+    try:
+        yield
+    except StoreError as error:
+        raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
+    except OSError as error:
+        raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
+
+
+def resolve(
+    options: Options, sources: Sequence[Source], files: Sequence[InputFile], materials: Materials
 ) -> tuple[Job, list[str]]:
-    """The job of the options, and warnings. Raises UserError if the options cannot be met."""
-    with tempfile.TemporaryDirectory() as folder:
-        _store_tokenizer(folder, tokenizer_files)
+    """Resolve options to a job.
+
+    Args:
+        options: of the build.
+        sources: of read_sources.
+        files: the inputs. A source need not have any.
+        materials: of read_materials.
+
+    Returns:
+        The job, and warnings.
+
+    Raises:
+        UserError: if the options cannot be met.
+        Unavailable: if a store does not answer.
+    """
+    with temporary_folder() as folder:
+        for name, content in materials.tokenizer.items():
+            write_atomically(join(folder, name), content)
         tokenizer = check_tokenizer(folder, options.tokenizer)
     check_stop_tokens(options.eot_tokens, tokenizer)
     template = resolve_template(options.chat_template, tokenizer)
@@ -145,9 +187,9 @@ def _resolve(
         for text in unknown_stop_tokens(options.eot_tokens, tokenizer, template)
     ]
     for number, source in enumerate(sources):
-        first = next(file for file in files if file.source == number)
-        with source.named_in_errors():
-            warnings += _check_first_records(source, first, tokenizer, template)
+        if first := next((file for file in files if file.source == number), None):
+            with source.named_in_errors():
+                warnings += _check_first_records(source, first, tokenizer, template)
     total = sum(file.bytes for file in files)
     split_bytes = options.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in files))
     now = options.now
@@ -157,15 +199,16 @@ def _resolve(
         options=JobOptions.of(options),
         split_bytes=split_bytes,
         now=now,
-        tokenizer=fingerprint(tokenizer_files),
+        tokenizer=fingerprint(materials.tokenizer),
         tokenizer_name=options.tokenizer,
         chat_template=template,
-        formatter=None if formatter is None else hashlib.sha256(formatter).hexdigest(),
+        formatter=None if materials.formatter is None else hashlib.sha256(materials.formatter).hexdigest(),
         inputs=hashlib.sha256(encode_plan(files)).hexdigest(),
         input_bytes=total,
         splits=sum(1 for _ in splits_of(files, split_bytes)),
         versions=library_versions(),
-        sources=job_sources(sources, formatters),
+        sources=job_sources(sources, materials.formatters),
+        command=command_of(options, now),
     )
     return job, warnings
 
@@ -191,32 +234,30 @@ def _formatters_of(sources: Sequence[Source]) -> dict[int, bytes]:
     return formatters
 
 
-def _stored(
-    folder: Folder,
-    job: Job,
-    files: Sequence[InputFile],
-    tokenizer_files: Mapping[str, bytes],
-    formatter: bytes | None,
-    formatters: Mapping[int, bytes],
-) -> dict[str, bytes]:
-    """What workers need, by the url where it is stored; the job last."""
-    stored = {join(folder.tokenizer, name): content for name, content in tokenizer_files.items()}
-    if formatter is not None:
-        stored[folder.formatter] = formatter
-    stored |= {join(folder.formatters, f"{number}.py"): content for number, content in formatters.items()}
-    return stored | {folder.plan: encode_plan(files), folder.job: encode_job(job)}
+def stored_materials(folder: Folder, materials: Materials) -> dict[str, bytes]:
+    """Return what workers need besides the plan and the job, by the url where it is stored. folder: of the dataset."""
+    stored = {join(folder.tokenizer, name): content for name, content in materials.tokenizer.items()}
+    if materials.formatter is not None:
+        stored[folder.formatter] = materials.formatter
+    return stored | {join(folder.formatters, f"{number}.py"): of for number, of in materials.formatters.items()}
 
 
-def _store(folder: Folder, stored: Mapping[str, bytes]) -> Iterator[str]:
-    """Store files, except those that are there, and remove others from the tokenizer's folder. Yields what differed."""
-    for name in names_below(folder.tokenizer):
-        if (url := join(folder.tokenizer, name)) not in stored:
-            remove(url)
-            yield url
-    for url, content in stored.items():
-        if not _is_stored(url, content):
-            write_atomically(url, content)
-            yield url
+def store(folder: Folder, stored: Mapping[str, bytes], warns: bool) -> None:
+    """Store files, except those that are there, and remove others from the tokenizer's folder.
+
+    Args:
+        folder: of the dataset.
+        stored: the content of each file, by its url.
+        warns: whether to warn of each that is not as it was stored before.
+    """
+    others = [url for name in names_below(folder.tokenizer) if (url := join(folder.tokenizer, name)) not in stored]
+    differing = [url for url, content in stored.items() if not _is_stored(url, content)]
+    for url in others:
+        remove(url)
+    for url in differing:
+        write_atomically(url, stored[url])
+    for url in [*others, *differing] if warns else []:
+        print(f"chatmill: warning: {url} was damaged, and is written again", file=sys.stderr)
 
 
 def _is_stored(url: str, content: bytes) -> bool:
@@ -226,11 +267,6 @@ def _is_stored(url: str, content: bytes) -> bool:
         return fingerprint({name: read_bytes(url)}) == fingerprint({name: content})
     except FileNotFoundError:
         return False
-
-
-def _store_tokenizer(folder: str, tokenizer_files: Mapping[str, bytes]) -> None:
-    for name, content in tokenizer_files.items():
-        write_atomically(join(folder, name), content)
 
 
 def _check_first_records(source: Source, file: InputFile, tokenizer: Any, template: str | None) -> Iterator[str]:
@@ -312,12 +348,6 @@ def _records_of(split: Split, source: Source) -> Sequence[Record]:
         return next(read_split(split, _PEEKED_BYTES)).records
     except StoreError as error:
         raise error.as_user_error(f"{source.option('input')} {error}") from None
-
-
-def _take(claim: Claim, on_flink: bool) -> None:
-    """Take the claim of the output, and report if it is taken over. A job that runs on Flink was found before."""
-    if before := claim.take(job_has_ended=on_flink):
-        print(f"chatmill: took over the output from a build that is gone: {before}", file=sys.stderr)
 
 
 def _changed_files(folder: Folder, before: Job, now: Job, files: Sequence[InputFile]) -> Iterator[str]:

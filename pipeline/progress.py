@@ -35,7 +35,7 @@ _SECONDS_IN_TERMINAL = 0.5
 _SECONDS_TO_FIRST_LINE = 10.0
 _SECONDS_ELSEWHERE = 30.0
 # Reading receipts may take this share of the time: in a bucket, listing a million of them takes minutes.
-_SHARE_OF_TIME = 0.1
+_SHARE_OF_TIME = 0.02
 _READERS = 16
 # Bytes of input from which on a log has a line before the first progress.
 _WORTH_A_LINE = 8 << 20
@@ -64,7 +64,7 @@ class ReportProgress:
         self._reports = reports
         self._splits = job.splits
         self._bytes = job.input_bytes
-        self._job = job_id(folder.job)
+        self._job = job_id(folder)
         self._seen: set[str] = set()
         self._before: set[str] = set()
         self._done = self._records = self._tokens = self._tokens_before = 0

@@ -28,18 +28,20 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.runner import create_runner
 
-from pipeline.graph import build_graph
+from pipeline.console import raise_terminated
+from pipeline.graph import budgets_of, build_graph
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.progress import ReportProgress, show_plan
-from pipeline.temporary import remove_temporary_folder, temporary_folder
+from pipeline.temporary import remove_temporary_folder
 from transforms.dataset.layout import Folder
-from transforms.errors import InputError, StoreError, Unavailable, UserError
+from transforms.errors import InputError, RejectsError, StoreError, Unavailable, UserError
 from transforms.steps.failures import failures_written_to, last_failure
 from transforms.steps.reports import reports_written_to
 from transforms.storage.claim import Claim, kept_by_steps
 from transforms.storage.files import exists
 from transforms.storage.writing import remove
+from transforms.tokens.tokenizer import tokenizer_held_to
 
 if TYPE_CHECKING:
     from pipeline.runners.fork_server import ForkServer
@@ -54,6 +56,7 @@ _LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "Pri
 # the one that is raised for it: the arguments of the others are not in the text.
 _RAISED_AS: dict[str, type[Exception]] = {
     "InputError": InputError,
+    "RejectsError": RejectsError,
     "StoreError": InputError,
     "Unavailable": Unavailable,
     "UserError": UserError,
@@ -131,6 +134,8 @@ def run_job(
     options: Options,
     server: ForkServer | None,
     claim: Claim | None,
+    replaces: Sequence[str] = (),
+    commits_failed: bool = False,
 ) -> tuple[str, str]:
     """Run the job until it ends, or until it is submitted.
 
@@ -138,9 +143,10 @@ def run_job(
         job: what to build.
         folder: where to build it.
         beam_options: of parse_beam_options.
-        options: of this run, beyond the job: max_reject_fraction, engine, detach.
+        options: of this run, beyond the job: budgets, engine, report, detach.
         server: forks the workers of a local runner, if the launcher cannot.
         claim: of the folder, which is kept while the job runs, and left to a job that goes on without this process.
+        replaces, commits_failed: of an increment, as CommitDataset has them.
 
     Returns:
         The status, and a message about it: `done` (no message); `submitted`, if a cluster goes on with the job;
@@ -161,9 +167,8 @@ def run_job(
     template = beam_options.view_as(GoogleCloudOptions).template_location
     dry_run = beam_options.view_as(TestOptions).dry_run
     with (
-        # A cluster may need what is there after this process has ended.
-        temporary_folder() if runner == "DirectRunner" else nullcontext(),
         TemporaryDirectory() if runner == "DirectRunner" else nullcontext() as reports,
+        tokenizer_held_to(folder.tokenizer, job.tokenizer),
         _runner(runner, job, folder, beam_options, options, server, reports) as beam_runner,
         _stopping_all_processes(flink_job.cancel if flink_job else None, claim) as handle_signals,
         nullcontext() if options.detach or template else ReportProgress(job, folder, reports),
@@ -172,8 +177,9 @@ def run_job(
         pipeline = beam.Pipeline(beam_runner, beam_options)
         is_left = bool(options.detach or template)
         with failures_written_to(folder.failures), reports_written_to(reports), kept_by_steps(claim, is_left):
-            build_graph(pipeline, job, folder, options.max_reject_fraction, options.engine)
-        gc.freeze()  # what is loaded by now stays
+            budgets = budgets_of(options)
+            build_graph(pipeline, job, folder, budgets, options.engine, options.report, replaces, commits_failed)
+        _freeze_what_is_loaded()
         gc.enable()
         with _raising_failures(folder):
             result: Any = pipeline.run()
@@ -194,6 +200,12 @@ def run_job(
             return "done", ""
 
 
+@functools.cache
+def _freeze_what_is_loaded() -> None:
+    """Take what stays out of all collections. Later runs of this process would add the garbage of those before them."""
+    gc.freeze()
+
+
 @contextmanager
 def _raising_failures(folder: Folder) -> Iterator[None]:
     """Inside, an error of a worker that is meant for the user is raised in place of the runner's error."""
@@ -201,7 +213,7 @@ def _raising_failures(folder: Folder) -> Iterator[None]:
         yield
     except Exception as error:
         with suppress(StoreError):
-            if not exists(folder.job):
+            if not exists(Folder(folder.output).job):
                 raise UserError(
                     f"{folder.output}: it was removed during the build. Run the same command again."
                 ) from None
@@ -244,7 +256,7 @@ def _stopping_all_processes(
     """Inside, Ctrl-C and SIGTERM end this process and all that it started at once; the run can be resumed.
 
     Without it, Beam would wait for its workers. A signal that is ignored, as in the background of a shell, stays
-    ignored.
+    ignored, and one that the caller handles is left to it.
 
     Args:
         cancel: ends the job if it runs elsewhere.
@@ -259,7 +271,7 @@ def _stopping_all_processes(
 
     def handle(continuing: str | None) -> None:
         for number, code in exit_codes.items():
-            if previous[number] != signal.SIG_IGN:
+            if previous[number] in (signal.SIG_DFL, signal.default_int_handler, raise_terminated):
                 signal.signal(number, functools.partial(_stop, code, cancel, claim, continuing))
 
     handle(None)
@@ -273,6 +285,7 @@ def _stopping_all_processes(
 def _stop(
     code: int, cancel: Callable[[], None] | None, claim: Claim | None, continuing: str | None, *_: object
 ) -> NoReturn:
+    _silence_threads()
     if cancel:
         try:
             cancel()
@@ -298,9 +311,14 @@ def _end_without_claim(error: Exception) -> NoReturn:
     os._exit(1)
 
 
+def _silence_threads() -> None:
+    """Print no errors of threads: Beam's lose their connections, as other processes end. Nothing restores it."""
+    threading.excepthook = lambda _: None
+
+
 def _kill_children() -> None:
     """Kill all processes that this one started, and remove their temporary files, and those of this one."""
-    threading.excepthook = lambda _: None  # Beam's threads lose their connections; nothing restores it, this is the end
+    _silence_threads()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             process.kill()

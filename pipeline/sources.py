@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +17,10 @@ from pipeline.options import Options, check_options
 from pipeline.yaml_files import read_yaml
 from transforms.chat.config import RenderConfig
 from transforms.checks import did_you_mean
+from transforms.dataset.layout import PARTS, Folder
 from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
+from transforms.storage.files import is_inside, join
 
 # The options that a source may have of its own.
 SOURCE_OPTIONS = (
@@ -216,12 +218,43 @@ def files_of(sources: Sequence[Source]) -> list[InputFile]:
         Unavailable: if a store does not answer.
     """
     files = files_of_sources([source.list_files() for source in sources])
+    check_repeated(files, sources)
+    return files
+
+
+def check_repeated(files: Iterable[Any], sources: Sequence[Source]) -> None:
+    """Raise UserError if a source lists a file of an earlier source although it may not.
+
+    Args:
+        files: of all sources; each with its url and the number of its source.
+        sources: by their numbers.
+    """
     for first, again in shared_files(files):
         source = sources[again.source]
         if not source.may_repeat:
             raise UserError(
                 f"{source.option('input')} {again.url}: the source {sources[first.source].name} lists this file, too. "
                 f"To read it twice, write {_MAY_REPEAT}: true in the source {source.name}."
+            )
+
+
+def inputs_of(sources: Sequence[Source], folder: Folder) -> list[InputFile]:
+    """List the input files of all sources, which must not be a part of the dataset that is built.
+
+    Args:
+        sources: of the build.
+        folder: of the dataset.
+
+    Raises:
+        UserError, Unavailable: as for files_of, and if a file is one of the dataset.
+    """
+    files = files_of(sources)
+    parts = [join(folder.output, part) for part in PARTS]
+    for file in files:
+        if is_inside(file.url, folder.output) and any(is_inside(file.url, part) for part in parts):
+            raise UserError(
+                f"{sources[file.source].option('input')} {file.url}: it is part of the dataset in --output. Give "
+                "another --output."
             )
     return files
 

@@ -6,10 +6,19 @@ import os
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Otherwise gcsfs requests the type of each bucket from a Google server. It reads this variable when it is imported.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+
+# A busy machine is not an error of the code. The same code passes each time; TEST_SLOW=1 draws other examples.
+is_slow = bool(os.environ.get("TEST_SLOW"))
+settings.register_profile("suite", deadline=None, derandomize=not is_slow, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
+
+if is_slow:
+    os.environ.setdefault("PYTEST_TIMEOUT", "0")  # the long tests may take an hour
 
 # The slowest files run first. Otherwise the other cores would wait for them at the end.
 SLOWEST = ("test_stores", "test_flink")
@@ -31,11 +40,11 @@ class BuildResult:
 @pytest.fixture
 def build(capfd, monkeypatch):
     """Build a dataset in this process, as `python -m pipeline` does with the same options."""
-    from pipeline.cli import build as build_with_cli
+    from pipeline.cli import main
 
     def run(*options: object) -> BuildResult:
         capfd.readouterr()
-        code = build_with_cli([str(option) for option in options])
+        code = main(["build", *map(str, options)])
         return BuildResult(code, *capfd.readouterr())
 
     return run

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transforms.chat.config import RenderConfig
     from transforms.dataset.own_pipeline import ReadConversations, WriteDataset
+    from transforms.dataset.reader import Dataset
     from transforms.errors import InputError, ParameterError, RecordError, UserError
     from transforms.model.batches import Examples, Slice, Split
     from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
@@ -33,6 +34,7 @@ _HOMES = {
     "BuildLabels": "steps.label",
     "TruncateOrPack": "steps.pack",
     "WriteDataset": "dataset.own_pipeline",
+    "Dataset": "dataset.reader",
     "Split": "model.batches",
     "Slice": "model.batches",
     "Parts": "model.parts",
@@ -59,6 +61,7 @@ __all__ = [
     "BuildLabels",
     "TruncateOrPack",
     "WriteDataset",
+    "Dataset",
     "Split",
     "Slice",
     "Parts",

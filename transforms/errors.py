@@ -33,8 +33,16 @@ class InputError(Exception):
     """An input file that is corrupt, cut short or missing: which one, where, and what to do. Exit code 1."""
 
 
+class RejectsError(InputError):
+    """Too many records are rejected, or there is no row because of rejects, which can be read. Exit code 1."""
+
+
 class Unavailable(Exception):
     """A store, a hub or a cluster that does not answer now, so that the same command may succeed later. Exit code 1."""
+
+
+class WorkerDied(Unavailable):
+    """A worker process that was killed, or ended by itself: the machine is short of memory, or a record crashes it."""
 
 
 class StoreError(OSError):

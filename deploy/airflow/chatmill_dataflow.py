@@ -1,5 +1,6 @@
-"""Build a dataset from the conversations of each day, on Dataflow."""
+"""Append the conversations of each day to a dataset, on Dataflow."""
 
+import json
 from datetime import datetime, timedelta, timezone
 
 from airflow.providers.google.cloud.hooks.gcs import GCSHook
@@ -15,11 +16,12 @@ FIRST_DAY = datetime(2026, 11, 1, tzinfo=timezone.utc)
 SCHEDULE = "0 3 * * *"  # in UTC; by then the input of the previous day must be complete
 # The day of the data, such as 2026-11-20. Not {{ ds }}: in a run triggered by hand, that is today, which is not over.
 DAY = "{{ data_interval_start | ds }}"
-# The options of `chatmill build`. If you change them, change the output too: a finished day is not built again.
+# The options of `chatmill build`. If you change them, change the output too: a dataset refuses to grow with others.
 OPTIONS = {
     "input": f"gs://example-corpus/chats/{DAY}/*",
     "tokenizer": "gs://example-models/qwen3",
-    "output": f"gs://example-shards/qwen3-4096/{DAY}",
+    "output": "gs://example-shards/qwen3-4096",
+    "append": "true",  # takes the files of the day that are not in the dataset yet: a day that runs again adds nothing
     "max_length": "4096",
     "packing": "bfd",
     "sdk_container_image": IMAGE,
@@ -28,19 +30,36 @@ OPTIONS = {
 ENVIRONMENT = {"tempLocation": "gs://example-temp/chatmill", "machineType": "n2-standard-4", "maxWorkers": 20}
 
 
-class BuildOnDataflow(DataflowStartFlexTemplateOperator):
-    """Start the job, unless its dataset is finished.
+class AppendOnDataflow(DataflowStartFlexTemplateOperator):
+    """Start the job, unless the dataset has all files of the day.
 
     Chatmill checks this too, but Dataflow reports a failure if the launcher of a template starts no job.
     """
 
     def execute(self, context):
-        output = self.body["launchParameter"]["parameters"]["output"]
-        bucket, _, folder = output.removeprefix("gs://").partition("/")
-        if GCSHook(self.gcp_conn_id).exists(bucket, f"{folder}/_SUCCESS"):
-            self.log.info("%s is already finished.", output)
+        options = self.body["launchParameter"]["parameters"]
+        store = GCSHook(self.gcp_conn_id)
+        bucket, pattern = in_bucket(options["input"])
+        listed = {f"gs://{bucket}/{name}" for name in store.list(bucket, prefix=pattern.removesuffix("*"))}
+        bucket, folder = in_bucket(options["output"])
+        log = sorted(store.list(bucket, prefix=f"{folder}/_chatmill/log/"))
+        # A checkpoint has all increments up to its version, another file of the log has one.
+        newest = max((number for number, name in enumerate(log) if name.endswith(".checkpoint.json")), default=0)
+        taken = set()
+        for name in log[newest:]:
+            commit = json.loads(store.download(bucket, name))
+            for increment in commit.get("increments") or [commit["add"]]:
+                taken |= {file["url"] for file in increment["inputs"]}
+        if listed and listed <= taken:
+            self.log.info("Nothing new: the dataset has all %d files of %s.", len(listed), options["input"])
             return None
         return super().execute(context)
+
+
+def in_bucket(url):
+    """The bucket of a gs:// url, and the name in it."""
+    bucket, _, name = url.removeprefix("gs://").partition("/")
+    return bucket, name
 
 
 with DAG(
@@ -48,8 +67,8 @@ with DAG(
     start_date=FIRST_DAY,
     # With data intervals, the run of the 21st is for the 20th. With "@daily", Airflow 3 would run it for the 21st.
     schedule=CronDataIntervalTimetable(SCHEDULE, timezone="UTC"),
-    catchup=True,  # days that the scheduler missed are built when it runs again
-    max_active_runs=1,  # so that missed days are not all built at once
+    catchup=True,  # days that the scheduler missed are appended when it runs again
+    max_active_runs=1,  # missed days one after another: a second append would wait for the first one
     default_args={
         "depends_on_past": False,  # a day that failed does not block the other days
         # A retry resumes the work of the failed job. User errors, which a retry cannot correct, fail within seconds.
@@ -58,8 +77,8 @@ with DAG(
     },
     tags=["chatmill"],
 ):
-    BuildOnDataflow(
-        task_id="build",
+    AppendOnDataflow(
+        task_id="append",
         project_id=PROJECT,
         location=REGION,
         body={

@@ -1,4 +1,4 @@
-"""Build a dataset from the conversations of each day, in a pod on one machine."""
+"""Append the conversations of each day to a dataset, in a pod on one machine."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -16,11 +16,12 @@ CPUS = 4
 MEMORY = "8Gi"
 # The day of the data, such as 2026-11-20. Not {{ ds }}: in a run triggered by hand, that is today, which is not over.
 DAY = "{{ data_interval_start | ds }}"
-# The options of `chatmill build`. If you change them, change the output too: a finished day is not built again.
+# The options of `chatmill build`. If you change them, change the output too: a dataset refuses to grow with others.
 OPTIONS = {
     "input": f"gs://example-corpus/chats/{DAY}/*",
     "tokenizer": "gs://example-models/qwen3",
-    "output": f"gs://example-shards/qwen3-4096/{DAY}",
+    "output": "gs://example-shards/qwen3-4096",
+    "append": "true",  # takes the files of the day that are not in the dataset yet: a day that runs again adds nothing
     "max_length": "4096",
     "packing": "bfd",
     "summary_json": "-",  # the summary is the last line of the log
@@ -32,18 +33,18 @@ with DAG(
     start_date=FIRST_DAY,
     # With data intervals, the run of the 21st is for the 20th. With "@daily", Airflow 3 would run it for the 21st.
     schedule=CronDataIntervalTimetable(SCHEDULE, timezone="UTC"),
-    catchup=True,  # days that the scheduler missed are built when it runs again
-    max_active_runs=1,  # so that missed days are not all built at once
+    catchup=True,  # days that the scheduler missed are appended when it runs again
+    max_active_runs=1,  # missed days one after another: a second append would wait for the first one
     default_args={
         "depends_on_past": False,  # a day that failed does not block the other days
-        # A retry resumes the work of the failed pod. It does not change a finished dataset.
+        # A retry resumes the work of the failed pod. If that one had committed it, there is nothing new.
         "retries": 2,
         "retry_delay": timedelta(minutes=10),
     },
     tags=["chatmill"],
 ):
     KubernetesPodOperator(
-        task_id="build",
+        task_id="append",
         name=f"chatmill-{DAY}",
         namespace=NAMESPACE,
         image=IMAGE,
@@ -53,7 +54,7 @@ with DAG(
         container_resources=V1ResourceRequirements(
             requests={"cpu": str(CPUS), "memory": MEMORY}, limits={"cpu": str(CPUS), "memory": MEMORY}
         ),
-        # If the pod of the previous attempt is still running, a retry waits for it: two pods never write to one output.
+        # If the pod of the previous attempt is still running, a retry waits for it instead of starting another one.
         durable=True,
         # So that the error of the task contains the error line of Chatmill.
         termination_message_policy="FallbackToLogsOnError",

@@ -139,6 +139,7 @@ def _serve(connection: Connection, launchers: Connection) -> None:
     """Do what the launcher asks for, until it closes the connection."""
     launchers.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with suppress(EOFError):
         while True:
             function, arguments = connection.recv()

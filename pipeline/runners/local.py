@@ -11,6 +11,7 @@ import inspect
 import logging
 import operator
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -96,7 +97,7 @@ def local_runner(
         if not server.has_loaded:
             server.load(read_tokenizer_folder(folder.tokenizer))
         starter = server
-    elif can_fork(options):  # what is loaded now is shared by all forks
+    elif can_fork(options) and threading.active_count() == 1:  # what is loaded now is shared by all forks
         load_tokenizer(folder.tokenizer)
         if options.engine == "fast" or (options.engine == "auto" and job.input_bytes >= WORTH_LOADING):
             load_fast_encoder(folder.tokenizer, options.engine)

@@ -35,7 +35,7 @@ from google.protobuf import json_format, text_format
 from pipeline.console import quiet_libraries
 from pipeline.runners.fork_server import ForkedProcess, ForkServer
 from pipeline.runners.loopback import loopback_servers
-from transforms.errors import Unavailable
+from transforms.errors import WorkerDied
 from transforms.steps.reports import read_place
 
 # The exit code of a worker that Beam told to end. A formatter may end its process with any other.
@@ -68,7 +68,7 @@ class LocalWorkers:
 
     @contextmanager
     def runner(self) -> Iterator[FnApiRunner]:
-        """Yield Beam's local runner with these workers. Raise Unavailable if the run fails because one died."""
+        """Yield Beam's local runner with these workers. Raise WorkerDied if the run fails because of one."""
         WorkerHandler.register_environment(_ENVIRONMENT, None)(functools.partial(_WaitingWorkerHandler, self))
         previous, threading.excepthook = threading.excepthook, self._handle_thread_error
         threading.Thread(target=self._watch, daemon=True).start()
@@ -77,7 +77,7 @@ class LocalWorkers:
                 yield FnApiRunner(default_environment=_WaitingWorkerEnvironment(python_sdk_capabilities()))
         except Exception:
             if death := self._recent_death():
-                raise Unavailable(
+                raise WorkerDied(
                     f"{death}. Finished shards are kept: run the same command again, without --overwrite."
                 ) from None
             raise
@@ -90,8 +90,9 @@ class LocalWorkers:
         while not self._ended.wait(_SECONDS_BETWEEN_LOOKS):
             if death := self._look():
                 for handler in self.handlers:
-                    handler.control_conn.abort(RuntimeError(death))
-                    handler.data_conn.close()
+                    with suppress(Exception):  # Beam's threads connect and change it meanwhile: then the next time
+                        handler.control_conn.abort(RuntimeError(death))
+                        handler.data_conn.close()
 
     def _look(self) -> str | None:
         """Describe the first worker that died, and end the others; None if none did."""

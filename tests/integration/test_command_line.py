@@ -18,6 +18,7 @@ from pipeline.options import Options, option_name, parse_options
 from support.datasets import build_in_process, digests, manifest_of
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import __version__
+from transforms.dataset.budgets import Budgets
 from transforms.errors import ParameterError
 
 OPTIONS = {"--input": CHATS, "--tokenizer": TOKENIZER, "--output": "OUT"}
@@ -47,8 +48,8 @@ USER_ERRORS = [
     (with_options("o", columns="mesages=dialog"), "Did you mean messages?"),
     (with_options("o", now="tomorrow"), "--now tomorrow: expected a date and time, such as 2026-11-20T12:00:00."),
     (
-        with_options("o", packing="bfd", max_length="9", keep_columns="id"),
-        "--keep_columns id: a row with packing bfd holds several records, so it has no such columns.",
+        with_options("o", packing="bfd", max_length="9", keep_columns="id", ledger="none"),
+        "--keep_columns id: a row with packing bfd holds several records, so it has no such columns, and there is no",
     ),
     (with_options("o", keep_columns="labels"), "--keep_columns labels: Chatmill writes a column of that name."),
     ([*with_options("o", keep_columns="source"), "--provenance"], "source: Chatmill writes a column of that name."),
@@ -99,6 +100,7 @@ def test_an_error_in_the_options_is_one_line(options, message, build):
         ({"input": "{tmp}/foreign"}, "/foreign/\\udcff.jsonl': the name is not UTF-8 text"),
         ({"output": "{tmp}/\udcff"}, "/\\udcff': the name is not UTF-8 text"),
         ({"output": "memory://out"}, "--output memory://out: the memory of a process ends with it"),
+        ({"output": "memory://out", "runner": "FlinkRunner"}, "--output memory://out: the memory of a process ends"),
         ({"output": "zip://out"}, "zip://out: files on zip:// are not opened"),
         ({"input": "zip://a.jsonl::{tmp}/a.zip"}, "files on zip:// are not opened"),
         ({"input": "ftp://host/a.jsonl"}, "ftp://host/a.jsonl: files on ftp:// are not opened"),
@@ -152,7 +154,20 @@ def test_values_are_shown_as_they_are_typed():
 def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
     # The files of these options are compared by their content, or the option changes only how and where the job runs.
     by_content = {"input", "dataset_config", "tokenizer", "chat_template", "now"}
-    how = {"output", "overwrite", "max_reject_fraction", "engine", "summary_json", "runner", "detach", "no_lock"}
+    how = {
+        "output",
+        "overwrite",
+        "append",
+        "rewritten",
+        "table",
+        "engine",
+        "summary_json",
+        "runner",
+        "detach",
+        "no_lock",
+        "report",
+    }
+    how |= {field.name for field in dataclasses.fields(Budgets)}
     assert {field.name for field in dataclasses.fields(Options)} == {*JobOptions.__struct_fields__, *by_content, *how}
 
 
@@ -186,6 +201,7 @@ def test_a_template_without_masks_is_a_warning_before_the_work(build, tmp_path):
     assert "spans_not_established (" in rest[1] and "were rejected" in rest[0]
 
 
+COMMANDS = sorted(path.stem for path in (ROOT / "pipeline" / "commands").glob("[!_]*.py"))
 HEAVY = {"apache_beam", "transformers", "pyarrow", "fsspec", "rich"}
 PROBE = """
 import sys
@@ -203,8 +219,7 @@ sys.exit(code)
     ("arguments", "code"),
     [
         (["--help"], 0),
-        (["build", "--help"], 0),
-        (["masks", "--help"], 0),
+        *(([command, "--help"], 0) for command in COMMANDS),
         (["--version"], 0),
         (["build", "--inptu=x"], 2),
         (["--packing=bdf"], 2),
@@ -266,12 +281,12 @@ def test_help_shows_each_option_with_its_default_two_examples_and_the_place_of_t
 def test_help_without_a_command_lists_the_commands_and_the_options_of_a_build():
     whole, of_build = build_in_process("--help").stdout, build_in_process("build", "--help").stdout
     assert whole.endswith(of_build)
-    for command in ("chatmill build OPTIONS", "chatmill masks OPTIONS", "chatmill --version"):
-        assert command in whole.removesuffix(of_build)
+    for command in (*COMMANDS, "--version"):
+        assert f" chatmill {command} " in whole.removesuffix(of_build)
 
 
 def test_version_is_shown():
-    for arguments in (["--version"], ["build", "--version"], ["masks", "--version"]):
+    for arguments in (["--version"], *([command, "--version"] for command in COMMANDS)):
         done = build_in_process(*arguments)
         assert (done.returncode, done.stdout) == (0, f"chatmill {__version__}\n")
 
@@ -279,7 +294,10 @@ def test_version_is_shown():
 def test_an_unknown_command_is_a_user_error():
     done = build_in_process("bild", *with_options("o"))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("chatmill: unknown command bild: expected build or masks. Did you mean build?\n")
+    first, _, usage = done.stderr.partition("\n")
+    named = re.fullmatch(r"chatmill: unknown command bild: expected (.+)\. Did you mean build\?", first)
+    assert named and sorted(named[1].split(", ")) == COMMANDS
+    assert usage.startswith("usage: chatmill build OPTIONS")
     assert build_in_process().returncode == 2 and "chatmill build OPTIONS" in build_in_process().stderr
 
 

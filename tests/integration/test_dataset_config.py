@@ -18,6 +18,7 @@ from pipeline.prepare import prepare
 from pipeline.sources import SOURCE_OPTIONS, read_sources, with_all_inputs
 from support.datasets import digests, manifest_of, rows_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
+from transforms.dataset.budgets import Budgets
 from transforms.dataset.layout import Folder
 
 TEMPLATE = (
@@ -136,7 +137,7 @@ def test_workers_need_neither_the_config_nor_the_formatter_of_a_source(corpus, t
     for name in ("mix.yaml", "faq.py"):
         (corpus / name).unlink()
     with beam.Pipeline("FnApiRunner") as pipeline:
-        build_graph(pipeline, job, folder, 0.0, "auto")
+        build_graph(pipeline, job, folder, Budgets(0.0), "auto", "html")
     assert manifest_of(tmp_path / "out")["rows"] == 90
 
 

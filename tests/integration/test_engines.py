@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from support.datasets import digests, manifest_of
+from support.datasets import assert_statistics_add_up, digests, manifest_of
 from support.paths import SHARED
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not (SHARED / "corpora").exists(), reason="../shared is absent")]
@@ -23,6 +23,8 @@ TEMPLATES += ["qwen3_5_think"]
 
 # More than the 2^20 characters from which the fast encoder is loaded.
 CHARACTERS = 1_300_000
+
+COUNTS = ("records", "rows", "tokens", "trained_tokens", "sources", "statistics")
 
 CASES = [(corpus, tokenizer, "own", ()) for tokenizer in TOKENIZERS for corpus in CORPORA]
 if "TEST_SLOW" in os.environ:
@@ -83,6 +85,8 @@ def test_engines_write_the_same_bytes(
         else:
             manifest = manifest_of(output)
             assert engine == "reference" or "small_input" not in manifest.get("tokenized_by_reference", {})
-            outcomes = {name: manifest[name] for name in ("records", "rows", "tokens", "trained_tokens", "sources")}
-            written[engine] = {**digests(output, "manifest.json"), "outcomes": outcomes}
+            assert_statistics_add_up(manifest)
+            outcomes = {name: manifest[name] for name in COUNTS}
+            # These two count what the reference did.
+            written[engine] = {**digests(output, "manifest.json", "report.html"), "outcomes": outcomes}
     assert written["fast"] == written["reference"]

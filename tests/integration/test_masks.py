@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pipeline import cli
+from pipeline.cli import main
 from support.chats import assistant, user
 from support.datasets import write_jsonl
 from support.paths import CHATS, TOKENIZER
@@ -19,7 +19,7 @@ def masks(capfd):
 
     def run(*options: object) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = cli.masks([str(option) for option in options])
+        code = main(["masks", *map(str, options)])
         return code, *capfd.readouterr()
 
     return run

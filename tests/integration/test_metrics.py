@@ -17,6 +17,7 @@ from pipeline.prepare import prepare
 from pipeline.sources import read_sources
 from support.datasets import manifest_of, undo_the_commit
 from support.paths import CHATS, TOKENIZER
+from transforms.dataset.budgets import Budgets
 from transforms.dataset.layout import Folder
 from transforms.model.receipts import Receipt
 
@@ -26,7 +27,7 @@ STEPS = {"read", "parse", "render", "parity", "tokenize", "label", "pack", "writ
 def run(job: Job, folder: Folder) -> tuple[dict[str, int], dict[tuple[str, str], beam.metrics.cells.DistributionData]]:
     """Run a job. Returns its counters, and its distributions by step and name."""
     pipeline = beam.Pipeline(FnApiRunner())
-    build_graph(pipeline, job, folder, max_reject_fraction=0.5, engine="auto")
+    build_graph(pipeline, job, folder, Budgets(max_reject_fraction=0.5), engine="auto", report="html")
     found = pipeline.run().metrics().query(beam.metrics.MetricsFilter().with_namespace("chatmill"))
     counters: Counter[str] = Counter()
     for counter in found["counters"]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import apache_beam as beam
 import pytest
 
-from support.datasets import digests, manifest_of, rows_of, undo_the_commit
+from support.datasets import assert_statistics_add_up, digests, manifest_of, rows_of, undo_the_commit
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import (
     ApplyChatTemplate,
@@ -27,7 +34,8 @@ from transforms import (
     TruncateOrPack,
     WriteDataset,
 )
-from transforms.errors import ParameterError, UserError
+from transforms.errors import ParameterError, Unavailable, UserError
+from transforms.storage import claim as claims
 
 
 def readme_program() -> str:
@@ -226,7 +234,7 @@ def test_columns_that_packing_would_lose_are_refused(tmp_path):
         | TruncateOrPack(max_length=512, packing="bfd")
     )
     with pytest.raises(ParameterError, match=r"keep_columns=.*a row with packing bfd holds several records"):
-        rows | WriteDataset(str(tmp_path / "out"))
+        rows | WriteDataset(str(tmp_path / "out"), ledger="none")
 
 
 def rows_from(*steps: beam.PTransform, config: RenderConfig | None = None) -> beam.PCollection:
@@ -285,6 +293,7 @@ def test_sources_have_their_own_options_and_sums(tmp_path):
     assert 0 < support["trained_tokens"] < support["tokens"]
     assert sharegpt["trained_tokens"] == sharegpt["tokens"] > 0
     assert support["rows"] + sharegpt["rows"] == manifest["rows"] == len(rows_of(tmp_path))
+    assert_statistics_add_up(manifest)
     with pytest.raises(ParameterError, match="another pipeline: steps differ"):
         sources_to(tmp_path, both, {"loss_on": "last_assistant"}, {})
 
@@ -305,3 +314,89 @@ def test_finished_dataset_is_not_written_again(finished):
         assert card.read_text() == "edited by its owner"
     finally:
         card.write_text(before)
+
+
+def build_and_wait(output: Path, built: Event) -> None:
+    rows_from() | WriteDataset(str(output))
+    built.set()
+    time.sleep(600)
+
+
+@contextmanager
+def built_elsewhere(output: Path) -> Iterator[BaseProcess]:
+    """Another process, which has built a pipeline to an output and is about to run it."""
+    fork = multiprocessing.get_context("fork")
+    built = fork.Event()
+    process = fork.Process(target=build_and_wait, args=(output, built))
+    process.start()
+    assert built.wait(60)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_two_pipelines_do_not_write_to_one_output(finished, tmp_path):
+    output = tmp_path / "out"
+    with built_elsewhere(output) as other:
+        before = sorted(output.rglob("*"))
+        with pytest.raises(ParameterError, match=rf"another build is writing to it: process {other.pid} on "):
+            rows_from() | WriteDataset(str(output))
+        with pytest.raises(ParameterError, match=r"it holds the dataset of another pipeline: .*steps"):
+            run(output)
+        assert sorted(output.rglob("*")) == before
+    (output / "_chatmill" / "job.json").unlink()
+    run(output)  # at once, since the other one is gone
+    assert digests(output) == digests(finished)
+    assert not (output / "_chatmill" / "claims").exists()
+
+
+def test_a_pipeline_and_a_build_do_not_write_to_one_output(build, tmp_path):
+    output, options = tmp_path / "out", ("--input", CHATS / "arithmetic.jsonl", "--tokenizer", TOKENIZER)
+    with built_elsewhere(output) as other:
+        ended = build(*options, "--output", output, "--overwrite")
+        assert ended.code == 2
+        assert f"another build is writing to it: process {other.pid} on " in ended.err
+    build_that_begins = claims.Claim(str(output / "_chatmill" / "claims"), str(output))
+    (output / "_chatmill" / "job.json").unlink()
+    build_that_begins.take()
+    try:
+        with (
+            multiprocessing.get_context("fork").Pool(1) as pool,
+            pytest.raises(ParameterError, match=f" {os.getpid()} on "),
+        ):
+            pool.apply(to_own_output, (output,))
+    finally:
+        build_that_begins.release()
+
+
+def to_own_output(output: Path) -> None:
+    rows_from() | WriteDataset(str(output))
+
+
+def test_the_last_of_the_pipelines_that_a_process_builds_counts(tmp_path):
+    """A notebook builds its pipeline again after an error, and nobody told the claim that the first one failed."""
+    earlier, later = (rows_from() | WriteDataset(str(tmp_path), max_reject_fraction=0.05) for _ in range(2))
+    with pytest.raises(Exception, match="another one took over its output") as raised:
+        earlier.pipeline.run().wait_until_finish()
+    assert isinstance(raised.value, Unavailable) or "Unavailable" in str(raised.value)
+    assert not (tmp_path / "_SUCCESS").exists()
+    later.pipeline.run().wait_until_finish()
+    assert manifest_of(tmp_path)["rows"] == len(rows_of(tmp_path)) > 0
+
+
+def test_a_job_on_a_cluster_keeps_the_output_after_its_submitter_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr("transforms.dataset.own_pipeline._LOCAL_RUNNERS", ())
+    with built_elsewhere(tmp_path):
+        pass
+    with pytest.raises(ParameterError, match=r"another build is writing to it: process .*, FnApiRunner job"):
+        rows_from() | WriteDataset(str(tmp_path))
+
+
+def test_a_store_without_exclusive_create_needs_no_lock(monkeypatch, tmp_path):
+    monkeypatch.setattr(claims, "creates_exclusively", lambda _: False)
+    with pytest.raises(ParameterError, match=r"no_lock=False: .* cannot create a file only if there is none"):
+        rows_from() | WriteDataset(str(tmp_path / "out"))
+    rows_from() | WriteDataset(str(tmp_path / "out"), no_lock=True)
+    assert not (tmp_path / "out" / "_chatmill" / "claims").exists()

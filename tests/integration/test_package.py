@@ -25,6 +25,12 @@ def test_every_module_is_in_the_distribution(wheel):
     assert modules <= set(wheel.namelist())
 
 
+def test_files_of_the_report_are_in_the_distribution(wheel):
+    """Beam's workers have what is in it, and nothing else; a worker commits the dataset."""
+    folder = ROOT / "transforms" / "dataset" / "report_files"
+    assert {str(path.relative_to(ROOT)) for path in folder.iterdir()} <= set(wheel.namelist())
+
+
 def test_type_checkers_use_the_annotations_of_both_packages(wheel):
     assert {"pipeline/py.typed", "transforms/py.typed"} <= set(wheel.namelist())
 

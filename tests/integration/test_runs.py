@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.job import read_job
+from pipeline.prepare import prepare
 from pipeline.progress import show_plan
 from support.datasets import (
     build_in_process,
@@ -34,9 +36,11 @@ from support.datasets import (
 )
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import __version__
-from transforms.dataset.commit import commit, final_names, publish_files
+from transforms.dataset.budgets import Budgets
+from transforms.dataset.commit import commit, final_names
 from transforms.dataset.description import job_id
 from transforms.dataset.layout import Folder
+from transforms.dataset.publishing import publish_files
 from transforms.model.receipts import Receipt, write_receipt
 from transforms.steps.failures import last_failure
 
@@ -142,6 +146,12 @@ def start_and_wait_for_receipts(output: Path, count: int, **environment: str) ->
 def test_a_stopped_run_leaves_no_temporary_files_or_the_next_one_removes_them(stop, tmp_path):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
+    if stop == signal.SIGKILL:  # while it plans, too
+        command = [sys.executable, "-m", "pipeline", *JOB, f"--output={tmp_path}/out"]
+        with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"TMPDIR": str(temporary)}) as planning:
+            while not any(path.is_dir() for path in temporary.iterdir()):  # Python tries the folder with a file
+                assert planning.poll() is None
+            planning.kill()
     build = start_and_wait_for_receipts(tmp_path / "out", 1, TMPDIR=str(temporary))
     assert list(temporary.iterdir())
     os.killpg(build.pid, stop) if stop == signal.SIGKILL else build.send_signal(stop)
@@ -153,8 +163,13 @@ def test_a_stopped_run_leaves_no_temporary_files_or_the_next_one_removes_them(st
     assert not list(temporary.iterdir())
 
 
+def launcher_of(build: subprocess.Popen[str]) -> psutil.Process:
+    """The child in which a command runs."""
+    return psutil.Process(build.pid).children()[0]
+
+
 def workers_of(build: subprocess.Popen[str]) -> list[psutil.Process]:
-    return psutil.Process(build.pid).children(recursive=True)
+    return launcher_of(build).children(recursive=True)
 
 
 def test_a_run_that_was_killed_is_resumed_to_the_same_bytes(in_memory, tmp_path):
@@ -230,22 +245,24 @@ def manifest_splits(output: Path) -> int:
 def test_a_second_build_is_refused_until_the_first_one_is_gone(build, in_memory, tmp_path):
     output = tmp_path / "out"
     first = start_and_wait_for_receipts(output, 1)
+    holding = launcher_of(first).pid
     os.killpg(first.pid, signal.SIGSTOP)
     before = sorted(output.rglob("*"))
     for options in ([], ["--overwrite", "--seed=1", "--validation_fraction=0.2"]):
         second = build(*JOB, f"--output={output}", *options)
         assert second.code == 2
-        holder = f"process {first.pid} on {platform.node()}, since 20"
+        holder = f"process {holding} on {platform.node()}, since 20"
         assert second.err.startswith(f"chatmill: --output {output}: another build is writing to it: {holder}")
         assert second.err.count("\n") == 1
         assert sorted(output.rglob("*")) == before
-    os.killpg(first.pid, signal.SIGKILL)  # its parent has not waited for it: it is a zombie
+    os.kill(holding, signal.SIGKILL)  # its parent, which is stopped, does not wait for it: it is a zombie
     done = build(*JOB, f"--output={output}")
     assert done.code == 0, done.err
-    assert f"took over the output from a build that is gone: process {first.pid} on " in done.err
+    assert f"took over the output from a build that is gone: process {holding} on " in done.err
     assert digests(output) == in_memory
     assert not (output / "_chatmill" / "claims").exists()
-    first.wait()
+    os.killpg(first.pid, signal.SIGCONT)
+    assert first.wait() == 1
 
 
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -253,6 +270,7 @@ def test_a_stopped_run_leaves_no_process_and_shows_how_to_resume(stop, code, tmp
     build = start_and_wait_for_receipts(tmp_path / "out", 1)
     workers = workers_of(build)
     assert workers
+    workers[-1].suspend()  # the build does not end before the signal is forwarded
     if stop == signal.SIGINT:
         os.killpg(build.pid, stop)  # as a terminal does: to all of the group
     else:
@@ -265,11 +283,12 @@ def test_a_stopped_run_leaves_no_process_and_shows_how_to_resume(stop, code, tmp
     assert not (tmp_path / "out" / "_chatmill" / "claims").exists()
 
 
-def test_workers_end_with_their_launcher(tmp_path):
+@pytest.mark.parametrize("kills_launcher", [True, False])
+def test_workers_end_with_their_launcher_which_ends_with_the_process_that_supervises_it(kills_launcher, tmp_path):
     build = start_and_wait_for_receipts(tmp_path / "out", 1)
-    workers = workers_of(build)
-    assert len(workers) == 2
-    build.kill()
+    workers = [launcher_of(build), *workers_of(build)]
+    assert len(workers) == 3
+    (workers[0] if kills_launcher else build).kill()
     build.wait()
     _, alive = psutil.wait_procs(workers, timeout=20)
     assert not alive
@@ -300,8 +319,8 @@ def test_commit_that_was_interrupted_can_be_repeated(in_memory, tmp_path):
     assert "is built again" not in done.stderr
     receipts = sorted((output / "_chatmill" / "receipts").glob("*.json"))
     again = [msgspec.json.decode(path.read_bytes(), type=Receipt) for path in receipts]
-    publish_files(str(output), final_names(again, 0.01))
-    commit(str(output), again, 0.01)
+    publish_files(Folder(str(output)), final_names(again, is_exceeded=False))
+    commit(Folder(str(output)), again, Budgets(), "html")
     assert digests(output) == in_memory
 
 
@@ -309,6 +328,10 @@ def first_shard(output: Path) -> Path:
     """A shard of the first receipt."""
     receipt = json.loads(min((output / "_chatmill" / "receipts").glob("*.json")).read_bytes())
     return output / "_chatmill" / "shards" / receipt["shards"][0]["file"]
+
+
+def first_ledger(output: Path) -> Path:
+    return next((output / "_chatmill" / "shards").glob("ledger-0000000-*"))
 
 
 def flip_a_bit(path: Path) -> None:
@@ -332,7 +355,7 @@ def name_a_file_outside(output: Path) -> None:
         receipt.shards[0], file="../../../victim.parquet", sha256=hashlib.sha256(b"victim").hexdigest()
     )
     damaged = msgspec.structs.replace(receipt, shards=[shard, *receipt.shards[1:]])
-    write_receipt(str(path.parent), damaged, job_id(f"{output}/_chatmill/job.json"))
+    write_receipt(str(path.parent), damaged, job_id(Folder(str(output))))
 
 
 def of_another_job(output: Path) -> None:
@@ -349,6 +372,8 @@ STORED = "was damaged, and is written again"
     [
         (lambda output: flip_a_bit(first_shard(output)), SPLIT, 1),
         (lambda output: first_shard(output).unlink(), SPLIT, 1),
+        (lambda output: flip_a_bit(first_ledger(output)), SPLIT, 1),
+        (lambda output: first_ledger(output).unlink(), SPLIT, 1),
         (lambda output: first_receipt(output).write_bytes(b""), SPLIT, 1),
         (lambda output: first_receipt(output).write_bytes(b"\0" * 4096), SPLIT, 1),
         (lambda output: flip_a_bit(first_receipt(output)), SPLIT, 1),
@@ -362,7 +387,8 @@ STORED = "was damaged, and is written again"
         (lambda output: (output / "_chatmill/tokenizer/vocab.json").write_text("{}"), f"vocab.json {STORED}", 0),
     ],
     ids=[
-        "flipped_shard", "deleted_shard", "empty_receipt", "zeros_receipt", "flipped_receipt", "file_outside",
+        "flipped_shard", "deleted_shard", "flipped_ledger", "deleted_ledger",
+        "empty_receipt", "zeros_receipt", "flipped_receipt", "file_outside",
         "another_job", "empty_job", "garbled_job", "flipped_plan", "tokenizer", "template", "added_vocabulary",
     ],
 )  # fmt: skip
@@ -432,13 +458,41 @@ def test_what_killed_processes_left_is_removed(build, stopped):
     assert not [path for path in output.rglob("*") if path.name.endswith("0a" * 16)]
 
 
-def test_a_run_that_was_killed_after_success_leaves_nothing(build, small, tmp_path):
+@pytest.mark.parametrize("left", ["shards", "claims"])
+def test_a_run_that_was_killed_after_success_leaves_nothing(build, small, tmp_path, left):
     output = Path(shutil.copytree(small, tmp_path / "out"))
-    (output / "_chatmill/shards").mkdir()
-    (output / "_chatmill/shards/left.parquet").write_bytes(b"")
+    if left == "shards":
+        (output / "_chatmill/shards").mkdir()
+        (output / "_chatmill/shards/left.parquet").write_bytes(b"")
+    else:
+        take = f"from transforms.storage.claim import Claim; Claim('{output}/_chatmill/claims', '').take()"
+        subprocess.run([sys.executable, "-c", take], cwd=ROOT, check=True)
+        assert (output / "_chatmill/claims/1.json").exists()
     ended = build(*SMALL_JOB, f"--output={output}")
     assert ended.code == 0 and "is finished already" in ended.err
     assert not (output / "_chatmill/shards").exists() and not (output / "_chatmill/claims").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_tokenizer_that_is_replaced_after_the_job_was_planned_is_refused(workers, build, monkeypatch, tmp_path):
+    output = tmp_path / "out"
+    stored = output / "_chatmill" / "tokenizer" / "tokenizer.json"
+
+    def prepare_and_replace(*arguments: Any) -> Any:
+        job = prepare(*arguments)
+        stored.write_text(stored.read_text().replace("Ġthe", "Ġthx"))
+        return job
+
+    monkeypatch.setattr("pipeline.prepare.prepare", prepare_and_replace)
+    ended = build(*SMALL_JOB, f"--output={output}", f"--direct_num_workers={workers}")
+    message = f"chatmill: {stored.parent}: the tokenizer was changed during the build. Run the same command again.\n"
+    assert (ended.code, ended.err) == (2, message)
+    assert not (output / "_SUCCESS").exists()
+    monkeypatch.undo()
+    ended = build(*SMALL_JOB, f"--output={output}")
+    assert (ended.code, ended.err.splitlines()[0]) == (
+        0, f"chatmill: warning: {stored} was damaged, and is written again"
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -551,7 +605,7 @@ def test_a_job_that_this_version_does_not_understand_is_refused_until_overwritte
 @pytest.mark.parametrize(
     ("reasons", "note"),
     [
-        ({"tools": 3, "kwargs": 5, "engine": 90}, "8 of 100 records (8.0%) were rendered by the reference"),
+        ({"tools": 3, "kwargs": 5, "engine": 90}, "8 of 100 records (8.0%) were rendered by the slower reference"),
         ({"tools": 1, "small_input": 99}, None),
         ({}, None),
     ],
@@ -568,7 +622,7 @@ def test_records_that_the_reference_handled_are_noted_if_they_are_many(build, co
         assert "by the reference" not in err
     else:
         assert f"chatmill: note: {note}" in err
-        assert "Reasons: kwargs 5, tools 3. The first is a.jsonl, byte 7: why.\n" in err
+        assert " reference: kwargs 5, tools 3 (docs/engines.md)\n" in err
 
 
 def test_a_template_that_prints_the_date_prints_the_same_in_a_resumed_run(build, corpus, tmp_path):

@@ -124,6 +124,10 @@ def test_shards_in_a_bucket_are_the_same_as_on_a_disk(store, output, on_disk):
     assert summary["status"] == "done"
     for name in store.names(output):
         assert b"of-the-tests" not in store.files.cat(name), f"{name} holds a credential"
+    inspected = build_in_process("inspect", store.url(output), "--sample=2")
+    assert inspected.returncode == 0 and "⟦" in inspected.stdout, inspected.stderr
+    compared = build_in_process("diff", store.url(output), store.url(output))
+    assert compared.returncode == 0 and "equal: both have the same" in compared.stdout, compared.stderr
     # Already finished; then refused with other options; then overwritten.
     again = build_in_process(*options_of(store, output))
     assert again.returncode == 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,25 @@ import kubernetes_validate
 import pytest
 
 from pipeline.options import Options, parse_options
-from support.paths import ROOT
+from support.datasets import build_in_process
+from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import CACHE, FAKE_GCS_SERVER, free_port, go_program, serving, why_no_program
 
 DAGS = ROOT / "deploy" / "airflow"
-# The DAGs are triggered by hand at these times; the day before the first of them is already finished.
-DONE, TO_DO = "2026-11-20T10:00:00+00:00", "2026-11-21T10:00:00+00:00"
-EXPECTED = Options(
-    input=("gs://example-corpus/chats/2026-11-20/*",),
-    tokenizer="gs://example-models/qwen3",
-    output="gs://example-shards/qwen3-4096/2026-11-20",
-    max_length=4096,
-    packing="bfd",
-)
+# The DAGs are triggered by hand at these times. The dataset has a part of the day before the first of them, all of that
+# before the second, and nothing of that before the third.
+LATE, DONE, TO_DO = (f"2026-11-{day}T10:00:00+00:00" for day in (19, 20, 21))
+
+
+def expected(day: str) -> Options:
+    return Options(
+        input=(f"gs://example-corpus/chats/{day}/*",),
+        tokenizer="gs://example-models/qwen3",
+        output="gs://example-shards/qwen3-4096",
+        append=True,
+        max_length=4096,
+        packing="bfd",
+    )
 
 
 def airflow_python() -> Path:
@@ -48,9 +54,16 @@ def airflow_python() -> Path:
     return python
 
 
-@contextmanager
-def store_with_a_finished_day() -> Iterator[dict[str, str]]:
-    """The environment variables of a store in which the day of DONE is finished; empty if there is no such store."""
+def append(arguments: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """Run the command of a pod on this machine. Returns its summary, the last line of its standard output."""
+    done = build_in_process(*arguments, "--summary_json=-", env=os.environ | environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Iterator[dict[str, str]]:
+    """The environment variables of a store with the buckets that the DAGs name; empty if it cannot be started."""
     server = go_program(FAKE_GCS_SERVER)
     if server is None:
         yield {}
@@ -60,27 +73,39 @@ def store_with_a_finished_day() -> Iterator[dict[str, str]]:
     with serving([server, *arguments, "-backend", "memory"], port):
         url = f"http://127.0.0.1:{port}"
         files = gcsfs.GCSFileSystem(endpoint_url=url, token="anon", skip_instance_cache=True)
-        files.mkdir("example-shards")
-        files.pipe("example-shards/qwen3-4096/2026-11-19/_SUCCESS", b"")
+        for bucket in ("example-corpus", "example-models", "example-shards"):
+            files.mkdir(bucket)
+        files.put(str(TOKENIZER), "example-models/qwen3", recursive=True)
         connection = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True}}
-        yield {"STORAGE_EMULATOR_HOST": url, "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection)}
+        environment = {"STORAGE_EMULATOR_HOST": url, "FSSPEC_GS_TOKEN": "anon"}
+        for day in ("2026-11-18", "2026-11-19"):
+            files.put(str(CHATS / "support.jsonl"), f"example-corpus/chats/{day}/support.jsonl")
+            options = expected(day)
+            arguments = [
+                f"--input={options.input[0]}",
+                f"--tokenizer={options.tokenizer}",
+                f"--output={options.output}",
+            ]
+            append(["--append", *arguments, "--max_length=4096", "--packing=bfd"], environment)
+        for path in ("2026-11-18/late.jsonl", "2026-11-20/support.jsonl"):
+            files.put(str(CHATS / "support.jsonl"), f"example-corpus/chats/{path}")
+        yield {**environment, "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection)}
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory) -> dict[str, Any]:
+def found(store, tmp_path_factory) -> dict[str, Any]:
     """The result of airflow_probe.py."""
     python, home = airflow_python(), tmp_path_factory.mktemp("airflow")
     settings = {"AIRFLOW_HOME": home, "AIRFLOW__CORE__DAGS_FOLDER": DAGS, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
-    with store_with_a_finished_day() as store:
-        environment = os.environ | {name: str(value) for name, value in settings.items()} | store
-        for arguments in (
-            ["-m", "airflow", "db", "migrate"],
-            [ROOT / "tests" / "support" / "airflow_probe.py", DAGS, home / "found.json", DONE, TO_DO],
-        ):
-            done = subprocess.run(
-                [python, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=300
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
+    environment = os.environ | {name: str(value) for name, value in settings.items()} | store
+    for arguments in (
+        ["-m", "airflow", "db", "migrate"],
+        [ROOT / "tests" / "support" / "airflow_probe.py", DAGS, home / "found.json", LATE, DONE, TO_DO],
+    ):
+        done = subprocess.run(
+            [python, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
     return json.loads((home / "found.json").read_text())
 
 
@@ -96,7 +121,7 @@ def test_dags_load_without_errors(found):
 
 
 @pytest.mark.parametrize("dag", ["chatmill_dataflow", "chatmill_pod"])
-def test_each_day_is_built_after_it_is_over_and_none_is_skipped(found, dag):
+def test_each_day_is_appended_after_it_is_over_and_none_is_skipped(found, dag):
     assert found["dags"][dag]["first"] == {"of": "2026-11-01T03:00:00+00:00", "at": "2026-11-02T03:00:00+00:00"}
     assert found["dags"][dag]["settings"] == {"catchup": True, "max_active_runs": 1, "retries": 2}
 
@@ -108,7 +133,7 @@ def test_template_is_started_with_the_options_of_the_day_before(found):
     launch = body["launchParameter"]
     assert launch["jobName"] == "chatmill-2026-11-20"
     options, beam_flags = parse_options([f"--{name}={value}" for name, value in launch["parameters"].items()])
-    assert options == EXPECTED
+    assert options == expected("2026-11-20")
     assert beam_flags == ["--sdk_container_image=registry.example.com/chatmill:TAG"]
 
 
@@ -126,11 +151,13 @@ def test_request_to_dataflow_has_only_fields_of_its_api(found):
     check(body, {"$ref": "LaunchFlexTemplateRequest"})
 
 
-def test_finished_day_starts_no_job(found):
-    assert runs_on_dataflow(found)[DONE] == {"state": "success", "requests": []}
+def test_day_that_the_dataset_has_starts_no_job_and_a_file_that_came_late_starts_one(found):
+    runs = runs_on_dataflow(found)
+    assert runs[DONE] == {"state": "success", "requests": []}
+    assert [body["launchParameter"]["jobName"] for body in runs[LATE]["requests"]] == ["chatmill-2026-11-18"]
 
 
-def test_pod_runs_the_build_of_the_day_before(found):
+def test_pod_appends_the_day_before(found):
     run = found["dags"]["chatmill_pod"]["runs"][TO_DO]
     assert run["state"] == "success"
     [pod] = run["requests"]
@@ -138,5 +165,19 @@ def test_pod_runs_the_build_of_the_day_before(found):
     [container] = pod["spec"]["containers"]
     assert container["command"] == ["chatmill", "build"]
     options, beam_flags = parse_options(container["args"])
-    assert options == Options(**{**vars(EXPECTED), "summary_json": "-"})
+    assert options == dataclasses.replace(expected("2026-11-20"), summary_json="-")
     assert beam_flags == [f"--direct_num_workers={container['resources']['limits']['cpu']}"]
+
+
+def test_pod_that_runs_again_adds_nothing_and_takes_what_came_late(found, store):
+    if not store:
+        pytest.skip(why_no_program(FAKE_GCS_SERVER))
+    commands = {}
+    for time, run in found["dags"]["chatmill_pod"]["runs"].items():
+        [container] = run["requests"][0]["spec"]["containers"]
+        commands[time] = container["args"]
+    ended = [append(commands[time], store) for time in (DONE, LATE, LATE, TO_DO, DONE, TO_DO)]
+    assert [summary["status"] for summary in ended] == ["nothing_new", "done", "nothing_new", "done"] + [
+        "nothing_new"
+    ] * 2
+    assert [summary["snapshot"]["version"] for summary in ended] == [2, 3, 3, 4, 4, 4]

@@ -20,8 +20,8 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 from google.cloud.dataflow_v1beta3.types import TemplateMetadata
 
-from pipeline.cli import build as build_here
-from pipeline.graph import build_graph
+from pipeline.cli import main
+from pipeline.graph import budgets_of, build_graph
 from pipeline.options import parse_options
 from pipeline.prepare import prepare
 from pipeline.sources import read_sources
@@ -41,6 +41,14 @@ CLOUD = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def memory_is_a_store():
+    """Jobs are only submitted here, so that the memory of this process is as good as a bucket."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.launch._IN_MEMORY", "nothing://")
+        yield
+
+
 @pytest.fixture(scope="module")
 def corpus() -> str:
     """The url of conversations in the memory of this process, which are not on a disk."""
@@ -54,7 +62,7 @@ def submitted(corpus, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("submitted")
     for name in ("temp", "staging", "template"):
         (folder / name).mkdir()
-    code = build_here(
+    code = main(
         [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--output=memory://shards/2026-11", *CLOUD,
          f"--temp_location={folder}/temp", f"--staging_location={folder}/staging",
          f"--template_location={folder}/template/job.json", "--dataflow_endpoint=http://localhost:1", "--no_auth",
@@ -135,7 +143,7 @@ def test_graph_of_a_million_splits_contains_neither_plan_nor_tokenizer(tmp_path)
     job = prepare(options, folder, read_sources(options))
     assert job.splits == 1_000_000
     pipeline = beam.Pipeline()
-    build_graph(pipeline, job, folder, options.max_reject_fraction, options.engine)
+    build_graph(pipeline, job, folder, budgets_of(options), options.engine, options.report)
     proto = pipeline.to_runner_api().SerializeToString()
     assert len(proto) < 1 << 17
     assert (tmp_path / "out" / "_chatmill" / "plan.jsonl").stat().st_size > len(proto)
@@ -199,7 +207,8 @@ def test_user_error_is_one_line_before_anything_is_written(build, corpus, monkey
 
 def test_missing_packages_of_google_are_named_with_how_to_install_them():
     hidden = "import sys; sys.modules['google.cloud.dataflow'] = None; "
-    code = hidden + "from pipeline.cli import build; sys.exit(build(sys.argv[1:]))"
+    hidden += "import pipeline.launch; pipeline.launch._IN_MEMORY = 'nothing://'; "
+    code = hidden + "from pipeline.cli import main; sys.exit(main(sys.argv[1:]))"
     given = ["--input=memory://chats", "--tokenizer=t", "--output=memory://out", *CLOUD]
     ended = subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 2

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
 
+from pipeline.runners.local_workers import LocalWorkers
 from support.datasets import build_in_process
 from support.paths import CHATS, ROOT, TOKENIZER
 
@@ -54,15 +61,38 @@ def test_formatter_that_ends_the_launcher_while_the_job_is_planned_does_not_end_
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("how", ["os.abort()", "ctypes.string_at(0)"])
+def test_formatter_that_crashes_while_the_job_is_planned_is_reported_in_one_line(how, tmp_path):
+    options = options_for(tmp_path)
+    (tmp_path / "formatter.py").write_text(f"import ctypes, os\ndef f(record):\n    {how}\n")
+    done = build_in_process(*options, f"--summary_json={tmp_path}/summary.json", timeout=120)
+    name = {"os.abort()": "SIGABRT", "ctypes.string_at(0)": "SIGSEGV"}[how]
+    error = f"the launcher was ended by {name} in {CHATS}/arithmetic.jsonl: a library or a formatter crashed."
+    assert done.stderr == f"chatmill: {error}\n"
+    assert done.returncode == 1
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary == {"written_by": "chatmill build", "status": "failed", "error": error}
+
+
+def test_launcher_that_is_ended_by_a_signal_without_a_handler_has_failed_in_its_summary(tmp_path):
+    options = options_for(tmp_path)
+    (tmp_path / "formatter.py").write_text("import os\ndef f(record):\n    os.kill(os.getpid(), 1)\n")
+    done = build_in_process(*options, f"--summary_json={tmp_path}/summary.json", timeout=120)
+    assert (done.returncode, done.stderr) == (129, "")
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["status"] == "failed"
+    assert summary["error"].startswith("the launcher was ended by SIGHUP")
+
+
 def test_worker_that_is_killed_before_it_has_work_ends_the_run(tmp_path):
     """The launcher has nothing to wait for then: such a worker never connects to Beam's server."""
     options = options_for(tmp_path)
     build = subprocess.Popen([sys.executable, "-m", "pipeline", *options], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
-        deadline, server = time.monotonic() + 60, psutil.Process(build.pid)
-        while not server.children(recursive=True)[1:]:  # the fork server, and its first worker
+        deadline, command = time.monotonic() + 60, psutil.Process(build.pid)
+        while not command.children(recursive=True)[2:]:  # the launcher, the fork server, and its first worker
             assert build.poll() is None and time.monotonic() < deadline
-        server.children(recursive=True)[-1].kill()
+        command.children(recursive=True)[-1].kill()
         _, err = build.communicate(timeout=60)
     finally:
         build.kill()
@@ -70,6 +100,20 @@ def test_worker_that_is_killed_before_it_has_work_ends_the_run(tmp_path):
     assert build.returncode == 1
     assert err.startswith("chatmill: a worker was ended by SIGKILL (the system may be short of memory")
     assert err.count("\n") == 1
+
+
+def test_worker_that_dies_ends_all_requests_though_another_one_is_not_connected_yet(tmp_path):
+    workers = LocalWorkers(1, "spawn", str(tmp_path))
+    control = ControlConnection()
+    unconnected: Any = SimpleNamespace(control_conn=None, data_conn=None)
+    connected: Any = SimpleNamespace(control_conn=control, data_conn=SimpleNamespace(close=lambda: None))
+    workers.handlers += [unconnected, connected]
+    with workers.runner():
+        answer = control.push(beam_fn_api_pb2.InstructionRequest(instruction_id="1"))
+        [worker] = multiprocessing.active_children()
+        worker.kill()
+        with pytest.raises(RuntimeError, match="a worker was ended by SIGKILL"):
+            answer.get(timeout=30)
 
 
 def test_output_that_is_removed_during_the_build_is_reported_in_one_line(tmp_path):

@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes are valid, their commands are builds, and each day is built once."""
+"""The manifests of deploy/kubernetes are valid, their commands are builds, and each file is taken once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def flink_schema() -> dict[str, Any]:
     return closed(schema)
 
 
-@pytest.mark.parametrize("name", ["cronjob", "flink-job"])
+@pytest.mark.parametrize("name", ["cronjob", "flink-job", "watch"])
 def test_manifest_is_valid(name):
     for version in (OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
         kubernetes_validate.validate(MANIFESTS[name], version, strict=True)
@@ -154,11 +154,11 @@ def day_after(count: int) -> datetime.date:
     return DAY + datetime.timedelta(days=count)
 
 
-def test_daily_command_is_a_build_of_the_days_before(daily):
+def test_daily_command_appends_the_days_before(daily):
     chatmill = Path(daily.command(DAY, 0)["env"]["PATH"].split(os.pathsep)[0]) / "chatmill"
     chatmill.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     chatmill.chmod(0o755)
-    for index, day in enumerate(("2026-02-28", "2026-02-27", "2026-02-26")):
+    for index, day in enumerate(("2026-02-26", "2026-02-27", "2026-02-28")):
         printed = subprocess.check_output(**daily.command(datetime.date(2026, 3, 1), index), text=True)
         command, *arguments = printed.splitlines()
         assert command == "build"
@@ -166,7 +166,8 @@ def test_daily_command_is_a_build_of_the_days_before(daily):
         assert options == Options(
             input=(f"{daily.input}/{day}",),
             tokenizer=str(TOKENIZER),
-            output=f"{daily.output}/{day}",
+            output=str(daily.output),
+            append=True,
             max_length=4096,
             packing="bfd",
             summary_json="-",
@@ -179,45 +180,81 @@ def written(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_build_that_was_killed_is_resumed_the_next_day_and_finished_datasets_stay(daily):
+def shards_of(output: Path) -> dict[str, str]:
+    return {name: digest for name, digest in digests(output).items() if name.startswith("data/")}
+
+
+def test_day_that_was_killed_is_resumed_the_next_day_and_no_file_is_taken_twice(daily):
     killed, small = daily.input / "2026-11-19", daily.input / "2026-11-20"
     for folder, times in ((killed, 20), (small, 1)):
         folder.mkdir(parents=True)
         (folder / "support.jsonl").write_bytes((CHATS / "support.jsonl").read_bytes() * times)
     expected = daily.output.with_name("expected")
-    options = [f"--tokenizer={TOKENIZER}", "--max_length=4096", "--packing=bfd"]
-    assert build_in_process(*options, f"--input={killed}", f"--output={expected}").returncode == 0
+    options = ["--append", f"--tokenizer={TOKENIZER}", "--max_length=4096", "--packing=bfd", f"--output={expected}"]
+    for folder in (killed, small):
+        assert build_in_process(*options, f"--input={folder}").returncode == 0
 
-    output = daily.output / "2026-11-19"
-    receipts = output / "_chatmill" / "receipts"
     pod = subprocess.Popen(
-        **daily.command(DAY, 0), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        **daily.command(DAY, 2), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     deadline = time.monotonic() + 120
-    while not receipts.is_dir() or not list(receipts.glob("*.json")):
+    while not (receipts := list(daily.output.glob("_chatmill/increments/*/receipts/*.json"))):
         assert pod.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(pod.pid, signal.SIGKILL)
     pod.wait()
-    kept = written(receipts)
-    assert not (output / "_SUCCESS").exists()
+    shards = receipts[0].parents[1] / "shards"
+    kept = {(shards / shard["file"]).stat().st_ino for shard in json.loads(receipts[0].read_bytes())["shards"]}
+    assert kept and not (daily.output / "data").exists()
 
-    ended = [daily.run(day_after(1), index) for index in (0, 1)]
-    assert [(code, summary["status"]) for code, summary in ended] == [(0, "done"), (0, "done")]
-    assert kept.items() <= written(receipts).items() and len(kept) < len(written(receipts))
-    assert digests(output).keys() == digests(expected).keys()
-    assert shards_of(output) == shards_of(expected)
+    ended = [daily.run(day_after(1), index) for index in daily.indexes]
+    assert [(code, summary["status"]) for code, summary in ended] == [(2, "failed"), (0, "done"), (0, "done")]
+    assert kept <= {path.stat().st_ino for path in daily.output.glob("data/**/*.parquet")}
+    assert shards_of(daily.output) == shards_of(expected)
 
     before = written(daily.output)
-    # The same day again, and the next day: both find the finished days.
-    for today, index in ((1, 0), (2, 2)):
+    # The same days again: by a Job that runs twice, and by that of the next day.
+    for today, index in ((1, 1), (1, 2), (2, 0)):
         code, summary = daily.run(day_after(today), index)
-        assert (code, summary["status"]) == (0, "done_before")
+        assert (code, summary["status"]) == (0, "nothing_new")
     assert written(daily.output) == before
 
+    (killed / "late.jsonl").write_bytes((CHATS / "support.jsonl").read_bytes())
+    code, summary = daily.run(day_after(2), 0)
+    assert (code, summary["status"]) == (0, "done")
+    assert shards_of(daily.output).items() > shards_of(expected).items()
 
-def shards_of(output: Path) -> dict[str, str]:
-    return {name: digest for name, digest in digests(output).items() if name.startswith("data/")}
+
+def test_deployment_appends_what_arrives_and_ends_with_0_when_its_pod_is_stopped(tmp_path):
+    spec = MANIFESTS["watch"]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    container = container_of(MANIFESTS["watch"] | {"spec": spec})
+    incoming, output, summary = tmp_path / "in", tmp_path / "out", tmp_path / "watch.json"
+    here = {"input": incoming, "tokenizer": TOKENIZER, "output": output, "summary_json": summary}
+    here |= {"every": "1s", "settle": "1s", "min_records": 1, "max_delay": "1s"}
+    names = [word.removeprefix("--").partition("=")[0] for word in container["args"]]
+    assert {*here} <= {*names}
+    words = [
+        f"--{name}={here[name]}" if name in here else word for name, word in zip(names, container["args"], strict=True)
+    ]
+    command = [*container["command"], *(expanded(word, {"CPUS": 1}) for word in words)]
+    path = os.pathsep.join(map(str, (Path(sys.executable).parent, os.environ["PATH"])))
+
+    incoming.mkdir()
+    pod = subprocess.Popen(command, env=os.environ | {"PATH": path}, stderr=subprocess.DEVNULL)
+    try:
+        for version, name in enumerate(("monday", "tuesday"), 1):
+            shutil.copy(CHATS / "support.jsonl", incoming / f"{name}.jsonl")
+            deadline = time.monotonic() + 120
+            while not (output / "_chatmill" / "log" / f"{version:08d}.json").exists():
+                assert pod.poll() is None and time.monotonic() < deadline
+                time.sleep(0.1)
+        pod.terminate()
+        assert pod.wait(60) == 0
+    finally:
+        pod.kill()
+    written = json.loads(summary.read_bytes())
+    assert (written["status"], written["watch"]["files"], written["snapshot"]["version"]) == ("stopped", 2, 2)
 
 
 def test_exit_code_of_a_failed_build_shows_whether_to_retry(daily):
@@ -225,7 +262,7 @@ def test_exit_code_of_a_failed_build_shows_whether_to_retry(daily):
     malformed.mkdir(parents=True)
     (malformed / "chats.jsonl").write_text('{"text": "Once upon a time"}\n{"messages": "Hi"}\n')
     for _ in range(2):
-        code, summary = daily.run(DAY, 0)
+        code, summary = daily.run(DAY, 2)
         assert (code, summary["status"]) == (1, "failed")
         assert "1 of 2 records were rejected" in summary["error"]
     code, summary = daily.run(DAY, 1)

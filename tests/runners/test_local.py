@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -22,8 +23,8 @@ OTHER_BEAM = """
 import sys
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 del worker_handlers.GrpcWorkerHandler
-from pipeline.cli import build
-sys.exit(build(sys.argv[1:]))
+from pipeline.cli import main
+sys.exit(main(sys.argv[1:]))
 """
 
 
@@ -49,6 +50,34 @@ def test_one_worker_needs_no_internals_and_gives_no_warning(tmp_path):
     assert "warning" not in done.stderr
 
 
+def test_builds_in_one_process_follow_each_other_with_several_workers(tmp_path):
+    """A fork would have the first build's idle threads in Beam's pool, and wait for them for ever."""
+    arguments = [["build", *JOB, f"--output={tmp_path}/{name}", "--direct_num_workers=2"] for name in ("a", "b")]
+    calls = f"from pipeline.cli import main\nif __name__ == '__main__':\n    print([main(a) for a in {arguments!r}])"
+    script = tmp_path / "builds.py"
+    script.write_text(calls)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0 and done.stdout.endswith("[0, 0]\n"), done.stderr
+    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+
+
+def test_the_garbage_of_a_build_is_collected_in_the_process_that_goes_on(tmp_path):
+    """What is frozen is never collected: each build froze the graph, and what was read, of the ones before it."""
+    script = f"""
+import gc
+from pipeline.cli import main
+for name in "ab":
+    assert main(["build", *{JOB!r}, f"--output={tmp_path}/{{name}}", "--direct_num_workers=1"]) == 0
+    print("frozen", gc.get_freeze_count())
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    first, second = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("frozen ")]
+    assert second <= first
+
+
 def test_handler_of_thread_errors_is_restored_after_a_run():
     from pipeline.runners.local_workers import LocalWorkers
 
@@ -63,8 +92,8 @@ NO_FAILURE_FILES = """
 import sys
 import transforms.steps.failures
 transforms.steps.failures.write_atomically = None
-from pipeline.cli import build
-sys.exit(build(sys.argv[1:]))
+from pipeline.cli import main
+sys.exit(main(sys.argv[1:]))
 """
 
 

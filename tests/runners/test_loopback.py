@@ -30,9 +30,10 @@ STREAMS = {
 }
 
 
-def listening(process: psutil.Process) -> list[tuple[str, int]]:
-    """The addresses and ports at which a process listens."""
-    return [connection.laddr for connection in process.net_connections("tcp") if connection.status == "LISTEN"]
+def listening(build: psutil.Process) -> list[tuple[str, int]]:
+    """The addresses and ports at which the processes of a build listen."""
+    connections = [found for process in build.children(recursive=True) for found in process.net_connections("tcp")]
+    return [connection.laddr for connection in connections if connection.status == "LISTEN"]
 
 
 def own_addresses() -> list[str]:

@@ -24,6 +24,19 @@ def manifest_of(output: Path) -> dict[str, Any]:
     return json.loads((output / "manifest.json").read_text())
 
 
+def assert_statistics_add_up(manifest: dict[str, Any]) -> None:
+    """Assert that the statistics of a manifest agree with its other counts."""
+    histograms = manifest["statistics"]["histograms"]
+    for name, histogram in histograms.items():
+        assert histogram["count"] == sum(count for _, count in histogram["buckets"]), name
+    assert histograms["row_tokens"]["count"] == histograms["examples_per_row"]["count"] == manifest["rows"]
+    assert histograms["row_tokens"]["sum"] == manifest["tokens"]
+    trained = manifest["trained_tokens"] + manifest["trained_tokens_lost"]
+    assert histograms["example_trained_tokens"]["sum"] == trained
+    if "turns" in histograms:
+        assert histograms["turns"]["sum"] == sum(manifest["statistics"]["roles"].values())
+
+
 def rows_of(output: Path, split: str = "train") -> list[dict[str, Any]]:
     """Return all rows of `train` or `validation`, in the order of the shards."""
     return [row for shard in sorted((output / "data").glob(f"{split}-*")) for row in pq.read_table(shard).to_pylist()]
@@ -31,6 +44,15 @@ def rows_of(output: Path, split: str = "train") -> list[dict[str, Any]]:
 
 def rejects_of(output: Path) -> list[dict[str, Any]]:
     return [row for shard in sorted((output / "rejects").glob("*")) for row in pq.read_table(shard).to_pylist()]
+
+
+def ledger_of(output: Path) -> list[dict[str, Any]]:
+    """Return all lines of the ledger, each with the path of its shard."""
+    return [
+        {**line, "shard": entry["shards"].get(line["split"])}
+        for entry in manifest_of(output)["ledger"]
+        for line in pq.read_table(output / entry["path"]).to_pylist()
+    ]
 
 
 def digests(output: Path, *excluded: str) -> dict[str, str]:
@@ -50,11 +72,13 @@ def undo_the_commit(output: Path) -> None:
         named = [(shard["file"], shard["sha256"]) for shard in receipt["shards"]]
         if receipt["rejects_file"]:
             named.append((receipt["rejects_file"], receipt["rejects_sha256"]))
+        if receipt["ledger"]:
+            named.append((receipt["ledger"]["file"], receipt["ledger"]["sha256"]))
         for name, sha256 in named:
             (shards / name).hardlink_to(files[sha256])
     for path in [*files.values()][::2]:
         path.unlink()
-    for name in ("manifest.json", "README.md", "_SUCCESS"):
+    for name in ("manifest.json", "report.html", "README.md", "_SUCCESS"):
         (output / name).unlink()
 
 

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from transforms.errors import InputError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Slice, Split
@@ -139,17 +138,64 @@ def test_a_long_record_of_any_other_format_is_rejected(tmp_path):
         assert [(split.origin(reject.position)[1], reject.reason) for reject in rejects] == [(1, "too_long")] * 4
 
 
-def test_json_without_an_end_is_an_error_that_names_the_file(tmp_path):
-    path = tmp_path / "endless.json"
-    path.write_bytes(b'[{"a": 1},\n {"text": "' + b"x" * (16 * MEGA))
+@pytest.mark.parametrize(
+    ("content", "outcomes"),
+    [
+        (b'[{"a": 1},\n {"text": "\\"%s\\""}, {"b": 2}]', [0, (1, "too_long"), 2]),
+        (b'{"a": 1}\n{"text": "]} \\"", "b": {"c": ["%s"]}}\n{"b": 2}', [0, (1, "too_long"), 2]),
+        (b'[{"a": 1}, %s, {"b": 2}]', [0, (1, "too_long"), 2]),
+        (b'{"a": 1}\n%s\n{"b": 2}', [0, (1, "too_long"), 2]),
+        (b'{"a": 1}\n%s', [0, (1, "too_long")]),
+        (b'{"a": 1}\n{"text": "%s', [0, (1, "cut_short")]),
+        (b'[{"a": 1},\n {"text": "%s', [0, (1, "cut_short")]),
+    ],
+)
+def test_a_record_of_json_that_is_too_long_costs_itself_and_what_has_no_end_the_rest_of_the_file(
+    tmp_path, content, outcomes
+):
+    path, found = tmp_path / "long.json", []
+    path.write_bytes(content % (b"x" * (16 * MEGA)))
+    assert in_memory(lambda: found.append(all_outcomes(split_of(path, "json"), MEGA))) < 16 * MEGA
+    assert found == [outcomes]
 
-    def read() -> None:
-        with pytest.raises(
-            InputError, match=r"endless\.json.*the record that begins at byte 12 has no end within 1,048"
-        ):
-            records_of(split_of(path, "json"), MEGA)
 
-    assert in_memory(read) < 16 * MEGA
+def all_outcomes(split: Split, max_record_bytes: int) -> list[int | tuple[int, str]]:
+    """The positions of the records of a split, and of its rejects with their reasons, in their order."""
+    found: dict[int, int | tuple[int, str]] = {}
+    for part in read_split(split, MEGA, max_record_bytes):
+        found |= {record.position: record.position for record in part.records}
+        found |= {reject.position: (reject.position, reject.reason) for reject in part.outcomes.rejects}
+        assert all(len(reject.record) <= 1 << 16 for reject in part.outcomes.rejects)
+    return [found[position] for position in sorted(found)]
+
+
+def test_the_end_of_a_long_record_is_found_wherever_the_reads_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("transforms.inputs.formats.json._CHUNK", 1)
+    record = b'{"a\\"": ["}\\\\", {"]": "\\\\\\""}], "b": "[{,"}'
+    for content in (record + b'\n{"b": 2}', b"[" + record + b' , {"b": 2}]', b"[[" + record + b'], {"b": 2}]'):
+        (tmp_path / "long.json").write_bytes(content)
+        assert all_outcomes(split_of(tmp_path / "long.json", "json"), 10) == [(0, "too_long"), 1]
+
+
+@pytest.mark.parametrize("header", [b"c," * 100_000, b'"a""b",' * 100_000, b"\n\r\n" + b"," * 100_000])
+def test_a_header_of_too_many_columns_is_refused_before_any_is_made(tmp_path, header):
+    path = tmp_path / "wide.csv"
+    path.write_bytes(header + b"\n" + b"1," * 100_000 + b"\n")
+    program = (
+        "import resource, sys\n"
+        "from transforms.errors import InputError\n"
+        "from transforms.model.batches import Slice, Split\n"
+        "from transforms.steps.read import read_split\n"
+        "import pyarrow.csv\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n"
+        "    list(read_split(Split(0, (Slice(sys.argv[1], 'csv', None, 0, 1),)), 1 << 20))\n"
+        "except InputError as error:\n"
+        "    assert 'the header has more than 1,000 columns' in str(error), error\n"
+        "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 30_000
 
 
 @pytest.mark.skipif(not os.environ.get("TEST_SLOW"), reason="reads 12 GB; TEST_SLOW=1 runs it")

@@ -267,3 +267,23 @@ def test_a_store_without_exclusive_create_is_refused(monkeypatch: pytest.MonkeyP
     with pytest.raises(ParameterError, match="cannot create a file only if there is none"):
         Claim("memory://out/claims", "memory://out").take()
     assert not MemoryFileSystem().find("/out")
+
+
+def test_one_that_waits_says_once_for_whom_and_holds_the_folder_when_that_one_has_released_it(
+    folder: Path, quick: None
+):
+    first, second, held = claim_of(folder), claim_of(folder), []
+    first.take()
+
+    def release_later() -> None:
+        while not held:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        first.release()
+
+    thread = threading.Thread(target=release_later)
+    thread.start()
+    assert second.take(when_held=held.append) is None
+    thread.join()
+    assert [holder.pid for holder in held] == [os.getpid()]
+    second.check()

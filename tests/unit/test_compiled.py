@@ -185,7 +185,7 @@ def test_trace_cache_renders_the_same_text_as_the_reference(body):
     template = template_of(looping(body))
     cache = cache_of(template)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(dialogues(), st.booleans())
     def law(conversation: Conversation, add_generation_prompt: bool) -> None:
         messages = conversation.messages
@@ -214,7 +214,7 @@ def test_contents_in_parts_are_rendered_as_by_the_reference(body):
     cache = cache_of(template)
     parts = st.lists(st.sampled_from(TEXTS).map(lambda text: {"type": "text", "text": text}), max_size=3)
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(st.lists(st.one_of(parts, st.sampled_from(TEXTS)), min_size=1, max_size=4))
     def law(contents: list[Any]) -> None:
         messages = [(assistant if number % 2 else user)(content) for number, content in enumerate(contents)]
@@ -241,7 +241,7 @@ def test_masks_equal_the_reference(template, loss_on):
     known = template_of(template)
     cache, turns = cache_of(known), TurnFinder(known)
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(dialogues(), st.data())
     def law(conversation: Conversation, data) -> None:
         for message in conversation.messages:
@@ -256,7 +256,7 @@ def test_masks_equal_the_reference(template, loss_on):
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(STYLES, st.lists(CONVERSATIONS, min_size=2, max_size=2))
 def test_masks_under_generated_templates_equal_the_reference(style, drawn):
     template = template_of(style.source())

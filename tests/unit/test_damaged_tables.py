@@ -50,6 +50,14 @@ def test_table_of_too_many_columns_or_nested_too_deeply_is_an_error(tmp_path, su
         read(written(tmp_path / f"deep.{suffix}", pa.table({"a": pa.nulls(1, deep)})))
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_name_of_a_column_that_is_not_utf8_is_an_error(tmp_path, suffix):
+    path = written(tmp_path / f"a.{suffix}", pa.table({"column": ["a"]}).replace_schema_metadata(None))
+    path.write_bytes(path.read_bytes().replace(b"column", b"\xd0olumn"))
+    with pytest.raises(InputError, match=rf"a\.{suffix}: it cannot be read as {suffix} \(.*codec can't decode"):
+        read(path)
+
+
 def test_offsets_after_the_values_are_found_next_to_text_that_is_not_utf8(tmp_path):
     ends = pa.py_buffer(np.array([0, 1, 2], np.int32))
     text = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"\xff\xfe")])

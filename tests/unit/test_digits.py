@@ -67,7 +67,7 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @given(TEXTS, st.booleans())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_tokens_of_all_texts_are_those_of_the_reference(family: str, texts: list[str], special_tokens: bool) -> None:
     assert_same_tokens(family, texts, special_tokens)
 

@@ -21,7 +21,7 @@ REJECTS = {
     "decode_several": 1,
     "_object": 1,
 }
-DROPS = {"drop": 0, "RecordDropped": 0}
+DROPS = {"drops": 1, "_drops": 2, "dropped": 0, "Drop": 1, "RecordDropped": 0}
 
 
 def reasons_in(source: str, callers: dict[str, int]) -> Iterator[str]:

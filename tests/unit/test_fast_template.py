@@ -189,7 +189,7 @@ TEXTS = st.one_of(
 CITIES = st.one_of(TEXTS, st.sampled_from([1, 1.0, True, None, [], ["a"], {"a": "b"}, {"": 1}]))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.builds(trajectory, CITIES, TEXTS, TEXTS, st.integers(1, 2)), min_size=2, max_size=6))
 def test_what_is_known_of_other_records_does_not_change_what_is_found(conversations):
     examples = examples_of(*conversations)
@@ -342,7 +342,7 @@ def refuse(*_: Any) -> Any:
     raise NotFollowed("never")
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.text(st.characters(codec="utf-8")), st.text('"\\/<zqSLOT0>é\n 🙂'))
 def test_any_text_is_found_where_it_is_printed_also_in_json(content, argument):
     call = {**CALL, "function": {"name": "weather", "arguments": {"city": argument, argument + "x": [content]}}}

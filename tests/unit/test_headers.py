@@ -79,7 +79,7 @@ MESSAGES = st.lists(st.sampled_from([*ATOMS, *WORDS, *SPECIALS]) | st.characters
 
 
 @given(st.lists(st.tuples(st.sampled_from(HEADERS), MESSAGES.map("".join)), min_size=1, max_size=20), st.data())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_tokens_of_texts_with_headers_are_those_of_the_whole_texts(
     family: str, turns: list[tuple[str, str]], data: st.DataObject
 ) -> None:

@@ -21,8 +21,7 @@ from transforms.inputs.splits import splits_of
 from transforms.model.batches import Slice, Split
 from transforms.steps.read import read_split
 
-# No deadline: a busy machine is not an error of the code.
-THOROUGHLY = settings(deadline=None, max_examples=200)
+THOROUGHLY = settings(max_examples=200)
 
 BOM = b"\xef\xbb\xbf"
 each_chunk = pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
@@ -127,7 +126,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("suffix", ["json", "jsonl", "ndjson", "data", "json.gz"])
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     objects=st.lists(json_objects, min_size=1, max_size=6),
     form=st.sampled_from(sorted(FORMS)),
@@ -244,7 +243,7 @@ def test_what_follows_malformed_records_on_their_line_is_searched_once(record, m
 
 
 @pytest.mark.parametrize("chunk", [1, 1 << 20])
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     records=st.lists(st.lists(json_objects, min_size=1, max_size=3), min_size=2, max_size=5),
     indent=st.sampled_from([None, 1, 2]),

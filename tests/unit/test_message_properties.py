@@ -12,7 +12,7 @@ from transforms.inputs.reading import ROLE_NAMES, TOOL_ARGUMENTS, Reading, ReadO
 from transforms.inputs.schemas import content_of
 from transforms.model.examples import Conversation
 
-THOROUGHLY = settings(deadline=None, max_examples=500)
+THOROUGHLY = settings(max_examples=500)
 
 # Any values, most of which are malformed where they stand.
 SCALARS = st.sampled_from([None, True, False, 0, 1, 0.5, -1, 2**70, 1e400, "", " ", "a", "{", "{}", "[]", "null"])

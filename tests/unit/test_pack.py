@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from support.chats import SPLIT
 from transforms.model.batches import Labels, Rows, RowSource, RowTable
 from transforms.model.outcomes import Outcomes
+from transforms.model.statistics import Histogram, Statistics
 from transforms.rows import packing
 from transforms.rows.columns import column_of
 from transforms.rows.packing import PACKINGS, Packed, pack_bfd, pack_ffd, pack_wrapped
@@ -26,8 +28,7 @@ from transforms.steps import pack
 from transforms.steps.pack import Packer
 
 IGNORED = -100
-# No deadline: a busy machine is not an error of the code.
-THOROUGHLY, BRIEFLY = settings(deadline=None, max_examples=200), settings(deadline=None, max_examples=40)
+THOROUGHLY, BRIEFLY = settings(max_examples=200), settings(max_examples=40)
 CUT = ("bfd_split", "wrapped")  # packings that cut rows that are too long into pieces, and truncate none
 
 
@@ -93,7 +94,15 @@ def batch_of(records: list[RowOf], columns: bool = False) -> Labels:
     )
 
 
-def rows_of(table: RowTable) -> list[list[Segment]]:
+def without_statistics(outcomes: Outcomes) -> Outcomes:
+    return dataclasses.replace(outcomes, statistics=Statistics())
+
+
+def sum_of(histograms: Mapping[str, Histogram], name: str) -> int:
+    return histograms[name].sum if name in histograms else 0
+
+
+def rows_of(table: RowTable, source: RowSource) -> list[list[Segment]]:
     """The rows of a table as lists of segments, which must fill their row."""
     rows = []
     for row in range(len(table)):
@@ -104,7 +113,7 @@ def rows_of(table: RowTable) -> list[list[Segment]]:
             segment = Segment(
                 tuple(table.ids[at:stop].tolist()),
                 tuple(table.labels[at:stop].tolist()),
-                int(table.positions[number]),
+                int(source.positions[table.sources[number]]),
             )
             segments.append(segment)
             at = stop
@@ -114,7 +123,7 @@ def rows_of(table: RowTable) -> list[list[Segment]]:
 
 
 def tables_of(rows: Rows) -> tuple[list[list[Segment]], list[list[Segment]]]:
-    return rows_of(rows.train), rows_of(rows.validation)
+    return rows_of(rows.train, rows.source), rows_of(rows.validation, rows.source)
 
 
 def is_trained(segments: list[Segment]) -> bool:
@@ -142,14 +151,11 @@ class Expected:
 def naive_pack(packer: Packer, records: list[RowOf]) -> Expected:
     expected = Expected([], [])
     survivors: dict[bool, list[Segment]] = {False: [], True: []}
-    before = 0
+    lost = Counter[int]()  # by the position of the record
     for record in records:
         whole = Segment(tuple(record.ids), tuple(record.labels), record.position)
-        before += count_trained([[predictable(whole, packer.shift_labels)]])
+        lost[record.position] += count_trained([[predictable(whole, packer.shift_labels)]])
         pieces = naive_pieces(packer, whole)
-        if pieces != [whole] and packer.packing not in CUT:
-            left = [] if packer.truncation == "drop" else [predictable(piece, packer.shift_labels) for piece in pieces]
-            expected.losers += count_trained([left]) < count_trained([[predictable(whole, packer.shift_labels)]])
         if packer.truncation == "drop" and pieces != [whole] and packer.packing not in CUT:
             expected.dropped["too_long"] += 1
         elif not is_trained([predictable(whole, packer.shift_labels)]):
@@ -165,7 +171,9 @@ def naive_pack(packer: Packer, records: list[RowOf]) -> Expected:
     for name, held_back in (("train", False), ("validation", True)):
         rows = [naive_shift(row) if packer.shift_labels else row for row in naive_rows(packer, survivors[held_back])]
         setattr(expected, name, [row for row in rows if is_trained(row)])
-    expected.trained_tokens_lost = before - count_trained(expected.train) - count_trained(expected.validation)
+    for segment in chain.from_iterable(expected.train + expected.validation):
+        lost[segment.position] -= count_trained([[segment]])
+    expected.losers, expected.trained_tokens_lost = sum(tokens > 0 for tokens in lost.values()), lost.total()
     return expected
 
 
@@ -286,15 +294,24 @@ def test_rows_and_outcomes_equal_the_naive_packer(packer: Packer, records: list[
     rows = packer(batch_of(records))
 
     assert tables_of(rows) == (expected.train, expected.validation)
-    assert rows.outcomes == Outcomes(
+    assert rows.outcomes.dropped == expected.dropped
+    assert ("records_that_lost_trained_tokens" in rows.outcomes.first_examples) == (expected.losers > 0)
+    assert dataclasses.replace(without_statistics(rows.outcomes), drops=(), first_examples={}) == Outcomes(
         read=len(records),
         kept=expected.kept,
         truncated=expected.truncated,
-        dropped=dict(expected.dropped),
         notes={"records_that_lost_trained_tokens": expected.losers} if expected.losers else {},
         trained_tokens_lost=expected.trained_tokens_lost,
     )
     assert rows.packed == (packer.packing != "none")
+    histograms = rows.outcomes.statistics.histograms
+    tables = [rows.train, rows.validation]
+    lost = expected.trained_tokens_lost
+    assert sum_of(histograms, "row_tokens") == sum(len(table.ids) for table in tables)
+    assert sum_of(histograms, "examples_per_row") == sum(len(table.sources) for table in tables)
+    assert sum_of(histograms, "example_tokens") == sum(len(record.ids) for record in records)
+    trained = sum(int(table.trained_tokens.sum()) for table in tables)
+    assert sum_of(histograms, "example_trained_tokens") == trained + lost
 
 
 @BRIEFLY
@@ -317,7 +334,7 @@ def test_lengths_of_the_segments_sum_to_their_row(packer: Packer, records: list[
         ]
         assert sums == np.diff(table.offsets).tolist()
         assert np.all(table.segment_lengths > 0)
-        assert len(table.positions) == len(table.segment_lengths) == table.segment_offsets[-1]
+        assert len(table.sources) == len(table.segment_lengths) == table.segment_offsets[-1]
         assert len(table.ids) == len(table.labels) == table.offsets[-1]
         assert (table.ids.dtype, table.labels.dtype) == (np.int32, np.int32)
 
@@ -351,8 +368,9 @@ def test_every_row_has_a_label(packer: Packer, records: list[RowOf]):
 def test_train_and_validation_share_no_record(packer: Packer, records: list[RowOf]):
     rows = packer(batch_of(records))
     held_back = {record.position for record in records if record.validation}
-    assert set(rows.validation.positions.tolist()) <= held_back
-    assert not set(rows.train.positions.tolist()) & held_back
+    train, validation = ({*rows.source.positions[table.sources].tolist()} for table in (rows.train, rows.validation))
+    assert validation <= held_back
+    assert not train & held_back
 
 
 @BRIEFLY
@@ -426,7 +444,7 @@ def test_truncation_keeps_only_the_end_that_it_names(packer: Packer, records: li
     rows = packer(batch_of(records))
 
     for table, held_back in ((rows.train, False), (rows.validation, True)):
-        written = [([*segment.ids], [*segment.labels]) for (segment,) in rows_of(table)]
+        written = [([*segment.ids], [*segment.labels]) for (segment,) in rows_of(table, rows.source)]
         assert written == [(ids, labels) for ids, labels, validation in expected if validation == held_back]
 
 
@@ -461,8 +479,8 @@ def test_packed_row_is_shifted_as_one_row_and_predicts_nothing_from_another_segm
 
     rows = Packer(max_length=5, packing="bfd", shift_labels=True)(batch_of(records))
 
-    assert rows_of(rows.train) == [[Segment((1, 2, 3), (2, 3, -100), 7), Segment((4,), (5,), 8)]]
-    assert rows.outcomes == Outcomes(read=2, kept=2)
+    assert rows_of(rows.train, rows.source) == [[Segment((1, 2, 3), (2, 3, -100), 7), Segment((4,), (5,), 8)]]
+    assert without_statistics(rows.outcomes) == Outcomes(read=2, kept=2)
 
 
 def test_segment_of_one_token_at_the_end_of_a_row_disappears_if_labels_are_shifted():
@@ -473,22 +491,18 @@ def test_segment_of_one_token_at_the_end_of_a_row_disappears_if_labels_are_shift
 
     rows = Packer(max_length=4, packing="bfd_split", shift_labels=True)(batch_of(records))
 
-    assert rows_of(rows.train) == [
+    assert rows_of(rows.train, rows.source) == [
         [Segment((1, 2, 3), (2, 3, 4), 7)],
         [Segment((5, 6, 7), (6, 7, 8), 7)],
         [Segment((10, 11), (11, -100), 8)],
     ]
-    assert rows.outcomes == Outcomes(read=2, kept=2, trained_tokens_lost=2)  # 5 and 9, with which pieces begin
-
-
-def test_kept_columns_are_in_rows_that_are_not_packed():
-    records = [RowOf([1, 2], [-100, -100], False, 0), RowOf([3], [3], True, 10), RowOf([4], [4], False, 20)]
-    unpacked = Packer()(batch_of(records, columns=True))
-    packed = Packer(max_length=4, packing="bfd")(batch_of(records, columns=True))
-
-    assert unpacked.train.columns.to_pylist() == [{"id": "record-20"}]
-    assert unpacked.validation.columns.to_pylist() == [{"id": "record-10"}]
-    assert packed.train.columns is None
+    assert without_statistics(rows.outcomes) == Outcomes(
+        read=2,
+        kept=2,
+        notes={"records_that_lost_trained_tokens": 1},
+        first_examples={"records_that_lost_trained_tokens": (7, "2 of its 8 tokens to train on are in no row")},
+        trained_tokens_lost=2,  # 5 and 9, with which pieces begin
+    )
 
 
 def test_each_packing_fills_rows_in_its_own_way():
@@ -498,8 +512,8 @@ def test_each_packing_fills_rows_in_its_own_way():
     records = [RowOf(ids, ids, False, position) for position, ids in enumerate(tokens)]
 
     def records_of_rows(packing: str) -> list[list[int]]:
-        rows = Packer(max_length=10, packing=packing)(batch_of(records)).train
-        return [[segment.position for segment in row] for row in rows_of(rows)]
+        rows = Packer(max_length=10, packing=packing)(batch_of(records))
+        return [[segment.position for segment in row] for row in rows_of(rows.train, rows.source)]
 
     assert records_of_rows("none") == [[0], [1], [2], [3]]
     assert records_of_rows("bfd") == records_of_rows("bfd_split") == [[0], [1, 2, 3]]
@@ -516,27 +530,28 @@ def test_a_packing_is_one_function(monkeypatch):
         return Packed(whole(lengths), np.append(np.arange(0, len(lengths), 2), len(lengths)))
 
     tokens = list(range(1, 8))
-    rows = Packer(max_length=3, packing="pairs")(batch_of([RowOf(tokens, tokens, False, 0)])).train
-    assert [[segment.ids for segment in row] for row in rows_of(rows)] == [[(1, 2, 3), (4, 5, 6)], [(7,)]]
+    rows = Packer(max_length=3, packing="pairs")(batch_of([RowOf(tokens, tokens, False, 0)]))
+    assert [[segment.ids for segment in row] for row in rows_of(rows.train, rows.source)] == [
+        [(1, 2, 3), (4, 5, 6)],
+        [(7,)],
+    ]
 
 
-def test_rows_taken_from_a_table_keep_their_segments_and_columns():
+def test_rows_taken_from_a_table_keep_their_segments():
     table = RowTable(
         ids=np.arange(1, 8, dtype=np.int32),
         labels=np.array([1, -100, 3, 4, -100, 6, 7], np.int32),
         offsets=np.array([0, 3, 4, 7]),
         segment_lengths=np.array([1, 2, 1, 3]),
         segment_offsets=np.array([0, 2, 3, 4]),
-        positions=np.array([10, 20, 30, 40]),
-        columns=pa.table({"id": ["a", "b", "c"]}),
+        sources=np.arange(4),
         weights=np.arange(1, 8, dtype=np.float32),
     )
     taken = table.take(np.array([2, 0]))
-    assert rows_of(taken) == [
+    assert rows_of(taken, RowSource(np.array([10, 20, 30, 40]), np.zeros(4, bool), None)) == [
         [Segment((5, 6, 7), (-100, 6, 7), 40)],
         [Segment((1,), (1,), 10), Segment((2, 3), (-100, 3), 20)],
     ]
-    assert taken.columns.to_pydict() == {"id": ["c", "a"]}
     assert taken.weights.tolist() == [5, 6, 7, 1, 2, 3]
 
 

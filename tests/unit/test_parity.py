@@ -427,7 +427,7 @@ def test_white_space_at_the_end_of_a_turn_is_no_difference():
     assert parity_notes(checked(ENDS_WITH_A_LINE_BREAK, PLAIN)) == NO_DIFFERENCE
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_each_expanded_turn_is_trained_on_once_in_its_context_of_inference(data):
     template = data.draw(st.sampled_from([DROPS_EARLIER, MARKED_DROPS_EARLIER, CHATML]))
@@ -495,10 +495,8 @@ def test_build_with_expand_reconciles_records_and_rows(build, tmp_path):
     options = ("--input", chats, "--tokenizer", TOKENIZER, "--chat_template", template, "--output")
     ended = build(*options, tmp_path / "report")
     assert ended.code == 0
-    assert "2 turns of 1 record are trained on in another way" in ended.err
-    assert "that a server can render, and rejects the other records" in ended.err
-    assert "--parity expand" in ended.err
-    assert f"{chats}, byte " in ended.err
+    assert "2 turns differ from inference (" in ended.err
+    assert "--parity expand writes each context" in ended.err
     ended = build(*options, tmp_path / "expand", "--parity", "expand", "--provenance")
     assert ended.code == 0
     manifest, rows = manifest_of(tmp_path / "expand"), rows_of(tmp_path / "expand")
@@ -596,7 +594,7 @@ def test_reasoning_is_compared_and_expanded_as_by_the_reference(name, parity):
     case = oracle_templates()[name]
     options = {"chat_template_kwargs": case["special_tokens"], "now": case.get("now"), "unprinted": "report"}
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(st.lists(st.tuples(CONTENTS, CONTENTS), min_size=1, max_size=3))
     def law(answers: list[tuple[str, str]]) -> None:
         # Each first conversation is compared by the reference too, so that the second one may differ.

@@ -24,8 +24,7 @@ from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 
-# No deadline: a busy machine is not an error of the code.
-THOROUGHLY = settings(deadline=None, max_examples=300)
+THOROUGHLY = settings(max_examples=300)
 
 USER = {"role": "user", "content": "Where is order K-7? 😀"}
 ASSISTANT = {"role": "assistant", "content": "On its way."}

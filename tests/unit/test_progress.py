@@ -16,7 +16,7 @@ from pipeline import progress
 from pipeline.progress import ReportProgress
 from transforms.dataset.description import job_id
 from transforms.dataset.layout import Folder
-from transforms.model.batches import Rows, RowTable, Slice, Split
+from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Used
 from transforms.model.outcomes import Outcomes
 from transforms.model.parts import Parts
 from transforms.steps.read import PART_BYTES
@@ -27,12 +27,14 @@ from transforms.steps.write import ShardWriter, _WriteParts
 def table_of(rows: int) -> RowTable:
     """Rows of three tokens."""
     ids, numbers = np.arange(3 * rows, dtype=np.int32), np.arange(rows + 1)
-    return RowTable(ids, ids, 3 * numbers, np.full(rows, 3), numbers, numbers[:-1], None)
+    return RowTable(ids, ids, 3 * numbers, np.full(rows, 3), numbers, numbers[:-1])
 
 
 def part_of(split: Split, part: int, last: bool, rows: int) -> Rows:
     outcomes = Outcomes(read=rows, kept=rows)
-    return Rows(split, part, last, outcomes, train=table_of(rows), validation=table_of(0), packed=False)
+    source = RowSource(np.arange(rows), np.zeros(rows, bool), None)
+    used = Used(np.arange(rows), np.zeros(rows, bool), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+    return Rows(split, part, last, outcomes, table_of(rows), table_of(0), packed=False, source=source, used=used)
 
 
 def reports_of(folder: Path, slices: list[Slice], rows: list[int]) -> list[Done]:
@@ -107,7 +109,7 @@ def wait_for(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def finish_a_split(folder: Folder) -> None:
-    ShardWriter(folder.work, job=job_id(folder.job))(
+    ShardWriter(folder.work, job=job_id(folder))(
         part_of(Split(2, (Slice("a.jsonl", "jsonl", None, 0, 1),)), 0, True, rows=5)
     )
 

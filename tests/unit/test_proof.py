@@ -102,7 +102,7 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 @FOLDERS
 def test_tokens_and_masks_equal_the_reference(folder):
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(st.lists(st.tuples(TEXTS, st.data()), min_size=1, max_size=4), st.booleans(), st.booleans(), st.booleans())
     def law(drawn: list[Any], special_tokens: bool, strip_bos: bool, has_prompt: bool) -> None:
         texts = []
@@ -273,7 +273,6 @@ def test_reference_encodes_a_small_share_of_long_texts(monkeypatch, part):
 COSTS = st.lists(st.integers(0, 10_000), max_size=300)
 
 
-@settings(deadline=None)
 @given(COSTS, st.integers(0, 10**6))
 def test_sample_is_the_same_in_each_run_and_has_the_first_record_or_the_cheapest_one(costs, characters):
     batch = batch_of([])
@@ -385,8 +384,9 @@ def test_engines_write_the_same_bytes(build, tmp_path):
         assert ended.code == 0, ended.err
     assert manifest_of(tmp_path / "auto")["records"]["kept"] == len(records)
     outputs = [tmp_path / engine for engine in ("auto", "reference", "fast")]
-    assert digests(outputs[0], "manifest.json") == digests(outputs[1], "manifest.json")
-    assert digests(outputs[0], "manifest.json") == digests(outputs[2], "manifest.json")
+    # These two count what each engine did.
+    written = [digests(output, "manifest.json", "report.html") for output in outputs]
+    assert written[0] == written[1] == written[2]
     auto, reference, fast = (manifest_of(output) for output in outputs)
     assert auto["rendered_by_reference"] == auto["tokenized_by_reference"] == {}
     assert (reference["rendered_by_reference"], reference["tokenized_by_reference"]) == ({"engine": 41}, {"engine": 62})
@@ -407,6 +407,10 @@ def test_fast_engine_that_differs_fails_the_build_in_one_line(build, tmp_path, m
     ended = build(*options, tmp_path / "auto")
     assert ended.code == 0
     assert manifest_of(tmp_path / "auto")["notes"]["rendering_fell_back_to_reference"] == 1
-    warning = "warning: rendering fell back to the reference in 1 batches, because the fast engine gave another result"
+    warning = "warning: rendering fell back to the reference in 1 batches: the fast engine gave another result"
     assert warning in ended.err
-    assert f"The first is {chats}, byte 0: another text." in ended.err
+    assert manifest_of(tmp_path / "auto")["first_examples"]["rendering_fell_back_to_reference"] == {
+        "source": str(chats),
+        "position": "byte 0",
+        "detail": "another text",
+    }

@@ -56,6 +56,8 @@ def test_copied_characters_are_those_of_their_source(origin: str, separator: str
     found += [text + "!", "!" + text, ", ".join(["x", text]), text.replace("a", "--"), text.replace("", "-")]
     if separator:
         found += [*text.partition(separator), *text.rpartition(separator), text.removeprefix(separator)]
+    # Characters that were made of the text, and are as many as it has by chance.
+    found += [text.zfill(len(text) + 1)[: len(text)], text.replace("a", "-"), "-".join(text.split("b"))]
     for one in found:
         sources_are_right(one, origin)
     for pieces in (text.split(separator, limit), text.splitlines(True)):
@@ -225,7 +227,7 @@ def not_printed(found: str, content: str) -> list[str]:
     return missing
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.text(alphabet='ab&"<> \n-', max_size=12),
     st.lists(st.sampled_from(WHOLE), max_size=3),
@@ -233,7 +235,9 @@ def not_printed(found: str, content: str) -> list[str]:
 )
 @example("<", ["({}) | safe", WHOLE[4]], "{{ E }}")
 @example("<", ["({}) | e", "({}) | pprint"], "{{ E }}")
-@example("<<<<  <", ["({}) | wordwrap(3)"], STATEMENTS[2])  # as long as the content, by chance
+# As long as the content, by chance.
+@example("<<<<  <", ["({}) | wordwrap(3)"], STATEMENTS[2])
+@example("\n< ", ["'%s!' % ({})", "({}).splitlines(true) | join('| ')"], STATEMENTS[2])
 def test_content_that_is_escaped_or_decorated_is_printed_as_a_whole(content: str, ways: list[str], statement: str):
     expression = "x"
     for way in ways:

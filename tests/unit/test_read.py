@@ -26,8 +26,7 @@ from transforms.model.outcomes import Reject
 from transforms.steps.read import read_split
 from transforms.storage import retries
 
-# No deadline: a busy machine is not an error of the code.
-THOROUGHLY, BRIEFLY = settings(deadline=None, max_examples=120), settings(deadline=None, max_examples=40)
+THOROUGHLY, BRIEFLY = settings(max_examples=120), settings(max_examples=40)
 
 BOM = b"\xef\xbb\xbf"
 NEWLINE = ord("\n")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
@@ -232,7 +232,6 @@ def test_word_that_is_not_a_marker_marks_nothing(not_a_marker: str):
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda span: (span[0], span[0] + span[1]))))
-@settings(deadline=None)
 def test_merged_spans_have_the_same_characters_and_are_ascending_and_separate(spans: list[Span]):
     def characters(these: list[Span]) -> set[int]:
         return {character for start, stop in these for character in range(start, stop)}

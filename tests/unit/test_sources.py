@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline.plan import decode_plan, encode_plan
 from support.chats import SPLIT, examples_of, render_config, user
 from support.chats import assistant as answer
 from transforms.dataset.description import Description, NamedSource
 from transforms.dataset.manifest import build_manifest
 from transforms.errors import ParameterError
 from transforms.inputs.listing import InputFile, files_of_sources, shared_files
+from transforms.inputs.plan import decode_plan, encode_plan
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Records
 from transforms.model.examples import Record

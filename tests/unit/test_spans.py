@@ -73,7 +73,6 @@ def check(tokenizer: Any, find: Any, examples: int) -> int:
 
     @settings(
         max_examples=examples,
-        deadline=None,
         derandomize=True,
         phases=[Phase.generate],
         report_multiple_bugs=False,

@@ -209,7 +209,7 @@ def typed_texts(draw: st.DrawFn, folder: Path) -> str:
 
 
 @TOKENIZERS
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_no_special_token_comes_from_any_content_with_either_engine(folder, data):
     text = data.draw(typed_texts(folder))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.summary import check_summary_json, write_summary_json
+from pipeline.summary_json import check_summary_json, write_summary_json
 from transforms.errors import UserError
 
 

@@ -147,7 +147,7 @@ texts = st.lists(st.one_of(st.text(characters, max_size=8), special, composed, w
 
 FAST = [EXAMPLES, TRL_TOKENIZER, *(str(SHARED / "tokenizers" / name) for name in ("llama3", "qwen", "mistral"))]
 fast = pytest.mark.parametrize("folder", FAST, ids=lambda folder: "-".join(Path(folder).parts[-2:]))
-LAW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LAW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def available(folder: str) -> str:

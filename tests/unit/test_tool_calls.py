@@ -128,7 +128,7 @@ REFERENCE = AutoTokenizer.from_pretrained(TOKENIZER)
 RENDERER = Renderer(render_config(folder=TOKENIZER, chat_template=PRINTS_CALLS))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(value=st.dictionaries(TEXTS, JSON, max_size=4), ascii=st.booleans(), indent=st.sampled_from([None, 2]))
 def test_any_arguments_in_a_string_are_printed_as_transformers_prints_the_object(value, ascii, indent):
     text = json.dumps(value, ensure_ascii=ascii, indent=indent)

@@ -114,7 +114,8 @@ def test_every_packing_and_truncation_is_compared():
 @pytest.mark.parametrize("name", sorted(path.stem for path in (HERE / "inputs").glob("*.jsonl")))
 def test_other_columns_stay_with_the_rows_of_their_records(name: str):
     records = read_jsonl(HERE / "inputs" / f"{name}.jsonl")
-    table = chatmill_rows(records, "all", "none", OTHER_COLUMNS).train
+    rows = chatmill_rows(records, "all", "none", OTHER_COLUMNS)
 
-    assert table.columns.to_pylist() == [{"id": record["id"], "score": str(record["score"])} for record in records]
-    assert table.positions.tolist() == list(range(len(records)))
+    source = rows.source.take(rows.train.sources)
+    assert source.columns.to_pylist() == [{"id": record["id"], "score": str(record["score"])} for record in records]
+    assert source.positions.tolist() == list(range(len(records)))

@@ -16,7 +16,7 @@ from transforms.inputs.typed import typed_decoder
 from transforms.model.examples import Conversation, Record, TokenRow
 from transforms.steps.parse import Parser
 
-THOROUGHLY = settings(deadline=None, max_examples=400)
+THOROUGHLY = settings(max_examples=400)
 
 MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 TURNS = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
@@ -218,7 +218,6 @@ def test_any_record_becomes_the_same_with_and_without_types_or_they_decline(reco
     check(f"{{{', '.join(values)}}}".encode(), options)  # a column may be there twice
 
 
-@settings(deadline=None)
 @given(ids=st.lists(st.integers(0, 2**31 - 1), min_size=1), space=st.sampled_from(["", " ", "\t\r\n"]))
 def test_any_token_ids_are_read_exactly(ids, space):
     json_list = f"[{space}{f'{space},{space}'.join(map(str, ids))}{space}]"

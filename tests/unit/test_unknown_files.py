@@ -241,7 +241,7 @@ def test_a_format_that_is_chosen_is_not_doubted(tmp_path):
 objects = st.dictionaries(st.text(max_size=5), st.text(max_size=20) | st.lists(st.integers(), max_size=3), max_size=4)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(objects, min_size=1, max_size=5), st.booleans())
 def test_no_json_is_taken_for_another_kind(records, in_array):
     content = json.dumps(records) if in_array else "\n".join(map(json.dumps, records))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from transforms.errors import UserError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.steps.read import read_split
-from transforms.storage.versions import check_version, version_of
+from transforms.storage.versions import check_version, modified_of, version_of
 
 
 def content(word: str, records: int = 900) -> bytes:
@@ -112,3 +114,15 @@ def test_a_build_of_a_file_that_changes_ends_with_one_line_and_is_not_resumed(bu
         ended = build(*options)
         assert ended.code == 2 and message in ended.err
         assert ended.err.count("\n") == 1 and not (output / "_SUCCESS").exists()
+
+
+def test_a_file_was_written_when_its_store_says_and_never_if_it_does_not():
+    moment = datetime(2026, 11, 22, tzinfo=timezone.utc)
+    for entry in (
+        {"mtime": moment.timestamp()},  # a disk
+        {"LastModified": moment},  # S3
+        {"updated": "2026-11-22T00:00:00.000Z"},  # Google
+        {"created": moment},  # in memory
+    ):
+        assert modified_of({"size": 3, **entry}) == moment.timestamp()
+    assert modified_of({"size": 3}) == math.inf

@@ -109,19 +109,19 @@ def assert_same_tokens(folder: str, texts: list[str], special_tokens: bool = Fal
 
 
 @given(TEXTS, st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_tokens_of_all_texts_are_those_of_the_reference(family: str, texts: list[str], special_tokens: bool) -> None:
     assert_same_tokens(family, texts, special_tokens)
 
 
 @given(st.lists(st.text("ab. \n1'中▁<", max_size=30), min_size=1, max_size=6))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_texts_are_cut_where_the_tokenizer_cuts_them(family: str, texts: list[str]) -> None:
     assert_same_tokens(family, texts)
 
 
 @given(TEXTS.map(lambda messages: "<|turn|>".join(messages)), TEXTS.map(lambda messages: "<|turn|>".join(messages)))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_texts_are_cut_before_special_tokens(family: str, one: str, other: str) -> None:
     assert_same_tokens(family, [f"{one}<|turn|>", other, one])
 

@@ -22,14 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.paths import ROOT
-from transforms.dataset.manifest import named_shards, numbered
+from transforms.dataset.manifest import named_rejects, named_shards, numbered
 from transforms.errors import StoreError
-from transforms.model.batches import Rows, RowTable, Slice, Split
-from transforms.model.outcomes import Outcomes, Reject
+from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Used
+from transforms.model.outcomes import Drop, Outcomes, Reject
 from transforms.model.receipts import FirstExample, Receipt, Shard, read_receipts, write_receipt
 from transforms.outputs import (
     OUTPUT_FORMATS,
@@ -62,33 +62,67 @@ PACKED: list[list[SegmentOf]] = [
 ]
 
 
-def table_of(rows: list[list[SegmentOf]], columns: dict[str, list[str | None]] | None = None) -> RowTable:
-    segments = [segment for row in rows for segment in row]
-    lengths = [sum(len(ids) for ids, _, _ in row) for row in rows]
-    return RowTable(
-        ids=np.array([token for ids, _, _ in segments for token in ids], np.int32),
-        labels=np.array([label for _, labels, _ in segments for label in labels], np.int32),
-        offsets=np.cumsum([0, *lengths]).astype(np.int64),
-        segment_lengths=np.array([len(ids) for ids, _, _ in segments], np.int64),
-        segment_offsets=np.cumsum([0, *map(len, rows)]).astype(np.int64),
-        positions=np.array([position for _, _, position in segments], np.int64),
-        columns=None if columns is None else pa.table({k: pa.array(v, pa.string()) for k, v in columns.items()}),
-    )
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows, of which each segment is of a labelled row of its own."""
+
+    rows: list[list[SegmentOf]]
+    columns: dict[str, list[str | None]] | None = None
+    weights: np.ndarray | None = None
+
+    def segments(self) -> list[SegmentOf]:
+        return [segment for row in self.rows for segment in row]
+
+    def row_table(self, sources_before: int) -> RowTable:
+        segments = self.segments()
+        lengths = [sum(len(ids) for ids, _, _ in row) for row in self.rows]
+        return RowTable(
+            ids=np.array([token for ids, _, _ in segments for token in ids], np.int32),
+            labels=np.array([label for _, labels, _ in segments for label in labels], np.int32),
+            offsets=np.cumsum([0, *lengths]).astype(np.int64),
+            segment_lengths=np.array([len(ids) for ids, _, _ in segments], np.int64),
+            segment_offsets=np.cumsum([0, *map(len, self.rows)]).astype(np.int64),
+            sources=sources_before + np.arange(len(segments)),
+            weights=self.weights,
+        )
+
+
+def table_of(rows: list[list[SegmentOf]], columns: dict[str, list[str | None]] | None = None) -> Table:
+    return Table(rows, columns)
 
 
 def batch_of(
-    train: RowTable | None = None,
-    validation: RowTable | None = None,
+    train: Table | None = None,
+    validation: Table | None = None,
     packed: bool = False,
     outcomes: Outcomes | None = None,
     format: str = "jsonl",
     part: int = 0,
     last: bool = True,
+    increment: str = "",
 ) -> Rows:
     train, validation = train or table_of([]), validation or table_of([])
-    outcomes = outcomes or Outcomes(read=len(train) + len(validation), kept=len(train) + len(validation))
-    split = Split(number=7, slices=(Slice(url=URL, format=format, compression=None, start=1024, stop=4096),))
-    return Rows(split=split, part=part, last=last, outcomes=outcomes, train=train, validation=validation, packed=packed)
+    segments = train.segments() + validation.segments()
+    read = len(train.rows) + len(validation.rows)
+    columns = train.columns and {name: pa.array(values, pa.string()) for name, values in train.columns.items()}
+    positions = np.array([position for _, _, position in segments], np.int64)
+    nothing = np.zeros(0, np.int64)
+    return Rows(
+        split=Split(7, (Slice(URL, format, None, start=1024, stop=4096),), increment=increment),
+        part=part,
+        last=last,
+        outcomes=outcomes or Outcomes(read=read, kept=read),
+        train=train.row_table(0),
+        validation=validation.row_table(len(train.segments())),
+        packed=packed,
+        source=RowSource(positions, np.zeros(len(segments), bool), columns and pa.table(columns)),
+        used=Used(nothing, nothing > 0, nothing, nothing),
+    )
+
+
+def dropped(**counts: int) -> tuple[Drop, ...]:
+    """Drops for reasons, so many of each."""
+    return tuple(Drop(number, reason) for reason, count in counts.items() for number in range(count))
 
 
 def path_of(folder: Path, shard: Shard) -> Path:
@@ -196,12 +230,12 @@ def test_kept_columns_are_written_after_the_tokens(tmp_path: Path):
 
 
 def test_only_kept_columns_may_have_nulls(tmp_path: Path):
-    batch = batch_of(table_of(PACKED, {"id": ["a", None, "b"]}), packed=True)
-    schema = written(tmp_path, batch, provenance=True, columns=OUTPUT_COLUMNS).schema
-    lists = [field for field in schema if pa.types.is_list(field.type)]
+    arguments = {"provenance": True, "columns": OUTPUT_COLUMNS}
+    schema = written(tmp_path, batch_of(table_of(UNPACKED, {"id": ["a", None]})), **arguments).schema
     assert [field.name for field in schema if field.nullable] == ["id"]
-    assert [field.name for field in lists] == [*OUTPUT_COLUMNS, "source", "source_position"]
-    assert not any(field.type.value_field.nullable for field in lists)
+    schema = written(tmp_path, batch_of(table_of(PACKED), packed=True), **arguments).schema
+    assert [field.name for field in schema] == [*OUTPUT_COLUMNS, "source", "source_position"]
+    assert not any(field.nullable or field.type.value_field.nullable for field in schema)
 
 
 def test_metadata_contains_the_features_for_datasets(tmp_path: Path):
@@ -412,7 +446,6 @@ def test_gzipped_tfrecord_is_the_plain_one_compressed(tmp_path: Path):
 int32 = st.integers(-(2**31), 2**31 - 1)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(int32, min_size=1, max_size=200), max_size=6))
 def test_any_row_of_integers_comes_back_from_tfrecord(lists: list[list[int]]):
     table = pa.table({"input_ids": pa.array(lists, pa.list_(pa.int32()))})
@@ -454,7 +487,6 @@ EDGES = [
 ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20) | st.lists(st.integers(-130, 2**20 + 2), max_size=20))
 @example(EDGES)
 @example([-128, 127, 128, 2**20 - 1])
@@ -476,7 +508,6 @@ any_row = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(any_row, max_size=5), st.integers(0, 2))
 def test_tfrecord_has_the_bytes_that_protobuf_itself_writes(rows: list[dict[str, Any]], skipped: int):
     types = {
@@ -528,6 +559,26 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "OUTPUT_FORMATS", ("flat", *OUTPUT_FORMATS))
 
 
+def test_files_of_an_increment_are_in_its_work_folder_belong_to_it_and_are_published_below_its_id(tmp_path: Path):
+    writer = ShardWriter(str(tmp_path), job="of the dataset")
+    outcomes = Outcomes(read=3, kept=2, rejects=(Reject(0, "bad", "it is", b""),))
+
+    receipts = [writer(batch_of(table_of(UNPACKED), outcomes=outcomes, increment=name)) for name in ("0a", "", "0b")]
+
+    for receipt, name in zip(receipts, ("0a", "", "0b"), strict=True):
+        work = tmp_path / "increments" / name if name else tmp_path
+        [read] = read_receipts(str(work / "receipts"), 7, 1, name or "of the dataset")
+        assert read == receipt
+        for file, sha256 in receipt.files():
+            assert hashlib.sha256((work / "shards" / file).read_bytes()).hexdigest() == sha256
+        below = f"{name}/" if name else ""
+        assert [path for named in (named_shards, named_rejects) for _, path in named([receipt])] == [
+            f"data/{below}train-00000-of-00001.parquet",
+            f"rejects/{below}rejects-00000-of-00001.parquet",
+        ]
+    assert b"increment" not in (tmp_path / "receipts" / "0000007-00000.json").read_bytes()
+
+
 @pytest.mark.usefixtures("flat")
 def test_format_of_two_files_counts_its_rows_once_and_gives_both_files_one_number(tmp_path: Path):
     writer = ShardWriter(str(tmp_path), formats=("flat", "parquet"))
@@ -554,9 +605,16 @@ def test_format_of_two_files_counts_its_rows_once_and_gives_both_files_one_numbe
 @pytest.mark.usefixtures("flat")
 def test_dataset_is_loaded_in_the_format_that_datasets_reads_if_it_has_one():
     flat_shard = {"path": "flat/train-00000-of-00001.bin", "format": "flat", "split": "train"}
-    shards = [flat_shard, *({"path": "-", "format": "parquet", "split": split} for split in ("validation", "train"))]
+    names = [("validation", ""), ("train", ""), ("train", "0f1e/"), ("train", "0f1e/")]
+    shards = [flat_shard, *(
+        {"path": f"data/{folder}{split}-00000-of-00001.parquet", "format": "parquet", "split": split}
+        for split, folder in names
+    )]  # fmt: skip
     assert loading_code("out", shards) == 'import datasets; dataset = datasets.load_dataset("out")'
-    assert datasets_files(shards) == {"train": "data/train-*.parquet", "validation": "data/validation-*.parquet"}
+    assert datasets_files(shards) == {
+        "train": ["data/train-*.parquet", "data/0f1e/train-*.parquet"],
+        "validation": ["data/validation-*.parquet"],
+    }
     assert loading_code("out", [flat_shard]) == "load out/flat/train-00000-of-00001.bin"
     assert datasets_files([flat_shard]) == {}
 
@@ -587,7 +645,7 @@ def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
         read=9,
         kept=3,
         truncated=2,
-        dropped={"too_long": 2, "no_trained_tokens": 1},
+        drops=dropped(too_long=2, no_trained_tokens=1),
         rejects=(Reject(4, "empty", "text is empty", b"{}"),),
         notes={"prompt_tokens_not_a_prefix": 1},
         trained_tokens_lost=17,
@@ -620,6 +678,7 @@ def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
     assert {path.name for path in (tmp_path / "shards").iterdir()} == {
         *(shard.file for shard in receipt.shards),
         receipt.rejects_file,
+        receipt.ledger.file,
     }
 
 
@@ -628,7 +687,7 @@ def parts_of_a_split() -> list[Rows]:
     parts = []
     for number, (train, validation) in enumerate([(PACKED, UNPACKED), ([], UNPACKED), (PACKED[:2], [])]):
         rejects = (Reject(900 + number, "empty", f"of part {number}", b"{}"), Reject(800 + number, "odd", "so", b""))
-        outcomes = Outcomes(read=5, kept=1, dropped={"too_long": 2}, rejects=rejects, trained_tokens_lost=number)
+        outcomes = Outcomes(read=5, kept=1, drops=dropped(too_long=2), rejects=rejects, trained_tokens_lost=number)
         outcomes = outcomes.note("odd", 1, (number, f"of part {number}"))
         tables = [table_of(rows) for rows in (train, validation)]
         parts.append(batch_of(*tables, packed=True, outcomes=outcomes, part=number, last=number == 2))
@@ -705,7 +764,9 @@ def test_shard_that_cannot_be_written_is_a_store_error(tmp_path: Path):
 
 def test_receipt_is_read_back_as_it_was_written(tmp_path: Path):
     rejects = (Reject(4, "empty", "text is empty", b"{}"), Reject(2, "template", "er sagt »nein«", b"\xff"))
-    outcomes = Outcomes(read=5, kept=2, dropped={"too_long": 1}, rejects=rejects, notes={"n": 3}, trained_tokens_lost=5)
+    outcomes = Outcomes(
+        read=5, kept=2, drops=dropped(too_long=1), rejects=rejects, notes={"n": 3}, trained_tokens_lost=5
+    )
     receipt = ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), outcomes=outcomes))
     assert read_receipts(str(tmp_path / "receipts"), 7, 1, "") == [receipt]
 
@@ -809,17 +870,17 @@ def test_two_attempts_write_the_same_bytes_under_different_names(tmp_path: Path)
     assert [shard.sha256 for shard in first.shards] == [shard.sha256 for shard in second.shards]
     names = [shard.file for receipt in (first, second) for shard in receipt.shards]
     names += [receipt.rejects_file or "" for receipt in (first, second)]
-    assert len(set(names)) == len(names) == 10
+    names += [receipt.ledger.file for receipt in (first, second) if receipt.ledger]
+    assert len(set(names)) == len(names) == 12
     assert sorted(names) == names_below(str(tmp_path / "shards"))
-    contents = [(tmp_path / "shards" / (receipt.rejects_file or "")).read_bytes() for receipt in (first, second)]
-    assert contents[0] == contents[1]
+    for kind in ("rejects", "ledger"):
+        contents = [file.read_bytes() for file in (tmp_path / "shards").glob(f"{kind}-*")]
+        assert contents[0] == contents[1]
 
 
 def test_batch_without_rows_writes_a_receipt_and_no_shard(tmp_path: Path):
-    receipt = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))(
-        batch_of(outcomes=Outcomes(read=1, dropped={"no_trained_tokens": 1}))
-    )
-    assert (receipt.shards, receipt.rejects_file) == ([], None)
+    receipt = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))(batch_of(outcomes=Outcomes()))
+    assert (receipt.shards, receipt.rejects_file, receipt.ledger) == ([], None, None)
     assert names_below(str(tmp_path)) == ["receipts/0000007-00000.json"]
 
 

@@ -341,9 +341,7 @@ def _listed(value: Any) -> Any:
 def _made_of(text: str, values: Any) -> str:
     """A text that was made of some values in a way that is not followed."""
     sources = tuple(dict.fromkeys(_sources(values)))
-    if is_copy(len(text), sources):
-        sources *= 2  # it is of the same length by chance: its characters are not those at the same offsets
-    return _text(text, [(len(text), sources)]) if sources and text else text
+    return _text(text, [(len(text), _not_copied(len(text), sources))]) if sources and text else text
 
 
 def _has_sources(arguments: Iterable[Any]) -> bool:
@@ -381,7 +379,8 @@ def _standing_for(replaced: tuple[Source, ...], text: str) -> str:
     """A text in place of another one that has some sources."""
     if not replaced:
         return text
-    return _text(str.__str__(text), [(length, (*sources, *replaced)) for length, sources in runs_of(text) if length])
+    runs = [(length, _not_copied(length, (*sources, *replaced))) for length, sources in runs_of(text) if length]
+    return _text(str.__str__(text), runs)
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -399,7 +398,12 @@ def _cut(sources: tuple[Source, ...], length: int, first: int, last: int) -> tup
     if len(sources) == 1 and is_copy(length, sources):
         key, start, _ = sources[0]
         return ((key, start + first, start + last),)
-    return sources
+    return _not_copied(last - first, sources)
+
+
+def _not_copied(length: int, sources: tuple[Source, ...]) -> tuple[Source, ...]:
+    """The sources of characters that are not a copy of them, although they may be as many by chance."""
+    return sources * 2 if is_copy(length, sources) else sources
 
 
 def is_copy(length: int, sources: tuple[Source, ...]) -> bool:

@@ -1,1 +1,6 @@
 """A dataset: its folder, its manifest, its card, and how it is committed."""
+
+# Kinds of reports that are written with a dataset.
+REPORTS = ("html", "none")
+# Tables that follow the newest version of a dataset, for queries.
+TABLES = ("delta",)

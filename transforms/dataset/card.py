@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.dataset.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
 from transforms.dataset.manifest import counts_of_source
-from transforms.outputs import datasets_files, loading_code
+from transforms.outputs import ShardEntry, datasets_files, loading_code
 
+# `datasets` takes a third of a second to read so many globs in the header of a card.
+_MOST_GLOBS = 5_000
 _PATH, _MODEL = "PATH OF THIS FOLDER", "YOUR MODEL"
 
 
-def dataset_card(manifest: dict[str, Any]) -> str:
+def dataset_card(manifest: dict[str, Any], versions: Mapping[int, Sequence[ShardEntry]] | None = None) -> str:
     """Return the text of the card of a dataset.
 
     Args:
         manifest: its manifest, as JSON.
+        versions: of a dataset that grows, the shards of each version that can be loaded by its name, the newest first.
     """
-    records, job = manifest["records"], manifest["job"]
-    files = datasets_files(manifest["shards"])
-    head = ["configs:", "- config_name: default", "  data_files:"]
-    for split, pattern in files.items():
-        head += [f"  - split: {split}", f"    path: {pattern}"]
+    records, job, shards = manifest["records"], manifest["job"], manifest["shards"]
+    configs = _configs(shards, versions or {})
     dropped, rejected = (
         ", ".join(f"{count:,} {reason}" for reason, count in records[outcome].items()) or "none"
         for outcome in ("dropped", "rejected")
@@ -40,7 +41,7 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         options["for"] = consumer
     lines = [
         "---",
-        *(head if files else ["pretty_name: token shards"]),
+        *(configs or ["pretty_name: token shards"]),
         "---",
         "",
         "# Token shards",
@@ -48,10 +49,8 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         f"{manifest['rows']:,} rows of {manifest['tokens']:,} tokens, {manifest['trained_tokens']:,} trained on,",
         f"made by Chatmill {job['versions']['chatmill']} with the tokenizer `{tokenizer}`.",
         "",
-        "```python",
-        loading_code(_PATH, manifest["shards"]),
-        "```",
-        "",
+        *(["```python", loading_code(_PATH, shards), "```", ""] if shards else []),
+        *_version(manifest, configs),
         *_rows(layout),
         "",
         *_training(layout, consumer, tokenizer if tokenizer == job["tokenizer_name"] else _MODEL),
@@ -82,6 +81,34 @@ def dataset_card(manifest: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _configs(shards: Sequence[ShardEntry], versions: Mapping[int, Sequence[ShardEntry]]) -> list[str]:
+    """The lines that list the files of each split: of the newest version, and of as many others as are read quickly."""
+    lines, globs = list[str](), 0
+    for name, of_version in {"default": shards, **{f"v{version}": each for version, each in versions.items()}}.items():
+        files = datasets_files(of_version) if of_version else {}
+        globs += sum(map(len, files.values()))
+        if not files or (lines and globs > _MOST_GLOBS):
+            continue
+        lines += [f"- config_name: {name}", "  data_files:"]
+        for split, (first, *others) in files.items():
+            lines += [f"  - split: {split}"]
+            lines += (
+                ["    path:", *(f"    - {glob}" for glob in (first, *others))] if others else [f"    path: {first}"]
+            )
+    return ["configs:", *lines] if lines else []
+
+
+def _version(manifest: Mapping[str, Any], configs: Sequence[str]) -> list[str]:
+    """Which version it is of a dataset that grows, and how an older one is loaded."""
+    if "snapshot" not in manifest:
+        return []
+    newest = f"It is version {manifest['snapshot']['version']} of a dataset that grows."
+    names = [line.removeprefix("- config_name: ") for line in configs if line.startswith("- config_name: v")]
+    if names:
+        newest += f' `datasets.load_dataset("{_PATH}", "{names[-1]}")` loads version {names[-1][1:]}.'
+    return [newest, ""]
 
 
 def _table_of_sources(sources: list[dict[str, Any]]) -> list[str]:

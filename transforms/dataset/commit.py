@@ -5,134 +5,104 @@ Each part of it can be repeated, by a retry or by a run that resumes: a file tha
 
 from __future__ import annotations
 
-from collections import Counter
+import functools
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from posixpath import dirname
-from typing import Any
 
 import apache_beam as beam
-import msgspec
 
+from transforms.dataset.budgets import Budgets, nothing_left
 from transforms.dataset.card import dataset_card
 from transforms.dataset.description import read_description
+from transforms.dataset.increment_commit import commit_increment, is_committed
 from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import (
     Name,
     build_manifest,
     check_complete,
-    first_of,
+    encode_manifest,
+    named_ledgers,
     named_rejects,
     named_shards,
-    sum_records,
-    too_many_rejects,
 )
-from transforms.errors import InputError
+from transforms.dataset.publishing import publish_files
+from transforms.dataset.report import report_of
+from transforms.errors import InputError, RejectsError
 from transforms.model.receipts import Receipt
 from transforms.steps.failures import FailureWriter
 from transforms.storage.claim import ClaimKeeper
-from transforms.storage.files import exists, join
-from transforms.storage.writing import publish, remove, remove_attempts, sync_folder, write_atomically
+from transforms.storage.files import exists
+from transforms.storage.writing import remove, remove_attempts, write_atomically
 
-_AT_ONCE = 16
 _IN_BATCH = 256
-_REASONS_SHOWN = 5
 
 
-def final_names(receipts: Sequence[Receipt], max_reject_fraction: float) -> list[Name]:
-    """The final name of each file in the receipts; of rejects alone, if too many records were rejected."""
-    rejects = named_rejects(receipts)
-    if too_many_rejects(receipts, max_reject_fraction):
-        return rejects
-    return rejects + [(shard.file, path) for shard, path in named_shards(receipts)]
+def final_names(receipts: Sequence[Receipt], is_exceeded: bool) -> list[Name]:
+    """The final name of each file in the receipts; of rejects and the ledger alone, if a budget is exceeded."""
+    others = named_rejects(receipts) + named_ledgers(receipts)
+    return others if is_exceeded else others + [(shard.file, path) for shard, path in named_shards(receipts)]
 
 
-def publish_files(output: str, names: Sequence[Name]) -> None:
-    """Give files their final names. This can be repeated, also while another worker does it."""
-    folder = Folder(output)
-
-    def publish_one(name: Name) -> None:
-        publish(join(folder.shards, name[0]), join(folder.output, name[1]))
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(publish_one, names))
-    for final in {dirname(name[1]) for name in names}:
-        sync_folder(join(folder.output, final))
-
-
-def commit(output: str, receipts: Sequence[Receipt], max_reject_fraction: float) -> None:
-    """Write the manifest, the card and, last, _SUCCESS.
+def commit(folder: Folder, receipts: Sequence[Receipt], budgets: Budgets, report: str) -> None:
+    """Write the manifest, the card, the report and, last, _SUCCESS.
 
     Args:
-        output: the dataset's folder, in which the files of the receipts have their final names.
+        folder: of the dataset, in which the files of the receipts have their final names.
         receipts: of all splits, in order.
-        max_reject_fraction: how much of the records may have been rejected.
+        budgets: how much may be rejected, lost or wrong.
+        report: one of REPORTS.
 
     Raises:
-        InputError: if more were rejected, or no row is left. Nothing is committed then, but the rejects can be read.
+        InputError: if one is exceeded, or no row is left. Nothing is committed then; rejects and ledger can be read.
     """
-    folder = Folder(output)
-    records = sum_records(receipts)
-    if too_many_rejects(receipts, max_reject_fraction):
-        raise InputError(_rejects_message(records, receipts, max_reject_fraction, folder))
+    job = read_description(folder.job)
+    if problem := budgets.exceeded(receipts, job, folder):
+        raise (RejectsError if budgets.too_many_rejects(receipts) else InputError)(problem)
     if not any(receipt.shards for receipt in receipts):
-        raise InputError(_nothing_left_message(records, receipts, folder))
-    manifest = build_manifest(read_description(folder.job), receipts)
-    write_atomically(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+        has_rejects = any(receipt.rejected for receipt in receipts)
+        raise (RejectsError if has_rejects else InputError)(nothing_left(receipts, folder))
+    manifest = build_manifest(job, receipts)
+    write_atomically(folder.manifest, encode_manifest(manifest))
     write_atomically(folder.card, dataset_card(manifest).encode())
+    if report == "html":
+        write_atomically(folder.report, report_of(folder, manifest))
+    else:
+        remove(folder.report)
     remove_attempts(folder.output)
     write_atomically(folder.success, b"")
 
 
-def _rejects_message(
-    records: dict[str, Any], receipts: Sequence[Receipt], max_reject_fraction: float, folder: Folder
-) -> str:
-    rejected = sum(records["rejected"].values())
-    return (
-        f"{rejected:,} of {records['read']:,} records were rejected, more than max_reject_fraction "
-        f"{max_reject_fraction}. They are in {join(folder.output, 'rejects')}. Correct them, or allow a larger "
-        f"fraction, and run again. {_first_rejects(records, receipts)}"
-    )
-
-
-def _nothing_left_message(records: dict[str, Any], receipts: Sequence[Receipt], folder: Folder) -> str:
-    message = f"no row is left of {records['read']:,} records: {_reasons(records)}."
-    if not records["rejected"]:
-        return message
-    rejects = join(folder.output, "rejects")
-    return f"{message} The rejected records are in {rejects}. {_first_rejects(records, receipts)}"
-
-
-def _first_rejects(records: dict[str, Any], receipts: Sequence[Receipt]) -> str:
-    """The most frequent reasons of rejects, with the first record that has each."""
-    examples = first_of(receipt.first_rejects for receipt in receipts)
-    lines = [
-        f"  {reason} ({count:,}): {examples[reason].source}, {examples[reason].position}: {examples[reason].detail}"
-        for reason, count in Counter(records["rejected"]).most_common(_REASONS_SHOWN)
-    ]
-    return "The most frequent reasons:\n" + "\n".join(lines)
-
-
-def _reasons(records: dict[str, Any]) -> str:
-    outcomes = records["dropped"] | records["rejected"]
-    return ", ".join(f"{reason} {count:,}" for reason, count in outcomes.items()) or "the inputs hold none"
-
-
 class CommitDataset(beam.PTransform):
-    """Commit the dataset, once all receipts are there.
+    """Commit the dataset, or an increment of it, once all receipts are there.
 
     PCollection[Receipt] -> PCollection[str], the url of the manifest. All workers publish files; once all are
-    published, one writes the manifest, the card and _SUCCESS.
+    published, one writes the manifest, the card and _SUCCESS, of an increment after its entry in the log.
 
     Args:
-        output: the dataset's folder.
-        max_reject_fraction: how much of the records may have been rejected.
+        folder: of the dataset, or of the increment.
+        budgets: how much may be rejected, lost or wrong.
+        report: one of REPORTS.
+        replaces: the ids of the increments that the increment takes the place of.
+        commits_failed: whether an increment that exceeds a budget is committed as failed.
     """
 
-    def __init__(self, output: str, max_reject_fraction: float):
+    def __init__(
+        self,
+        folder: Folder,
+        budgets: Budgets,
+        report: str = "html",
+        replaces: Sequence[str] = (),
+        commits_failed: bool = False,
+    ):
         super().__init__()
-        self._output = output
-        self._max_reject_fraction = max_reject_fraction
+        self._folder = folder
+        self._budgets = budgets
+        self._commit = functools.partial(
+            _commit,
+            budgets=budgets,
+            report=report,
+            replaces=replaces,
+            commits_failed=commits_failed,
+        )
 
     def expand(self, receipts: beam.PCollection) -> beam.PCollection:
         # Grouped and not combined to a list, which would be one element of 600 MB for a million receipts.
@@ -140,52 +110,61 @@ class CommitDataset(beam.PTransform):
         every = receipts | beam.WithKeys(0) | "all" >> beam.GroupByKey() | beam.Values()
         published = (
             every
-            | "names" >> beam.FlatMap(_batches_of_names, self._output, self._max_reject_fraction, failures)
+            | "names" >> beam.FlatMap(_batches_of_names, self._folder, self._budgets, failures)
             | beam.Reshuffle()
-            | "publish" >> beam.Map(_publish, self._output, failures, keeper)
+            | "publish" >> beam.Map(_publish, self._folder, failures, keeper)
         )
         return every | "commit" >> beam.Map(
-            _commit, beam.pvalue.AsIter(published), self._output, self._max_reject_fraction, failures, keeper
+            self._commit, beam.pvalue.AsIter(published), self._folder, failures, keeper
         ).with_output_types(str)
 
 
 def _batches_of_names(
-    receipts: Iterable[Receipt], output: str, max_reject_fraction: float, failures: FailureWriter
+    receipts: Iterable[Receipt], folder: Folder, budgets: Budgets, failures: FailureWriter
 ) -> Iterator[list[Name]]:
-    folder = Folder(output)
-    if not exists(folder.success):  # unless an earlier run of the same pipeline committed it
+    if not _is_committed(folder):  # by an earlier run of the same pipeline
         in_order = _in_order(receipts)
         with failures:
-            check_complete(read_description(folder.job).splits, in_order)
-            names = final_names(in_order, max_reject_fraction)
+            job = read_description(folder.job)
+            check_complete(job.splits, in_order)
+            names = final_names(in_order, bool(budgets.exceeded(in_order, job, folder)))
         for i in range(0, len(names), _IN_BATCH):
             yield names[i : i + _IN_BATCH]
 
 
-def _publish(names: list[Name], output: str, failures: FailureWriter, keeper: ClaimKeeper) -> int:
+def _publish(names: list[Name], folder: Folder, failures: FailureWriter, keeper: ClaimKeeper) -> int:
     with failures, keeper.keeping():
         keeper.check()
-        publish_files(output, names)
+        publish_files(folder, names)
     return len(names)
 
 
 def _commit(
     receipts: Iterable[Receipt],
     _published: Iterable[int],  # never read: Beam calls this once all of it is there
-    output: str,
-    max_reject_fraction: float,
+    folder: Folder,
     failures: FailureWriter,
     keeper: ClaimKeeper,
+    budgets: Budgets,
+    report: str,
+    replaces: Sequence[str],
+    commits_failed: bool,
 ) -> str:
-    folder = Folder(output)
     with failures, keeper.keeping():
-        if not exists(folder.success):
+        if not _is_committed(folder):
             keeper.check()
-            commit(output, _in_order(receipts), max_reject_fraction)
+            if folder.increment:
+                commit_increment(folder, _in_order(receipts), budgets, report, replaces, commits_failed)
+            else:
+                commit(folder, _in_order(receipts), budgets, report)
         # What was published, and shards of attempts that no receipt names. Until now, a run that resumes checks them.
         remove(folder.shards)
         keeper.release()
     return folder.manifest
+
+
+def _is_committed(folder: Folder) -> bool:
+    return is_committed(folder) if folder.increment else exists(folder.success)
 
 
 def _in_order(receipts: Iterable[Receipt]) -> list[Receipt]:

@@ -37,7 +37,8 @@ class RowLayout:
         columns = tuple(options.get("write_columns") or default_columns(packing != "none"))
         columns += PROVENANCE_COLUMNS if options.get("provenance") else ()
         return cls(
-            columns=columns + tuple(options.get("keep_columns") or ()),
+            # A packed row holds several records: the ledger has their columns.
+            columns=columns + (tuple(options.get("keep_columns") or ()) if packing == "none" else ()),
             formats=tuple(options.get("output_format") or ("parquet",)),
             packing=packing,
             max_length=options.get("max_length"),

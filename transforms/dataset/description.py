@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from transforms import __version__
+from transforms.dataset.layout import Folder
 from transforms.storage.files import read_bytes
 
 # Each of these can change texts, tokens or the bytes of a shard.
@@ -48,9 +49,9 @@ def read_description(url: str) -> Description:
     return msgspec.structs.replace(described, job=msgspec.json.decode(content, type=dict))
 
 
-def job_id(url: str) -> str:
-    """Return the id of a job from its job.json: what decides its rows decides its id."""
-    return hashlib.sha256(read_bytes(url)).hexdigest()
+def job_id(folder: Folder) -> str:
+    """Return the id of the job in a folder, which its receipts have: what decides its rows decides its id."""
+    return folder.increment or hashlib.sha256(read_bytes(folder.job)).hexdigest()
 
 
 def library_versions() -> dict[str, str]:

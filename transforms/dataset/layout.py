@@ -3,41 +3,57 @@
 from __future__ import annotations
 
 from transforms.errors import ParameterError
+from transforms.model.receipts import INCREMENTS, work_of
 from transforms.outputs import output_folders
 from transforms.storage.files import exists, holds_anything, join, kind_of
 
 # What a dataset consists of.
-PARTS = ("_SUCCESS", "manifest.json", "README.md", *output_folders(), "rejects", "_chatmill")
+PARTS = (
+    "_SUCCESS", "manifest.json", "report.html", "README.md", *output_folders(), "rejects", "ledger", "_delta_log",
+    "_chatmill",
+)  # fmt: skip
 
 
 class Folder:
-    """The urls of the parts of a dataset.
+    """The urls of the parts of a dataset, or of one increment of it that is being built.
+
+    What is below `work` but the tokenizer, the formatters and the claims is the increment's own.
 
     Args:
         output: the url of its folder.
+        increment: the id of the increment; empty for a dataset that is built at once.
     """
 
-    def __init__(self, output: str):
+    def __init__(self, output: str, increment: str = ""):
         self.output = output
-        self.work = join(output, "_chatmill")
+        self.increment = increment
+        of_dataset = join(output, "_chatmill")
+        of_increment = [increment] if increment else []
+        self.work = work_of(of_dataset, increment)
         self.job = join(self.work, "job.json")
         self.plan = join(self.work, "plan.jsonl")
-        self.tokenizer = join(self.work, "tokenizer")
-        self.formatter = join(self.work, "formatter.py")
-        self.formatters = join(self.work, "formatters")
+        self.tokenizer = join(of_dataset, "tokenizer")
+        self.formatter = join(of_dataset, "formatter.py")
+        self.formatters = join(of_dataset, "formatters")
         self.receipts = join(self.work, "receipts")
         self.shards = join(self.work, "shards")
         self.failures = join(self.work, "failures")
-        self.claims = join(self.work, "claims")
+        self.claims = join(of_dataset, "claims")
+        self.increments = join(of_dataset, INCREMENTS)
+        self.log = join(of_dataset, "log")
+        self.delta = join(output, "_delta_log")
         self.manifest = join(output, "manifest.json")
+        self.report = join(output, "report.html")
         self.card = join(output, "README.md")
+        self.rejects = join(output, "rejects", *of_increment)
+        self.ledger = join(output, "ledger", *of_increment)
         self.success = join(output, "_SUCCESS")
 
     def work_parts(self) -> list[str]:
         """The urls of what is in `work`, except the claims: a build removes the others when it holds the folder."""
         return [
             self.receipts, self.shards, self.failures, self.job, self.plan, self.tokenizer, self.formatter,
-            self.formatters,
+            self.formatters, self.increments, self.log,
         ]  # fmt: skip
 
     def parts(self) -> list[str]:

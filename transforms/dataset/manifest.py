@@ -12,6 +12,7 @@ import msgspec
 from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import Description
 from transforms.model.receipts import FirstExample, Receipt, Shard
+from transforms.model.statistics import Statistics, total
 from transforms.outputs import output_format
 
 # The version of the manifest's keys. They are public: a change of their meaning is another version.
@@ -45,10 +46,42 @@ def check_complete(splits: int, receipts: Sequence[Receipt]) -> None:
             raise ValueError(f"split {receipt.split}: {receipt.read} records were read, and {outcomes} have an outcome")
 
 
-def too_many_rejects(receipts: Sequence[Receipt], max_reject_fraction: float) -> bool:
-    """Whether a larger fraction of the records was rejected than is allowed."""
-    rejected = sum(sum(receipt.rejected.values()) for receipt in receipts)
-    return rejected > max_reject_fraction * sum(receipt.read for receipt in receipts)
+def check_ledger(ledger: str, receipts: Sequence[Receipt]) -> None:
+    """Check that the ledger says of the records what is counted of them.
+
+    Args:
+        ledger: one of LEDGERS, as the dataset has it.
+        receipts: of all splits.
+
+    Raises:
+        ValueError: if it does not, which is an error of Chatmill's.
+    """
+    if ledger == "none":
+        return
+    for receipt in receipts:
+        once = receipt.shards_once()
+        expected = {
+            "truncated": receipt.truncated,
+            **{f"dropped {reason}": count for reason, count in receipt.dropped.items()},
+            **{f"rejected {reason}": count for reason, count in receipt.rejected.items()},
+            "trained_tokens_lost": receipt.trained_tokens_lost,
+        }
+        lines = receipt.ledger
+        found = {**lines.records, "trained_tokens_lost": lines.trained_tokens_lost} if lines else {}
+        if ledger == "all":
+            expected |= {
+                "kept": receipt.kept,
+                "tokens": sum(shard.tokens for shard in once),
+                "trained_tokens": sum(shard.trained_tokens for shard in once),
+            }
+            found |= {"tokens": lines.tokens, "trained_tokens": lines.trained_tokens} if lines else {}
+        else:
+            found.pop("kept", None)  # only some of them have lines
+        if Counter(found) != Counter(expected):  # a count of 0 may be missing
+            raise ValueError(
+                f"split {receipt.split}: the ledger has {dict(sorted(found.items()))}, of records that have "
+                f"{dict(sorted(expected.items()))}"
+            )
 
 
 def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dict[str, Any]:
@@ -64,9 +97,10 @@ def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dic
     Raises:
         ValueError: if the rows do not add up.
     """
+    check_ledger(description.options.get("ledger", "none"), receipts)
     totals = _totals(receipts)
     records, rows = totals["records"], totals["rows"]
-    notes = _sum_counts(receipt.notes for receipt in receipts)
+    notes = sum_counts(receipt.notes for receipt in receipts)
     added = notes.get("parity_rows_added", 0) + notes.get("formatter_rows_added", 0)
     survivors = records["kept"] + records["truncated"] + added
     if description.options.get("packing", "none") == "none" and rows != survivors:
@@ -78,12 +112,13 @@ def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dic
         "notes": notes,
         "layout": RowLayout.of(description.options).described(),
         "sources": _by_source([source.name for source in description.sources], receipts, totals),
-        "rendered_by_reference": _sum_counts(receipt.rendered_by_reference for receipt in receipts),
-        "tokenized_by_reference": _sum_counts(receipt.tokenized_by_reference for receipt in receipts),
-        "special_tokens_in_content": _sum_counts(receipt.special_tokens_in_content for receipt in receipts),
-        "first_examples": msgspec.to_builtins(
-            dict(sorted(first_of(receipt.first_examples for receipt in receipts).items()))
-        ),
+        "rendered_by_reference": sum_counts(receipt.rendered_by_reference for receipt in receipts),
+        "tokenized_by_reference": sum_counts(receipt.tokenized_by_reference for receipt in receipts),
+        "special_tokens_in_content": sum_counts(receipt.special_tokens_in_content for receipt in receipts),
+        "statistics": msgspec.to_builtins(_statistics(receipts)),
+        "first_examples": _as_json(first_of(receipt.first_examples for receipt in receipts)),
+        "first_rejects": _as_json(first_of(receipt.first_rejects for receipt in receipts)),
+        "first_drops": _as_json(first_of(receipt.first_drops for receipt in receipts)),
         "shards": sorted(
             (
                 {"path": path} | {key: getattr(shard, key) for key in _SHARD_FACTS}
@@ -92,8 +127,31 @@ def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dic
             key=lambda shard: shard["path"],
         ),
         "rejects": [path for _, path in named_rejects(receipts)],
+        "ledger": _ledger(receipts),
         "job": description.job,
     }
+
+
+def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
+    """Return the content of manifest.json: JSON for people to read."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+
+
+def _ledger(receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
+    """The files of the ledger, each with the shards that its lines mean by train and validation."""
+    paths = dict(named_ledgers(receipts))
+    path_of_shard = {shard.file: path for shard, path in named_shards(receipts)}
+    return [
+        {
+            "path": paths[receipt.ledger.file],
+            "entries": receipt.ledger.entries,
+            "bytes": receipt.ledger.bytes,
+            "sha256": receipt.ledger.sha256,
+            "shards": {shard.split: path_of_shard[shard.file] for shard in receipt.shards_once()},
+        }
+        for receipt in receipts
+        if receipt.ledger
+    ]
 
 
 def _totals(receipts: Sequence[Receipt]) -> dict[str, Any]:
@@ -121,6 +179,11 @@ def _by_source(names: Sequence[str], receipts: Sequence[Receipt], totals: Mappin
     return sources
 
 
+def _statistics(receipts: Sequence[Receipt]) -> Statistics:
+    """The sum of the statistics of receipts, which are decoded one after the other."""
+    return total(msgspec.json.decode(receipt.statistics, type=Statistics) for receipt in receipts)
+
+
 def counts_of_source(source: Mapping[str, Any]) -> dict[str, int]:
     """Return what a table shows of a source of a manifest, by the title of each column."""
     records = source["records"]
@@ -140,8 +203,8 @@ def sum_records(receipts: Sequence[Receipt]) -> dict[str, Any]:
         "read": sum(receipt.read for receipt in receipts),
         "kept": sum(receipt.kept for receipt in receipts),
         "truncated": sum(receipt.truncated for receipt in receipts),
-        "dropped": _sum_counts(receipt.dropped for receipt in receipts),
-        "rejected": _sum_counts(receipt.rejected for receipt in receipts),
+        "dropped": sum_counts(receipt.dropped for receipt in receipts),
+        "rejected": sum_counts(receipt.rejected for receipt in receipts),
     }
 
 
@@ -153,10 +216,22 @@ def first_of(examples: Iterable[Mapping[str, FirstExample]]) -> dict[str, FirstE
     return first
 
 
+def _as_json(examples: Mapping[str, FirstExample]) -> dict[str, Any]:
+    return msgspec.to_builtins(dict(sorted(examples.items())))
+
+
 def named_rejects(receipts: Sequence[Receipt]) -> list[Name]:
     """Each file of rejects with its final path."""
     files = [receipt.rejects_file for receipt in receipts if receipt.rejects_file]
-    return [(file, f"rejects/rejects-{numbered(i, len(files))}.parquet") for i, file in enumerate(files)]
+    folder = _below("rejects", receipts)
+    return [(file, f"{folder}/rejects-{numbered(i, len(files))}.parquet") for i, file in enumerate(files)]
+
+
+def named_ledgers(receipts: Sequence[Receipt]) -> list[Name]:
+    """Each file of the ledger with its final path."""
+    files = [receipt.ledger.file for receipt in receipts if receipt.ledger]
+    folder = _below("ledger", receipts)
+    return [(file, f"{folder}/ledger-{numbered(i, len(files))}.parquet") for i, file in enumerate(files)]
 
 
 def named_shards(receipts: Sequence[Receipt]) -> list[tuple[Shard, str]]:
@@ -170,8 +245,20 @@ def named_shards(receipts: Sequence[Receipt]) -> list[tuple[Shard, str]]:
     for shard in shards:
         of_kind = numbers[shard.format, shard.split]
         name = f"{shard.split}-{numbered(of_kind[shard.stem], len(of_kind))}{shard.suffix}"
-        named.append((shard, f"{output_format(shard.format).folder}/{name}"))
+        named.append((shard, f"{_below(output_format(shard.format).folder, receipts)}/{name}"))
     return named
+
+
+def _below(folder: str, receipts: Sequence[Receipt]) -> str:
+    """A folder of the dataset, or the one in it that files of the increment have which the receipts are of."""
+    increment = receipts[0].increment if receipts else None
+    return f"{folder}/{increment}" if increment else folder
+
+
+def sources_of_shards(receipts: Sequence[Receipt]) -> dict[str, int]:
+    """The number of the source of each shard, by its final path."""
+    of_files = {shard.file: receipt.source for receipt in receipts for shard in receipt.shards}
+    return {path: of_files[shard.file] for shard, path in named_shards(receipts)}
 
 
 def numbered(number: int, total: int) -> str:
@@ -180,7 +267,8 @@ def numbered(number: int, total: int) -> str:
     return f"{number:0{width}d}-of-{total:0{width}d}"
 
 
-def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Add up counts by name."""
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)

@@ -10,14 +10,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 import apache_beam as beam
 import msgspec
+from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 from transforms.chat.config import RenderConfig
-from transforms.checks import check_count, check_fraction, check_text
+from transforms.checks import check_choice, check_count, check_flag, check_text
+from transforms.dataset import REPORTS
+from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import CommitDataset
 from transforms.dataset.consumers import about_rows
 from transforms.dataset.description import NamedSource, job_id, library_versions
@@ -33,7 +37,8 @@ from transforms.rows.columns import check_kept_columns
 from transforms.steps.base import Step
 from transforms.steps.read import ReadSplits
 from transforms.steps.write import WriteOptions, WriteShards
-from transforms.storage.files import exists, full_url, read_bytes
+from transforms.storage.claim import Claim, kept_by_steps
+from transforms.storage.files import exists, full_url, join, read_bytes
 from transforms.storage.writing import write_atomically
 from transforms.tokens.files import fingerprint, read_tokenizer_folder
 
@@ -45,7 +50,10 @@ _OUTPUT_OPTIONS = {
     "columns": "write_columns",
     "provenance": "provenance",
     "compress_tfrecord": "compress_tfrecord",
+    "ledger": "ledger",
 }
+# The runners whose workers end with the process that runs the pipeline.
+_LOCAL_RUNNERS = ("SwitchingDirectRunner", "DirectRunner", "BundleBasedDirectRunner", "FnApiRunner", "PrismRunner")
 # What a step has that is not an option of the job.
 _OF_A_STEP = {"step", "function", "keep", "reason", "sources"}
 
@@ -179,7 +187,8 @@ class WriteDataset(beam.PTransform):
 
     PCollection[Parts[Rows]] -> PCollection[str], the url of the manifest. The records must come from one
     ReadConversations. Running the same pipeline again resumes an unfinished dataset, and finds a finished one as it is.
-    Its job is written to the output while the pipeline is built.
+    Its job is written to the output while the pipeline is built. From then on, until the dataset is complete or the
+    process ends, no other process writes to the output; if the same one builds the pipeline again, that one counts.
 
     Args:
         output: the folder of the dataset, at any url that fsspec opens: new, empty, or of the same pipeline.
@@ -188,11 +197,18 @@ class WriteDataset(beam.PTransform):
             `loss_weights`; by default input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row says the url and the position of its record; a packed one, of each example.
         compress_tfrecord: whether TFRecord shards are gzipped.
+        ledger: which records have lines in the ledger: `all`, `exceptions` (those that are not plainly kept) or `none`.
         max_reject_fraction: the run fails if a larger fraction of the records is rejected.
+        max_lost_fraction: the same for the tokens to train on that are in no row because of max_length.
+        max_parity_fraction: the same for the trained turns that differ from inference, of those that were compared.
+        max_unprinted_fraction: the same for the records of which the chat template does not print something.
+        no_lock: whether nothing keeps another pipeline or build from writing to the output, for stores that cannot
+            create a file only if there is none.
+        report: `html` for a report.html of the dataset, or `none`.
 
     Raises:
         ParameterError: if a value is not one of those; and, when the pipeline is built, if the output holds something
-            else.
+            else, or another process writes to it.
         UserError: if the rows do not come from one ReadConversations, when the pipeline is built.
     """
 
@@ -204,37 +220,55 @@ class WriteDataset(beam.PTransform):
         columns: Sequence[str] | None = None,
         provenance: bool = False,
         compress_tfrecord: bool = False,
+        ledger: str = "exceptions",
         max_reject_fraction: float = 0.01,
+        max_lost_fraction: float = 1.0,
+        max_parity_fraction: float = 1.0,
+        max_unprinted_fraction: float = 1.0,
+        no_lock: bool = False,
+        report: str = "html",
     ):
         super().__init__()
         check_text("output", output)
-        check_fraction("max_reject_fraction", max_reject_fraction)
+        check_choice("report", report, REPORTS)
+        check_flag("no_lock", no_lock)
         self._writing: dict[str, Any] = {
             "formats": formats,
             "columns": columns,
             "provenance": provenance,
             "compress_tfrecord": compress_tfrecord,
+            "ledger": ledger,
         }
         WriteOptions(output, **self._writing)  # checks them
         self._output = output
-        self._max_reject_fraction = max_reject_fraction
+        self._budgets = Budgets(max_reject_fraction, max_lost_fraction, max_parity_fraction, max_unprinted_fraction)
+        self._report = report
+        self._no_lock = no_lock
         self.with_input_types(Parts[Rows])
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         folder = Folder(full_url(self._output))
         source, steps = _upstream(rows)
         job = _job(source, steps, self._writing)
-        _claim(folder, job)
-        of_job = job_id(folder.job)
-        finished = source.skip_finished(folder.work, of_job)
-        written = rows | "write" >> WriteShards(
-            folder.work, **self._writing, about=about_rows(job.options, job.tokenizer), job=of_job
-        )
-        return (
-            (written, finished)
-            | "all" >> beam.Flatten()
-            | "commit" >> CommitDataset(folder.output, self._max_reject_fraction)
-        )
+        _check_same(folder, job)
+        on_cluster = _job_on_cluster(rows.pipeline)
+        claim = None if self._no_lock else Claim(folder.claims, self._output, on_cluster)
+        with _taken(claim, on_cluster is not None), kept_by_steps(claim, is_left=True):
+            _store(folder, job)
+            of_job = job_id(folder)
+            finished = source.skip_finished(folder.work, of_job)
+            written = rows | "write" >> WriteShards(
+                folder.work,
+                **self._writing,
+                about=about_rows(job.options, job.tokenizer),
+                job=of_job,
+                keep_columns=job.options.get("keep_columns", ()),
+            )
+            return (
+                (written, finished)
+                | "all" >> beam.Flatten()
+                | "commit" >> CommitDataset(folder, self._budgets, self._report)
+            )
 
 
 # The name of a step, and its options.
@@ -300,7 +334,7 @@ def _job(source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str
             if name not in _OF_A_STEP and options.setdefault(name, value) != value:
                 raise UserError(f"WriteDataset: the steps before it have {name} {options[name]} and {value}.")
     kept, packing = options.get("keep_columns") or (), options.get("packing", "none")
-    check_kept_columns(kept, packing, writing["columns"], writing["provenance"])
+    check_kept_columns(kept, packing, writing["columns"], writing["provenance"], writing["ledger"])
     tokenizers = {option.tokenizer for _, options in steps for option in options.values() if _is_config(option)}
     tokenizers |= {options["tokenizer"] for _, options in steps if "tokenizer" in options}
     if len(tokenizers) != 1:
@@ -345,16 +379,46 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _claim(folder: Folder, job: PipelineJob) -> None:
-    """Write a job to its folder, or find it there.
+def _job_on_cluster(pipeline: beam.Pipeline) -> str | None:
+    """Name the job of a pipeline if it goes on without this process; None if it ends with it."""
+    runner = type(pipeline.runner).__name__
+    if runner in _LOCAL_RUNNERS:
+        return None
+    return " ".join(filter(None, (runner, "job", pipeline.options.view_as(GoogleCloudOptions).job_name)))
+
+
+@contextmanager
+def _taken(claim: Claim | None, is_left: bool) -> Iterator[None]:
+    """Take a claim, for the steps that are applied inside; they keep and release it. None: nothing is claimed.
+
+    is_left: whether the job goes on without this process.
 
     Raises:
-        ParameterError: if the folder holds something else, or the dataset of another pipeline.
+        ParameterError: if another process holds the folder.
+    """
+    if claim is None:
+        yield
+        return
+    # A pipeline of this process that failed, or was never run, keeps its claim: nobody learns of its end.
+    claim.take(replaces_own=True)
+    try:
+        yield
+    except BaseException:
+        claim.release()
+        raise
+    if is_left:
+        claim.leave_to_job()
+
+
+def _check_same(folder: Folder, job: PipelineJob) -> bool:
+    """Check that a folder has a job already, which is the same, or may become its dataset. Returns which of the two.
+
+    Raises:
+        ParameterError: if it holds something else, or the dataset of another pipeline.
     """
     check_free(folder)
     if not exists(folder.job):
-        write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
-        return
+        return False
     try:
         before = msgspec.json.decode(read_bytes(folder.job), type=PipelineJob)
     except msgspec.MsgspecError:
@@ -366,5 +430,16 @@ def _claim(folder: Folder, job: PipelineJob) -> None:
     if differing:
         problem = f"it holds the dataset of another pipeline: {', '.join(differing)} differ. Give another folder."
         raise ParameterError("output", folder.output, problem)
-    if finished:
+    return True
+
+
+def _store(folder: Folder, job: PipelineJob) -> None:
+    """Write the tokenizer and the job to the folder that was claimed, unless they are there. Raises as _check_same."""
+    is_there = _check_same(folder, job)
+    if is_there and exists(folder.success):
         logging.getLogger(__name__).warning("%s is complete: no record is read again.", folder.output)
+        return
+    for name, content in read_tokenizer_folder(job.tokenizer_name).items():
+        write_atomically(join(folder.tokenizer, name), content)
+    if not is_there:
+        write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from transforms.model.outcomes import Reject
 _Row: TypeAlias = Sequence[str | None]
 
 _BLOCK = 1 << 25  # a row is not longer
+_HEADER_BYTES = 1 << 16  # more than most headers have
 _ROWS_AT_ONCE = 1024
 _MOST_COLUMNS = 1000
 
@@ -33,9 +35,10 @@ def read_delimited(file: BinaryIO, part_bytes: int, delimiter: str, max_record_b
     """Yield the rows after the header as records, in parts. A record's position is the number of its row, from 0.
 
     Raises:
-        ValueError: if the header is not UTF-8 or has a name twice, or a row is longer than 32 MiB.
+        ValueError: if the header is not UTF-8, has a name twice or too many columns, or a row is longer than 32 MiB.
     """
     source = _Source(file)
+    source.check_header(delimiter)
     rejected: deque[Reject] = deque()
     rows = _rows(source, delimiter, rejected)
     header = next(rows, None)
@@ -60,7 +63,8 @@ def read_delimited(file: BinaryIO, part_bytes: int, delimiter: str, max_record_b
             part.rejects.append(Reject(position, "invalid_unicode", detail, _line(row, delimiter)))
         position += 1
         size += row_bytes
-    if part.records and not rejected and source.ends_inside_quotes(row, delimiter):
+    is_record = bool(part.records) and part.records[-1].position == position - 1  # the last row, unless it is a reject
+    if is_record and not rejected and source.ends_inside_quotes(row, delimiter):
         last = part.records.pop()
         detail = "the quote before its last cell is not closed: the file is cut short, or all that follows is this cell"
         part.rejects.append(Reject(last.position, "cut_short", detail, _line(row, delimiter)))
@@ -74,15 +78,22 @@ class _Source(io.RawIOBase):
     def __init__(self, file: BinaryIO):
         self._file = file
         self._tail = (b"", b"")
-        self._is_start = True
+        self._ahead = b""
+
+    def check_header(self, delimiter: str) -> None:
+        """Raise ValueError if the header has too many columns, of which pyarrow would make each at once."""
+        self._ahead = self._file.read(_HEADER_BYTES).removeprefix(BOM_UTF8)
+        while not _header_ends(self._ahead, delimiter.encode()) and len(self._ahead) < _BLOCK:
+            if not (more := self._file.read(len(self._ahead))):
+                break
+            self._ahead += more
 
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int = -1) -> bytes:
-        content = self._file.read(size)
-        if self._is_start:
-            content, self._is_start = content.removeprefix(BOM_UTF8), False
+    def read(self, size: int) -> bytes:  # type: ignore[override]
+        content, self._ahead = self._ahead[:size], self._ahead[size:]
+        content += self._file.read(size - len(content))
         if content:
             self._tail = self._tail[1], content
         return content
@@ -93,6 +104,26 @@ class _Source(io.RawIOBase):
         raw = '"' + cell.replace('"', '""')
         tail = b"".join(self._tail)[-len(raw) - 1 :].decode("latin-1")
         return bool(cell.strip()) and tail[1:] == raw and tail[0] in f"{delimiter}\r\n"
+
+
+def _header_ends(start: bytes, delimiter: bytes) -> bool:
+    """Return whether the first row that is not empty ends in the first bytes of a file.
+
+    Raises:
+        ValueError: if it has too many cells.
+    """
+    end_of_cell = re.compile(rb"[\r\n]|" + delimiter)
+    at = len(start) - len(start.lstrip(b"\r\n"))
+    for _ in range(_MOST_COLUMNS):
+        while start[at : at + 1] == b'"':  # a cell in quotes, and a quote in it that is doubled
+            at = start.find(b'"', at + 1) + 1
+            if not at:
+                return False
+        found = end_of_cell.search(start, at)
+        if found is None or found[0] != delimiter:
+            return found is not None
+        at = found.end()
+    raise ValueError(f"the header has more than {_MOST_COLUMNS:,} columns")
 
 
 def _rows(source: _Source, delimiter: str, rejected: deque[Reject]) -> Iterator[_Row]:
@@ -119,8 +150,6 @@ def _rows(source: _Source, delimiter: str, rejected: deque[Reject]) -> Iterator[
             ),
         )
         for batch in batches:
-            if batch.num_columns > _MOST_COLUMNS:
-                raise ValueError(f"the header has {batch.num_columns:,} columns, more than {_MOST_COLUMNS:,}")
             for start in range(0, len(batch), _ROWS_AT_ONCE):
                 columns = batch.slice(start, _ROWS_AT_ONCE).columns
                 yield from zip(*(column.to_pylist() for column in columns), strict=True)

@@ -82,16 +82,37 @@ def list_inputs(patterns: str | Sequence[str], format: str = "auto", parameter: 
     """
     check_choice("input_format", format, INPUT_FORMATS)
     patterns = [patterns] if isinstance(patterns, str) else patterns
-    entries: dict[str, dict[str, Any]] = {}
-    for pattern in patterns:
-        entries |= {url: entry for url, entry in _entries(pattern, parameter) if url not in entries and entry["size"]}
+    entries = find_files(patterns, parameter)
     if not entries:
         raise ParameterError(parameter, ",".join(patterns), "all files are empty.")
     # A store takes some 30 ms for the first bytes of a file, and there may be thousands of files.
     by_name = [len(entries) > _MANY and number >= _FIRST for number in range(len(entries))]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
-        make = functools.partial(_input_file, format=format, parameter=parameter)
+        make = functools.partial(input_file, format=format, parameter=parameter)
         return list(threads.map(make, entries, entries.values(), by_name))
+
+
+def find_files(
+    patterns: Sequence[str], parameter: str = "patterns", arriving: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Find the files that patterns name, without reading any of them; those that are empty do not count.
+
+    Args:
+        patterns, parameter: as of list_inputs.
+        arriving: whether files are still to come: a pattern may name none yet, and what is not a regular file is logged
+            and left out.
+
+    Returns:
+        What its store says of each file, by its url, in the order of list_inputs.
+
+    Raises:
+        ParameterError, Unavailable: as list_inputs does.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for pattern in patterns:
+        entries = _entries(pattern, parameter, arriving)
+        found |= {url: entry for url, entry in entries if url not in found and entry["size"]}
+    return found
 
 
 def files_of_sources(sources: Sequence[Sequence[InputFile]]) -> list[InputFile]:
@@ -116,19 +137,25 @@ def shared_files(files: Iterable[InputFile]) -> Iterator[tuple[InputFile, InputF
             yield first, file
 
 
-def _entries(pattern: str, parameter: str) -> list[tuple[str, dict[str, Any]]]:
+def _entries(pattern: str, parameter: str, arriving: bool) -> list[tuple[str, dict[str, Any]]]:
     """Find the files that a pattern names: the url of each, and what its store says of it."""
     with _store_errors(pattern, parameter, "listed"):
         try:
             found = _found(pattern)
         except FileNotFoundError:
+            if arriving:
+                return []
             raise ParameterError(parameter, pattern, "there is no such file or folder.") from None
-    if not found:
+    if not found and not arriving:
         suffixes = ", ".join(format_of_suffix())
         raise ParameterError(parameter, pattern, f"it has no file of records ({suffixes}, compressed or not).")
     system, _ = file_system(pattern)
     if special := next((path for path, entry in found.items() if entry["type"] != "file"), None):
-        raise ParameterError(parameter, special, "it is not a regular file (a broken link, a pipe or a device).")
+        problem = "it is not a regular file (a broken link, a pipe or a device)."
+        if not arriving:
+            raise ParameterError(parameter, special, problem)
+        logging.getLogger(__name__).warning("%s: %s It is not read.", special, problem)
+        found = {path: entry for path, entry in found.items() if entry["type"] == "file"}
     if unknown := next((path for path, entry in found.items() if entry.get("size") is None), None):
         raise ParameterError(
             parameter, unknown, "its server does not report its size. Copy it to a disk or a bucket first."
@@ -232,7 +259,19 @@ def _suffixes(path: str) -> tuple[str, str]:
     return (posixpath.splitext(stem)[1], last) if last in COMPRESSION_OF_SUFFIX else (last, "")
 
 
-def _input_file(url: str, entry: dict[str, Any], by_name: bool, format: str, parameter: str) -> InputFile:
+def input_file(
+    url: str, entry: dict[str, Any], by_name: bool = False, format: str = "auto", parameter: str = "patterns"
+) -> InputFile:
+    """Make an input file of what find_files found: its format, and its size without compression.
+
+    Args:
+        url, entry: of find_files.
+        by_name: whether the name alone decides the format, if it shows one.
+        format, parameter: as of list_inputs.
+
+    Raises:
+        ParameterError, Unavailable: as list_inputs does.
+    """
     suffix, compressed = _suffixes(url)
     compression = COMPRESSION_OF_SUFFIX.get(compressed)
     named = format
@@ -246,10 +285,16 @@ def _input_file(url: str, entry: dict[str, Any], by_name: bool, format: str, par
             parameter, url, f"a {named} file that is compressed as a whole cannot be read. Decompress it."
         )
     unpacked = _unpacked(url, compression, entry["size"], parameter) if compression else 0
+    with _store_errors(url, parameter, "read"):
+        version = listed_version(url, entry)
+    return InputFile(url, named, compression, entry["size"], version, unpacked=unpacked)
+
+
+def listed_version(url: str, entry: dict[str, Any]) -> str:
+    """Return the version of a file that find_files found. Raises OSError if it is on a disk and has vanished."""
     if "://" not in url:  # the entries of a disk have a time in seconds, as a float
-        with _store_errors(url, parameter, "read"):
-            entry = entry | {"mtime_ns": os.stat(url).st_mtime_ns}
-    return InputFile(url, named, compression, entry["size"], version_of(entry), unpacked=unpacked)
+        entry = entry | {"mtime_ns": os.stat(url).st_mtime_ns}
+    return version_of(entry)
 
 
 def _unpacked(url: str, compression: str, size: int, parameter: str) -> int:

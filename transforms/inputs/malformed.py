@@ -7,6 +7,7 @@ begin with an object after a value unless the object is another record. So each 
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 _SIGN = re.compile(rb'["\[\]{},]')
 # A quote that ends a string is followed by one of these signs; another one is part of the string, and lacks its escape.
@@ -14,7 +15,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:(?:\\.|"(?!\s*[,:\]}]))[^"\\]*)*"', re.DOTALL
 _STRICT_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BETWEEN_OBJECTS = re.compile(rb"\}\s*,\s*\{")
 _NEXT_OBJECT = re.compile(rb"[^,\[:\s]\s*\n(?=\{)")
-_OPENING = {b"}": b"{", b"]": b"["}
+_OPENING = {b"}": ord("{"), b"]": ord("[")}
 
 
 def end_of_malformed(content: bytes, start: int, in_array: bool) -> int | None:
@@ -29,7 +30,7 @@ def end_of_malformed(content: bytes, start: int, in_array: bool) -> int | None:
     Returns:
         The index in the content; None if the record does not end in it.
     """
-    open_brackets: list[bytes] = []
+    open_brackets, counts = bytearray(), Counter[int]()  # a byte each: a hostile file has nothing else
     at, size = start, len(content)
     while found := _SIGN.search(content, at):
         sign, here, at = found[0], found.start(), found.end()
@@ -48,17 +49,21 @@ def end_of_malformed(content: bytes, start: int, in_array: bool) -> int | None:
         elif sign in (b"{", b"["):
             if sign == b"{" and not in_array and content[here - 1 : here] == b"\n" and follows not in b",[:":
                 return here
-            if open_brackets[-1:] == [b"{"] and follows == b",":  # an object cannot be a key: one was not closed
-                open_brackets.pop()
+            if open_brackets[-1:] == b"{" and follows == b",":  # an object cannot be a key: one was not closed
+                counts[open_brackets.pop()] -= 1
                 if not open_brackets:
                     return before if in_array else here
-            open_brackets.append(sign)
+            open_brackets += sign
+            counts[sign[0]] += 1
         elif not open_brackets:
             if in_array and sign in (b",", b"]"):
                 return here
-        elif sign != b"," and _OPENING[sign] in open_brackets:
-            while open_brackets.pop() != _OPENING[sign]:
-                pass
+        elif sign != b"," and counts[_OPENING[sign]]:
+            is_closed = False
+            while not is_closed:
+                last = open_brackets.pop()
+                counts[last] -= 1
+                is_closed = last == _OPENING[sign]
             if not open_brackets and not in_array:
                 return at
     return None

@@ -19,9 +19,14 @@ from transforms.inputs.preference import LABELS, is_pair, is_undesirable, split_
 from transforms.inputs.reading import Reading
 from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
 from transforms.inputs.tool_calls import tools_of
-from transforms.model.examples import RESERVED_TEMPLATE_KWARGS, Conversation, PlainText, PromptCompletion, TokenRow
-
-Content: TypeAlias = Conversation | PromptCompletion | PlainText | TokenRow
+from transforms.model.examples import (
+    RESERVED_TEMPLATE_KWARGS,
+    Content,
+    Conversation,
+    PlainText,
+    PromptCompletion,
+    TokenRow,
+)
 
 # Makes the content of a record.
 Reader: TypeAlias = Callable[[Mapping[str, Any], Reading], Content]

@@ -11,11 +11,11 @@ import numpy as np
 
 from transforms.inputs.messages import messages_of
 from transforms.inputs.reading import Reading, ReadOptions
-from transforms.inputs.schemas import Content
 from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
 from transforms.inputs.tool_calls import known_tools
 from transforms.model.examples import (
     RESERVED_TEMPLATE_KWARGS,
+    Content,
     Conversation,
     PlainText,
     PromptCompletion,

@@ -28,8 +28,8 @@ def default_split_bytes(total: int) -> int:
     return min(max(total // 200, 4 * _MEBIBYTE), 256 * _MEBIBYTE)
 
 
-def splits_of(files: Sequence[InputFile], split_bytes: int) -> Iterator[Split]:
-    """Make splits of about split_bytes, numbered in the order of the files.
+def splits_of(files: Sequence[InputFile], split_bytes: int, increment: str = "") -> Iterator[Split]:
+    """Make splits of about split_bytes, of an increment if its id is given, numbered in the order of the files.
 
     A larger file is cut into equal slices. Small files of one source that follow each other are in one split. If the
     records of a file can only be found by reading it from its start, a few splits do so, and each takes the records of
@@ -39,7 +39,7 @@ def splits_of(files: Sequence[InputFile], split_bytes: int) -> Iterator[Split]:
     total = sum(file.unpacked_bytes for file in files)
     for source, of_source in groupby(files, key=lambda file: file.source):
         for slices in _grouped(of_source, split_bytes):
-            yield Split(next(numbers), slices, source, total)
+            yield Split(next(numbers), slices, source, total, increment)
 
 
 def _grouped(files: Iterable[InputFile], split_bytes: int) -> Iterator[tuple[Slice, ...]]:

@@ -15,8 +15,9 @@ import msgspec
 from transforms.errors import RecordError
 from transforms.inputs.media import MEDIA_COLUMNS
 from transforms.inputs.options import ParseOptions
-from transforms.inputs.schemas import SCHEMA_COLUMNS, WITHOUT_ANSWER, Content
+from transforms.inputs.schemas import SCHEMA_COLUMNS, WITHOUT_ANSWER
 from transforms.inputs.shapes import Maker, shapes
+from transforms.model.examples import Content
 
 _NO_TEXT: Any = Literal[""] | None
 # The type of the items is one of which there are none, so that decoding stops at the first one.

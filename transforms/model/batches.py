@@ -10,15 +10,15 @@ Rows are in flat arrays with offsets, as in Arrow's list layout.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from transforms.model.examples import Example, Record, Text, attempt
-from transforms.model.outcomes import Outcomes
+from transforms.model.examples import Content, Example, Record, Text, attempt, content_digest
+from transforms.model.outcomes import Drop, Known, Outcomes
 from transforms.rows import IGNORED
 from transforms.rows.ragged import indices_of, offsets_of, slices_of, sums_of
 
@@ -65,12 +65,14 @@ class Split:
         slices: in the order in which they are read.
         source: the number of the source that the files belong to, from 0. Steps may have other options for each source.
         input_bytes: about how many bytes the input of all splits is without compression; 0 if that is not known.
+        increment: the id of the increment of the dataset that it belongs to; empty if the dataset is built at once.
     """
 
     number: int
     slices: tuple[Slice, ...]
     source: int = 0
     input_bytes: int = 0
+    increment: str = ""
 
     @property
     def bytes(self) -> int:
@@ -116,12 +118,18 @@ class RowSource:
         columns: strings, shape (rows,) for each column that is carried along; None if there are none.
         numbers: int64, shape (rows,): the number of the row's example among those of its record; None if each record
             has one example.
+        contents: what the row's example says, for each row; None if that is not known.
     """
 
     positions: np.ndarray
     validation: np.ndarray
     columns: pa.Table | None
     numbers: np.ndarray | None = None
+    contents: Sequence[Content] | None = None
+
+    def first_rows(self) -> np.ndarray:
+        """Return the number of the first row of each record: int64, shape (records,)."""
+        return np.flatnonzero(np.diff(self.positions, prepend=-1))
 
     def record_numbers(self) -> np.ndarray:
         """Return for each row the number of its record in the batch, from 0: int64, shape (rows,)."""
@@ -143,7 +151,31 @@ class RowSource:
         """Return the sources of some rows. rows: int64, shape (any,): their numbers."""
         columns = None if self.columns is None else self.columns.take(pa.array(rows))
         numbers = None if self.numbers is None else self.numbers[rows]
-        return RowSource(self.positions[rows], self.validation[rows], columns, numbers)
+        contents = None if self.contents is None else [self.contents[row] for row in rows.tolist()]
+        return RowSource(self.positions[rows], self.validation[rows], columns, numbers, contents)
+
+    def drops(self, records: np.ndarray, reason: str, tokens: np.ndarray, trained_tokens: np.ndarray) -> list[Drop]:
+        """Return the drops of some of the records for a reason.
+
+        Args:
+            records: int64, shape (any,): their numbers in the batch.
+            reason: in snake_case.
+            tokens, trained_tokens: int64, shape (rows,): of each row.
+        """
+        if not len(records):
+            return []
+        of_record = self.record_numbers()
+        counts = np.bincount(of_record, tokens), np.bincount(of_record, trained_tokens)
+        return [
+            Drop(int(self.positions[row]), reason, self._known(row, int(counts[0][record]), int(counts[1][record])))
+            for record, row in zip(records.tolist(), self.first_rows()[records].tolist(), strict=True)
+        ]
+
+    def _known(self, row: int, tokens: int, trained_tokens: int) -> Known:
+        """What is known of the record of a row, and of its tokens."""
+        columns = {} if self.columns is None else self.columns.slice(row, 1).to_pylist()[0]
+        content = None if self.contents is None else content_digest(self.contents[row])
+        return Known(columns, content, tokens, trained_tokens)
 
 
 @dataclass(frozen=True)
@@ -257,8 +289,7 @@ class RowTable:
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
         segment_lengths: int64, shape (segments,): the tokens of each segment.
         segment_offsets: int64, shape (rows + 1,): row i has the segments segment_offsets[i]:segment_offsets[i + 1].
-        positions: int64, shape (segments,): the position in its split of the record that each segment comes from.
-        columns: as in RowSource; None if rows are packed.
+        sources: int64, shape (segments,): the labelled row that each segment is of.
         weights: as in Labels.
     """
 
@@ -267,17 +298,21 @@ class RowTable:
     offsets: np.ndarray
     segment_lengths: np.ndarray
     segment_offsets: np.ndarray
-    positions: np.ndarray
-    columns: pa.Table | None
+    sources: np.ndarray
     weights: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @functools.cached_property
+    def segment_trained_tokens(self) -> np.ndarray:
+        """The number of tokens with a label in each segment: int64, shape (segments,)."""
+        return sums_of(self.labels != IGNORED, offsets_of(self.segment_lengths))
+
+    @functools.cached_property
     def trained_tokens(self) -> np.ndarray:
         """The number of tokens with a label in each row: int64, shape (rows,)."""
-        return sums_of(self.labels != IGNORED, self.offsets)
+        return sums_of(self.segment_trained_tokens, self.segment_offsets)
 
     def take(self, rows: np.ndarray) -> RowTable:
         """Return some of the rows. rows: int64, shape (any,): their numbers."""
@@ -289,10 +324,25 @@ class RowTable:
             offsets=offsets_of(lengths),
             segment_lengths=self.segment_lengths[segments],
             segment_offsets=offsets_of(segment_counts),
-            positions=self.positions[segments],
-            columns=None if self.columns is None else self.columns.take(pa.array(rows)),
+            sources=self.sources[segments],
             weights=None if self.weights is None else slices_of(self.weights, self.offsets[rows], lengths),
         )
+
+
+@dataclass(frozen=True)
+class Used:
+    """The records of a batch that are kept or truncated.
+
+    Attributes:
+        records: int64, shape (used,): the number of each among the records of the labelled rows.
+        truncated: bool, shape (used,): whether it is truncated.
+        tokens_lost, trained_tokens_lost: int64, shape (used,): how many of its tokens are in no row.
+    """
+
+    records: np.ndarray
+    truncated: np.ndarray
+    tokens_lost: np.ndarray
+    trained_tokens_lost: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -302,8 +352,12 @@ class Rows(Batch):
     Attributes:
         train, validation: the rows of each split.
         packed: whether a row may have several segments.
+        source: of the labelled rows that the segments are of.
+        used: the records that are kept or truncated.
     """
 
     train: RowTable
     validation: RowTable
     packed: bool
+    source: RowSource
+    used: Used

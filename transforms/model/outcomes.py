@@ -4,9 +4,48 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from transforms.model.statistics import Statistics, total
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a record that is not in the dataset.
+
+    Attributes:
+        columns: those that are carried along, as strings; none if the record was not understood.
+        content: the digest of what its example says, see content_digest; None if there is no example.
+        tokens, trained_tokens: how many it has; None if it was not tokenized.
+    """
+
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    content: bytes | None = None
+    tokens: int | None = None
+    trained_tokens: int | None = None
+
+    def size(self) -> str:
+        """Describe how many tokens it has; empty if that is not known."""
+        return (
+            "" if self.tokens is None else f"{self.tokens:,} tokens, {self.trained_tokens:,} of them to be trained on"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A record that is well-formed, and not in the dataset.
+
+    Attributes:
+        position: of the record in its file, as in Reject.
+        reason: in snake_case.
+        known: what is known of it.
+    """
+
+    position: int
+    reason: str
+    known: Known = Known()
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +57,14 @@ class Reject:
         reason: the kind of fault, in snake_case.
         detail: what was found and what was expected.
         record: the record as bytes.
+        known: what is known of it.
     """
 
     position: int
     reason: str
     detail: str
     record: bytes
+    known: Known = Known()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +75,7 @@ class Outcomes:
         read: records read.
         kept: records of which all tokens are in rows.
         truncated: records of which some tokens are in no row, because of max_length.
-        dropped: records dropped, by reason.
+        drops: the records dropped.
         rejects: the records rejected.
         notes: counts of what is worth reporting but is not an outcome, such as prompts whose tokens do not begin the
             whole text.
@@ -43,12 +84,13 @@ class Outcomes:
         rendered_by_reference: records that the reference rendered, by reason.
         tokenized_by_reference: records of which the reference encoded at least one text, by reason.
         special_tokens_in_content: special tokens in contents, by the role and the token, such as `user <|im_end|>`.
+        statistics: of contents and tokens.
     """
 
     read: int = 0
     kept: int = 0
     truncated: int = 0
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    drops: tuple[Drop, ...] = ()
     rejects: tuple[Reject, ...] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
     first_examples: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -56,14 +98,17 @@ class Outcomes:
     rendered_by_reference: Mapping[str, int] = field(default_factory=dict)
     tokenized_by_reference: Mapping[str, int] = field(default_factory=dict)
     special_tokens_in_content: Mapping[str, int] = field(default_factory=dict)
+    statistics: Statistics = Statistics()
 
-    def drop(self, reason: str, count: int = 1) -> Outcomes:
-        """Count records as dropped."""
-        return dataclasses.replace(self, dropped=_added(self.dropped, reason, count))
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """How many records were dropped, by reason."""
+        return Counter(drop.reason for drop in self.drops)
 
-    def drop_each(self, counts: Mapping[str, int]) -> Outcomes:
-        """Count records as dropped, by reason."""
-        return dataclasses.replace(self, dropped=Counter(self.dropped) + Counter(counts))
+    def drop(self, drops: Iterable[Drop]) -> Outcomes:
+        """Add drops."""
+        drops = tuple(drops)
+        return dataclasses.replace(self, drops=self.drops + drops) if drops else self
 
     def reject(self, rejects: list[Reject]) -> Outcomes:
         """Add rejects."""
@@ -108,13 +153,17 @@ class Outcomes:
         total = Counter(self.special_tokens_in_content) + Counter(counts)
         return dataclasses.replace(self, special_tokens_in_content=total)
 
+    def count(self, statistics: Statistics) -> Outcomes:
+        """Add statistics."""
+        return dataclasses.replace(self, statistics=total((self.statistics, statistics)))
+
     def plus(self, other: Outcomes) -> Outcomes:
         """Return the sum of these outcomes and those of later records."""
         return Outcomes(
             read=self.read + other.read,
             kept=self.kept + other.kept,
             truncated=self.truncated + other.truncated,
-            dropped=Counter(self.dropped) + Counter(other.dropped),
+            drops=self.drops + other.drops,
             rejects=self.rejects + other.rejects,
             notes=Counter(self.notes) + Counter(other.notes),
             first_examples={**other.first_examples, **self.first_examples},
@@ -123,11 +172,12 @@ class Outcomes:
             tokenized_by_reference=Counter(self.tokenized_by_reference) + Counter(other.tokenized_by_reference),
             special_tokens_in_content=Counter(self.special_tokens_in_content)
             + Counter(other.special_tokens_in_content),
+            statistics=total((self.statistics, other.statistics)),
         )
 
     def unaccounted(self) -> int:
         """Return how many records have no outcome yet; a negative number if some have more than one."""
-        return self.read - self.kept - self.truncated - sum(self.dropped.values()) - len(self.rejects)
+        return self.read - self.kept - self.truncated - len(self.drops) - len(self.rejects)
 
     def _count_by_reference(self, name: str, reason: str, count: int, record: tuple[int, str] | None) -> Outcomes:
         example = record and (record[0], f"{reason}: {record[1]}" if record[1] else reason)

@@ -18,6 +18,8 @@ from transforms.storage.writing import write_atomically
 _CHECKSUM = b',"checksum":"'
 # Of a file that a receipt names: in the folder of shards, and not elsewhere.
 _FILE_NAME = re.compile(r"\w[\w-]*(\.\w+)*")
+# The folder of the work folders of increments.
+INCREMENTS = "increments"
 _RECEIPT_NAME = re.compile(r"(\d{7,})-(\d{5,})\.json")
 
 
@@ -53,6 +55,29 @@ class Shard(msgspec.Struct, frozen=True):
         return self.file[len(self.stem) :]
 
 
+class Ledger(msgspec.Struct, frozen=True):
+    """A file of the ledger, and the sums of its lines.
+
+    Attributes:
+        file: its name in the folder of shards, until the dataset is committed.
+        bytes: the size of the file.
+        sha256: of its content, in hexadecimal.
+        entries: how many lines it has.
+        records: how many records it has, by their outcome and, after a space, the reason.
+        tokens, trained_tokens: of the segments that it has.
+        trained_tokens_lost: of the records that it has.
+    """
+
+    file: str
+    bytes: int
+    sha256: str
+    entries: int
+    records: Mapping[str, int]
+    tokens: int
+    trained_tokens: int
+    trained_tokens_lost: int
+
+
 class FirstExample(msgspec.Struct, frozen=True):
     """The first record that was rejected for a reason, or counted under a name.
 
@@ -78,10 +103,13 @@ class Receipt(msgspec.Struct, frozen=True):
         rejected: records rejected, by reason.
         shards: the files of rows, of each format, first those of train; none if there is no row.
         rejects_file: the name of the file of rejects in the folder of shards; None if there are none.
-        first_rejects: the first record rejected, by reason.
+        first_rejects, first_drops: the first record rejected or dropped, by reason.
         first_examples: the first record counted, by the name of the count.
         source: the number of the split's source, from 0.
         rejects_sha256: of the content of rejects_file.
+        statistics: `statistics.Statistics`, as JSON, which takes a tenth of its memory: all receipts are held at once.
+        ledger: of the records; None if it has no line.
+        increment: the id of the increment of the dataset that the split belongs to; not set if there is none.
     """
 
     split: int
@@ -102,17 +130,33 @@ class Receipt(msgspec.Struct, frozen=True):
     first_examples: Mapping[str, FirstExample]
     source: int = 0
     special_tokens_in_content: Mapping[str, int] = {}
+    first_drops: Mapping[str, FirstExample] = {}
     rejects_sha256: str | None = None
+    statistics: msgspec.Raw = msgspec.Raw(b"{}")
+    ledger: Ledger | None = None
+    increment: str | msgspec.UnsetType = msgspec.UNSET
 
     def files(self) -> Iterator[tuple[str, str | None]]:
         """Yield the name of each file, and the sha256 of its content."""
         yield from ((shard.file, shard.sha256) for shard in self.shards)
         if self.rejects_file:
             yield self.rejects_file, self.rejects_sha256
+        if self.ledger:
+            yield self.ledger.file, self.ledger.sha256
 
     def shards_once(self) -> list[Shard]:
         """Return the shards of one of the formats, so that each row is counted once."""
         return [shard for shard in self.shards if shard.format == self.shards[0].format]
+
+
+def work_of(folder: str, increment: str) -> str:
+    """Return the url of the work folder of an increment.
+
+    Args:
+        folder: `_chatmill` of the dataset.
+        increment: its id; if it is empty, the work folder is that of the dataset.
+    """
+    return join(folder, INCREMENTS, increment) if increment else folder
 
 
 def receipt_url(folder: str, split: int, part: int) -> str:

@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import RawIOBase
+from posixpath import dirname
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ def output_format(name: str) -> OutputFormat:
     return importlib.import_module(f"{__name__}.{name}").FORMAT
 
 
+def stem_of(path: str) -> str:
+    """Return what the paths of a shard have in common in all formats, such as `train-00000-of-00001`."""
+    return path.partition("/")[2].partition(".")[0]
+
+
 def output_folders() -> tuple[str, ...]:
     """Return the folders in which a dataset may have shards, relative to that of the dataset."""
     return tuple(output_format(name).folder for name in OUTPUT_FORMATS)
@@ -95,21 +101,26 @@ def loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
     return output_format(name).loading_code(folder, [shard for shard in shards if shard["format"] == name])
 
 
-def datasets_files(shards: Sequence[ShardEntry]) -> dict[str, str]:
-    """Return the glob of the files that `datasets` reads, relative to the dataset's folder, for each split.
+def datasets_files(shards: Sequence[ShardEntry]) -> dict[str, list[str]]:
+    """Return the globs of the files that `datasets` reads, relative to the dataset's folder, for each split.
 
     Args:
         shards: the manifest's entries of all shards of the dataset.
 
     Returns:
-        The glob of each split, by its name; none if no format of the dataset can be read by `datasets`.
+        By the name of each split, a glob for each folder of shards, in the order of the shards; none if no format of
+        the dataset can be read by `datasets`.
     """
     name = _most_readable(shards)
     format = output_format(name)
     if format.datasets_files is None:
         return {}
-    splits = sorted({shard["split"] for shard in shards if shard["format"] == name})
-    return {split: f"{format.folder}/{split}-{format.datasets_files}" for split in splits}
+    globs: dict[str, dict[str, None]] = {}
+    for shard in shards:
+        if shard["format"] == name:
+            of_split = globs.setdefault(shard["split"], {})
+            of_split[f"{dirname(shard['path'])}/{shard['split']}-{format.datasets_files}"] = None
+    return {split: [*globs[split]] for split in sorted(globs)}
 
 
 def _most_readable(shards: Iterable[ShardEntry]) -> str:

@@ -39,7 +39,7 @@ def encode_tfrecord(table: pa.Table) -> bytes:
         entries = b"".join([piece for feature in features for piece in feature])
         message = _start_of_field(1, len(entries)) + entries
         length = struct.pack("<Q", len(message))
-        pieces += (length, _masked_crc(length), message, _masked_crc(message))
+        pieces += (length, masked_crc(length), message, masked_crc(message))
     return b"".join(pieces)
 
 
@@ -146,7 +146,8 @@ def _start_of_field(number: int, length: int) -> bytes:
     return bytes([number << 3 | 2, *varint, length])
 
 
-def _masked_crc(content: bytes) -> bytes:
+def masked_crc(content: bytes) -> bytes:
+    """Return the checksum of TFRecord: CRC32C, rotated, plus a constant."""
     crc = google_crc32c.value(content)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 

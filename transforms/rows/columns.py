@@ -41,6 +41,8 @@ _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
 
 OUTPUT_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)
 PROVENANCE_COLUMNS = ("source", "source_position")
+# Which records have lines in the ledger: all of them, those that are not plainly kept, or none.
+LEDGERS = ("all", "exceptions", "none")
 
 
 def default_columns(packed: bool) -> tuple[str, ...]:
@@ -53,24 +55,32 @@ def default_columns(packed: bool) -> tuple[str, ...]:
 
 
 def check_kept_columns(
-    kept: Sequence[str], packing: str, columns: Sequence[str] | None = None, provenance: bool = False
+    kept: Sequence[str],
+    packing: str,
+    columns: Sequence[str] | None = None,
+    provenance: bool = False,
+    ledger: str = "exceptions",
 ) -> None:
-    """Check that input columns can be carried along to the rows.
+    """Check that input columns can be carried along to the rows or, if these are packed, to the ledger.
 
     Args:
         kept: their names.
         packing: one of PACKINGS.
         columns: the columns that are written; None for the default.
         provenance: whether the columns of provenance are written too.
+        ledger: one of LEDGERS.
 
     Raises:
-        ParameterError: if rows are packed, or a column of that name is written already.
+        ParameterError: if rows are packed and there is no ledger, or a column of that name is written already.
     """
-    if kept and packing != "none":
-        problem = (
-            f"a row with packing {packing} holds several records, so it has no such columns. Leave one of them out."
-        )
-        raise ParameterError("keep_columns", kept, problem)
+    if packing != "none":
+        if kept and ledger == "none":
+            problem = (
+                f"a row with packing {packing} holds several records, so it has no such columns, and there is no "
+                "ledger that could have them. Leave one of these out."
+            )
+            raise ParameterError("keep_columns", kept, problem)
+        return
     written = {*(columns or default_columns(packed=True)), *(PROVENANCE_COLUMNS if provenance else ())}
     if both := sorted(written & set(kept)):
         raise ParameterError("keep_columns", both[0], "Chatmill writes a column of that name. Rename yours.")

@@ -35,10 +35,10 @@ def indices_of(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def sums_of(flags: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Count the flags that are set in each row.
+    """Add up the values of each row, or count its flags that are set.
 
     Args:
-        flags: bool, shape (offsets[-1],).
+        flags: bool or int64, shape (offsets[-1],). A sum is below 2**31.
         offsets: int64, shape (rows + 1,).
 
     Returns:

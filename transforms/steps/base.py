@@ -13,6 +13,7 @@ from apache_beam.transforms.display import DisplayDataItem
 from transforms.model.parts import Parts
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import seconds_recorder
+from transforms.tokens.tokenizer import TokenizerHold
 
 
 class Step(beam.PTransform):
@@ -40,6 +41,10 @@ class Step(beam.PTransform):
             self._make = functools.partial(BySource, make, [options | dict(source) for source in sources])
         self.with_input_types(Parts[self.input])  # type: ignore[name-defined]
         self.with_output_types(Parts[self.output])  # type: ignore[name-defined]
+
+    def function(self) -> Callable[[Any], Any]:
+        """Make the function of the step for this process, to be called with a batch after the other."""
+        return self._make()
 
     def expand(self, parts: beam.PCollection) -> beam.PCollection:
         return parts | beam.ParDo(_MapParts(self._make)).with_output_types(Parts[self.output])  # type: ignore[name-defined]
@@ -73,13 +78,18 @@ class _MapParts(beam.DoFn):
     def __init__(self, make: Callable[[], Callable[[Any], Any]]):
         self._make = make
         self._failures = FailureWriter()
+        self._hold = TokenizerHold()
 
     def setup(self) -> None:
-        with self._failures:
-            self._map = self._make()
+        with self._failures, self._hold.holding():
+            self._function = self._make()
 
     def process(self, parts: Parts[Any]) -> Iterator[Parts[Any]]:
         yield parts.map(functools.partial(StepCall(self._failures), self._map))
+
+    def _map(self, batch: Any) -> Any:
+        with self._hold.holding():  # some functions load it when they need it
+            return self._function(batch)
 
 
 class StepCall:

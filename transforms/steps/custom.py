@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from itertools import chain, groupby
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ import msgspec
 from transforms.errors import ParameterError, RecordError, call_user_function
 from transforms.model.batches import Examples
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow, attempt
+from transforms.model.outcomes import Drop
 from transforms.steps.base import Step
 
 MapFunction: TypeAlias = Callable[[Example], Example | list[Example] | None]
@@ -28,7 +29,7 @@ class _Filter:
         judged, rejects = attempt(batch.examples, self._judged)
         kept = [example for example, is_kept in judged if is_kept]
         outcomes = batch.outcomes.reject(rejects)
-        outcomes = outcomes.drop(self._reason, _records(example for example, _ in judged) - _records(kept))
+        outcomes = outcomes.drop(_drops([example for example, _ in judged], kept, self._reason))
         return batch.succeeded_by(Examples, outcomes, examples=kept)
 
     def _judged(self, example: Example) -> tuple[Example, bool]:
@@ -47,7 +48,9 @@ class _Map:
             for number, example in enumerate(of_record)
         ]
         outcomes = batch.outcomes.reject(rejects)
-        outcomes = outcomes.drop("filtered", _records(batch.examples) - len(rejects) - _records(examples))
+        rejected = {reject.position for reject in rejects}
+        mapped = [example for example in batch.examples if example.position not in rejected]
+        outcomes = outcomes.drop(_drops(mapped, examples, "filtered"))
         return batch.succeeded_by(Examples, outcomes, examples=examples)
 
     def _replacements(self, example: Example) -> list[Example]:
@@ -130,6 +133,9 @@ def _check_callable(parameter: str, value: object) -> None:
         raise ParameterError(parameter, value, "expected a function of an Example, without async or yield.")
 
 
-def _records(examples: Iterable[Example]) -> int:
-    """How many records the examples are of."""
-    return len({example.position for example in examples})
+def _drops(examples: list[Example], kept: list[Example], reason: str) -> Iterator[Drop]:
+    """Yield the drop of each record of which no example is kept."""
+    positions = {example.position for example in kept}
+    for position, of_record in groupby(examples, key=lambda example: example.position):
+        if position not in positions:
+            yield next(of_record).dropped(reason)

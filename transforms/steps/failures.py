@@ -17,11 +17,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from transforms.errors import InputError, ParameterError, StoreError, Unavailable, UserError
+from transforms.errors import InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError
 from transforms.storage.files import join, names_below, read_bytes
 from transforms.storage.writing import write_atomically
 
-_KINDS = {kind.__name__: kind for kind in (InputError, ParameterError, StoreError, Unavailable, UserError)}
+_KINDS = {
+    kind.__name__: kind for kind in (InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError)
+}
 
 _folder: ContextVar[str | None] = ContextVar("failures_folder", default=None)
 

@@ -27,9 +27,11 @@ def build_labels(batch: Tokens) -> Labels:
     rows = np.flatnonzero(labels.trained_tokens)
     starts, lengths = batch.offsets[rows], np.diff(batch.offsets)[rows]
     source = batch.source.take(rows)
+    dropped = np.setdiff1d(np.arange(batch.source.records()), batch.source.record_numbers()[rows])
+    drops = batch.source.drops(dropped, "no_trained_tokens", np.diff(batch.offsets), labels.trained_tokens)
     return batch.succeeded_by(
         Labels,
-        batch.outcomes.drop("no_trained_tokens", batch.source.records() - source.records()),
+        batch.outcomes.drop(drops),
         ids=slices_of(batch.ids, starts, lengths),
         labels=slices_of(labels.labels, starts, lengths),
         offsets=offsets_of(lengths),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +11,15 @@ import numpy as np
 
 from transforms.checks import check_choice, check_count, check_flag
 from transforms.errors import ParameterError
-from transforms.model.batches import Labels, Rows, RowTable
+from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
 from transforms.rows.packing import PACKINGS, packing_of
-from transforms.rows.ragged import offsets_of, slices_of, sums_of
+from transforms.rows.ragged import joined, offsets_of, slices_of, sums_of
 from transforms.rows.segments import Segments, whole
 from transforms.rows.truncation import TRUNCATIONS, split, truncate
 from transforms.steps.base import Step
+from transforms.steps.counting import of_tokens
 
 
 @dataclass(frozen=True)
@@ -51,19 +53,38 @@ class Packer:
     def __call__(self, batch: Labels) -> Rows:
         if self.shift_labels:
             batch = dataclasses.replace(batch, labels=_ignored_at(batch.labels, batch.offsets[:-1]))
-        segments, outcomes = self._segments(batch)
-        tables = {
-            name: self._table(batch, segments.take(batch.source.validation[segments.source] == held_back))
-            for name, held_back in (("train", False), ("validation", True))
-        }
-        lost = batch.trained_tokens.sum() - sum(table.trained_tokens.sum() for table in tables.values())
-        outcomes = dataclasses.replace(outcomes, trained_tokens_lost=outcomes.trained_tokens_lost + int(lost))
-        return batch.succeeded_by(Rows, outcomes, packed=self.packing != "none", **tables)
+        segments, left, too_long = self._segments(batch)
+        held_back = batch.source.validation[segments.source]
+        tables = [self._table(batch, segments.take(held_back == validation)) for validation in (False, True)]
+        outcomes, used = self._outcomes(batch, left, too_long, tables)
+        train, validation = map(shifted, tables) if self.shift_labels else tables
+        statistics = of_tokens(
+            labels=batch.labels,
+            offsets=batch.offsets,
+            trained_tokens=batch.trained_tokens,
+            row_lengths=joined([np.diff(table.offsets) for table in (train, validation)], np.int64),
+            examples_per_row=joined([np.diff(table.segment_offsets) for table in (train, validation)], np.int64),
+        )
+        outcomes = outcomes.count(statistics)
+        return batch.succeeded_by(
+            Rows,
+            outcomes,
+            train=train,
+            validation=validation,
+            packed=self.packing != "none",
+            source=batch.source,
+            used=used,
+        )
 
-    def _segments(self, batch: Labels) -> tuple[Segments, Outcomes]:
-        """Cut the labelled rows, and find the outcome of each record."""
+    def _segments(self, batch: Labels) -> tuple[Segments, np.ndarray, np.ndarray]:
+        """Cut the labelled rows.
+
+        Returns:
+            The segments of rows that have a label left; int64 (rows,), the labels of each row after cutting; bool
+            (rows,), whether something of it was cut off.
+        """
         lengths = np.diff(batch.offsets)
-        segments = self._cut(lengths)
+        segments = self.cut(lengths)
         too_long = np.bincount(segments.source, segments.length, len(lengths)) < lengths
         if too_long.any() or len(segments) > len(lengths):
             starts = batch.offsets[segments.source] + segments.start
@@ -72,11 +93,10 @@ class Packer:
             left = np.bincount(segments.source, in_segment, len(lengths))
         else:
             left = batch.trained_tokens
-        survives = left > 0
-        return segments.take(survives[segments.source]), self._outcomes(batch, left, too_long)
+        return segments.take(left[segments.source] > 0), left, too_long
 
-    def _cut(self, lengths: np.ndarray) -> Segments:
-        """Truncate or split the rows that are longer than max_length. lengths: int64 (rows,)."""
+    def cut(self, lengths: np.ndarray) -> Segments:
+        """Truncate or split the rows that are longer than max_length. lengths: int64, shape (rows,)."""
         longer = "truncate" if self.packing == "none" else packing_of(self.packing).longer
         if self.max_length is None or longer == "keep":
             return whole(lengths)
@@ -84,32 +104,59 @@ class Packer:
             return split(lengths, self.max_length)
         return truncate(lengths, self.max_length, self.truncation)
 
-    def _outcomes(self, batch: Labels, left: np.ndarray, too_long: np.ndarray) -> Outcomes:
-        """Find the outcome of each record. left: int64 (rows,), labels of each row after cutting."""
-        trained = batch.trained_tokens
-        records, numbers = batch.source.records(), batch.source.record_numbers()
+    def _outcomes(
+        self, batch: Labels, left: np.ndarray, too_long: np.ndarray, tables: list[RowTable]
+    ) -> tuple[Outcomes, Used]:
+        """Find the outcome of each record. left, too_long: as of _segments. tables: before labels are shifted."""
+        source, lengths, trained = batch.source, np.diff(batch.offsets), batch.trained_tokens
+        numbers, records = source.record_numbers(), source.records()
 
-        def having(flags: np.ndarray) -> np.ndarray:
-            """Find which records have a row that is flagged: bool (records,)."""
-            return np.bincount(numbers, flags, records) > 0
+        def sums(of_rows: np.ndarray) -> np.ndarray:
+            """Add up values of rows for each record: int64 (records,)."""
+            return np.bincount(numbers, of_rows, records).astype(np.int64)
 
-        survives, cut, had_labels = having(left > 0), having(too_long), having(trained > 0)
-        dropped = ~survives & cut & (self.truncation == "drop")
-        outcomes = batch.outcomes.drop("too_long", int(dropped.sum()))
-        outcomes = outcomes.drop("no_trained_tokens", int(np.sum(~survives & ~dropped & ~had_labels)))
-        outcomes = outcomes.drop("no_trained_tokens_left", int(np.sum(~survives & ~dropped & had_labels)))
-        outcomes = outcomes.note("records_that_lost_trained_tokens", int(np.sum(having(too_long & (left < trained)))))
-        examples = int(np.count_nonzero(np.bincount(batch.source.example_numbers(), left > 0)))
+        def lost(of_rows: np.ndarray, in_segments: Sequence[np.ndarray]) -> np.ndarray:
+            """Find how much of each record is in no row, from what its labelled rows and the segments have."""
+            placed = sum(
+                np.bincount(table.sources, of_table, len(lengths))
+                for table, of_table in zip(tables, in_segments, strict=True)
+            )
+            return sums(of_rows - placed)
+
+        tokens_lost = lost(lengths, [table.segment_lengths for table in tables])
+        trained_tokens_lost = lost(trained, [table.segment_trained_tokens for table in tables])
+        survives, cut, had_labels = sums(left > 0) > 0, sums(too_long) > 0, sums(trained > 0) > 0
+        dropped_whole = ~survives & cut & (self.truncation == "drop")
+        without, left_without = ~survives & ~dropped_whole & ~had_labels, ~survives & ~dropped_whole & had_labels
+        outcomes = batch.outcomes.drop(
+            [
+                *source.drops(np.flatnonzero(dropped_whole), "too_long", lengths, trained),
+                *source.drops(np.flatnonzero(without), "no_trained_tokens", lengths, trained),
+                *source.drops(np.flatnonzero(left_without), "no_trained_tokens_left", lengths, trained),
+            ]
+        )
+        losers = np.flatnonzero(trained_tokens_lost)
+        if len(losers):
+            record = losers[0]
+            detail = (
+                f"{trained_tokens_lost[record]:,} of its {sums(trained)[record]:,} tokens to train on are in no row"
+            )
+            first = int(source.positions[source.first_rows()[record]]), detail
+            outcomes = outcomes.note("records_that_lost_trained_tokens", len(losers), first)
+        examples = int(np.count_nonzero(np.bincount(source.example_numbers(), left > 0)))
         outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0)) - examples)
         outcomes = outcomes.note("formatter_rows_added", examples - int(np.sum(survives)))
-        return dataclasses.replace(
+        used = np.flatnonzero(survives)
+        outcomes = dataclasses.replace(
             outcomes,
             kept=outcomes.kept + int(np.sum(survives & ~cut)),
             truncated=outcomes.truncated + int(np.sum(survives & cut)),
+            trained_tokens_lost=outcomes.trained_tokens_lost + int(trained_tokens_lost.sum()),
         )
+        return outcomes, Used(used, cut[used], tokens_lost[used], trained_tokens_lost[used])
 
     def _table(self, batch: Labels, segments: Segments) -> RowTable:
-        """Make rows of the segments, and leave out those without a label."""
+        """Make rows of the segments, and leave out those without a label. Labels are not shifted yet."""
         if self.packing == "none":
             segment_offsets = np.arange(len(segments) + 1)
         else:
@@ -117,19 +164,15 @@ class Packer:
             segments, segment_offsets = segments.cut(packed.segments), packed.offsets
         starts = batch.offsets[segments.source] + segments.start
         labels = _ignored_at(batch.labels, starts) if self.shift_labels else batch.labels
-        source = batch.source.take(segments.source)
         table = RowTable(
             ids=slices_of(batch.ids, starts, segments.length),
             labels=slices_of(labels, starts, segments.length),
             offsets=offsets_of(segments.length)[segment_offsets],
             segment_lengths=segments.length,
             segment_offsets=segment_offsets,
-            positions=source.positions,
-            columns=source.columns if self.packing == "none" else None,
+            sources=segments.source,
             weights=None if batch.weights is None else slices_of(batch.weights, starts, segments.length),
         )
-        if self.shift_labels:
-            table = shifted(table)
         return table if table.trained_tokens.all() else table.take(np.flatnonzero(table.trained_tokens))
 
 
@@ -147,7 +190,7 @@ def shifted(table: RowTable) -> RowTable:
         offsets=table.offsets - np.arange(len(table.offsets)),
         segment_lengths=lengths[left],
         segment_offsets=offsets_of(sums_of(left, table.segment_offsets)),
-        positions=table.positions[left],
+        sources=table.sources[left],
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import msgspec
@@ -20,10 +21,19 @@ from transforms.inputs.formatter import load_formatter
 from transforms.inputs.json_text import duplicate_key, kind_of
 from transforms.inputs.options import FORMATTER_SECONDS, ParseOptions
 from transforms.inputs.reading import Reading
-from transforms.inputs.schemas import Content, content_of
+from transforms.inputs.schemas import content_of
 from transforms.inputs.typed import typed_decoder
 from transforms.model.batches import Examples, Records
-from transforms.model.examples import Conversation, Example, Notes, PlainText, PromptCompletion, Record, attempt
+from transforms.model.examples import (
+    Content,
+    Conversation,
+    Example,
+    Notes,
+    Record,
+    attempt,
+    said_by,
+)
+from transforms.model.outcomes import Drop, Known, Reject
 from transforms.steps.base import Step
 
 _OF_ALL_SOURCES = ("formatter_seconds", "keep_columns", "loss_weights", "validation_fraction", "seed")
@@ -51,18 +61,18 @@ class Parser:
         self._decode_typed = typed_decoder(options)
 
     def __call__(self, batch: Records) -> Examples:
-        dropped: Counter[str] = Counter()
+        drops = list[Drop]()
 
         def examples_of(record: Record) -> list[Example]:
             try:
                 return self.parse_all(record)
             except RecordDropped as drop:
-                dropped[drop.reason] += 1
+                drops.append(Drop(record.position, drop.reason, self._known(record)))
                 return []
 
         parsed, rejects = attempt(batch.records, examples_of)
         examples = _with_duplicate_keys(list(chain.from_iterable(parsed)))
-        outcomes = batch.outcomes.reject(rejects).drop_each(dropped)
+        outcomes = batch.outcomes.reject(self._with_columns(rejects, batch.records)).drop(drops)
         notes = [(name, found, example.position) for example in examples for name, found in example.notes]
         firsts = {name: (position, found) for name, found, position in reversed(notes) if found is not None}
         for name, count in Counter(name for name, _, _ in notes).items():
@@ -107,6 +117,20 @@ class Parser:
             return {}, ()
         kept = {name: _as_string(name, fields.get(name)) for name in self._options.keep_columns}
         return kept, tuple((f"records_without_{name}", None) for name in sorted(kept) if kept[name] is None)
+
+    def _with_columns(self, rejects: list[Reject], records: list[Record]) -> list[Reject]:
+        """Add the columns to keep to the rejects of records."""
+        if not self._options.keep_columns or not rejects:
+            return rejects
+        by_position = {record.position: record for record in records}
+        return [dataclasses.replace(reject, known=self._known(by_position[reject.position])) for reject in rejects]
+
+    def _known(self, record: Record) -> Known:
+        """What is known of a record that is not an example: its columns, unless it is not JSON."""
+        try:
+            return Known(self._kept(_decoded(record.raw))[0] if self._options.keep_columns else {})
+        except RecordError:
+            return Known()
 
     def _content(self, fields: dict[str, Any], reading: Reading) -> Content:
         if self._columns:
@@ -221,30 +245,16 @@ def _as_string(column: str, value: Any) -> str | None:
 
 def _canonical(content: Content) -> bytes:
     """The content of an example; the same for duplicates with another schema, id, tools or order of keys."""
-    if isinstance(content, Conversation) and content.plain:
-        says: Any = [[role, text, None] for role, text in zip(*content.plain, strict=True)]
-    elif isinstance(content, Conversation):
-        says = [[message["role"], message.get("content"), _calls(message)] for message in content.messages]
-    elif isinstance(content, PromptCompletion):
-        says = content.prompt + content.completion
-    elif isinstance(content, PlainText):
-        says = content.text
-    else:
-        says = content.input_ids.tolist()
+    says: Any = said_by(content)
+    if isinstance(content, Conversation):
+        roles, contents, calls = says
+        says = [*zip(roles, contents, calls or repeat(None), strict=False)]
     try:
         return msgspec.json.encode(says, order="sorted")
     except UnicodeEncodeError as error:
         raise RecordError("invalid_unicode", f"the text is not Unicode: {error}") from None
     except (TypeError, RecursionError) as error:
         raise RecordError("formatter", f"it returned a value that is not valid JSON: {error}") from None
-
-
-def _calls(message: dict[str, Any]) -> list[Any] | None:
-    """The calls of a message without their ids, which differ between duplicates."""
-    calls = message.get("tool_calls") or None
-    return calls and [
-        call.get("function", {key: value for key, value in call.items() if key != "id"}) for call in calls
-    ]
 
 
 class ParseConversations(Step):

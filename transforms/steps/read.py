@@ -15,6 +15,7 @@ from transforms.model.batches import Records, Slice, Split
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.model.parts import PART_BYTES, Parts
+from transforms.places import note_place
 from transforms.steps.base import StepCall
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import record_split_bytes
@@ -64,6 +65,7 @@ def _parts(split: Split, part_bytes: int, max_record_bytes: int) -> Iterator[Par
 def _parts_of_slice(piece: Slice, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
     format = input_format(piece.format)
     start, stop = (piece.start, piece.stop) if format.can_be_cut and piece.compression is None else piece.content
+    note_place(piece.url)
     with open_input(piece.url, piece.compression, piece.version) as file:
         try:
             yield from format.read(file, start, stop, part_bytes, max_record_bytes)

@@ -27,6 +27,7 @@ from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
+from transforms.steps.counting import of_contents
 from transforms.steps.proof import fall_back, sample_conversations
 
 # The position of a record, and what of it the template does not print.
@@ -69,7 +70,8 @@ class Renderer:
         texts = self._rendered(batch)
         if self._typed_tokens is not None:
             texts = _checked(texts, self._typed_tokens)
-        return replace(texts, outcomes=self._with_notes(texts))
+        outcomes = self._with_notes(texts)
+        return replace(texts, outcomes=outcomes.count(of_contents([text.example.content for text in texts.texts])))
 
     def _with_notes(self, texts: Texts) -> Outcomes:
         """The outcomes of a batch, with what is worth reporting of the template for its conversations."""

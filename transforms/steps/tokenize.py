@@ -146,7 +146,7 @@ class Encoder:
         kept: list[Text] = []
         parts: list[_Rows] = []
         rejects: dict[int, Reject] = {}
-        altered, long, plain = dict[int, None](), dict[int, None](), dict[int, None]()  # positions of records, in order
+        altered, newer, long, plain = (dict[int, None]() for _ in range(4))  # positions of records, in order
         not_prefixes = 0
         has_weights = any(text.weights for text in batch.texts)
         for chunk in _chunks(batch.texts, encoder.characters_at_once):
@@ -158,6 +158,7 @@ class Encoder:
             for row, error in errors.items():
                 rejects.setdefault(chunk[row].example.position, chunk[row].example.rejected(error))
             altered |= dict.fromkeys(chunk[row].example.position for row in encoded.altered)
+            newer |= dict.fromkeys(chunk[row].example.position for row in encoded.newer)
             long |= dict.fromkeys(chunk[row].example.position for row in encoded.long)
             not_prefixes += self._not_prefixes(chunk, encoded, of_chunk, strings, errors)
             kept += chunk
@@ -171,13 +172,12 @@ class Encoder:
         if altered:
             first = (next(iter(altered)), "the tokenizer changes the characters of its text")
             outcomes = outcomes.count_tokenized_by_reference("altered_by_normalizer", len(altered), first)
-        by_reference = [position for position in long if position not in rejects and position not in altered]
-        if by_reference:
-            outcomes = outcomes.count_tokenized_by_reference("long_text", len(by_reference), (by_reference[0], ""))
-        by_reference = [p for p in plain if p not in rejects and p not in altered and p not in long]
-        if by_reference:
-            first = by_reference[0], ""
-            outcomes = outcomes.count_tokenized_by_reference("special_tokens_in_content", len(by_reference), first)
+        counted = rejects.keys() | altered.keys()
+        for reason, positions in (("newer_unicode", newer), ("long_text", long), ("special_tokens_in_content", plain)):
+            if by_reference := [position for position in positions if position not in counted]:
+                first = by_reference[0], ""
+                outcomes = outcomes.count_tokenized_by_reference(reason, len(by_reference), first)
+                counted |= set(by_reference)
         return batch.succeeded_by(Tokens, outcomes, source=_source(kept), **vars(rows))
 
     @functools.cached_property
@@ -350,6 +350,7 @@ def _source(texts: list[Text]) -> RowSource:
         validation=np.array([example.validation for example in examples], bool),
         columns=_kept_columns([example.columns for example in examples]),
         numbers=numbers if numbers.any() else None,
+        contents=[example.content for example in examples],
     )
 
 

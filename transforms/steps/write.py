@@ -13,19 +13,21 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from transforms.checks import check_choices, check_flag, check_text
+from transforms.checks import check_choice, check_choices, check_flag, check_text
 from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.parts import Parts
-from transforms.model.receipts import FirstExample, Receipt, Shard, write_receipt
-from transforms.outputs import OUTPUT_FORMATS, OutputOptions, output_format
+from transforms.model.receipts import FirstExample, Receipt, work_of, write_receipt
+from transforms.outputs import OUTPUT_FORMATS, OutputOptions
 from transforms.outputs.parquet import ParquetWriter
-from transforms.rows.columns import OUTPUT_COLUMNS, column_of, default_columns
+from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS, column_of, default_columns
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
+from transforms.steps.ledger import LedgerWriter
 from transforms.steps.metrics import CountReceipts
 from transforms.steps.reports import ReportWriter
+from transforms.steps.row_files import RowFiles
 from transforms.storage.claim import ClaimKeeper
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
@@ -40,13 +42,16 @@ class WriteOptions:
     """Where and how shards are written.
 
     Args:
-        folder: where shards, rejects and receipts are written, at any url.
+        folder: where shards, rejects and receipts are written, at any url. Those of a split of an increment are written
+            to the work folder of that, below this one.
         formats: of OUTPUT_FORMATS.
         columns: of OUTPUT_COLUMNS; None for input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row has the url and the position of its record; a packed row, those of each segment.
         compress_tfrecord: whether TFRecord shards are gzipped.
         about: what each Parquet file says of the dataset, as JSON in its metadata.
-        job: the id of the job, to which receipts belong.
+        job: the id of the job, to which receipts belong; those of an increment belong to that.
+        ledger: of LEDGERS: which records have lines in the ledger.
+        keep_columns: the columns of records that are carried along, for the ledger.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -59,6 +64,8 @@ class WriteOptions:
     compress_tfrecord: bool = False
     about: Mapping[str, Any] | None = None
     job: str = ""
+    ledger: str = "exceptions"
+    keep_columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_text("folder", self.folder)
@@ -67,13 +74,14 @@ class WriteOptions:
             check_choices("columns", self.columns, OUTPUT_COLUMNS)
         check_flag("provenance", self.provenance)
         check_flag("compress_tfrecord", self.compress_tfrecord)
+        check_choice("ledger", self.ledger, LEDGERS)
 
 
 class ShardWriter:
     """Writes the parts of a split, one after the other, to a shard with a receipt; to several if they are very long.
 
     Args:
-        folder, formats, columns, provenance, compress_tfrecord, about, job: as for WriteOptions.
+        folder, formats, columns, provenance, compress_tfrecord, about, job, ledger, keep_columns: as for WriteOptions.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -97,13 +105,20 @@ class ShardWriter:
                 "A step that drops records must use FilterExamples."
             )
         if self._shard is None:
-            self._shard = _OpenShard(self._options, part.split, self._shards)
+            self._shard = _OpenShard(_options_for(part.split, self._options), part.split, self._shards)
         self._shard.add(part)
         if not part.last and self._shard.tokens < _TOKENS_IN_SHARD:
             return None
         receipt = self._shard.complete(part.last)
         self._shard, self._shards = None, 0 if part.last else self._shards + 1
         return receipt
+
+
+def _options_for(split: Split, options: WriteOptions) -> WriteOptions:
+    """The options with the folder and the job of a split's increment, if it has one."""
+    if not split.increment:
+        return options
+    return replace(options, folder=work_of(options.folder, split.increment), job=split.increment)
 
 
 class _OpenShard:
@@ -115,11 +130,19 @@ class _OpenShard:
         self._number = number
         # Each attempt has its own names: a worker that is taken for dead but is alive must not overwrite others'.
         self._attempt = f"{split.number:07d}-{number:05d}-{uuid.uuid4().hex}"
-        self._rows: dict[tuple[str, str], _RowFiles] = {}
+        self._rows: dict[tuple[str, str], RowFiles] = {}
         self._rejects: _RejectsFile | None = None
+        self._ledger: LedgerWriter | None = None
+        if options.ledger != "none":
+            name = f"ledger-{self._attempt}.parquet"
+            everything = options.ledger == "all"
+            self._ledger = LedgerWriter(join(options.folder, "shards"), name, split, everything, options.keep_columns)
         self._outcomes = Outcomes()
+        self._dropped: Counter[str] = Counter()
         self._rejected: Counter[str] = Counter()
         self._first_rejects: dict[str, FirstExample] = {}
+        self._first_drops: dict[str, FirstExample] = {}
+        self._first_truncated: dict[str, FirstExample] = {}
 
     @property
     def tokens(self) -> int:
@@ -130,18 +153,26 @@ class _OpenShard:
         for split, table in (("train", part.train), ("validation", part.validation)):
             if not len(table):
                 continue
-            columns = self._columns(table, part.packed)
+            columns = self._columns(part, table)
             for format in self._options.formats:
                 if (split, format) not in self._rows:
-                    self._rows[split, format] = _RowFiles(self._options, f"{split}-{self._attempt}", split, format)
-                self._rows[split, format].write(table, columns)
+                    self._rows[split, format] = self._row_files(split, format)
+                self._rows[split, format].write(columns, len(table.ids), int(table.trained_tokens.sum()))
         if rejects := sorted(part.outcomes.rejects, key=lambda reject: reject.position):
             self._rejects = self._rejects or _RejectsFile(self._options.folder, f"rejects-{self._attempt}.parquet")
             self._rejects.write(self._split, rejects)
             self._rejected.update(reject.reason for reject in rejects)
             for reject in rejects:
                 self._first_rejects.setdefault(reject.reason, self._first(reject.position, reject.detail))
-        self._outcomes = self._outcomes.plus(replace(part.outcomes, rejects=()))
+        if self._ledger:
+            self._ledger.add(part)
+        self._dropped.update(part.outcomes.dropped)
+        for drop in sorted(part.outcomes.drops, key=lambda drop: drop.position):
+            if drop.reason not in self._first_drops:
+                self._first_drops[drop.reason] = self._first(drop.position, drop.known.size())
+        if not self._first_truncated and part.used.truncated.any():
+            self._first_truncated["truncated"] = self._first(*_first_truncated(part))
+        self._outcomes = self._outcomes.plus(replace(part.outcomes, drops=(), rejects=()))
 
     def complete(self, last: bool) -> Receipt:
         """Complete the files, and after them write the receipt that names them."""
@@ -153,7 +184,7 @@ class _OpenShard:
             read=outcomes.read,
             kept=outcomes.kept,
             truncated=outcomes.truncated,
-            dropped=dict(sorted(outcomes.dropped.items())),
+            dropped=dict(sorted(self._dropped.items())),
             rejected=dict(sorted(self._rejected.items())),
             notes=dict(sorted(outcomes.notes.items())),
             trained_tokens_lost=outcomes.trained_tokens_lost,
@@ -168,77 +199,44 @@ class _OpenShard:
             ],
             rejects_file=self._rejects.complete() if self._rejects else None,
             first_rejects=self._first_rejects,
-            first_examples={what: self._first(*record) for what, record in sorted(outcomes.first_examples.items())},
+            first_drops=self._first_drops,
+            first_examples={what: self._first(*record) for what, record in sorted(outcomes.first_examples.items())}
+            | self._first_truncated,
             source=self._split.source,
             special_tokens_in_content=dict(sorted(outcomes.special_tokens_in_content.items())),
             rejects_sha256=self._rejects.sha256 if self._rejects else None,
+            statistics=msgspec.Raw(msgspec.json.encode(outcomes.statistics)),
+            ledger=self._ledger.complete() if self._ledger else None,
+            increment=self._split.increment or msgspec.UNSET,
         )
         write_receipt(join(self._options.folder, "receipts"), receipt, self._options.job)
         return receipt
+
+    def _row_files(self, split: str, format: str) -> RowFiles:
+        folder, options = join(self._options.folder, "shards"), OutputOptions(self._options.compress_tfrecord)
+        return RowFiles(folder, f"{split}-{self._attempt}", split, format, options)
 
     def _first(self, position: int, detail: str) -> FirstExample:
         piece, position = self._split.origin(position)
         return FirstExample(piece.url, f"{input_format(piece.format).position_unit} {position:,}", detail)
 
-    def _columns(self, table: RowTable, packed: bool) -> pa.Table:
-        names = self._options.columns or default_columns(packed)
+    def _columns(self, part: Rows, table: RowTable) -> pa.Table:
+        names = self._options.columns or default_columns(part.packed)
         columns = {name: _list_array(*column_of(table, name)) for name in names}
         if self._options.provenance:
-            urls, positions = self._split.origins(table.positions)
+            urls, positions = self._split.origins(part.source.positions[table.sources])
             values = {"source": urls, "source_position": pa.array(positions)}
-            if packed:
+            if part.packed:
                 values = {name: _list_array(array, table.segment_offsets) for name, array in values.items()}
             columns |= values
         fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
-        if table.columns is not None:
-            columns |= {name: table.columns[name] for name in table.columns.column_names}
-            fields += table.columns.schema
+        if part.source.columns is not None and not part.packed:  # then each row is one segment
+            kept = part.source.columns.take(pa.array(table.sources))
+            columns |= {name: kept[name] for name in kept.column_names}
+            fields += kept.schema
         about = self._options.about
         metadata = None if about is None else {"chatmill": msgspec.json.encode(about)}
         return pa.table(columns, pa.schema(fields, metadata))
-
-
-class _RowFiles:
-    """The files of one shard in one format. The first of them counts the rows."""
-
-    def __init__(self, options: WriteOptions, stem: str, split: str, format: str):
-        self._folder = join(options.folder, "shards")
-        self._stem = f"{stem}-{format}"
-        self._split = split
-        self._format = format
-        self._files: dict[str, NewFile] = {}
-        self._writer = output_format(format).writer(self._create, OutputOptions(options.compress_tfrecord))
-        self._trained_tokens = self._rows = self.tokens = 0
-
-    def _create(self, suffix: str) -> NewFile:
-        self._files[self._stem + suffix] = file = NewFile(join(self._folder, self._stem + suffix))
-        return file
-
-    def write(self, table: RowTable, columns: pa.Table) -> None:
-        self._writer.write(columns)
-        self._rows += len(table)
-        self.tokens += len(table.ids)
-        self._trained_tokens += int(table.trained_tokens.sum())
-
-    def complete(self) -> list[Shard]:
-        self._writer.close()
-        shards: list[Shard] = []
-        for name, file in self._files.items():
-            file.complete()
-            counts = not shards
-            shards.append(
-                Shard(
-                    file=name,
-                    format=self._format,
-                    split=self._split,
-                    rows=self._rows if counts else 0,
-                    tokens=self.tokens if counts else 0,
-                    trained_tokens=self._trained_tokens if counts else 0,
-                    bytes=file.bytes,
-                    sha256=file.sha256,
-                )
-            )
-        return shards
 
 
 class _RejectsFile:
@@ -274,6 +272,14 @@ class _RejectsFile:
         return self._name
 
 
+def _first_truncated(part: Rows) -> tuple[int, str]:
+    """The position of the first record that is truncated, and what it lost."""
+    used, first = part.used, int(part.used.truncated.argmax())
+    lost, trained = used.tokens_lost[first], used.trained_tokens_lost[first]
+    position = part.source.positions[part.source.first_rows()[used.records[first]]]
+    return int(position), f"{lost:,} tokens, {trained:,} of them to be trained on, are in no row"
+
+
 def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray) -> pa.ListArray:
     """Make a list of each row, without a copy of the values. offsets: int64, shape (rows + 1,).
 
@@ -291,13 +297,15 @@ class WriteShards(Step):
     PCollection[Parts[Rows]] -> PCollection[Receipt].
 
     Args:
-        folder: where shards, rejects and receipts go, at any url that fsspec opens.
+        folder: where shards, rejects and receipts go, at any url that fsspec opens; those of increments go below it.
         formats: of OUTPUT_FORMATS.
         columns: of OUTPUT_COLUMNS; by default input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row says the url and the position of its record; a packed one, of each example.
         compress_tfrecord: whether TFRecord shards are gzipped.
         about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
-        job: the id of the job: a run that resumes it takes only receipts that have it.
+        job: the id of the job: a run that resumes it takes only receipts that have it, or the id of their increment.
+        ledger: which records have lines in the ledger: `all`, `exceptions` (those that are not plainly kept) or `none`.
+        keep_columns: the columns of records that are carried along, for the ledger.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -315,6 +323,8 @@ class WriteShards(Step):
         compress_tfrecord: bool = False,
         about: Mapping[str, Any] | None = None,
         job: str = "",
+        ledger: str = "exceptions",
+        keep_columns: Sequence[str] = (),
     ):
         options: dict[str, Any] = {
             "folder": folder,
@@ -324,6 +334,8 @@ class WriteShards(Step):
             "compress_tfrecord": compress_tfrecord,
             "about": about,
             "job": job,
+            "ledger": ledger,
+            "keep_columns": keep_columns,
         }
         WriteOptions(**options)  # checks them here, not on a worker
         super().__init__(ShardWriter, **options)

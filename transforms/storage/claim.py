@@ -94,24 +94,41 @@ class Claim:
             uuid.uuid4().hex, platform.node(), this_machine(), pid, start_of_process(pid), now.isoformat(), job
         )
 
-    def take(self, job_has_ended: bool = False) -> Holder | None:
+    def take(
+        self,
+        job_has_ended: bool = False,
+        replaces_own: bool = False,
+        when_held: Callable[[Holder | None], None] | None = None,
+    ) -> Holder | None:
         """Claim the folder.
 
         Args:
             job_has_ended: whether no job of this name is running, as its cluster says.
+            replaces_own: whether an earlier claim of this process counts as that of one that is gone. If work under it
+                goes on, it ends before it publishes anything.
+            when_held: is called once if another one holds the folder, with the holder, None if that cannot be read;
+                then this waits until the folder is free.
 
         Returns:
             The holder that is gone, from which the folder was taken over; None if nobody held it.
 
         Raises:
-            ParameterError: if another build holds the folder, or the store has no exclusive create.
+            ParameterError: if another build holds the folder and this does not wait, or the store has no exclusive
+                create.
             StoreError: if the store fails.
         """
         if not creates_exclusively(self._folder):
             raise self._cannot_be_claimed()
+        waits = False
         while True:
             number, before = self._highest()
-            if number and not self._is_gone(number, before, job_has_ended):
+            if number and not self._is_gone(number, before, job_has_ended, replaces_own):
+                if when_held:
+                    if not waits:
+                        when_held(before)
+                    waits = True
+                    time.sleep(_SECONDS_BETWEEN_LOOKS)
+                    continue
                 raise ParameterError(
                     "output",
                     self._output,
@@ -212,13 +229,15 @@ class Claim:
     def _write_sign(self, sign: _Sign) -> None:
         write_atomically(self._sign_url(self._holder), msgspec.json.encode(sign))
 
-    def _is_gone(self, number: int, holder: Holder | None, job_has_ended: bool) -> bool:
+    def _is_gone(self, number: int, holder: Holder | None, job_has_ended: bool, replaces_own: bool) -> bool:
         """Whether the holder of a claim is gone. If it is elsewhere, this waits for a sign of it."""
         sign = self._sign_of(holder) if holder else None
         if holder:
             is_here = holder.machine == self._holder.machine
-            if is_here and (is_running(holder.pid, holder.started) or holder.job is None):
-                return not is_running(holder.pid, holder.started)
+            is_own = is_here and (holder.pid, holder.started) == (self._holder.pid, self._holder.started)
+            lives = is_running(holder.pid, holder.started) and not (is_own and replaces_own)
+            if is_here and (lives or holder.job is None):
+                return not lives
             waits = sign is not None and sign.waits
             if job_has_ended and holder.job == self._holder.job and (is_here or waits):
                 return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import mmap
 import os
 import posixpath
 import re
@@ -24,7 +25,7 @@ from transforms.errors import InputError, StoreError, UserError
 from transforms.storage.compression import decompressed
 from transforms.storage.ranges import RangeReader, complete
 from transforms.storage.retries import is_missing, is_transient, protocol_of, reason_of, with_retries
-from transforms.storage.versions import check_version, entry_on_disk, version_of
+from transforms.storage.versions import check_version, entry_on_disk, modified_of, version_of
 
 # Query parameters that let anyone who has the url read the file.
 _SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(access_)?token)=", re.IGNORECASE)
@@ -127,7 +128,7 @@ def open_input(url: str, compression: str | None, version: str = "") -> Iterator
         StoreError: if its store fails.
     """
     try:
-        with _open(url) as raw, _held_to(version, url, raw) if version else nullcontext():
+        with open_file(url) as raw, _held_to(version, url, raw) if version else nullcontext():
             yield decompressed(raw, compression)
     except FileNotFoundError:
         raise UserError(
@@ -142,7 +143,13 @@ def open_input(url: str, compression: str | None, version: str = "") -> Iterator
 
 
 @with_retries("read")
-def _open(url: str) -> io.BufferedReader:
+def open_file(url: str) -> io.BufferedReader:
+    """Open a file for reading, without decompression.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        StoreError: if its store fails.
+    """
     system, path = file_system(url)
     if isinstance(system, LocalFileSystem):
         return open(path, "rb")
@@ -184,8 +191,22 @@ def read_bytes(url: str) -> bytes:
         FileNotFoundError: if it does not exist.
         StoreError: if its store fails.
     """
-    with _open(url) as file:
+    with open_file(url) as file:
         return file.read()
+
+
+@with_retries("read")
+def mapped(url: str) -> bytes | mmap.mmap:
+    """Return the content of a file, without decompression: on this machine mapped into memory, which takes none.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        StoreError: if its store fails.
+    """
+    with open_file(url) as file:
+        if isinstance(file.raw, RangeReader) or not os.fstat(file.fileno()).st_size:  # no empty file can be mapped
+            return file.read()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 @with_retries("read")
@@ -197,7 +218,7 @@ def sha256_of(url: str) -> str:
         StoreError: if its store fails.
     """
     digest = hashlib.sha256()
-    with _open(url) as file:
+    with open_file(url) as file:
         while piece := file.read(_READ_AHEAD):
             digest.update(piece)
     return digest.hexdigest()
@@ -252,6 +273,18 @@ def names_below(folder: str) -> list[str]:
     """
     system, path = file_system(folder)
     return sorted(name.removeprefix(path).lstrip("/") for name in system.find(path))
+
+
+@with_retries("listed")
+def modified_below(folder: str) -> dict[str, float]:
+    """Return when each file below a folder was last written, in seconds since 1970, by its name relative to the folder.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    system, path = file_system(folder)
+    found = system.find(path, detail=True)
+    return {name.removeprefix(path).lstrip("/"): modified_of(entry) for name, entry in sorted(found.items())}
 
 
 @with_retries("listed")

@@ -6,8 +6,10 @@ say less in a listing than of one file, or more.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from transforms.errors import UserError
@@ -18,6 +20,8 @@ _FIELDS = (
     "mtime_ns", "generation", "etag", "ETag", "blob_id", "md5Hash", "mtime", "created", "last_modified", "LastModified",
     "Last-Modified",
 )  # fmt: skip
+# When it was written last: of a disk, S3, Google's and Azure's stores, and in memory.
+_TIMES = ("mtime", "LastModified", "updated", "last_modified", "created")
 
 
 def entry_on_disk(status: os.stat_result) -> dict[str, Any]:
@@ -33,6 +37,18 @@ def version_of(entry: Mapping[str, Any]) -> str:
     """
     field = next((field for field in _FIELDS if entry.get(field)), None)
     return f"{entry['size']}" + (f" {field} {entry[field]}" if field else "")
+
+
+def modified_of(entry: Mapping[str, Any]) -> float:
+    """Return when a file was last written, in seconds since 1970; the end of time if its store does not say it.
+
+    Args:
+        entry: as for version_of.
+    """
+    found = next((entry[field] for field in _TIMES if entry.get(field)), math.inf)
+    if isinstance(found, str):
+        found = datetime.fromisoformat(found.replace("Z", "+00:00"))
+    return found.timestamp() if isinstance(found, datetime) else float(found)
 
 
 def check_version(url: str, version: str, entry: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from transforms.errors import StoreError
 from transforms.storage.files import file_system
 from transforms.storage.retries import reason_of, with_retries
 
-# Of a file that write_atomically has not renamed yet.
+# Of a file that does not have its final name yet.
 _ATTEMPT = re.compile(r".+\.[0-9a-f]{32}")
 
 
@@ -37,20 +37,25 @@ def write_atomically(url: str, content: bytes) -> None:
         with _missing_bucket_is_an_error(url):
             system.pipe_file(path, content)
         return
+    with _disk_errors(url), _attempt(path, content) as attempt:
+        os.replace(attempt, path)
+        _sync_folder(posixpath.dirname(path))
+
+
+@contextmanager
+def _attempt(path: str, content: bytes) -> Iterator[str]:
+    """Write a file next to a path, yield its name, and remove it in the end if it still has this name."""
     attempt = f"{path}.{uuid.uuid4().hex}"  # remove_attempts knows these names
-    with _disk_errors(url):
-        try:
-            _make_folder(posixpath.dirname(path))
-            with open(attempt, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(attempt, path)
-            _sync_folder(posixpath.dirname(path))
-        except OSError:
-            with suppress(OSError):
-                os.remove(attempt)
-            raise
+    _make_folder(posixpath.dirname(path))
+    try:
+        with open(attempt, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield attempt
+    finally:
+        with suppress(OSError):
+            os.remove(attempt)
 
 
 # Stores whose clients create an object only if there is none. fsspec's default for others first looks, and then writes.
@@ -66,7 +71,7 @@ def creates_exclusively(url: str) -> bool:
 
 @with_retries("written")
 def create(url: str, content: bytes) -> bool:
-    """Create a file, if there is none.
+    """Create a file, if there is none, so that no reader ever sees a part of it.
 
     Returns:
         Whether it was created. If the store's answer was lost and the client tried again, it may be False although
@@ -78,17 +83,32 @@ def create(url: str, content: bytes) -> bool:
     system, path = file_system(url)
     if isinstance(system, LocalFileSystem):
         try:
-            _make_folder(posixpath.dirname(path))
-            with open(path, "xb") as file:
-                file.write(content)
-        except (FileExistsError, FileNotFoundError):  # or the folder was removed in between
+            return _create_on_disk(path, content)
+        except FileNotFoundError:  # the folder was removed in between
             return False
-        return True
     try:
         with _missing_bucket_is_an_error(url):
             system.pipe_file(path, content, mode="create")
     except FileExistsError:
         return False
+    return True
+
+
+def _create_on_disk(path: str, content: bytes) -> bool:
+    with _attempt(path, content) as attempt:
+        try:
+            os.link(attempt, path)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            raise
+        except OSError:  # a disk without links: whoever reads the file now may see a part of it
+            try:
+                with open(path, "xb") as file:
+                    file.write(content)
+            except FileExistsError:
+                return False
+        _sync_folder(posixpath.dirname(path))
     return True
 
 
@@ -207,12 +227,17 @@ def _link(source: str, target: str) -> None:
     except OSError:
         if os.path.exists(target) and os.path.samefile(source, target):
             return
-        with suppress(FileNotFoundError):
-            os.remove(target)
+        attempt = f"{target}.{uuid.uuid4().hex}"  # remove_attempts knows these names
         try:
-            os.link(source, target)
+            os.link(source, attempt)
+        except FileNotFoundError:
+            raise
         except OSError:  # a disk without links
             os.replace(source, target)
+            return
+        os.replace(attempt, target)  # somebody may be reading the file that has the name
+        with suppress(FileNotFoundError):
+            os.remove(attempt)  # which is left if another worker has published the same file meanwhile
 
 
 def sync_folder(url: str) -> None:
@@ -261,7 +286,7 @@ def remove_if_empty(folder: str) -> None:
 
 
 def remove_attempts(folder: str) -> None:
-    """Remove what killed processes left of write_atomically in a folder of a disk, and in the folders in it."""
+    """Remove what killed processes left of files that were being written, in a folder of a disk and those in it."""
     system, path = file_system(folder)
     if isinstance(system, LocalFileSystem):
         for parent, _, names in os.walk(path):

@@ -32,6 +32,8 @@ class Encoded:
         altered: int64, shape (altered texts,): the numbers of the texts that the fast encoder left to the reference,
             since the tokenizer normalises them. Only on what `TextEncoder.encode` returns.
         long: int64, shape (long texts,): the numbers of those that it left to the reference because of their length.
+        newer: int64, shape (texts with newer characters,): the numbers of those with characters that it knows and the
+            reference does not.
         failed: for the number of each text that the tokenizer cannot encode, its error. Such a text has no tokens.
     """
 
@@ -43,6 +45,7 @@ class Encoded:
     utf8: Utf8 | None = None
     altered: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     long: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    newer: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     failed: Mapping[int, str] = field(default_factory=dict)
 
 

@@ -18,6 +18,7 @@ from transforms.storage.files import versions_below
 from transforms.tokens import Encoded, concatenated
 from transforms.tokens.boundaries import can_be_cut
 from transforms.tokens.components import components_of
+from transforms.tokens.newer import has_newer, may_be_of_newer
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.utf8 import Utf8, bytes_before
@@ -85,7 +86,7 @@ class FastEncoder:
 
     gigatoken returns ids alone. The offsets are computed from the bytes of the tokens: each begins where the one before
     it ends. Texts that are not the bytes of their tokens, since the tokenizer normalises them, are encoded by the
-    reference.
+    reference. So are texts with characters that only gigatoken knows, see newer.py.
 
     Args:
         encoder: gives the ids.
@@ -115,6 +116,8 @@ class FastEncoder:
         self._lengths = np.zeros(max(vocab) + 1, np.int64)
         for number, token in vocab.items():
             self._lengths[number] = len(token.replace(_META.encode(), b" ") if self._spaces_are_meta else token)
+        self._may_be_of_newer = np.zeros(len(self._lengths), bool)
+        self._may_be_of_newer[[number for number, token in vocab.items() if may_be_of_newer(token)]] = True
         self._prefix, self._suffix = _special_tokens(tokenizer)
 
     def encode(self, texts: list[str], special_tokens: bool) -> Encoded:
@@ -133,21 +136,29 @@ class FastEncoder:
             ends = offsets_of(lengths)
         encoded = Encoded(ids, offsets, ends[:-1], ends[1:], ends[offsets[:-1]])
         is_altered = np.diff(ends[offsets]) != sizes
-        for row in np.flatnonzero(sizes != utf8.lengths).tolist():
+        not_ascii = np.flatnonzero(sizes != utf8.lengths).tolist()
+        for row in not_ascii:
             is_altered[row] |= self._is_altered(texts[row])
-        is_altered[long] = False
+        newer = self._with_newer(texts, ids, offsets) if not_ascii else np.empty(0, np.int64)
+        is_altered[long] = is_altered[newer] = False
         altered, failed = np.flatnonzero(is_altered), dict[int, str]()
-        if len(altered) or len(long):
-            encoded, failed = self._replaced(encoded, texts, sizes, [*altered.tolist(), *long.tolist()])
+        if by_reference := [*altered.tolist(), *long.tolist(), *newer.tolist()]:
+            encoded, failed = self._replaced(encoded, texts, sizes, by_reference)
         if special_tokens:
             encoded = self._with_special_tokens(encoded, sizes)
-        return dataclasses.replace(encoded, utf8=utf8, altered=altered, long=long, failed=failed)
+        return dataclasses.replace(encoded, utf8=utf8, altered=altered, long=long, newer=newer, failed=failed)
 
     def _is_altered(self, text: str) -> bool:
         """Whether the tokenizer may normalise a text without a change of its length."""
         if self._spaces_are_meta and _META in text:
             return True
         return self._composes and not unicodedata.is_normalized("NFC", text)
+
+    def _with_newer(self, texts: list[str], ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        """The numbers of the texts with characters that only gigatoken knows."""
+        tokens = np.flatnonzero(self._may_be_of_newer.take(ids))
+        rows = np.unique(np.searchsorted(offsets, tokens, "right") - 1)
+        return np.array([row for row in rows.tolist() if has_newer(texts[row])], np.int64)
 
     def _replaced(
         self, encoded: Encoded, texts: list[str], sizes: np.ndarray, rows: Sequence[int]

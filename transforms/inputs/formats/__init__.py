@@ -26,7 +26,7 @@ DEFAULT_FORMAT = "jsonl"
 # More than a conversation of a million tokens has.
 MAX_RECORD_BYTES = 64 << 20
 # What is kept of a longer record: enough to recognize it.
-_KEPT_BYTES = 1 << 16
+KEPT_BYTES = 1 << 16
 
 # Enough for the first records of most files, little enough for a request to each of thousands.
 SNIFFED_BYTES = 1 << 16
@@ -89,7 +89,7 @@ def too_long(position: int, record: bytes, max_record_bytes: int) -> Reject:
         max_record_bytes: the limit.
     """
     detail = f"it is longer than {max_record_bytes:,} bytes (max_record_bytes), so only its start is kept"
-    return Reject(position, "too_long", detail, record[:_KEPT_BYTES])
+    return Reject(position, "too_long", detail, record[:KEPT_BYTES])
 
 
 def input_format(name: str) -> InputFormat:

@@ -92,5 +92,6 @@ FORMAT = InputFormat(
     can_be_shared=True,
     may_be_compressed=False,
     position_unit="row",
-    errors=(OSError, pa.ArrowException),
+    # Damage may be where a size is, or in the name of a column.
+    errors=(OSError, pa.ArrowException, MemoryError, UnicodeDecodeError),
 )

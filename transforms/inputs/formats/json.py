@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeAlias
 
 import msgspec
 
-from transforms.inputs.formats import InputFormat, Part, too_long
+from transforms.inputs.formats import KEPT_BYTES, InputFormat, Part, too_long
 from transforms.inputs.malformed import end_of_malformed
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
@@ -24,6 +24,8 @@ _LOOKED_AT = 10
 
 _NOT_BLANK = re.compile(rb"\S")
 _CONTAINER = re.compile(rb"[\[{]")
+_SIGN = re.compile(rb'["\[\]{},]')
+_IN_STRING = re.compile(rb'["\\]')
 # The bytes of a value, or what is wrong with the last one and its bytes.
 _Value: TypeAlias = bytes | tuple[str, bytes]
 
@@ -35,9 +37,6 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_reco
     """Yield the records that begin at bytes start <= position < stop, in parts.
 
     A record's position is its number in the file, from 0. The file is read from its start.
-
-    Raises:
-        ValueError: if a record has no end within twice max_record_bytes.
     """
     part, size = Part([], []), 0
     for number, (begin, found) in enumerate(_Reader(file, max_record_bytes).values()):
@@ -111,13 +110,43 @@ class _Reader:
         return found[0]
 
     def _value(self, in_array: bool) -> _Value:
-        is_last = False
+        begin, is_last = self._position, False
         while (end := self._end(in_array, is_last)) is None:
             if is_last:
-                end = len(self._buffer)
-                return f"the file ends inside the record that begins at byte {self._position:,}", self._take(end)
+                return f"the file ends inside the record that begins at byte {begin:,}", self._take(len(self._buffer))
+            if self._is_too_long():
+                start = self._buffer[self._at : self._at + self._longest + 1]
+                if self._skip(in_array):
+                    return start
+                return f"the file ends inside the record that begins at byte {begin:,}", start[:KEPT_BYTES]
             is_last = not self._read_more()
         return self._take(end)
+
+    def _skip(self, in_array: bool) -> bool:
+        """Go to the end of a value, of which nothing is kept; False if the file ends before."""
+        depth, in_string, at = 0, False, self._at
+        while True:
+            while found := (_IN_STRING if in_string else _SIGN).search(self._buffer, at):
+                sign, at = found[0], found.end()
+                if in_string:
+                    at += sign == b"\\"
+                    in_string = sign != b'"'
+                elif sign == b'"':
+                    in_string = True
+                elif sign in b"[{":
+                    depth += 1
+                elif not depth and in_array and sign in b",]":
+                    self._at = found.start()
+                    return True
+                elif sign in b"]}":
+                    depth -= 1
+                    if not depth and not in_array:
+                        self._at = at
+                        return True
+            at = max(at - len(self._buffer), 0)  # after an escape that the buffer ends with
+            self._at = len(self._buffer)
+            if not self._read_more():
+                return False
 
     def _end(self, in_array: bool, is_last: bool) -> int | None:
         """Find where the value ends in the buffer; None if it does not. is_last: whether the file ends there."""
@@ -131,23 +160,26 @@ class _Reader:
         return end_of_malformed(self._buffer, self._at, in_array)
 
     def _text(self) -> bytes:
+        start = b""  # of a text that is too long
         while not (found := _CONTAINER.search(self._buffer, self._at)):
+            if start or self._is_too_long():
+                start, self._at = start or self._buffer[self._at : self._at + self._longest + 1], len(self._buffer)
             if not self._read_more():
-                return self._take(len(self._buffer))
-        return self._take(found.start())
+                break
+        text = self._take(found.start() if found else len(self._buffer))
+        return start or text
 
     def _take(self, end: int) -> bytes:
         taken = self._buffer[self._at : end].strip()
         self._at = end
         return taken
 
+    def _is_too_long(self) -> bool:
+        return len(self._buffer) - self._at > max(self._longest, _CHUNK)
+
     def _read_more(self) -> bool:
         """Read as much as is in the buffer, so that a long record is not searched often; False at the file's end."""
-        rest = len(self._buffer) - self._at
-        if rest > max(self._longest, _CHUNK):
-            begin, most = f"{self._position:,}", f"{self._longest:,} bytes (max_record_bytes)"
-            raise ValueError(f"the record that begins at byte {begin} has no end within {most}")
-        more = self._file.read(max(_CHUNK, rest))
+        more = self._file.read(max(_CHUNK, len(self._buffer) - self._at))
         self._buffer, self._offset, self._at = self._buffer[self._at :] + more, self._offset + self._at, 0
         return bool(more)
 

@@ -44,5 +44,6 @@ FORMAT = InputFormat(
     may_be_compressed=False,
     last_bytes=b"PAR1",
     position_unit="row",
-    errors=(OSError, pa.ArrowException),
+    # Damage may be where a size is, or in the name of a column.
+    errors=(OSError, pa.ArrowException, MemoryError, UnicodeDecodeError),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import kinds
-from pipeline.console import CommandParser, marked_text, unknown_option
+from pipeline.console import CommandParser, unknown_option
 from transforms.chat.config import LOSSES, SPANS
 from transforms.errors import RecordDropped, RecordError, UserError
 
@@ -62,7 +63,7 @@ _CONVERSATIONS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]] | Non
 ]
 
 
-def show_masks(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Print what a chat template does, and conversations with their trained parts marked.
 
     Args:
@@ -77,8 +78,10 @@ def show_masks(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
 
     from rich.console import Console
+    from rich.text import Text
 
     from pipeline.tokenizer_files import check_stop_tokens, check_tokenizer, read_tokenizer_files, resolve_template
+    from pipeline.view import as_text, marked_spans, visible
     from transforms.chat.config import RenderConfig
     from transforms.chat.habits import HabitFinder
     from transforms.chat.limits import TemplateLimit
@@ -90,8 +93,9 @@ def show_masks(arguments: Sequence[str]) -> int:
     from transforms.steps.render import Omitted, Renderer
     from transforms.storage.files import join
     from transforms.storage.writing import write_atomically
+    from transforms.tokens.strings import longest_of
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     with tempfile.TemporaryDirectory() as folder:
         for name, content in read_tokenizer_files(options["tokenizer"]).items():
             write_atomically(join(folder, name), content)
@@ -124,27 +128,27 @@ def show_masks(arguments: Sequence[str]) -> int:
     _print_template(console, template, finder, first.content)
     _print_stop_tokens(console, rules, tokenizer)
     _print_habits(console, HabitFinder(finder).habits(first.content))
+    special_tokens = re.compile(longest_of(token.content for token in tokenizer.added_tokens_decoder.values()))
     rejected = untrained = 0
     for title, example in found:
-        console.print(f"\n[bold]{title}[/]")
+        console.print(Text(f"\n{visible(title)}", "bold"))
         omitted: Omitted = []
         render = functools.partial(_render, renderer, omitted)
         texts, rejects = ([], [example]) if isinstance(example, Reject) else attempt([example], render)
         for reject in rejects:
             rejected += 1
-            console.print(f"rejected ({reject.reason}): {reject.detail}", style="red", markup=False)
+            console.print(f"rejected ({reject.reason}): {visible(reject.detail)}", style="red", markup=False)
         for _, omissions in omitted:
             console.print(f"note: {omissions.reasoning_detail()}", style="yellow", markup=False)
         for text in texts:
             if not any(start < stop for start, stop in text.spans):
                 untrained += 1
                 console.print("nothing of this conversation is trained on:", style="yellow")
-            parts = _alternating(len(text.text), text.spans)
-            console.print(marked_text(console, ((text.text[start:stop], trained) for start, stop, trained in parts)))
-    mark = "in green" if console.color_system else "between ⟦ and ⟧"
+            special = [match.span() for match in special_tokens.finditer(text.text)]
+            console.print(as_text(marked_spans(text.text, text.spans, special)))
     trained = len(found) - rejected - untrained
     console.print(
-        f"\n{trained} of {len(found)} conversations have trained parts ({mark}); {untrained} have none and "
+        f"\n{trained} of {len(found)} conversations have trained parts (between ⟦ and ⟧); {untrained} have none and "
         f"would be dropped; {rejected} would be rejected."
     )
     return int(rejected > 0)
@@ -300,13 +304,3 @@ def _conversations_of(inputs: str) -> Iterator[tuple[str, Any]]:
                 shown += 1
                 if shown == _SHOWN:
                     return
-
-
-def _alternating(length: int, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, bool]]:
-    """Cut a text at its spans: (start, stop, whether it is trained on)."""
-    last = 0
-    for start, stop in spans:
-        yield last, start, False
-        yield start, stop, True
-        last = stop
-    yield last, length, False

@@ -1,0 +1,289 @@
+"""Append: builds what is new in the inputs as increments of a dataset, one after the other.
+
+What is new shows in the log of the dataset alone. An increment that was begun and not committed is finished first, if
+its files are still there as they were; then the rest is the next one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from pipeline.beam_import import import_beam
+from pipeline.claims import claim_of, take
+from pipeline.console import show_phase
+from pipeline.increments import Selected, select
+from pipeline.job import Job, differences, differences_without_inputs, encode_job, read_job
+from pipeline.options import Options
+from pipeline.runners.fork_server import ForkServer
+from pipeline.sources import Source, inputs_of, with_all_inputs
+from transforms.dataset.delta import check_delta, has_delta, write_delta
+from transforms.dataset.derived import derive, is_stale
+from transforms.dataset.description import read_description
+from transforms.dataset.increment_commit import commit_failed
+from transforms.dataset.layout import Folder, check_free
+from transforms.dataset.log import Log
+from transforms.dataset.snapshot import Increment, Snapshot
+from transforms.errors import InputError, UserError
+from transforms.inputs.listing import InputFile
+from transforms.inputs.plan import decode_plan, encode_plan
+from transforms.storage.claim import Claim
+from transforms.storage.files import exists, full_url, join, names_below, read_bytes
+from transforms.storage.writing import remove, remove_attempts, write_atomically
+
+
+class Appended(NamedTuple):
+    """What became of an append.
+
+    status: done, nothing_new, or, if the job does not end in this process, submitted or dry_run.
+    manifest: of the newest snapshot; None if there is none, or if the job does not end in this process.
+    increments: those that were added.
+    """
+
+    status: str
+    manifest: dict[str, Any] | None
+    increments: tuple[Increment, ...] = ()
+
+
+def append(
+    options: Options,
+    sources: Sequence[Source],
+    beam_flags: Sequence[str] = (),
+    server: ForkServer | None = None,
+    files: Sequence[InputFile] | None = None,
+    failed: Literal["raise", "commit"] = "raise",
+) -> Appended:
+    """Add what is new in the inputs to a dataset; if there is none yet, it begins.
+
+    Args:
+        options: of the build.
+        sources: of read_sources.
+        beam_flags: options of Beam, as arguments.
+        server: forks the workers, if the launcher cannot.
+        files: the inputs; by default they are listed.
+        failed: what to do with an increment that exceeds a budget, or of which an input is damaged: raise the error, or
+            commit it as failed, so that its inputs are not built again.
+
+    Raises:
+        UserError: if the options cannot be met, or are not those of the dataset; or if a file was rewritten.
+        InputError: if an input cannot be read, or a budget is exceeded. What was committed before stays.
+        Unavailable: if a store or a cluster does not answer.
+    """
+    folder = Folder(full_url(options.output))
+    _check_appendable(folder, options, sources)
+    has_table = bool(options.table) or has_delta(folder)
+    if has_table:
+        check_delta(folder)
+    show_phase("listing the input")
+    listed = inputs_of(sources, folder) if files is None else files
+    snapshot = Log(folder).newest() or Snapshot(0)
+    new = select(listed, snapshot, options.rewritten, sources).files
+    if not (new or has_table or _is_unclean(folder, snapshot)):
+        return Appended("nothing_new", _manifest(folder, snapshot))
+    for_runner = with_all_inputs(options, sources)
+    import_beam(for_runner)
+    from pipeline.run import job_on_cluster, parse_beam_options
+
+    job = job_on_cluster(parse_beam_options(for_runner, beam_flags))
+    with claim_of(folder, options.output, options.no_lock, job) as claim:
+        if claim and take(claim, options.runner == "FlinkRunner", waits=True) and files is None:
+            listed = inputs_of(sources, folder)  # what another one took meanwhile may have been rewritten since
+        appended = _Growth(options, sources, beam_flags, server, folder, claim, listed, failed).run()
+        if has_table and appended.manifest:
+            write_delta(folder)
+        return appended
+
+
+class _Growth:
+    """Builds increments until there is nothing new, while it holds the claim."""
+
+    def __init__(
+        self,
+        options: Options,
+        sources: Sequence[Source],
+        beam_flags: Sequence[str],
+        server: ForkServer | None,
+        folder: Folder,
+        claim: Claim | None,
+        listed: Sequence[InputFile],
+        failed: str,
+    ):
+        self._options = options
+        self._sources = sources
+        self._beam_flags = beam_flags
+        self._server = server
+        self._folder = folder
+        self._claim = claim
+        self._listed = listed
+        self._commits_failed = failed == "commit"
+        self._log = Log(folder)
+
+    def run(self) -> Appended:
+        _check_appendable(self._folder, self._options, self._sources)
+        before = snapshot = self._log.newest() or Snapshot(0)
+        self._repair(before)
+        job = None
+        while (selected := self._selected(self._listed, snapshot)).files:
+            job = job or self._pinned(selected.files, snapshot)
+            status = self._build(job, self._unfinished(job, snapshot) or selected)
+            if status != "done":
+                return Appended(status, None)
+            snapshot = self._log.newest() or Snapshot(0)
+        self._remove_unfinished()
+        added = tuple(each for each in snapshot.increments if not before.has(each.id))
+        return Appended("done" if job else "nothing_new", _manifest(self._folder, snapshot), added)
+
+    def _selected(self, files: Sequence[InputFile], snapshot: Snapshot) -> Selected:
+        return select(files, snapshot, self._options.rewritten, self._sources)
+
+    def _repair(self, snapshot: Snapshot) -> None:
+        """Complete what one that was killed did not, after its commit or before."""
+        if _is_unclean(self._folder, snapshot):
+            remove_attempts(self._folder.output)
+        if _is_stale(self._folder, snapshot):
+            derive(self._folder, snapshot, self._options.report)
+
+    def _pinned(self, new: Sequence[InputFile], snapshot: Snapshot) -> Job:
+        """The job of the dataset, which the options must agree with. Before the first commit it is stored."""
+        from pipeline.prepare import output_errors, read_materials, resolve, store, stored_materials
+
+        options, folder = self._options, self._folder
+        materials = read_materials(options, self._sources, self._server)
+        with output_errors(options):
+            check_free(folder)
+            job, warnings = resolve(options, self._sources, new, materials)
+            before = read_job(folder)
+            if before and job.now and options.now is None:
+                job = msgspec.structs.replace(job, now=before.now)
+            changed = [*differences(before, job)] if before else []
+            if snapshot.version and changed:
+                raise _other_options(folder, changed)
+            is_begun = before and not changed and self._unfinished(before, snapshot)
+            keeps = before if snapshot.version or is_begun else None
+            if not keeps:
+                for url in folder.work_parts():
+                    remove(url)
+            stored = stored_materials(folder, materials) | {folder.job: encode_job(keeps or job)}
+            store(folder, stored, warns=keeps is not None)
+        for warning in warnings:
+            _show(warning)
+        return keeps or job
+
+    def _unfinished(self, job: Job, snapshot: Snapshot) -> Selected | None:
+        """An increment that was begun, and would be built now if there were no other files."""
+        from pipeline.plan import increment_of
+
+        listed = {(file.source, file.url): file.version for file in self._listed}
+        for id in _begun(self._folder):
+            folder = Folder(self._folder.output, id)
+            if not exists(folder.plan):
+                continue
+            files = decode_plan(read_bytes(folder.plan))
+            if any(listed.get((file.source, file.url)) != file.version for file in files):
+                continue
+            try:
+                selected = self._selected(files, snapshot)
+            except UserError:
+                continue
+            if selected.files == files and increment_of(job, files)[0] == id:
+                return selected
+        return None
+
+    def _build(self, job: Job, selected: Selected) -> str:
+        """Build an increment. Returns the status of its run."""
+        from pipeline.plan import increment_of
+        from pipeline.run import parse_beam_options, run_job
+
+        id, of_increment = increment_of(job, selected.files)
+        folder = Folder(self._folder.output, id)
+        self._remove_unfinished(id)
+        for url, content in {folder.plan: encode_plan(selected.files), folder.job: encode_job(of_increment)}.items():
+            if not exists(url):
+                write_atomically(url, content)
+        for_runner = with_all_inputs(self._options, self._sources)
+        try:
+            status, message = run_job(
+                of_increment,
+                folder,
+                parse_beam_options(for_runner, self._beam_flags),  # a run sets its number of workers there
+                for_runner,
+                self._server,
+                self._claim,
+                selected.replaces,
+                self._commits_failed,
+            )
+        except InputError as error:
+            if not self._commits_failed:
+                raise
+            commit_failed(folder, str(error), self._options.report)
+            return "done"
+        if message:
+            print(f"chatmill: {message}", file=sys.stderr)
+        return status
+
+    def _remove_unfinished(self, but: str = "") -> None:
+        for id in _begun(self._folder):
+            if id != but:
+                remove(join(self._folder.increments, id))
+
+
+@functools.lru_cache(64)
+def _show(warning: str) -> None:
+    """Print a warning, once for all increments that this process adds."""
+    print(f"chatmill: {warning}", file=sys.stderr)
+
+
+def _check_appendable(folder: Folder, options: Options, sources: Sequence[Source]) -> None:
+    """Raise UserError if a folder has no dataset that can grow, or one that was begun with other options."""
+    Log(folder).check_store()
+    grows = exists(folder.log)
+    if not grows and not exists(folder.success):
+        if exists(folder.plan):
+            raise UserError(
+                f"{folder.output} holds an unfinished dataset that was begun without --append. Finish it with the "
+                "command that began it, or give another --output."
+            )
+        return
+    job = read_job(folder)
+    if job is None or not (grows or _is_listed(folder, job)):
+        raise UserError(
+            f"{folder.work}: the job of the dataset, or the list of its inputs, is missing or damaged, so that it is "
+            "not known what is new. Copy the folder _chatmill of the dataset, too."
+        )
+    if changed := [*differences_without_inputs(job, options, sources)]:
+        raise _other_options(folder, changed)
+
+
+def _is_listed(folder: Folder, job: Job) -> bool:
+    """Whether the list of the inputs of a dataset that has not grown yet is there."""
+    return exists(folder.plan) and hashlib.sha256(read_bytes(folder.plan)).hexdigest() == job.inputs
+
+
+def _other_options(folder: Folder, changed: Sequence[str]) -> UserError:
+    return UserError(
+        f"{folder.output} holds a dataset that was begun with other options: {'; '.join(changed)}. All of it has the "
+        "same ones: give those, or another --output."
+    )
+
+
+def _begun(folder: Folder) -> list[str]:
+    """The ids of the increments that were begun and not committed, or of which something is left."""
+    return sorted({name.partition("/")[0] for name in names_below(folder.increments)})
+
+
+def _is_unclean(folder: Folder, snapshot: Snapshot) -> bool:
+    """Whether one that was killed left something: an increment, its claim, or what does not agree with the log."""
+    return bool(_begun(folder) or names_below(folder.claims)) or _is_stale(folder, snapshot)
+
+
+def _is_stale(folder: Folder, snapshot: Snapshot) -> bool:
+    return exists(folder.log) and is_stale(folder, snapshot)
+
+
+def _manifest(folder: Folder, snapshot: Snapshot) -> dict[str, Any] | None:
+    return snapshot.manifest(read_description(folder.job).job) if snapshot.version else None

@@ -1,0 +1,63 @@
+"""chatmill expire: drops old versions of a dataset that grows, and removes the files that only they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline import kinds
+from pipeline.commands.compact import say_who_holds
+from pipeline.console import CommandParser, counted, show_phase
+from transforms.errors import UserError
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Expire old versions.
+
+    Args:
+        arguments: what follows the command.
+
+    Returns:
+        0, also if there was nothing to do.
+
+    Raises:
+        UserError: if an option is wrong, or there is no finished dataset.
+        InputError: if the log of the dataset is damaged.
+        Unavailable: if another process took the dataset over.
+        StoreError: if a store fails.
+    """
+    parser = CommandParser(
+        "expire",
+        usage="OUT --older_than DURATION [--keep N]",
+        description="Drop the versions of a dataset that grows which a newer one replaced long ago, and remove the "
+        "files that no other version names.",
+        examples=["out/mine --older_than 7d", "gs://shards/mine --older_than 30d --keep 10"],
+    )
+    parser.add_argument("dataset", metavar="OUT", help="the folder or url of the dataset (required)")
+    parser.add_argument(
+        "--older_than",
+        metavar="DURATION",
+        type=kinds.duration.of_argument,
+        help="a version is dropped if a newer one is there for longer, such as 12h or 7d; give more than the longest "
+        "training that reads it (required)",
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="INT",
+        type=kinds.positive.of_argument,
+        default=1,
+        help="keep so many versions in any case, the newest ones (default: 1)",
+    )
+    options = parser.parse_args(arguments)
+    if not hasattr(options, "older_than"):
+        raise UserError("--older_than is missing. Give how long a replaced version is kept, such as 7d.")
+    show_phase(f"reading {options.dataset}")
+
+    from transforms.dataset.expiry import expire
+    from transforms.storage.files import full_url
+
+    url = full_url(options.dataset)
+    found = expire(url, options.older_than, options.keep, say_who_holds)
+    kept = f"version {found.newest}" if found.oldest == found.newest else f"versions {found.oldest} to {found.newest}"
+    dropped, removed = counted(found.versions, "version"), counted(found.files, "file")
+    print(f"{url}: {dropped} dropped, {removed} removed; it has {kept}.")
+    return 0

@@ -1,0 +1,104 @@
+"""chatmill snapshots: lists the versions of a dataset that grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline.console import CommandParser
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from transforms.dataset.snapshot import Entry
+
+# A pipe or a file has no width: no cell is cut there.
+_WIDE = 1_000
+_COLUMNS = ("version", "kind", "increment", "inputs", "records", "rows", "tokens", "time", "status")
+_NUMBERS = ("version", "inputs", "records", "rows", "tokens")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """List the versions of a dataset: for people, or as JSON.
+
+    Args:
+        arguments: what follows the command.
+
+    Returns:
+        0; 1 if the newest append failed.
+
+    Raises:
+        UserError: if an option is wrong, or there is no dataset.
+        InputError: if its log is damaged.
+        StoreError: if its store fails.
+    """
+    parser = CommandParser(
+        "snapshots",
+        "OUT [--json]",
+        "List the versions of a dataset: what each append added, and what was joined. OUT@7 is version 7 for the other "
+        "commands.",
+        ["out/mine", "gs://bucket/mine --json"],
+    )
+    parser.add_argument("dataset", metavar="OUT", help="the folder of a dataset, at any url")
+    parser.add_argument("--json", action="store_true", default=False, help="print JSON")
+    options = parser.parse_args(arguments)
+
+    from transforms.dataset.layout import Folder
+    from transforms.dataset.log import Log
+    from transforms.dataset.reader import Dataset
+
+    entries = Log(Folder(options.dataset)).versions()
+    if not entries:
+        Dataset(options.dataset)  # says why there is none
+    if options.json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode([_described(entry) for entry in entries]), indent=2).decode())
+    else:
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        _print(console if console.is_terminal else Console(highlight=False, width=_WIDE), entries)
+    newest = [entry for entry in entries if entry.kind == "append"][-1:]
+    return int(any(entry.add.status == "failed" for entry in newest))
+
+
+def _described(entry: Entry) -> dict[str, Any]:
+    """A version, as JSON: what its commit added."""
+    add = entry.add
+    return {
+        "version": entry.version,
+        "kind": entry.kind,
+        "increment": add.id,
+        "removed": list(entry.remove),
+        "inputs": len(add.inputs),
+        "records": add.sums["records"]["read"],
+        "rows": add.sums["rows"],
+        "tokens": add.sums["tokens"],
+        "time": entry.time or None,
+        "status": add.status,
+        "error": add.error,
+    }
+
+
+def _print(console: Console, entries: Sequence[Entry]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from pipeline.view import visible
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in _COLUMNS:
+        table.add_column(
+            name, justify="right" if name in ("version", "inputs", "records", "rows", "tokens") else "left"
+        )
+    for entry in entries:
+        cells = [_described(entry)[name] for name in _COLUMNS]
+        texts = [f"{cell:,}" if isinstance(cell, int) else cell or "-" for cell in cells]
+        if console.is_terminal:
+            texts[_COLUMNS.index("increment")] = texts[_COLUMNS.index("increment")][:8]
+        table.add_row(*texts, style="red" if entry.add.status == "failed" else "")
+    console.print(table)
+    for entry in entries:
+        if entry.add.error:
+            console.print(Text(f"version {entry.version} failed: {visible(entry.add.error)}", "red"))

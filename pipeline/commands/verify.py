@@ -1,0 +1,100 @@
+"""chatmill verify: reads a whole dataset, and shows each fault, or OK."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipeline.console import CommandParser, counted, show_phase
+
+if TYPE_CHECKING:
+    from transforms.dataset.verification.rows import Fault
+
+_FAULTS_SHOWN = 50
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Verify a dataset.
+
+    Args:
+        arguments: what follows the command.
+
+    Returns:
+        0 if it is sound, otherwise 1.
+
+    Raises:
+        UserError: if an option is wrong, or there is no dataset.
+        StoreError: if the store of the dataset fails.
+    """
+    options = _parse(arguments)
+    show_phase(f"reading {options.dataset}")
+    from pipeline.view import visible
+    from transforms.dataset.verification.verify import verify
+
+    found = verify(options.dataset)
+    if options.replay and found.figures:
+        from pipeline.replay import replay
+        from transforms.dataset.reader import Dataset
+
+        show_phase("replaying records")
+        replayed = replay(Dataset(options.dataset), options.replay)
+        found.faults += replayed.faults
+        found.notes += replayed.notes
+        found.figures |= {"records_replayed": replayed.records}
+    if options.json:
+        print(json.dumps(dataclasses.asdict(found) | {"ok": not found.faults}, indent=2, ensure_ascii=False))
+        return int(bool(found.faults))
+    for fault in found.faults[:_FAULTS_SHOWN]:
+        print(visible(line_of(fault)))
+    if len(found.faults) > _FAULTS_SHOWN:
+        print(f"and {len(found.faults) - _FAULTS_SHOWN:,} more, which --json lists")
+    for note in found.notes:
+        print(f"note: {note}")
+    figures = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in found.figures.items())
+    result = counted(len(found.faults), "fault") if found.faults else "OK"
+    print(f"{options.dataset}: {result} ({figures or 'nothing was read'})")
+    return int(bool(found.faults))
+
+
+def line_of(fault: Fault) -> str:
+    """Return a fault as one line for people."""
+    if not fault.rows:
+        return f"{fault.path}: {fault.problem}"
+    first, *others = [f"{row:,}" for row in fault.rows]
+    if fault.count == 1:
+        return f"{fault.path}, row {first}: {fault.problem}"
+    more = f"{', '.join(others)}{' and others' if fault.count > len(fault.rows) else ''}"
+    return f"{fault.path}, row {first}: {fault.problem} ({fault.count:,} rows: also {more})"
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The value of each option. Raises UserError."""
+    parser = CommandParser(
+        "verify",
+        usage="OUT [...]",
+        description="Read a whole dataset and check it: its files, its rows, and its manifest.",
+        examples=["out/mine", "out/mine --replay 0.01", "gs://shards/mine --json"],
+    )
+    parser.add_argument("dataset", metavar="OUT", help="the folder of a dataset, also of gs:// or s3://")
+    parser.add_argument(
+        "--replay",
+        metavar="FRACTION",
+        type=_fraction,
+        help="also process this share of the records again, from their sources, with transformers, and compare them to "
+        "the rows and rejects, such as 0.01 (default: none)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, with all faults")
+    parser.set_defaults(replay=None, json=False)
+    return parser.parse_args(arguments)
+
+
+def _fraction(text: str) -> float:
+    if not 0 < float(text) <= 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number above 0, up to 1")
+    return float(text)
+
+
+_fraction.__name__ = "fraction"  # argparse names it in its error

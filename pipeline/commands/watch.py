@@ -1,0 +1,81 @@
+"""chatmill watch: a dataset grows by the files that arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline import kinds
+from pipeline.console import CommandParser, as_typed
+from pipeline.kinds import Kind
+from pipeline.options import Options, add_options, options_of, parser_of
+from pipeline.watch.settings import Settings
+from transforms.errors import UserError
+
+# The kind of each setting, what its value is called, and what it does.
+_SETTINGS: dict[str, tuple[Kind, str, str]] = {
+    "every": (kinds.duration, "DURATION", "the time between two looks at the input (default: 60s)"),
+    "settle": (
+        kinds.duration,
+        "DURATION",
+        "a file is taken when its size and version have not changed for so long (default: 30s)",
+    ),
+    "min_records": (
+        kinds.positive,
+        "INT",
+        "files that have fewer records together, by their bytes, wait for others (default: 1000)",
+    ),
+    "max_delay": (kinds.duration, "DURATION", "files do not wait longer than this for others (default: 10m)"),
+    "compact_every": (
+        kinds.duration,
+        "DURATION",
+        "join small shards so often, as `chatmill compact` does (default: never)",
+    ),
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Append the files that arrive to a dataset, until SIGTERM or Ctrl-C.
+
+    Args:
+        arguments: what follows the command.
+
+    Returns:
+        0.
+
+    Raises:
+        UserError: if an option is wrong, or what it refers to.
+    """
+    options, settings, beam_flags = _parse(arguments)
+    from pipeline.sources import read_sources, with_all_inputs
+
+    sources = read_sources(options)
+    from pipeline.launch import environment
+    from pipeline.watch.loop import Loop
+
+    with environment(with_all_inputs(options, sources)) as server:
+        Loop(options, sources, beam_flags, server, settings).run()
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
+    parser = CommandParser(
+        "watch",
+        usage="--input URL,.. --tokenizer NAME|URL --output URL [...]",
+        description="Append the files that arrive to a dataset, one commit after another, until Ctrl-C or SIGTERM. The "
+        "options of the dataset are those of `chatmill build`.",
+        examples=["--input 'gs://in/*.jsonl' --tokenizer Qwen/Qwen3-8B --output gs://shards/chats --max_delay 5m"],
+    )
+    group = parser.add_argument_group("Watching")
+    for name, (kind, metavar, help) in _SETTINGS.items():
+        group.add_argument(f"--{name}", type=parser_of(name, kind), metavar=metavar, help=help)
+    add_options(parser)
+    known, rest = parser.parse_known_args(arguments)
+    given = vars(known)
+    settings = Settings(**{name: given.pop(name) for name in _SETTINGS if name in given})
+    if not settings.every:
+        raise UserError("--every 0s: expected 1s or more.")
+    options = options_of("watch", given | {"append": True}, rest, list(_SETTINGS))
+    for name, default in (("overwrite", False), ("detach", False), ("no_lock", False), ("runner", "DirectRunner")):
+        if (value := getattr(options, name)) != default:
+            raise UserError(f"--{name} {as_typed(value)}: chatmill watch does not have this option.")
+    return options, settings, rest

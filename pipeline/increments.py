@@ -1,0 +1,65 @@
+"""Increments: which files the next one of a dataset consists of. Values only; pipeline/append.py builds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pipeline.sources import Source
+from transforms.dataset.snapshot import Snapshot
+from transforms.errors import UserError
+from transforms.inputs.listing import InputFile
+
+
+class Selected(NamedTuple):
+    """The input of the next increment.
+
+    files: in the order in which they were listed; none if there is nothing new.
+    replaces: the ids of the increments that it takes the place of.
+    """
+
+    files: list[InputFile]
+    replaces: tuple[str, ...] = ()
+
+
+def select(files: Sequence[InputFile], snapshot: Snapshot, rewritten: str, sources: Sequence[Source]) -> Selected:
+    """Select what a dataset does not have yet.
+
+    Args:
+        files: the inputs, as they are listed now.
+        snapshot: the newest one.
+        rewritten: what to do with a file of which the dataset has another version; one of REWRITTEN.
+        sources: of the build, for errors.
+
+    Raises:
+        UserError: if a file was rewritten, and is to be refused; or if what its increment has of other files cannot be
+            built again.
+    """
+    taken = snapshot.taken()
+    new = {_key(file) for file in files if file.version not in taken.get(_key(file), ())}
+    again = [file for file in files if _key(file) in new and _key(file) in taken]
+    replaces: tuple[str, ...] = ()
+    if again and rewritten == "refuse":
+        others = f", and so were {len(again) - 1:,} others" if len(again) > 1 else ""
+        raise UserError(
+            f"{sources[again[0].source].option('input')} {again[0].url}: the dataset has records of it, and it was "
+            f"rewritten since{others}. --rewritten replace builds anew what came from it; append takes it as one more."
+        )
+    if again and rewritten == "replace":
+        rewritten_files = {_key(file) for file in again}
+        listed = {_key(file): file.version for file in files}
+        replaced = [each for each in snapshot.increments if any(_key(file) in rewritten_files for file in each.inputs)]
+        for file in (file for each in replaced for file in each.inputs if _key(file) not in rewritten_files):
+            if listed.get(_key(file)) != file.version:
+                raise UserError(
+                    f"--rewritten replace: {again[0].url} was built together with {file.url}, which "
+                    f"{'has changed' if _key(file) in listed else 'is not an input any more'}. List it as it was, or "
+                    "give --rewritten append."
+                )
+            new.add(_key(file))
+        replaces = tuple(each.id for each in replaced)
+    return Selected([file for file in files if _key(file) in new], replaces)
+
+
+def _key(file: InputFile) -> tuple[int, str]:
+    return file.source, file.url

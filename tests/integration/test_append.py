@@ -1,0 +1,382 @@
+"""Append: a dataset that grows has each record once after each commit, and its bytes depend on the inputs alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.chats import assistant, user
+from support.datasets import build_in_process, digests, manifest_of, write_jsonl
+from support.paths import ROOT, TOKENIZER
+from transforms.dataset.reader import Dataset
+
+DAYS = 30 if "TEST_SLOW" in os.environ else 4
+OPTIONS = [f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=256", "--validation_fraction=0.2", "--ledger=all"]
+
+
+def day(number: int, records: int = 40) -> list[dict[str, Any]]:
+    return [
+        {"messages": [user(f"What is {number} plus {i}?"), assistant(f"It is {number + i}. " * (i % 7 + 1))]}
+        for i in range(records)
+    ]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+def arrive(corpus: Path, number: int, records: list[dict[str, Any]] | None = None) -> Path:
+    """Let the file of a day arrive. What the disk says of it is the same in each test."""
+    file = write_jsonl(corpus / f"day-{number:02d}.jsonl", day(number) if records is None else records)
+    os.utime(file, ns=(10**18 + number, 10**18 + number))
+    return file
+
+
+def append_to(output: Path, corpus: Path) -> list[str]:
+    return ["--append", f"--input={corpus}", f"--output={output}", *OPTIONS]
+
+
+def segments(output: Path | str) -> Counter[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """The examples of a dataset with their labels, in whichever rows they are."""
+    found: Counter[Any] = Counter()
+    dataset = Dataset(str(output))
+    for split in ("train", "validation"):
+        for _, _, batch in dataset.rows(split):
+            for row in batch.to_pylist():
+                start = 0
+                for length in row["seq_lengths"]:
+                    piece = slice(start, start + length)
+                    found[split, tuple(row["input_ids"][piece]), tuple(row["labels"][piece])] += 1
+                    start += length
+    return found
+
+
+def files_of(output: Path) -> dict[str, bytes]:
+    """The content of each file of a dataset, but for the times of its commits."""
+    files = {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    for name in [name for name in files if name.startswith("_chatmill/log/")]:
+        files[name] = files[name].rpartition(b',"time":')[0]
+    return files
+
+
+def test_a_dataset_that_grows_day_by_day_has_each_record_once_after_each_and_the_same_bytes_elsewhere(
+    build: Callable[..., Any], corpus: Path, tmp_path: Path
+):
+    output, again = tmp_path / "out", tmp_path / "again"
+    for number in range(DAYS):
+        arrive(corpus, number)
+        for folder in (output, again):
+            ended = build(*append_to(folder, corpus))
+            assert ended.code == 0, ended.err
+        manifest = manifest_of(output)
+        assert manifest["snapshot"]["version"] == manifest["snapshot"]["increments"] == number + 1
+        assert manifest["records"]["read"] == manifest["records"]["kept"] == 40 * (number + 1)
+        assert sum(segments(output).values()) == 40 * (number + 1)
+        assert sum(shard["tokens"] for shard in manifest["shards"]) == manifest["tokens"]
+
+    plain = build(f"--input={corpus}", f"--output={tmp_path}/plain", *OPTIONS)
+    assert plain.code == 0, plain.err
+    assert segments(output) == segments(tmp_path / "plain")
+    assert files_of(output) == files_of(again)
+    assert not (output / "_chatmill" / "increments").exists() and not (output / "_chatmill" / "claims").exists()
+
+
+def test_each_version_loads_with_datasets_also_as_a_stream(build: Callable[..., Any], corpus: Path, tmp_path: Path):
+    from datasets import load_dataset
+
+    output = tmp_path / "out"
+    for number in range(3):
+        arrive(corpus, number)
+        assert build(*append_to(output, corpus)).code == 0
+    for name, rows in [("v1", 40), ("v2", 80), ("v3", 120), (None, 120)]:
+        loaded = load_dataset(str(output), name, cache_dir=str(tmp_path / "cache"))
+        assert sum(len(row["seq_lengths"]) for split in loaded.values() for row in split) == rows
+    stream = load_dataset(str(output), streaming=True)
+    assert sum(len(row["seq_lengths"]) for split in stream.values() for row in split) == 120
+
+
+def test_nothing_new_is_reported_and_writes_nothing(build: Callable[..., Any], corpus: Path, tmp_path: Path):
+    output, summary = tmp_path / "out", tmp_path / "summary.json"
+    arrive(corpus, 1)
+    assert build(*append_to(output, corpus), f"--summary_json={summary}").code == 0
+    first = json.loads(summary.read_bytes())
+    assert first["status"] == "done" and first["appended"]["files"] == 1 and first["appended"]["records"] == 40
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
+
+    ended = build(*append_to(output, corpus), f"--summary_json={summary}")
+
+    assert ended.code == 0 and "nothing is new" in ended.out
+    again = json.loads(summary.read_bytes())
+    assert again["status"] == "nothing_new" and again["appended"]["files"] == 0
+    assert again["records"] == first["records"] and again["snapshot"]["version"] == 1
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        (["--max_length=128"], "--max_length was 256 and is 128"),
+        (["--chat_template={{ messages[0].content }}"], "--chat_template was not given"),
+        (["--tokenizer={other}"], "--tokenizer was"),
+        (["--overwrite"], "--append adds to a dataset, and --overwrite replaces it"),
+    ],
+)
+def test_other_options_are_refused_in_one_line(build, corpus, tmp_path, changed, found):
+    output, other = tmp_path / "out", tmp_path / "tokenizer"
+    other.mkdir()
+    for file in TOKENIZER.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    config = json.loads((other / "tokenizer.json").read_bytes())
+    config["added_tokens"].append(config["added_tokens"][-1] | {"id": 10_000, "content": "<|new|>"})
+    (other / "tokenizer.json").write_text(json.dumps(config))
+    arrive(corpus, 1)
+    assert build(*append_to(output, corpus)).code == 0
+    before = files_of(output)
+    for is_new in (False, True):
+        if is_new:
+            arrive(corpus, 2)
+        ended = build(
+            *append_to(output, corpus),
+            *(option.format(other=other) if "other" in option else option for option in changed),
+        )
+        assert ended.code == 2 and found in ended.err and ended.err.count("\n") == 1, ended.err
+    assert files_of(output) == before
+    assert build(*append_to(output, corpus)).code == 0
+
+
+def test_a_dataset_that_was_built_without_append_grows(build, corpus, tmp_path):
+    output = tmp_path / "out"
+    arrive(corpus, 1)
+    assert build(*append_to(output, corpus)[1:]).code == 0
+    before = digests(output, "README.md", "manifest.json", "report.html")
+    nothing = build(*append_to(output, corpus))
+    assert nothing.code == 0 and "nothing is new" in nothing.out and not (output / "_chatmill/log").exists()
+    arrive(corpus, 2)
+
+    ended = build(*append_to(output, corpus))
+
+    assert ended.code == 0, ended.err
+    assert before.items() <= digests(output).items()
+    manifest = manifest_of(output)
+    assert manifest["snapshot"]["version"] == 2 and manifest["records"]["kept"] == 80
+    assert sum(segments(output).values()) == 80 and sum(segments(f"{output}@1").values()) == 40
+    # The build command itself finds a finished dataset.
+    ended = build(*append_to(output, corpus)[1:])
+    assert ended.code == 0 and "--append to add what is new" in ended.err
+
+
+def test_a_dataset_whose_inputs_are_not_known_does_not_grow(build, corpus, tmp_path):
+    output = tmp_path / "out"
+    arrive(corpus, 1)
+    assert build(*append_to(output, corpus)[1:]).code == 0
+    plan = output / "_chatmill/plan.jsonl"
+    content = plan.read_bytes()
+    for damaged in (b"", content[:-20], None):
+        plan.unlink() if damaged is None else plan.write_bytes(damaged)
+        ended = build(*append_to(output, corpus))
+        assert ended.code == 2 and "it is not known what is new" in ended.err and ended.err.count("\n") == 1
+    # It was begun without --append.
+    plan.write_bytes(content)
+    (output / "_SUCCESS").unlink()
+    ended = build(*append_to(output, corpus))
+    assert ended.code == 2 and "was begun without --append" in ended.err and ended.err.count("\n") == 1
+
+
+def test_an_append_that_was_begun_is_not_finished_by_a_build_without_it(build, corpus, tmp_path):
+    output = tmp_path / "out"
+    arrive(corpus, 1, [*day(1), {"messages": "?"}])
+    assert build(*append_to(output, corpus), "--max_reject_fraction=0").code == 1
+    ended = build(*append_to(output, corpus)[1:])
+    assert ended.code == 2 and "was begun with --append" in ended.err and ended.err.count("\n") == 1
+    assert build(*append_to(output, corpus)[1:], "--overwrite", "--max_reject_fraction=1").code == 0
+    assert not (output / "_chatmill/increments").exists()
+    assert [path.parent.name for path in (output / "rejects").rglob("*.parquet")] == ["rejects"]
+
+
+def test_a_rewritten_file_is_refused_appended_or_replaces_what_it_gave(build, corpus, tmp_path):
+    output = tmp_path / "out"
+    arrive(corpus, 1)
+    arrive(corpus, 2)
+    assert build(*append_to(output, corpus)).code == 0
+    arrive(corpus, 3)
+    assert build(*append_to(output, corpus)).code == 0
+    before = files_of(output)
+    rewritten = write_jsonl(corpus / "day-02.jsonl", day(50, 30))
+    arrive(corpus, 4)
+
+    ended = build(*append_to(output, corpus))
+    assert ended.code == 2 and str(rewritten) in ended.err and ended.err.count("\n") == 1
+    assert files_of(output) == before
+
+    ended = build(*append_to(output, corpus), "--rewritten=replace")
+    assert ended.code == 0, ended.err
+    manifest = manifest_of(output)
+    assert manifest["records"]["kept"] == 40 + 30 + 40 + 40 and manifest["snapshot"]["increments"] == 2
+    assert segments(output) == segments(built(build, corpus, tmp_path / "plain"))
+    assert sum(segments(f"{output}@2").values()) == 120
+
+    write_jsonl(rewritten, day(60, 20))
+    ended = build(*append_to(output, corpus), "--rewritten=append")
+    assert ended.code == 0, ended.err
+    assert manifest_of(output)["records"]["kept"] == 40 + 30 + 40 + 40 + 20
+
+    write_jsonl(rewritten, day(70, 10))
+    (corpus / "day-04.jsonl").unlink()
+    ended = build(*append_to(output, corpus), "--rewritten=replace")
+    assert ended.code == 2 and ended.err.count("\n") == 1
+    assert f"{rewritten} was built together with {corpus}/day-04.jsonl, which is not an input any more" in ended.err
+
+
+def built(build: Callable[..., Any], corpus: Path, output: Path) -> Path:
+    assert build(f"--input={corpus}", f"--output={output}", *OPTIONS).code == 0
+    return output
+
+
+def test_an_append_over_its_budget_adds_nothing_and_goes_on_with_a_larger_one(build, corpus, tmp_path):
+    output = tmp_path / "out"
+    arrive(corpus, 1)
+    assert build(*append_to(output, corpus)).code == 0
+    before = files_of(output)
+    arrive(corpus, 2, [*day(2), {"messages": "?"}])
+
+    ended = build(*append_to(output, corpus), "--max_reject_fraction=0")
+
+    assert ended.code == 1 and "1 of 41 records were rejected" in ended.err and "Traceback" not in ended.err
+    after = files_of(output)
+    assert before.items() <= after.items()
+    [rejects] = {name for name in after.keys() - before.keys() if name.startswith("rejects/")}
+    assert str(Path(rejects).parent) in ended.err
+    assert manifest_of(output)["records"]["read"] == 40
+
+    # What is new since is added after it; its splits are not processed again.
+    arrive(corpus, 3)
+    ended = build(*append_to(output, corpus), "--max_reject_fraction=0.1")
+    assert ended.code == 0, ended.err
+    manifest = manifest_of(output)
+    assert manifest["snapshot"]["increments"] == 3 and sum(manifest["records"]["rejected"].values()) == 1
+    assert "resuming: 1 of 1 splits" in ended.err
+    assert manifest["records"]["kept"] == 120 and manifest["rejects"] == [rejects]
+
+
+# Before or after a call of each of these, an append is killed.
+MOMENTS = [
+    ("pipeline.run", "build_graph", "before"),
+    ("transforms.steps.write", "write_receipt", "after"),
+    ("transforms.dataset.commit", "publish_files", "before"),
+    ("transforms.dataset.commit", "publish_files", "after"),
+    ("transforms.dataset.log", "create", "after"),
+    ("transforms.dataset.derived", "dataset_card", "after"),
+    ("transforms.dataset.increment_commit", "derive", "after"),
+    ("transforms.dataset.increment_commit", "remove", "after"),
+]
+KILLED = """
+import importlib, os, sys
+import pipeline.launch, pipeline.run
+from pipeline.cli import main
+
+module, name, moment, *arguments = sys.argv[1:]
+module = importlib.import_module(module)
+function = getattr(module, name)
+
+def last(*values, **named):
+    if moment == "after":
+        function(*values, **named)
+    os.kill(os.getpid(), 9)
+
+setattr(module, name, last)
+main(["build", *arguments, "--direct_num_workers=1"])
+"""
+
+
+def test_killed_at_any_moment_the_same_command_goes_on(build, corpus, tmp_path):
+    expected, output = tmp_path / "expected", tmp_path / "out"
+    for number, (module, name, moment) in enumerate(MOMENTS):
+        arrive(corpus, number)
+        assert build(*append_to(expected, corpus)).code == 0
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED, module, name, moment, *append_to(output, corpus)],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        if number:  # a reader sees the version before, or this one
+            assert Dataset(str(output)).manifest["snapshot"]["version"] in (number, number + 1)
+        ended = build(*append_to(output, corpus))
+        assert ended.code == 0, ended.err
+        assert files_of(output) == files_of(expected), (module, name, moment)
+
+
+RACE = """
+import json, os, sys
+from multiprocessing import get_context
+import pipeline.launch, pipeline.prepare, pipeline.run, pipeline.runners.local
+from apache_beam.runners.portability.fn_api_runner import fn_runner
+from pipeline.cli import main
+
+fork = get_context("fork")
+start = fork.Barrier(2)
+
+def build():
+    start.wait()
+    os._exit(main(["build", *sys.argv[1:]]))
+
+processes = [fork.Process(target=build) for _ in range(2)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+print(json.dumps([process.exitcode for process in processes]))
+"""
+
+
+def test_of_two_that_append_at_once_one_adds_what_is_new_and_the_other_finds_nothing(build, corpus, tmp_path):
+    expected, output = tmp_path / "expected", tmp_path / "out"
+    for number in range(DAYS // 2):
+        arrive(corpus, number)
+        assert build(*append_to(expected, corpus)).code == 0
+        done = subprocess.run(
+            [sys.executable, "-c", RACE, *append_to(output, corpus)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert json.loads(done.stdout.splitlines()[-1]) == [0, 0], done.stderr
+        assert done.stdout.count("nothing is new") == 1 and done.stderr.count("waiting for another one") <= 1
+        assert files_of(output) == files_of(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("TEST_SLOW" not in os.environ, reason="takes many minutes; TEST_SLOW=1")
+def test_after_sixty_random_kills_the_dataset_is_as_without_them(build, corpus, tmp_path):
+    expected, output, kills, chance = tmp_path / "expected", tmp_path / "out", 0, random.Random(0)
+    for number in range(DAYS):
+        arrive(corpus, number, day(number, 400))
+        began = time.monotonic()
+        assert build_in_process("build", *append_to(expected, corpus)).returncode == 0
+        seconds = time.monotonic() - began
+        for _ in range(2):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline", "build", *append_to(output, corpus)],
+                cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+            time.sleep(chance.uniform(0, 1.1 * seconds))
+            kills += process.poll() is None
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        ended = build_in_process("build", *append_to(output, corpus))
+        assert ended.returncode == 0, ended.stderr
+        assert files_of(output) == files_of(expected)
+    assert kills >= 40

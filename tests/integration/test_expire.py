@@ -1,0 +1,161 @@
+"""Expiry: old versions go, with the files that only they name; nothing goes that another one needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import datasets
+import pytest
+
+from pipeline.cli import main
+from support.datasets import write_jsonl
+from support.increments import grow
+from support.killed import changes_of, kill_before
+from support.paths import TOKENIZER
+from transforms import Dataset, UserError
+from transforms.dataset import log as log_module
+from transforms.dataset.compaction.compact import compact
+from transforms.dataset.expiry import Expired, expire
+from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
+
+DAY = 86_400.0
+OPTIONS = [f"--tokenizer={TOKENIZER}", "--direct_num_workers=1", "--packing=bfd", "--max_length=64"]
+FOLDERS = ("data", "rejects", "ledger")
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Versions 1 to 3 are appends, 4 is a compaction, 5 an append: each a day after the one before."""
+    folder = tmp_path_factory.mktemp("grown")
+    built = []
+    for day in range(4):
+        records = [{"text": f"text {number} of day {day}"} for number in range(5)] + [{"text": 5}]
+        corpus = write_jsonl(folder / f"day-{day}.jsonl", records)
+        built.append(folder / f"built-{day}")
+        assert main(["build", *OPTIONS, "--max_reject_fraction=0.5", f"--input={corpus}", f"--output={built[-1]}"]) == 0
+    output = folder / "out"
+    shutil.copytree(built[0], output)
+    with pytest.MonkeyPatch.context() as patch:
+        begun = time.time() - 10 * DAY
+        days = iter(range(10))
+
+        def now() -> str:
+            return datetime.fromtimestamp(begun + next(days) * DAY, timezone.utc).isoformat(timespec="seconds")
+
+        patch.setattr(log_module, "_now", now)
+        grow(output, built[1], "a" * 16)
+        grow(output, built[2], "b" * 16)
+        assert compact(str(output)).version == 4
+        grow(output, built[3], "c" * 16)
+    return output
+
+
+@pytest.fixture
+def output(grown: Path, tmp_path: Path) -> Path:
+    """A copy, whose files are as old as the dataset."""
+    output = Path(shutil.copytree(grown, tmp_path / "out"))
+    for path in output.rglob("*"):
+        os.utime(path, (time.time() - 20 * DAY,) * 2)
+    return output
+
+
+def files_of(output: Path) -> set[str]:
+    """The files that a version could name."""
+    return {str(path.relative_to(output)) for part in FOLDERS for path in (output / part).rglob("*") if path.is_file()}
+
+
+def named(output: Path, *versions: int) -> set[str]:
+    """The files that versions name."""
+    log = Log(Folder(str(output)))
+    return {
+        path for each in versions for increment in log.snapshot(each).increments for path in increment.files.paths()
+    }
+
+
+def texts(output: Path, version: int) -> list[list[int]]:
+    return [ids for *_, batch in Dataset(f"{output}@{version}").rows() for ids in batch["input_ids"].to_pylist()]
+
+
+# Version 1 is of 10 days ago, version 5 of 6 days ago.
+@pytest.mark.parametrize(
+    ("days", "keep", "first"),
+    [(30, 1, 1), (9.5, 1, 1), (8.5, 1, 2), (7.5, 1, 3), (6.5, 1, 4), (1, 1, 5), (1, 2, 4), (0, 9, 1)],
+)
+def test_version_is_kept_that_was_the_newest_within_the_time_or_is_among_the_newest(output, days, keep, first):
+    rows = {version: texts(output, version) for version in range(1, 6)}
+    kept, before = [*range(first, 6)], files_of(output)
+
+    found = expire(str(output), days * DAY, keep)
+
+    assert [entry.version for entry in Log(Folder(str(output))).versions()] == kept
+    assert files_of(output) == named(output, *kept) <= before
+    assert found == Expired(first - 1, len(before - files_of(output)), first, 5)
+    assert {version: texts(output, version) for version in kept} == {version: rows[version] for version in kept}
+    for version in kept:
+        loaded = datasets.load_dataset(str(output), f"v{version}", split="train", streaming=True)
+        assert [row["input_ids"] for row in loaded] == rows[version]
+    if first > 1:
+        with pytest.raises(UserError, match=f"there is no version {first - 1}"):
+            Dataset(f"{output}@{first - 1}")
+        assert f"v{first - 1}" not in (output / "README.md").read_text()
+        assert expire(str(output), days * DAY, keep) == Expired(0, 0, first, 5)
+
+
+def test_file_that_no_version_names_goes_if_it_is_old_and_of_no_increment_that_is_being_built(output):
+    old, new, in_work = (output / "data" / id / "train-00000-of-00001.parquet" for id in ("0d", "0e", "0f"))
+    for path in (old, new, in_work, output / "data" / "stray.parquet"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
+        if path != new:
+            os.utime(path, (time.time() - 2 * DAY,) * 2)
+    (output / "_chatmill" / "increments" / "0f").mkdir(parents=True)
+    (output / "_chatmill" / "increments" / "0f" / "job.json").write_bytes(b"{}")
+    named_files = named(output, 5)
+
+    assert expire(str(output), DAY).newest == 5
+
+    assert files_of(output) == named_files | {str(path.relative_to(output)) for path in (new, in_work)}
+    assert not old.parent.exists()
+
+
+def test_dataset_that_did_not_grow_stays_as_it_is(grown):
+    built = grown.parent / "built-0"
+    before = files_of(built)
+    assert expire(str(built), 0) == Expired(0, 0, 1, 1)
+    assert compact(str(built)).increments == 0
+    assert files_of(built) == before and not (built / "_chatmill" / "log").exists()
+
+
+@pytest.mark.slow
+def test_killed_anywhere_what_it_kept_can_be_read_and_the_same_command_finishes(output, tmp_path):
+    command, rows = ("--older_than", "150h", "--keep", "2"), {version: texts(output, version) for version in (4, 5)}
+    once = Path(shutil.copytree(output, tmp_path / "once"))
+    changes = changes_of("expire", str(once), *command)
+    for change in {*range(1, changes, 4), changes}:
+        copy = Path(shutil.copytree(output, tmp_path / f"killed-{change}"))
+        kill_before(change, "expire", str(copy), *command)
+        assert {version: texts(copy, version) for version in rows} == rows
+        for entry in Log(Folder(str(copy))).versions()[:-2]:  # none of those is a mixed one
+            assert texts(copy, entry.version) == texts(output, entry.version)
+
+        assert main(["expire", str(copy), *command]) == 0
+
+        assert files_of(copy) == files_of(once) == named(copy, 4, 5)
+        assert {version: texts(copy, version) for version in rows} == rows
+        assert [entry.version for entry in Log(Folder(str(copy))).versions()] == [4, 5]
+        assert (copy / "README.md").read_bytes() == (once / "README.md").read_bytes()
+
+
+def test_user_errors(grown, tmp_path, capsys):
+    assert main(["expire", str(grown)]) == 2
+    assert main(["expire", str(grown), "--older_than", "week"]) == 2
+    assert main(["expire", str(tmp_path), "--older_than", "7d"]) == 2
+    missing, wrong, none = capsys.readouterr().err.splitlines()
+    assert missing.startswith("chatmill: --older_than is missing.")
+    assert wrong.startswith("chatmill: --older_than: week: expected a duration, such as 30s, 10m, 6h or 7d.")
+    assert none.startswith(f"chatmill: {tmp_path}: there is no dataset.")

@@ -1,0 +1,286 @@
+"""chatmill inspect: shows rows of a dataset decoded, and rejected records."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from pipeline import cli
+from support.chats import assistant, user
+from support.datasets import manifest_of, rejects_of, rows_of, write_jsonl
+from support.paths import ROOT, TOKENIZER
+
+QUESTIONS = [
+    "What is 2 + 2?",
+    "Wo ist \U0001f409 水車?",
+    "\x1b[31mred\u202e <b>?",
+    *(f"Question {i}?" for i in range(20)),
+]
+LONG = " ".join(["Wheel"] * 900)
+RECORDS = [
+    *({"id": f"q{i}", "messages": [user(text), assistant(f"Answer {i}.")]} for i, text in enumerate(QUESTIONS)),
+    {"id": "long", "messages": [user(LONG), assistant("After a long question.")]},
+    {"id": "talk", "messages": [user("Talk."), assistant(" ".join(["Blah"] * 100))]},
+    {"id": "n1", "messages": [user("Hi"), {"role": "narrator", "content": "He said."}]},
+    {"id": "n2", "messages": [{"role": "narrator", "content": "He said."}, assistant("Hm.")]},
+    {"id": "n3", "messages": "none"},
+]
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    """A packed one with provenance; one with kept columns and shifted labels; one with a ledger of all records."""
+    folder = tmp_path_factory.mktemp("inspected")
+    corpus = write_jsonl(folder / "corpus.jsonl", RECORDS)
+    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5"]
+    packed = ["--packing=bfd", "--max_length=4096", "--provenance", "--validation_fraction=0.2"]
+    assert cli.main(["build", *options, *packed, f"--output={folder / 'packed'}"]) == 0
+    plain = ["--keep_columns=id", "--shift_labels", "--output_format=tfrecord"]
+    assert cli.main(["build", *options, *plain, f"--output={folder / 'plain'}"]) == 0
+    short = ["--packing=bfd", "--max_length=48", "--keep_columns=id", "--ledger=all"]
+    assert cli.main(["build", *options, *short, f"--output={folder / 'ledger'}"]) == 0
+    return folder
+
+
+@pytest.fixture
+def inspect(datasets, capfd):
+    """Run the command in this process; return the exit code, standard output and standard error."""
+
+    def run(dataset: str, *options: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = cli.main(["inspect", str(datasets / dataset), *map(str, options)])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+def test_overview_and_first_row_without_options(inspect, datasets):
+    code, out, err = inspect("packed")
+    assert (code, err) == (0, "")
+    overview, title, first, *_ = out.splitlines()
+    manifest = manifest_of(datasets / "packed")
+    assert overview.startswith("1 row of train and ")
+    assert "packed (bfd), at most 4,096 tokens each" in overview and f"{manifest['tokens']:,} tokens" in overview
+    assert "3 rejected (bad_message 1, unknown_role 2)" in overview
+    assert title == "row 0 of train (data/train-00000-of-00001.parquet, row 0)"
+    assert first.startswith("── example 1 of ") and f"; {datasets}/corpus.jsonl:" in first
+
+
+def test_examples_of_a_packed_row_are_apart_and_begin_near_what_is_trained_on(inspect, datasets):
+    _, out, _ = inspect("packed")
+    row = rows_of(datasets / "packed")[0]
+    examples = len(row["seq_lengths"])
+    assert out.count("── example ") == examples and f"── example {examples} of {examples}: " in out
+    assert "<|im_start|>assistant\n⟦Answer 0.<|im_end|>\n⟧" in out
+    # The longest example is first. What is before its answer is left out.
+    assert "tokens before this; inspect --full shows all\n" in out and "⟦After a long question.<|im_end|>\n⟧" in out
+    assert out.count("Wheel") < 30
+    assert inspect("packed", "--full")[1].count("Wheel") == 900
+
+
+def test_hostile_contents_are_escaped(inspect):
+    _, out, _ = inspect("plain", "--search=<b>?")
+    assert "\\x1b[31mred\\u202e <b>?" in out and "\x1b" not in out and "\u202e" not in out
+
+
+def test_row_with_its_tokens(inspect, datasets):
+    code, out, _ = inspect("plain", "--row=1", "--tokens")
+    assert code == 0 and "id: q1" in out
+    lines = out.splitlines()
+    lines = lines[lines.index("      id    label  token") + 1 :]
+    listed = [(line[:8].strip(), line[8:17].strip(), line[19:]) for line in lines if line]
+    trained = [(id, label, text) for id, label, text in listed if label != "-100"]
+    # Shifted labels are those of their tokens again.
+    assert trained and all(id == label and text.startswith("⟦") for id, label, text in trained)
+    assert [text for *_, text in trained][-2:] == ["⟦<|im_end|>⟧", "⟦\\n⟧"]
+    assert any("\\xf0\\x9f" in text for *_, text in listed)  # a part of an emoji
+
+
+def test_json_has_all_of_a_row(inspect, datasets):
+    code, out, _ = inspect("plain", "--row=1", "--json", "--tokens")
+    found = json.loads(out)
+    assert code == 0 and (found["rejects"], found["notes"]) == ([], [])
+    (row,) = found["rows"]
+    (example,) = row["examples"]
+    assert (row["split"], row["row"], example["columns"]) == ("train", 1, {"id": "q1"})
+    assert "".join(piece["text"] for piece in example["text"]).count("Wo ist \U0001f409 水車?") == 1
+    assert [piece["text"] for piece in example["text"] if piece["trained"]] == ["Answer 1.<|im_end|>\n"]
+    assert len(example["input_ids"]) == len(example["labels"]) == len(example["token_texts"]) == example["tokens"]
+
+
+def test_record_is_found_by_its_source(inspect, datasets):
+    position = (datasets / "corpus.jsonl").read_bytes().index(b'{"id": "q4"')
+    found = [inspect("packed", f"--source=corpus.jsonl:{position}", f"--split={s}") for s in ("train", "validation")]
+    assert sorted(code for code, *_ in found) == [0, 2]
+    (out,) = (out for code, out, _ in found if code == 0)
+    assert f"/corpus.jsonl:{position}\n" in out and "Question 1?" in out
+    (err,) = (err for code, _, err in found if code == 2)
+    assert "no reject and no row of" in err and "A position is the byte" in err
+    reject = (datasets / "corpus.jsonl").read_bytes().index(b'{"id": "n2"')
+    assert "reject 1: unknown_role" in inspect("plain", f"--source={datasets}/corpus.jsonl:{reject}")[1]
+    code, _, err = inspect("plain", "--source=corpus.jsonl:0")
+    assert code == 2 and "a build with --ledger all or --provenance does" in err
+
+
+def test_rejects_are_shown_with_the_place_that_was_wrong(inspect, datasets):
+    rejects = rejects_of(datasets / "packed")
+    _, out, _ = inspect("packed", "--reject=0")
+    assert out.startswith(f"reject 0: {rejects[0]['reason']}; {rejects[0]['source']}:{rejects[0]['position']}\n")
+    assert [line for line in out.splitlines() if line.startswith("▶")] == [
+        "▶     {", '▶       "role": "narrator",', '▶       "content": "He said."', "▶     }",
+    ]  # fmt: skip
+    _, out, _ = inspect("packed", "--reason=unknown_role", "--json")
+    found = json.loads(out)["rejects"]
+    assert [(reject["reject"], reject["marked"]) for reject in found] == [(0, ["messages[1]"]), (1, ["messages[0]"])]
+    assert found[0]["record"] == RECORDS[-3]
+    _, out, _ = inspect("packed", "--reason=unknown_role", "--limit=1")
+    assert out.count("reject ") == 1 and out.endswith("1 of 2 records are shown; --limit shows more.\n")
+
+
+def test_rejects_of_a_build_that_failed_are_shown(inspect, datasets, tmp_path):
+    failed = shutil.copytree(datasets / "packed", tmp_path / "failed")
+    for name in ("_SUCCESS", "manifest.json"):
+        (failed / name).unlink()
+    for option in ("--reject=1", "--reason=unknown_role", "--reason=unknown_role --limit=1"):
+        assert inspect(failed, *option.split()) == inspect("packed", *option.split())
+    assert "has 3 rejects, numbered from 0" in inspect(failed, "--reject=3")[2]
+    assert "The reasons are: unknown_role (2), bad_message (1)." in inspect(failed, "--reason=other")[2]
+    shutil.rmtree(failed / "rejects")
+    code, _, err = inspect(failed, "--reject=0")
+    assert code == 2 and "neither a finished dataset nor a build that failed because of its rejects" in err
+
+
+def position_of(datasets, id: str) -> int:
+    return (datasets / "corpus.jsonl").read_bytes().index(f'{{"id": "{id}"'.encode())
+
+
+def test_ledger_has_where_examples_of_packed_rows_came_from(inspect, datasets):
+    found = json.loads(inspect("ledger", "--sample=99", "--json")[1])["rows"]
+    examples = [example for row in found for example in row["examples"]]
+    for example in examples:
+        id = example["columns"]["id"]
+        assert example["position"] == position_of(datasets, id) and example["source"] == f"{datasets}/corpus.jsonl"
+        number = next(i for i, record in enumerate(RECORDS) if record["id"] == id)
+        text = "".join(piece["text"] for piece in example["text"])
+        assert RECORDS[number]["messages"][0]["content"] in text
+    assert len({example["columns"]["id"] for example in examples}) == len(RECORDS) - 4
+    (talk,) = (example for example in examples if example["columns"]["id"] == "talk")
+    assert talk["tokens"] == 48 and talk["tokens_lost"] >= talk["trained_tokens_lost"] > 0
+
+
+def test_record_is_found_by_the_ledger(inspect, datasets):
+    code, out, _ = inspect("ledger", f"--source=corpus.jsonl:{position_of(datasets, 'q1')}")
+    assert code == 0 and out.count("── ") == 1 and "id: q1\n" in out and "Wo ist \U0001f409 水車?" in out
+    code, out, _ = inspect("ledger", f"--source=corpus.jsonl:{position_of(datasets, 'long')}")
+    assert code == 0 and out.startswith(f"dropped (no_trained_tokens_left): {datasets}/corpus.jsonl:")
+    code, out, _ = inspect("ledger", f"--source=corpus.jsonl:{position_of(datasets, 'n3')}")
+    assert code == 0 and out.startswith("reject 2: bad_message; ") and "dropped" not in out and "rejected" not in out
+
+
+def test_dropped_and_truncated_records_are_shown_by_the_ledger(inspect, datasets):
+    code, out, _ = inspect("ledger", "--reason=no_trained_tokens_left")
+    position = position_of(datasets, "long")
+    line = f"dropped (no_trained_tokens_left): {datasets}/corpus.jsonl:{position}; id: long; "
+    assert code == 0 and out.startswith(line) and re.search(r"; [\d,]+ tokens, \d+ of them to train on\n$", out)
+    (record,) = json.loads(inspect("ledger", "--reason=no_trained_tokens_left", "--json")[1])["records"]
+    assert (record["position"], record["kept_columns"]) == (position, {"id": "long"})
+    _, out, _ = inspect("ledger", "--reason=truncated")
+    assert out.count("── ") == 1 and "id: talk; " in out and "tokens of the record in no row" in out
+
+
+def test_sample_is_the_same_each_time(inspect):
+    drawn = [inspect("plain", "--sample=4", "--json", f"--seed={seed}")[1] for seed in (0, 0, 1)]
+    numbers = [[row["row"] for row in json.loads(out)["rows"]] for out in drawn]
+    assert drawn[0] == drawn[1] and len(set(numbers[0])) == 4 and numbers[0] != numbers[2]
+    assert len(json.loads(inspect("plain", "--sample=1000", "--json")[1])["rows"]) == len(RECORDS) - 3
+
+
+@pytest.mark.parametrize("dataset", ["packed", "plain"])
+def test_search_finds_each_row_that_has_the_text(inspect, datasets, dataset):
+    code, out, _ = inspect(dataset, "--search=Wheel Wheel", "--split=train")
+    rows = json.loads(inspect(dataset, "--search=Wheel Wheel", "--json", "--split=train")[1])
+    assert code == 0 and len(rows["rows"]) == 1 and out.count("── ") == 1 and out.rstrip().endswith("train have it.")
+    _, out, _ = inspect(dataset, "--search=nowhere")
+    assert out.startswith("0 of ")
+
+
+def test_search_stops_after_a_page(inspect):
+    _, out, _ = inspect("plain", "--search=assistant\nAnswer", "--limit=3")
+    assert out.count("row ") == 6 and out.endswith(
+        f"3 rows are shown, of the first 3 of {len(RECORDS) - 3}; --limit shows more.\n"
+    )
+
+
+def test_text_across_two_examples_is_not_found(inspect, datasets):
+    assert json.loads(inspect("packed", "--search=<|im_end|>\n<|im_start|>system", "--json")[1])["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--row=9999"], "there is no row 9,999 in train"),
+        (["--row=x"], "--row: invalid number value: 'x'"),
+        (["--row=-1"], "-1: expected a number from 0"),
+        (["--reject=9"], "--reject 9: the dataset has 3 rejects, numbered from 0"),
+        (["--reason=unknown_rol"], "Did you mean unknown_role? The reasons are: bad_message (1), unknown_role (2)."),
+        (["--source=corpus.jsonl"], "expected a file and a position in it, such as chats.jsonl:1024"),
+        (["--search="], "--search: give a text that is not empty"),
+        (["--row=1", "--reject=1"], "not allowed with"),
+        (["--rwo=1"], "unrecognized arguments: --rwo=1"),
+    ],
+)
+def test_a_user_error_is_one_line(inspect, options, message):
+    code, out, err = inspect("packed", *options)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1 and err.startswith("chatmill: ") and message in err
+
+
+def test_folder_without_a_dataset_is_a_user_error(inspect, datasets):
+    code, _, err = inspect(".")
+    assert code == 2 and "there is no dataset" in err
+
+
+def in_process(*arguments: object, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "pipeline", "inspect", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, check=False, **options)
+
+
+@pytest.mark.parametrize("dataset", ["packed", "ledger"])
+def test_nothing_is_imported_that_takes_long(datasets, dataset):
+    code = (
+        "import sys; from pipeline.cli import main; main(['inspect', sys.argv[1]]); "
+        "print({'apache_beam', 'transformers', 'tokenizers', 'torch', 'pandas'} & sys.modules.keys(), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, str(datasets / dataset)]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).stderr == b"set()\n"
+
+
+def test_output_that_nobody_reads_is_no_error(datasets):
+    pipe = f"{sys.executable} -m pipeline inspect {datasets}/packed --sample 50 --full --json | head -c 10"
+    done = subprocess.run(pipe, shell=True, cwd=ROOT, capture_output=True, check=False)
+    assert (len(done.stdout), done.stderr) == (10, b"")
+
+
+@pytest.mark.skipif(not shutil.which("less"), reason="less is not installed")
+def test_terminal_has_colours_in_a_pager(datasets):
+    master, slave = pty.openpty()
+    environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "PAGER", "LESS")}
+    done = in_process(
+        datasets / "plain",
+        "--search=tion 3?",
+        stdin=slave,
+        stdout=slave,
+        env=environment | {"TERM": "xterm"},
+        timeout=60,
+    )
+    os.close(slave)
+    shown = os.read(master, 1 << 16).decode()
+    os.close(master)
+    assert done.returncode == 0 and "\x1b[1;32m⟦" in shown

@@ -1,0 +1,102 @@
+"""Dataset: reads what a build wrote, from either format, and imports little."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline.cli import main
+from support.datasets import rows_of
+from support.paths import CHATS, ROOT, TOKENIZER
+from transforms import Dataset, InputError, UserError
+
+COLUMNS = "input_ids,labels,attention_mask,position_ids,loss_mask,loss_weights"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A dataset in both formats, of several shards and row groups, with columns of each type."""
+    output = tmp_path_factory.mktemp("reader") / "out"
+    options = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=30000"]
+    options += [
+        "--output_format=parquet,tfrecord",
+        f"--write_columns={COLUMNS}",
+        "--provenance",
+        "--keep_columns=topic",
+    ]
+    assert main([*options, "--validation_fraction=0.2", "--direct_num_workers=1", f"--output={output}"]) == 0
+    return output
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_rows_are_those_of_the_shards_in_order_with_their_numbers(folder, split):
+    dataset = Dataset(str(folder))
+    found, shards = [], []
+    for shard, first, batch in dataset.rows(split):
+        assert first == len(found)
+        found += batch.to_pylist()
+        shards.append(shard)
+    assert found == rows_of(folder, split)
+    assert shards == dataset.shards(split, "parquet") and len(shards) > 1
+    assert [dataset.row(number, split) for number in range(len(found))] == found
+    assert {name for _, _, batch in dataset.rows(split, ["labels"]) for name in batch.schema.names} == {"labels"}
+
+
+def test_tfrecord_has_the_rows_and_the_types_of_parquet(folder):
+    dataset = Dataset(str(folder))
+    for of_parquet, of_tfrecord in zip(dataset.shards(None, "parquet"), dataset.shards(None, "tfrecord"), strict=True):
+        rows, same = (
+            pa.Table.from_batches(dataset.read_shard(shard)).replace_schema_metadata(None)
+            for shard in (of_parquet, of_tfrecord)
+        )
+        assert rows == same and rows.schema == same.schema
+        assert dataset.read_row(of_tfrecord, len(rows) - 1) == rows.to_pylist()[-1]
+    assert {reject["reason"] for batch in dataset.rejects() for reject in batch.to_pylist()}
+
+
+def test_options_layout_and_tokenizer_are_those_of_the_job(folder):
+    dataset = Dataset(str(folder))
+    assert (dataset.options["validation_fraction"], dataset.packed, dataset.max_length) == (0.2, False, None)
+    ids = dataset.row(0)["input_ids"]
+    assert dataset.tokenizer.encode(dataset.tokenizer.decode(ids, skip_special_tokens=False)).ids == ids
+
+
+def test_row_that_does_not_exist_is_a_user_error_that_says_how_many_there_are(folder):
+    with pytest.raises(UserError, match=r"there is no row 9,999 in train, which has \d+, numbered from 0"):
+        Dataset(str(folder)).row(9999)
+    with pytest.raises(UserError, match="there is no row -1 "):
+        Dataset(str(folder)).row(-1)
+
+
+def test_folder_that_is_not_a_finished_dataset_is_a_user_error(folder, tmp_path):
+    with pytest.raises(UserError, match="there is no dataset"):
+        Dataset(str(tmp_path))
+    (tmp_path / "manifest.json").write_bytes((folder / "manifest.json").read_bytes())
+    with pytest.raises(UserError, match="not finished"):
+        Dataset(str(tmp_path))
+    (tmp_path / "_SUCCESS").touch()
+    copy = Dataset(str(tmp_path))
+    with pytest.raises(InputError, match=r"train-00000-of-\d+\.parquet: the file is missing"):
+        copy.row(0)
+    with pytest.raises(UserError, match="there is no tokenizer"):
+        _ = copy.tokenizer
+    (tmp_path / "manifest.json").write_bytes(b"{}")
+    with pytest.raises(InputError, match="not the manifest of a dataset"):
+        Dataset(str(tmp_path))
+    (tmp_path / "manifest.json").write_text(
+        (folder / "manifest.json").read_text().replace('"format": 1', '"format": 9')
+    )
+    with pytest.raises(UserError, match=r"has the format 9, and this version of Chatmill reads 1"):
+        Dataset(str(tmp_path))
+
+
+def test_neither_the_reader_nor_a_command_imports_beam_or_transformers():
+    commands = sorted(path.stem for path in (ROOT / "pipeline" / "commands").glob("[!_]*.py"))
+    modules = ["transforms.dataset.reader", *(f"pipeline.commands.{name}" for name in commands)]
+    code = f"import sys, {', '.join(modules)}; print(*{{'apache_beam', 'transformers'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,210 @@
+"""The report as a browser shows it: a real headless Chromium."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cli import main
+from support.browser import Opened, chromium
+from support.datasets import manifest_of, write_jsonl
+from support.paths import TOKENIZER
+
+ATTACKS = [
+    "</script><script>window.attacked = 1</script>",
+    "<img src=x onerror='window.attacked = 2'><b>bold</b> &amp; <!-- -->",
+    "\u202egpj.exe \u2066 \x1b[31m \x00",
+    "{{ 7 * 7 }} ${7 * 7} \u2028 אבג",
+]
+SHOWN = [
+    *ATTACKS[:2],
+    "‹U+202E›gpj.exe ‹U+2066› ‹U+001B›[31m ‹U+0000›",
+    "{{ 7 * 7 }} ${7 * 7} ‹U+2028› אבג",
+]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> Path:
+    """A dataset of hostile contents, with rejects and drops of hostile records."""
+    folder = tmp_path_factory.mktemp("browser")
+    good = [
+        {
+            "messages": [
+                {"role": "user", "content": f"{i} {text}"},
+                {"role": "assistant", "content": f"{text} " * (i + 1)},
+            ]
+        }
+        for i in range(30)
+        for text in ATTACKS
+    ]
+    bad = [{"messages": [{"role": text, "content": "x"}]} for text in ATTACKS]
+    empty = [{"messages": [{"role": "user", "content": "nobody answers"}]}]
+    write_jsonl(folder / "<b>chats.jsonl", good + bad + empty)
+    options = [f"--input={folder}", f"--tokenizer={TOKENIZER}", f"--output={folder / 'out'}", "--max_length=1024"]
+    options += ["--packing=bfd", "--max_reject_fraction=0.5", "--direct_num_workers=1", "--truncation=drop"]
+    assert main(options) == 0
+    return folder / "out"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [380, 1400])
+def test_page_has_no_errors_makes_no_requests_and_fits(browser, dataset, width, scheme):
+    viewport = {"width": width, "height": 900}
+    opened = Opened(browser, dataset / "report.html", viewport=viewport, color_scheme=scheme)
+    assert opened.evaluate("Object.keys(Chart.instances).length") == 6
+    assert opened.evaluate("document.documentElement.scrollWidth") == width
+    background = opened.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, background[4:-1].split(","))) > 3 * 128) == (scheme == "light")
+    assert opened.problems == []
+
+
+def test_charts_follow_when_the_scheme_changes(browser, dataset):
+    opened = Opened(browser, dataset / "report.html", color_scheme="light")
+    colour = "Chart.getChart(document.querySelector('canvas')).data.datasets[0].backgroundColor"
+    light = opened.evaluate(colour)
+    opened.page.emulate_media(color_scheme="dark")
+    deadline = time.monotonic() + 30
+    while opened.evaluate(colour) == light:  # the page's policy refuses what Playwright waits with, a text it evaluates
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert opened.evaluate("Object.keys(Chart.instances).length") == 6
+    assert opened.problems == []
+
+
+def test_figures_on_the_page_are_those_of_the_manifest(browser, dataset):
+    manifest, opened = manifest_of(dataset), Opened(browser, dataset / "report.html")
+    figures = opened.evaluate("[...document.querySelectorAll('[data-of]')].map(e => [e.dataset.of, e.textContent])")
+    assert {"/records/read", "/rows", "/statistics/limits/2048/tokens", "/sources/0/tokens"} <= {
+        of for of, _ in figures
+    }
+    for pointer, text in figures:
+        value: Any = manifest
+        for key in pointer.split("/")[1:]:
+            value = value[int(key) if isinstance(value, list) else key.replace("~1", "/").replace("~0", "~")]
+        assert f"{value:,}" == text, pointer
+
+
+def test_charts_and_their_tables_have_the_counts_of_the_manifest(browser, dataset):
+    histograms, opened = manifest_of(dataset)["statistics"]["histograms"], Opened(browser, dataset / "report.html")
+    for name, histogram in histograms.items():
+        chart = f"Chart.getChart(document.querySelector('[data-chart={name}]')).data"
+        labels, drawn = opened.evaluate(f"[{chart}.labels, {chart}.datasets[0].data]")
+        assert sum(drawn) == histogram["count"]
+        rows = f"[...document.querySelectorAll('[data-bins={name}] tbody tr')]"
+        printed = opened.evaluate(f"{rows}.map(row => [...row.cells].map(cell => cell.textContent))")
+        assert [(label, count) for label, count, _ in printed] == [
+            (label, f"{count:,}") for label, count in zip(labels, drawn, strict=True)
+        ]
+        for label, count in zip(labels, drawn, strict=True):
+            first, _, last = label.replace(",", "").partition("–")
+            # A bar has whole buckets, of which the first may begin before the least number.
+            within = [
+                n
+                for bound, n in histogram["buckets"]
+                if max(bound, histogram["min"]) in range(int(first), int(last or first) + 1)
+            ]
+            assert sum(within) == count
+
+
+def test_hostile_contents_are_text(browser, dataset):
+    opened = Opened(browser, dataset / "report.html")
+    assert opened.evaluate("window.attacked") is None
+    assert opened.evaluate("document.querySelectorAll('main img, main b b, main script').length") == 0
+    rows = opened.evaluate("[...document.querySelectorAll('article pre')].map(row => row.textContent).join('\\n')")
+    outcomes = opened.evaluate("document.querySelector('#outcomes').textContent")
+    for text in SHOWN:
+        assert text in rows
+    assert SHOWN[0] in outcomes and "<b>chats.jsonl" in outcomes
+    assert opened.problems == []
+
+
+def test_rows_are_paged_through_with_buttons_and_keys(browser, dataset):
+    page = Opened(browser, dataset / "report.html").page
+    pages, output = page.locator("article"), page.locator("output")
+    count = pages.count()
+    assert count == 10
+
+    def shown() -> tuple[list[int], str | None]:
+        return [i for i in range(count) if pages.nth(i).is_visible()], output.text_content()
+
+    previous, following = page.get_by_role("button", name="Previous"), page.get_by_role("button", name="Next")
+    assert shown() == ([0], "Row 1 of 10") and previous.is_disabled()
+    following.click()
+    assert shown() == ([1], "Row 2 of 10") and previous.is_enabled()
+    following.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowRight")
+    assert shown() == ([3], "Row 4 of 10")
+    for _ in range(count):
+        page.keyboard.press("ArrowRight")
+    assert shown() == ([9], "Row 10 of 10") and following.is_disabled()
+    page.locator("[data-pager]").focus()
+    page.keyboard.press("ArrowLeft")
+    assert shown() == ([8], "Row 9 of 10")
+
+
+def test_trained_part_is_legible_without_colour(browser, dataset):
+    """Each run of trained tokens is between brackets, also if special tokens are in it."""
+    opened = Opened(browser, dataset / "report.html")
+    marked = opened.evaluate(
+        """[...document.querySelectorAll('article mark')].map(mark => [
+            getComputedStyle(mark, '::before').content, mark.textContent, getComputedStyle(mark, '::after').content])"""
+    )
+    texts = "".join(f"{before.strip(chr(34))}{text}{after.strip(chr(34))}" for before, text, after in marked)
+    assert texts.count("⟦") == texts.count("⟧") > 1
+    assert texts.startswith("⟦") and "<|im_end|>⟧⟦" in texts.replace("\n", "") and "⟧<|im_end|>" not in texts
+
+
+def test_page_without_scripts_shows_all_rows_and_figures(browser, dataset):
+    page = Opened(browser, dataset / "report.html", java_script_enabled=False).page
+    assert page.locator("article:visible").count() == 10
+    assert page.get_by_role("button", name="Next").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_have_the_contrast_that_wcag_requires(browser, dataset, scheme):
+    opened = Opened(browser, dataset / "report.html", color_scheme=scheme)
+    for text, ground in [
+        ("ink", "page"), ("quiet", "page"), ("ink", "panel"), ("quiet", "panel"), ("link", "panel"), ("link", "page"),
+        ("ink", "soft"), ("quiet", "soft"), ("ink", "mark"), ("mark-line", "mark"),
+    ]:  # fmt: skip
+        first, second = sorted((_luminance(opened, text), _luminance(opened, ground)), reverse=True)
+        assert (first + 0.05) / (second + 0.05) >= 4.5, (text, ground)
+
+
+def _luminance(opened: Opened, name: str) -> float:
+    """The relative luminance of a colour of the page, as WCAG 2 defines it."""
+    code = opened.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('--{name}').trim()")[1:]
+    code = "".join(2 * digit for digit in code) if len(code) == 3 else code
+    parts = [int(code[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_page_has_landmarks_names_and_headings_in_order(browser, dataset):
+    opened = Opened(browser, dataset / "report.html")
+    assert opened.evaluate("['header', 'nav', 'main', 'footer'].every(name => document.querySelector(name))")
+    levels = opened.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(title => Number(title.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    unnamed = "canvas:not([aria-label]), nav:not([aria-label]), section:not([aria-labelledby]), svg:not([aria-hidden])"
+    assert opened.evaluate(f"document.querySelectorAll('{unnamed}').length") == 0
+    broken = (
+        "[...document.querySelectorAll('a[href]')].filter(link => !document.querySelector(link.getAttribute('href')))"
+    )
+    assert opened.evaluate(f"{broken}.length") == 0
+    ids = opened.evaluate("[...document.querySelectorAll('[id]')].map(element => element.id)")
+    assert len(ids) == len(set(ids))

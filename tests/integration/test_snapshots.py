@@ -1,0 +1,240 @@
+"""Snapshots: whoever reads a dataset that grows reads one version of it, the newest or an older one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from pipeline.cli import main
+from pipeline.snapshots import shards
+from support.datasets import manifest_of, write_jsonl
+from support.increments import grow
+from support.paths import TOKENIZER
+from transforms import Dataset, UserError
+
+DAYS = 4
+OPTIONS = ["--validation_fraction=0.3", "--ledger=all", "--provenance", "--output_format=parquet,tfrecord"]
+OPTIONS += [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--direct_num_workers=1"]
+
+
+def build(output: Path, *corpora: Path) -> Path:
+    assert main(["build", *OPTIONS, f"--input={','.join(map(str, corpora))}", f"--output={output}"]) == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A corpus of each day."""
+    folder = tmp_path_factory.mktemp("days")
+    records: list[list[Any]] = [
+        [{"text": f"text {number} of day {day}, which is {'long ' * number}"} for number in range(12)] + [{"text": day}]
+        for day in range(DAYS)
+    ]
+    return [write_jsonl(folder / f"day-{day}.jsonl", of_day) for day, of_day in enumerate(records)]
+
+
+@pytest.fixture(scope="module")
+def built(days: list[Path], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A dataset of each day."""
+    folder = tmp_path_factory.mktemp("built")
+    return [build(folder / day.stem, day) for day in days]
+
+
+@pytest.fixture(scope="module")
+def grown(built: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of all days: that of the first one, to which the others were appended."""
+    output = tmp_path_factory.mktemp("grown") / "out"
+    shutil.copytree(built[0], output)
+    for day, of_day in enumerate(built[1:], 1):
+        assert grow(output, of_day, f"{day:016x}").version == day + 1
+    return output
+
+
+def ids_of(dataset: Dataset, split: str) -> list[list[int]]:
+    return [ids for *_, batch in dataset.rows(split, ["input_ids"]) for ids in batch["input_ids"].to_pylist()]
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_each_version_has_the_rows_of_its_days_in_order_for_the_reader_and_for_datasets(grown, built, split, tmp_path):
+    of_days = [ids_of(Dataset(str(day)), split) for day in built]
+    for version in range(1, DAYS + 1):
+        expected = [ids for of_day in of_days[:version] for ids in of_day]
+        assert ids_of(Dataset(f"{grown}@{version}"), split) == expected
+        for streaming in (False, True):
+            loaded = datasets.load_dataset(
+                str(grown), f"v{version}", split=split, streaming=streaming, cache_dir=str(tmp_path)
+            )
+            assert [row["input_ids"] for row in loaded] == expected
+    newest = datasets.load_dataset(str(grown), split=split, cache_dir=str(tmp_path))
+    assert newest["input_ids"] == ids_of(Dataset(str(grown)), split) == expected
+
+
+def test_manifest_of_the_newest_version_has_the_sums_of_one_build_of_all_days(grown, days, tmp_path):
+    found, whole = manifest_of(grown), manifest_of(build(tmp_path / "out", *days))
+    assert found.pop("snapshot") == {
+        "version": DAYS, "increments": DAYS, "failed": 0,
+        "failed_records": {"read": 0, "kept": 0, "truncated": 0, "dropped": {}, "rejected": {}},
+    }  # fmt: skip
+    for name in ("shards", "rejects", "ledger", "job"):
+        found.pop(name), whole.pop(name)
+    for name in ("scripts", "characters_sampled"):  # of a sample of each shard
+        found["statistics"].pop(name), whole["statistics"].pop(name)
+    assert found == whole
+    assert found["records"]["rejected"] == {"bad_text": DAYS}
+
+
+def test_manifest_of_an_older_version_is_not_the_file(grown):
+    dataset = Dataset(f"{grown}@2")
+    assert (dataset.version, dataset.url) == (2, str(grown))
+    assert dataset.manifest["snapshot"]["version"] == 2 and manifest_of(grown)["snapshot"]["version"] == DAYS
+    assert len(dataset.shards("train", "parquet")) == 2
+
+
+def test_newest_version_is_that_of_the_log_if_a_process_was_killed_before_it_wrote_the_manifest(grown, tmp_path):
+    copy = tmp_path / "out"
+    shutil.copytree(grown, copy)
+    for name in ("manifest.json", "README.md", "_SUCCESS"):
+        (copy / name).unlink()
+    assert json.dumps(Dataset(str(copy)).manifest) == json.dumps(manifest_of(grown))
+
+
+def test_version_that_does_not_exist_is_a_user_error(grown, built):
+    with pytest.raises(UserError, match=f"there is no version 9; it has the versions 1 to {DAYS}"):
+        Dataset(f"{grown}@9")
+    with pytest.raises(UserError, match="there is no version 2; it has version 1"):
+        Dataset(f"{built[0]}@2")
+    assert Dataset(f"{built[0]}@1").version is None
+
+
+def test_folder_whose_name_ends_like_a_version_is_meant_itself(built, tmp_path):
+    shutil.copytree(built[0], tmp_path / "out@7")
+    assert Dataset(str(tmp_path / "out@7")).url == str(tmp_path / "out@7")
+
+
+def test_shards_of_a_version_are_listed_for_readers_that_take_files(grown, tmp_path):
+    for version in (1, DAYS, None):
+        dataset = Dataset(str(grown) if version is None else f"{grown}@{version}")
+        urls = shards(str(grown), version, "train")
+        assert urls == [f"{grown}/{shard['path']}" for shard in dataset.shards("train", "parquet")]
+        loaded = datasets.load_dataset("parquet", data_files=urls, split="train", cache_dir=str(tmp_path))
+        assert loaded["input_ids"] == ids_of(dataset, "train")
+    assert len(shards(str(grown))) == 2 * len(shards(str(grown), split="validation"))
+
+
+def test_snapshots_lists_the_versions_and_fails_if_the_newest_append_did(grown, built, tmp_path, capsys):
+    def listed(output: Path, code: int) -> list[dict[str, Any]]:
+        assert main(["snapshots", str(output), "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    versions = listed(grown, 0)
+    assert [(each["version"], each["increment"]) for each in versions] == [
+        (1, ""), (2, f"{1:016x}"), (3, f"{2:016x}"), (4, f"{3:016x}")
+    ]  # fmt: skip
+    assert sum(each["rows"] for each in versions) == manifest_of(grown)["rows"]
+    assert {(each["kind"], each["inputs"], each["records"], each["status"]) for each in versions} == {
+        ("append", 1, 13, "done")
+    }
+    assert [each["version"] for each in listed(built[0], 0)] == [1]
+    copy = tmp_path / "out"
+    shutil.copytree(built[0], copy)
+    grow(copy, built[1], "bad", "too many records are rejected")
+    assert listed(copy, 1)[-1]["error"] == "too many records are rejected"
+    assert main(["snapshots", str(copy)]) == 1
+    assert "version 2 failed: too many records are rejected" in capsys.readouterr().out
+    grow(copy, built[2], "good")
+    assert [each["status"] for each in listed(copy, 0)] == ["done", "failed", "done"]
+    assert main(["snapshots", str(tmp_path / "none")]) == 2
+    assert "there is no dataset" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("version", ["", f"@{DAYS}", "@2"])
+def test_each_version_is_sound_and_its_records_replay(grown, version, capsys):
+    assert main(["verify", f"{grown}{version}", "--replay=1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    days = 2 if version == "@2" else DAYS
+    assert (found["faults"], found["notes"]) == ([], [])
+    assert found["figures"]["records_replayed"] == 13 * days
+    assert found["figures"]["rows"] == 12 * days
+
+
+def test_verify_finds_what_is_wrong_in_the_version_that_it_reads_and_nothing_of_others(grown, tmp_path, capsys):
+    copy = tmp_path / "out"
+    shutil.copytree(grown, copy)
+    folder = copy / "data" / f"{DAYS - 1:016x}"
+    (folder / "train-00000-of-00001.parquet").write_bytes(b"damaged")
+    (folder / "train-00001-of-00001.parquet").write_bytes(b"")
+    assert main(["verify", f"{copy}@{DAYS - 1}"]) == 0
+    assert main(["verify", str(copy)]) == 1
+    out = capsys.readouterr().out
+    assert f"data/{DAYS - 1:016x}/train-00001-of-00001.parquet: the manifest does not name this file" in out
+    assert f"data/{DAYS - 1:016x}/train-00000-of-00001.parquet" in out
+
+
+def test_file_that_was_appended_again_after_a_change_has_its_records_in_two_increments(built, tmp_path, capsys):
+    copy = tmp_path / "out"
+    shutil.copytree(built[0], copy)
+    # A file that was rewritten, and is appended again.
+    plan = built[0] / "_chatmill" / "plan.jsonl"
+    rewritten = tmp_path / "rewritten"
+    shutil.copytree(built[0], rewritten)
+    line = json.loads(plan.read_text())
+    (rewritten / "_chatmill" / "plan.jsonl").write_text(json.dumps(line | {"version": "another"}))
+    grow(copy, rewritten, "again")
+    assert main(["verify", str(copy), "--replay=1"]) == 0
+    assert "note: not replayed: 1 file taken again after a change" in capsys.readouterr().out
+
+
+def test_rejects_of_an_increment_that_failed_are_shown_and_do_not_count(built, tmp_path, capsys):
+    copy = tmp_path / "out"
+    shutil.copytree(built[0], copy)
+    grow(copy, built[1], "bad", "too many records are rejected")
+    assert manifest_of(copy)["records"] == manifest_of(built[0])["records"]
+    assert main(["inspect", str(copy), "--reason=bad_text", "--json"]) == 0
+    rejects = json.loads(capsys.readouterr().out)["rejects"]
+    assert [reject["source"].rpartition("/")[2] for reject in rejects] == ["day-0.jsonl", "day-1.jsonl"]
+    assert main(["verify", str(copy), "--replay=1"]) == 0
+
+
+def test_record_is_found_by_its_source_in_whichever_increment_it_is(grown, capsys):
+    for day in range(DAYS):
+        arguments = [f"--source=day-{day}.jsonl:0", "--json"]
+        found = [main(["inspect", str(grown), *arguments, f"--split={split}"]) for split in ("train", "validation")]
+        assert 0 in found and f"text 0 of day {day}" in capsys.readouterr().out
+    assert main(["inspect", f"{grown}@2", f"--source=day-{DAYS - 1}.jsonl:0"]) == 2
+
+
+def test_versions_differ_by_what_was_appended(grown, built, capsys):
+    assert main(["diff", f"{grown}@2", f"{grown}@3", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["examples"] == {"a": 24, "b": 36, "equal": 24, "only in B": 12}
+    assert main(["diff", f"{grown}@1", str(built[0])]) == 0
+    assert "out@1" in capsys.readouterr().out.replace("\n", "")
+
+
+def test_report_and_stats_are_of_the_version(grown, tmp_path, capsys):
+    assert main(["stats", f"{grown}@2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["histograms"]["row_tokens"]["count"] == 24
+    assert main(["report", f"{grown}@2", f"--output={tmp_path}/report.html"]) == 0
+    assert 'data-of="/rows">24<' in (tmp_path / "report.html").read_text()
+    assert main(["report", f"{grown}@2"]) == 2
+    assert "--output" in capsys.readouterr().err
+
+
+def test_each_command_shows_a_dataset_of_which_all_increments_failed(built, tmp_path, capsys):
+    output = tmp_path / "out"
+    for name in ("job.json", "tokenizer"):
+        copy = shutil.copytree if name == "tokenizer" else shutil.copyfile
+        (output / "_chatmill").mkdir(parents=True, exist_ok=True)
+        copy(built[0] / "_chatmill" / name, output / "_chatmill" / name)
+    assert grow(output, built[0], "0" * 16, "too many records are rejected").version == 1
+    assert main(["snapshots", str(output)]) == 1
+    for command in (["stats"], ["report"], ["verify"], ["inspect", "--reject=0"]):
+        assert main([command[0], str(output), *command[1:]]) == 0, command
+    shown = capsys.readouterr().out
+    assert "0 rows, 0 tokens" in shown and f"{output}: OK (0 shards" in shown and "reject 0: " in shown
+    assert "0 rows" in (output / "report.html").read_text()

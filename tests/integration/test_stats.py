@@ -1,0 +1,82 @@
+"""chatmill stats and the queries of docs/output.md, on a dataset with rejected and long records."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from pipeline.cli import main
+from support.chats import assistant, user
+from support.datasets import manifest_of, write_jsonl
+from support.paths import CHATS, ROOT, TOKENIZER
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stats")
+    long = {"messages": [user("Hi"), assistant("word " * 3000)]}
+    wrong = {"messages": [{"role": "narrator", "content": "Once"}, assistant("Yes")]}
+    corpus = write_jsonl(folder / "corpus.jsonl", [long, wrong])
+    output = folder / "out"
+    options = [f"--input={CHATS}", f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={output}"]
+    assert main(["build", *options, "--provenance", "--direct_num_workers=1"]) == 0
+    return output
+
+
+@pytest.fixture
+def stats(dataset, capfd, monkeypatch):
+    def run(*options: object) -> str:
+        monkeypatch.setenv("COLUMNS", "80")
+        capfd.readouterr()
+        assert main(["stats", str(dataset), *map(str, options)]) == 0
+        out, err = capfd.readouterr()
+        assert not err
+        return out
+
+    return run
+
+
+def test_json_is_the_statistics_of_the_manifest(stats, dataset):
+    assert json.loads(stats("--json")) == manifest_of(dataset)["statistics"]
+
+
+def test_histograms_and_counts_fit_80_columns_without_colours(stats, dataset):
+    out = stats()
+    statistics = manifest_of(dataset)["statistics"]
+    assert max(map(len, out.splitlines())) <= 80
+    assert "\x1b" not in out
+    for title in ("messages of a conversation", "tokens of a row", "messages by role", "letters by script"):
+        assert title in out
+    limits = next(line for line in out.splitlines() if line.strip().startswith("2,048 "))
+    assert [int(number.replace(",", "")) for number in limits.split()[1::2]] == [*statistics["limits"]["2048"].values()]
+    assert f"{statistics['roles']['assistant']:,}" in out
+    assert f"to {statistics['histograms']['row_tokens']['max']:,};" in out
+
+
+def test_each_line_of_a_histogram_is_a_share_and_all_are_everything(stats):
+    lines = stats().partition("tokens of a row\n")[2].partition("\n\n")[0].splitlines()[1:]
+    shares = re.findall(r"([\d,]+) +([\d.]+)% *\n", "\n".join(lines) + "\n")
+    assert len(shares) == len(lines)
+    assert 1 < len(shares) <= 12
+    assert sum(float(share) for _, share in shares) == pytest.approx(100, abs=1)
+
+
+def test_a_dataset_without_statistics_is_named(dataset, tmp_path, capfd):
+    manifest = manifest_of(dataset)
+    del manifest["statistics"]
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert main(["stats", str(tmp_path)]) == 2
+    assert capfd.readouterr().err == (
+        f"chatmill: {tmp_path}: an earlier version of Chatmill built it, without statistics.\n"
+    )
+
+
+def test_the_queries_of_the_documentation_have_results(dataset):
+    duckdb = pytest.importorskip("duckdb")
+    queries = re.findall(r"```sql\n(.*?)\n```", (ROOT / "docs/output.md").read_text(), re.DOTALL)
+    assert len(queries) > 5
+    for query in queries:
+        assert duckdb.sql(query.replace("out/mine", str(dataset))).fetchall(), query

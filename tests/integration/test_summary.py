@@ -1,0 +1,120 @@
+"""The summary of a build: one screen, which says what was lost, why, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from pipeline.concerns import concerns, most_of
+from support.chats import assistant, user
+from support.datasets import manifest_of, write_jsonl
+from support.paths import CHATS, TOKENIZER
+
+WIDTH, HEIGHT = 80, 24
+TOOL = {"type": "function", "function": {"name": "search", "description": "word " * 300, "parameters": {}}}
+
+
+def lines_on_screen(text: str) -> int:
+    return sum(max(-(-cell_len(line.rstrip()) // WIDTH), 1) for line in text.splitlines())
+
+
+@pytest.fixture
+def summary_of(build, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+
+    def run(source: Path, *options: object) -> tuple[str, str]:
+        output = [f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}", "--direct_num_workers=1"]
+        ended = build(f"--input={source}", *output, *options)
+        assert ended.code == 0, ended.err
+        return ended.out, ended.err
+
+    return run
+
+
+def test_the_summary_of_a_usual_corpus_fits_one_screen(summary_of, tmp_path):
+    out, err = summary_of(CHATS, "--packing=bfd", "--max_length=256", "--as_chat")
+    assert lines_on_screen((out + err).replace(str(tmp_path), "")) <= HEIGHT
+    manifest = manifest_of(tmp_path / "out")
+    lost = manifest["trained_tokens_lost"]
+    share = lost / (lost + manifest["trained_tokens"])
+    assert f"truncated), {share:.1%} of trained tokens lost.\n" in out
+    beyond = manifest["statistics"]["limits"]["2048"]["trained_tokens"]
+    assert f"to --max_length 256; 2048 loses {beyond:,}, --packing bfd_split loses none\n" in err
+
+
+def test_the_preview_of_tool_data_begins_near_the_first_trained_token(summary_of, tmp_path):
+    chat = {"tools": [TOOL], "messages": [user("Find it.\n" * 5), assistant("I did.\nHere it is.")]}
+    out, _ = summary_of(write_jsonl(tmp_path / "tools.jsonl", [chat]), "--unprinted=report")
+    preview = out.partition("near its first trained token")[2]
+    assert "⟦I did.↵Here it is.<|im_end|>↵⟧" in preview.replace("\n", "")
+    assert "All 1 record in the dataset.\n" in out
+
+
+def test_outcomes_that_no_record_has_take_no_line(summary_of, tmp_path):
+    chat = {"messages": [user("Hi"), assistant("Hello")]}
+    out, err = summary_of(write_jsonl(tmp_path / "corpus.jsonl", [chat] * 3))
+    assert out.startswith("All 3 records in the dataset.\nrecords read ")
+    assert "truncated" not in out and "dropped" not in out and "rejected" not in out
+    assert err == ""
+
+
+def manifest_with(**more: Any) -> dict[str, Any]:
+    manifest = {
+        "records": {"read": 100_000_000},
+        "notes": {},
+        "first_examples": {},
+        "special_tokens_in_content": {},
+        "trained_tokens_lost": 0,
+        "statistics": {"limits": {}},
+        "job": {"options": {"parity": "report", "max_length": 4096, "packing": "bfd"}},
+    }
+    return manifest | more
+
+
+COUNT = 1_234_567
+EVERYTHING = manifest_with(
+    notes={
+        "rendering_fell_back_to_reference": COUNT,
+        "turns_without_end": COUNT,
+        "records_without_generation_prompt": COUNT,
+        "not_printed": COUNT,
+        "records_with_special_tokens_in_content": COUNT,
+        "parity_turns_differing": COUNT,
+        "parity_turns_context": COUNT,
+        "parity_turns_default_added": COUNT,
+        "parity_turns_other_end": COUNT,
+        "parity_turns_other_text": COUNT,
+        "records_that_lost_trained_tokens": COUNT,
+    },
+    first_examples={"not_printed": {}},
+    special_tokens_in_content={f"assistant <|{name}|>": COUNT for name in ("im_end", "im_start", "endoftext", "pad")},
+    rendered_by_reference={f"reason_{number}": COUNT for number in range(9)},
+    trained_tokens_lost=COUNT,
+    statistics={"limits": {str(1 << power): {"trained_tokens": 1 << 30 - power} for power in range(11, 16)}},
+)
+
+
+@pytest.mark.parametrize("parity", ["report", "expand", "reject"])
+def test_each_concern_is_one_line_that_says_where_to_read_more(parity):
+    options = EVERYTHING["job"]["options"] | {"parity": parity}
+    lines = [*concerns(EVERYTHING | {"job": {"options": options}}, 0.01)]
+    assert len(lines) == 9
+    assert all("\n" not in line and len(f"chatmill: {line}") <= 170 for line in lines), lines
+    assert all("docs/" in line or "--max_length" in line or "manifest.json" in line for line in lines)
+
+
+def test_nothing_is_a_concern_of_a_dataset_without_notes():
+    assert [*concerns(manifest_with(), 0.01)] == []
+
+
+def test_a_thousand_sources_that_are_rejected_take_a_few_lines():
+    source = {"name": "a", "records": {"read": 9, "rejected": {"template": 9}}, "rows": 0}
+    assert len([*concerns(manifest_with(sources=[source] * 1000), 0.01)]) == 5
+
+
+def test_the_largest_counts_are_named_and_the_others_counted():
+    assert most_of({"a": 1, "b": 30, "c": 4, "d": 4, "e": 2}) == "b 30, c 4 and 3 more"
+    assert most_of({"a": 1}) == "a 1"

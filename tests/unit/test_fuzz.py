@@ -1,0 +1,275 @@
+"""Fuzzing: whatever the bytes of a file are, each record has one outcome, and the same one at any cut.
+
+`FUZZ_EXAMPLES=100000 python -m pytest -n0 tests/unit/test_fuzz.py` searches for as many other examples of each test.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import multiprocessing
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.job import read_job
+from transforms.dataset.layout import Folder
+from transforms.errors import InputError, UserError
+from transforms.inputs.listing import list_inputs
+from transforms.inputs.splits import splits_of
+from transforms.model.receipts import FirstExample, Receipt, Shard, read_receipt, write_receipt
+from transforms.steps.parse import Parser
+from transforms.steps.read import read_split
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
+FUZZ = settings(
+    max_examples=EXAMPLES or 150,
+    derandomize=not EXAMPLES,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": lambda content: gzip.compress(content, mtime=0),
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
+
+texts = st.text(max_size=8) | st.sampled_from(["\n", '"', ",", "a\r\nb", "\\", "{", "]}", "\ud800", "<|im_end|>", "\0"])
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=8
+)
+calls = st.lists(
+    st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": texts, "arguments": values})}), max_size=2
+)
+messages = st.fixed_dictionaries(
+    {"role": st.sampled_from(["system", "user", "assistant", "tool", "narrator"]), "content": texts | values},
+    optional={"tool_calls": calls | values, "weight": scalars, "name": scalars},
+)
+turns = st.fixed_dictionaries({"from": st.sampled_from(["human", "gpt", "system"]), "value": texts | values})
+records = (
+    st.fixed_dictionaries({"messages": st.lists(messages, max_size=4)}, optional={"tools": values})
+    | st.fixed_dictionaries({"conversations": st.lists(turns, max_size=3)})
+    | st.fixed_dictionaries({"prompt": texts | values, "completion": texts | values})
+    | st.fixed_dictionaries({"text": texts | values})
+    | st.fixed_dictionaries({"input_ids": st.lists(st.integers(-1, 70000), max_size=4)}, optional={"labels": values})
+    | values
+)
+corpora = st.lists(records, min_size=1, max_size=6)
+tables = st.lists(st.fixed_dictionaries({"text": st.none() | st.text(max_size=9), "n": st.integers(0, 9)}), max_size=9)
+# A position as a fraction of the length, what is done there, and with which bytes.
+damages = st.lists(
+    st.tuples(
+        st.floats(0, 1),
+        st.sampled_from(["flip", "insert", "remove", "cut", "repeat"]),
+        st.binary(min_size=1, max_size=4)
+        | st.sampled_from([b"\n", b'"', b"\\", b"[", b"}", b",", b"\xff", b"\0", b"\r"]),
+    ),
+    max_size=3,
+)
+
+
+def damaged(content: bytes, damage: list[tuple[float, str, bytes]]) -> bytes:
+    for fraction, kind, by in damage:
+        at = int(fraction * len(content))
+        before, after = content[:at], content[at:]
+        size = len(by)
+        content = {
+            "flip": before + bytes(x ^ y for x, y in zip(after, by, strict=False)) + after[size:],
+            "insert": before + by + after,
+            "remove": before + after[size:],
+            "cut": before,
+            "repeat": before + after[: 8 * size] + after,
+        }[kind]
+    return content
+
+
+def as_lines(found: list[Any]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in found)
+
+
+def as_delimited(found: list[Any], delimiter: str) -> bytes:
+    rows = [record if isinstance(record, dict) else {"text": record} for record in found]
+    names = sorted({str(name) for row in rows for name in row})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows([{name: row.get(name) for name in names} for row in rows])
+    return text.getvalue().encode(errors="replace")
+
+
+def as_table(rows: list[dict[str, Any]]) -> pa.Table:
+    nested = [[{"role": "user", "content": row["text"]}] for row in rows]
+    return pa.table({name: [row[name] for row in rows] for name in ("text", "n")} | {"messages": nested})
+
+
+def as_arrow(rows: list[dict[str, Any]], new: Callable[..., Any]) -> bytes:
+    sink, table = io.BytesIO(), as_table(rows)
+    with new(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+    return sink.getvalue()
+
+
+def as_parquet(rows: list[dict[str, Any]]) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(as_table(rows), sink, row_group_size=3, write_page_checksum=True)
+    return sink.getvalue()
+
+
+TEXT_FORMATS: dict[str, Callable[[list[Any]], bytes]] = {
+    "jsonl": as_lines,
+    "json": lambda found: json.dumps(found, indent=1).encode(),
+    "csv": lambda found: as_delimited(found, ","),
+    "tsv": lambda found: as_delimited(found, "\t"),
+}
+BINARY_FORMATS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
+    "parquet": as_parquet,
+    "stream.arrow": lambda rows: as_arrow(rows, pa.ipc.new_stream),
+    "file.arrow": lambda rows: as_arrow(rows, pa.ipc.new_file),
+}
+
+
+PARSE = Parser()
+
+
+def outcomes_of(path: Path, splits: int = 1, part_bytes: int = 1 << 20) -> Any:
+    """What became of each record of a file, in order; or the error that is meant for the user."""
+    try:
+        found: list[tuple[Any, ...]] = []
+        files = list_inputs([str(path)])
+        for split in splits_of(files, 1 + sum(file.unpacked_bytes for file in files) // splits):
+            for part in read_split(split, part_bytes, max_record_bytes=400):
+                examples = PARSE(part)
+                outcomes = examples.outcomes
+                assert outcomes.read == len(part.records) + len(part.outcomes.rejects)
+                assert outcomes.unaccounted() == len(examples.examples), "a record has no outcome, or two"
+                found += [("reject", *split.origin(one.position)[1:], one.reason) for one in outcomes.rejects]
+                found += [
+                    ("example", *split.origin(one.position)[1:], pickle.dumps(one.content)) for one in examples.examples
+                ]
+        return sorted(found)
+    except (InputError, UserError) as error:
+        assert "\n" not in str(error)
+        return type(error).__name__
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """One folder for all examples of a property; each writes its own files into it."""
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.mark.parametrize("format", TEXT_FORMATS)
+@FUZZ
+@given(st.sampled_from(["", "", *COMPRESS]), corpora, damages, damages, st.integers(1, 9), st.integers(1, 200))
+def test_each_record_of_a_text_file_has_one_outcome_at_any_cut(
+    folder, format, suffix, corpus, damage, damage_after, splits, part_bytes
+):
+    path = folder / f"a.{format}{suffix}"
+    path.write_bytes(
+        damaged(COMPRESS[suffix](damaged(TEXT_FORMATS[format](corpus), damage)), damage_after if suffix else [])
+    )
+    whole = outcomes_of(path)
+    assert outcomes_of(path) == whole
+    assert outcomes_of(path, splits, part_bytes) == whole
+
+
+class Isolated:
+    """Calls functions in another process, which may crash."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What the function returns; `crash` if it ends its process."""
+        self._pool = self._pool or ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        try:
+            return self._pool.submit(function, *arguments).result()
+        except BrokenProcessPool:
+            self._pool = None
+            return "crash"
+
+    def close(self) -> None:
+        if self._pool:
+            self._pool.shutdown()
+
+
+@pytest.fixture(scope="module")
+def isolated() -> Iterator[Isolated]:
+    calls = Isolated()
+    yield calls
+    calls.close()
+
+
+@pytest.mark.parametrize("name", BINARY_FORMATS)
+@FUZZ
+@given(tables, damages, st.integers(1, 9), st.integers(1, 200))
+def test_each_row_of_a_table_has_one_outcome_at_any_cut(folder, isolated, name, rows, damage, splits, part_bytes):
+    """pyarrow may crash at a damaged file, of which a run reports the name."""
+    path = folder / f"a.{name}"
+    content = BINARY_FORMATS[name](rows)
+    path.write_bytes(damaged(content, damage))
+    whole = isolated(outcomes_of, path)
+    found = isolated(outcomes_of, path, splits, part_bytes)
+    assert found == whole or "crash" in (whole, found)
+    if path.read_bytes() == content:
+        assert not rows or len(whole) == len(rows)
+    elif name == "parquet" and isinstance(whole, list):  # the damage is where it changes nothing
+        path.write_bytes(content)
+        assert whole == outcomes_of(path)
+
+
+names = st.text(max_size=9) | st.sampled_from(["a.parquet", "../a", "/a", "a/b", "..", ""])
+shards = st.builds(Shard, names, names, names, *[st.integers(0, 1 << 40)] * 4, names)
+firsts = st.dictionaries(names, st.builds(FirstExample, names, names, names), max_size=2)
+sums = st.dictionaries(names, st.integers(0, 1 << 40), max_size=2)
+receipts = st.builds(
+    Receipt, split=st.integers(0, 9), part=st.just(0), last=st.just(True), shards=st.lists(shards, max_size=2),
+    dropped=sums, rejected=sums, notes=sums, rendered_by_reference=sums, tokenized_by_reference=sums,
+    rejects_file=st.none() | names, first_rejects=firsts, first_examples=firsts,
+    special_tokens_in_content=sums, rejects_sha256=st.none() | names,
+)  # fmt: skip
+
+
+@FUZZ
+@given(receipts, damages)
+def test_a_receipt_is_read_as_it_was_written_or_refused(folder, receipt, damage):
+    write_receipt(str(folder), receipt, "job")
+    path = folder / f"{receipt.split:07d}-00000.json"
+    written = path.read_bytes()
+    path.write_bytes(damaged(written, damage))
+    try:
+        assert read_receipt(str(path), "job") == receipt
+        assert path.read_bytes() == written
+        assert not any("/" in name or ".." in name for name, _ in receipt.files())
+    except ValueError as error:
+        assert str(path) in str(error)
+
+
+@FUZZ
+@given(values | st.fixed_dictionaries({"options": values, "splits": values, "sources": values}), damages)
+def test_any_job_json_is_a_job_or_damaged_or_refused_in_one_line(folder, content, damage):
+    output = Folder(str(folder / "out"))
+    Path(output.work).mkdir(parents=True, exist_ok=True)
+    Path(output.job).write_bytes(damaged(json.dumps(content).encode(), damage))
+    try:
+        assert read_job(output) is None
+    except UserError as error:
+        assert "\n" not in str(error)

@@ -1,0 +1,165 @@
+"""What to change so that rejected records are read: found in the records, and tried on them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.advice import advice, retyped
+from pipeline.options import Options
+from pipeline.remedies import REMEDIES, find_remedy
+from pipeline.sources import parse_options_of, read_sources
+from support.paths import ROOT, TOKENIZER
+from transforms.dataset.layout import Folder
+from transforms.errors import RecordError
+from transforms.model.examples import Record
+from transforms.steps.parse import Parser
+
+
+def rejects_of(output: Path, records: list[Any], options: Options) -> Folder:
+    """Write rejects as a build does. A record that is (reason, detail) is one that a later step rejects."""
+    rows: list[dict[str, Any]] = []
+    parser = Parser(**parse_options_of({"schema": options.schema, "columns": options.columns, "roles": options.roles}))
+    for record in records:
+        if isinstance(record, tuple):
+            reason, detail, raw = *record, b"{}"
+        else:
+            raw = json.dumps(record).encode()
+            with pytest.raises(RecordError) as error:
+                parser.parse(Record(0, raw))
+            reason, detail = error.value.reason, error.value.detail
+        rows.append({"reason": reason, "detail": detail, "record": raw})
+    (output / "rejects").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), output / "rejects" / "rejects-00000-of-00001.parquet")
+    return Folder(str(output))
+
+
+def changes_for(tmp_path: Path, records: list[Any], **options: Any) -> dict[str, Any] | None:
+    given = Options(**options)
+    remedy = find_remedy(rejects_of(tmp_path, records, given), vars(given))
+    return remedy and remedy.changes
+
+
+def turns(role: str, text: str, *roles: str) -> list[dict[str, str]]:
+    return [{role: name, text: "Hello"} for name in roles]
+
+
+@pytest.mark.parametrize(
+    ("record", "changes"),
+    [
+        ({"dialog": turns("role", "content", "user", "assistant")}, {"columns": {"messages": "dialog"}}),
+        (
+            {"id": 1, "dialog": turns("speaker", "utterance", "Customer", "Bot", "Customer", "Bot")},
+            {
+                "columns": {"messages": "dialog"},
+                "message_fields": {"role": "speaker", "content": "utterance"},
+                "roles": {"Customer": "user", "Bot": "assistant"},
+            },
+        ),
+        ({"messages": turns("role", "text", "user", "assistant")}, {"message_fields": {"content": "text"}}),
+        ({"conversations": turns("from", "value", "human", "model")}, {"roles": {"model": "assistant"}}),
+        ({"Question": "Q", "Reply": "A"}, {"columns": {"question": "Question", "answer": "Reply"}}),
+        ({"body": "A text."}, {"columns": {"text": "body"}}),
+        ({"prompt": "P", "completion": "C", "system": "S"}, {"as_chat": True}),
+        ({"prompt": "P", "chosen": "A", "rejected": "B"}, {"schema": "preference", "preference": "chosen"}),
+    ],
+)
+def test_a_record_of_a_stranger_shows_how_to_read_it(tmp_path, record, changes):
+    assert changes_for(tmp_path, [record] * 3) == changes
+
+
+def test_roles_of_all_records_are_added_to_those_that_are_given(tmp_path):
+    records = [{"messages": turns("role", "content", "x", name)} for name in ("bot", "agent", "bot")]
+    assert changes_for(tmp_path, records, roles={"x": "user"}) == {
+        "roles": {"x": "user", "bot": "assistant", "agent": "assistant"}
+    }
+
+
+def test_another_schema_is_not_kept_for_records_that_do_not_have_it(tmp_path):
+    records = [{"messages": turns("role", "content", "user", "assistant")}]
+    assert changes_for(tmp_path, records, schema="sharegpt") == {"schema": "auto"}
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [{"foo": 1}],
+        [{"messages": turns("role", "content", "user", "narrator")}],
+        [{"messages": turns("role", "content", "user", "bot,assistant")}],
+        [
+            {"messages": turns("role", "content", "user", "bot")},
+            *[{"messages": turns("role", "content", "x", "bot")}] * 2,
+        ],
+        [("template", "roles must alternate")],
+    ],
+)
+def test_a_change_that_does_not_help_most_records_is_not_shown(tmp_path, records):
+    assert changes_for(tmp_path, records) is None
+
+
+def test_records_that_a_formatter_made_are_not_guessed(tmp_path):
+    given = Options(formatter="own.py:function")
+    folder = rejects_of(tmp_path, [{"messages": turns("role", "content", "user", "bot")}], Options())
+    assert find_remedy(folder, vars(given)) is None
+
+
+@pytest.mark.parametrize(
+    ("reject", "options", "changes"),
+    [
+        (("not_printed", ""), {}, {"unprinted": "report"}),
+        (("forged_turn", ""), {}, {"special_tokens_in_content": "plain"}),
+        (("too_long", ""), {"max_record_bytes": 100}, {"max_record_bytes": 1600}),
+        (("template_limit", "... max_text_bytes is 10"), {"max_text_bytes": 10}, {"max_text_bytes": 160}),
+        (("template_limit", "it took too many steps"), {}, None),
+        (
+            ("formatter", "it took longer than 10 s (formatter_seconds)"),
+            {"formatter_seconds": 9},
+            {"formatter_seconds": 90},
+        ),
+        (("formatter", "KeyError: 1"), {}, None),
+        (("differs_from_inference", ""), {"parity": "reject"}, {"parity": "expand"}),
+        (("not_expandable", ""), {"parity": "expand"}, {"parity": "report"}),
+        (("loss_not_applicable", ""), {"loss_on": "all"}, {"loss_on": "auto"}),
+        (("special_tokens_in_content", ""), {"special_tokens_in_content": "plain"}, None),
+    ],
+)
+def test_a_reject_of_a_later_step_has_its_option(tmp_path, reject, options, changes):
+    assert changes_for(tmp_path, [reject], **options) == changes
+
+
+def test_the_most_frequent_reason_with_a_remedy_counts(tmp_path):
+    records = [("template", "")] * 3 + [("not_printed", "")] * 2 + [("forged_turn", "")]
+    assert changes_for(tmp_path, records) == {"unprinted": "report"}
+    remedy = find_remedy(Folder(str(tmp_path)), vars(Options()), {"not_printed": 2, "forged_turn": 9})
+    assert remedy and remedy.reason == "forged_turn"
+
+
+@pytest.mark.parametrize("reason", REMEDIES)
+def test_each_reason_with_a_remedy_is_one_of_the_documentation(reason):
+    assert f"`{reason}`" in Path(ROOT, "docs/records.md").read_text().partition("## Why records are rejected")[2]
+
+
+def test_the_command_is_as_it_was_typed_with_the_change_quoted_for_a_shell():
+    typed = ["--input", "my chats/", "--roles=x=user", "--schema", "messages", "--as_chat", "--direct_num_workers=2"]
+    changes = {"roles": {"x": "user", "the bot": "assistant"}, "schema": "auto", "as_chat": True}
+    words = shlex.split(retyped(typed, changes))
+    assert words[words.index("build") + 1 :] == [
+        *["--input", "my chats/", "--direct_num_workers=2"],
+        *["--roles", "x=user,the bot=assistant", "--schema", "auto", "--as_chat", "--overwrite"],
+    ]
+
+
+def test_a_source_with_a_value_of_its_own_is_to_be_changed_in_the_file_of_sources(tmp_path):
+    (tmp_path / "mix.yaml").write_text("- {name: a, input: a.jsonl, roles: {x: user}}\n")
+    options = Options(dataset_config=f"{tmp_path}/mix.yaml", tokenizer=str(TOKENIZER), output=str(tmp_path))
+    folder = rejects_of(tmp_path, [{"messages": turns("role", "content", "user", "bot")}], options)
+    assert advice(folder, options, read_sources(options), []) == (
+        'Records rejected as unknown_role: roles: {"bot": "assistant"} for their source in '
+        f"{tmp_path}/mix.yaml reads them. Then build again with --overwrite."
+    )

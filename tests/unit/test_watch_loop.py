@@ -1,0 +1,91 @@
+"""Parts of a watch: what it says in an outage, how it ends, and which rewritten files can be replaced."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import time
+
+import pytest
+
+from pipeline.options import Options
+from pipeline.watch import loop
+from pipeline.watch.settings import Settings
+from pipeline.watch.stop import Stop
+from pipeline.watch.taking import replaceable
+from transforms.dataset.snapshot import Files, Increment, Snapshot
+from transforms.errors import StoreError, Unavailable, UserError
+from transforms.inputs.listing import InputFile
+
+
+def test_an_outage_of_any_length_is_two_lines(tmp_path, monkeypatch, capsys):
+    looks = [Unavailable("s3://in: it does not answer"), StoreError("s3://in", "listed", "503", True)] * 20
+
+    def find(_):
+        if not looks:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return {}
+        raise looks.pop()
+
+    monkeypatch.setattr(loop, "find_arriving", find)
+    options = Options(input=("s3://in/*",), output=str(tmp_path / "out"))
+    loop.Loop(options, [], [], None, Settings(every=0)).run()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "chatmill: waiting: s3://in: it cannot be listed (503).",
+        "chatmill: going on after 0 s",
+        "chatmill: stopped; 0 files, 0 records, 0 increments",
+    ]
+
+
+@pytest.mark.parametrize("error", [UserError("it is wrong."), StoreError("s3://in", "listed", "denied", False)])
+def test_what_cannot_succeed_later_ends_a_watch_that_has_committed_nothing(tmp_path, monkeypatch, error):
+    def find(_):
+        raise error
+
+    monkeypatch.setattr(loop, "find_arriving", find)
+    with pytest.raises(type(error)):
+        loop.Loop(Options(output=str(tmp_path / "out")), [], [], None, Settings()).run()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_wait_and_is_noted_once(number, request):
+    # In the background of a shell, SIGINT is ignored.
+    request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, signal.SIG_DFL)))
+    before = signal.getsignal(number)
+    with Stop() as stop:
+        signal.raise_signal(number)
+        signal.raise_signal(number)  # that of the supervisor
+        began = time.monotonic()
+        stop.wait(60)
+    assert stop.is_asked and time.monotonic() - began < 30
+    assert signal.getsignal(number) == before
+
+
+def file_of(name: str, version: int = 1) -> InputFile:
+    return InputFile(name, "jsonl", None, 10, str(version))
+
+
+def snapshot_of(*increments: str) -> Snapshot:
+    """A snapshot of increments, each of some files whose names are one letter."""
+    made = (Increment(names, Files([], [], []), [file_of(name) for name in names], {}) for names in increments)
+    return Snapshot(len(increments), tuple(made))
+
+
+@pytest.mark.parametrize(
+    ("rewritten", "gone", "expected"),
+    [
+        ("a", "", "a"),  # b is there as it was
+        ("ab", "", "ab"),
+        ("a", "b", ""),
+        ("ac", "b", "c"),
+        ("ab", "c", "ab"),
+        ("ce", "f", ""),  # c waits for d, and d for e, which waits for f
+    ],
+)
+def test_a_rewritten_file_is_replaced_if_all_that_was_built_with_it_is_there(rewritten, gone, expected):
+    snapshot = snapshot_of("ab", "cd", "ef") if rewritten != "ce" else snapshot_of("cde", "ef")
+    listed = {(0, name): "2" if name in rewritten else "1" for name in "abcdef" if name not in gone}
+    ready = replaceable([file_of(name, 2) for name in rewritten], listed, snapshot)
+    assert "".join(file.url for file in ready) == expected

@@ -1,0 +1,51 @@
+"""What changes a dataset that grows holds its folder, one after the other, and leaves it as the log says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from transforms.dataset.derived import derive, is_stale
+from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
+from transforms.dataset.snapshot import Snapshot
+from transforms.storage.claim import Claim, Holder
+from transforms.storage.files import exists, names_below
+from transforms.storage.writing import remove
+
+
+@contextmanager
+def held(folder: Folder, when_held: Callable[[Holder | None], None]) -> Iterator[Claim]:
+    """Hold the folder of a dataset inside.
+
+    Args:
+        folder: of the dataset.
+        when_held: is called once if another one holds it, for which this waits.
+
+    Raises:
+        Unavailable: in the end, if another one took it over, because this one gave no sign.
+    """
+    claim, lost = Claim(folder.claims, folder.output), list[Exception]()
+    claim.take(when_held=when_held)
+    try:
+        with claim.kept(lost.append):
+            yield claim
+    finally:
+        claim.release()
+    if lost:
+        raise lost[0]
+
+
+def repair(folder: Folder, snapshot: Snapshot) -> None:
+    """Do what a process that was killed after its commit did not do.
+
+    What is derived from the newest snapshot of the log is written, with a report if there is one, and the work folders
+    of increments that were committed are removed.
+    """
+    if not Log(folder).exists():
+        return
+    if is_stale(folder, snapshot):
+        derive(folder, snapshot, "html" if exists(folder.report) else "none")
+    for id in {name.partition("/")[0] for name in names_below(folder.increments)}:
+        if snapshot.has(id):
+            remove(Folder(folder.output, id).work)

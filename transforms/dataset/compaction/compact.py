@@ -1,0 +1,117 @@
+"""Compact a dataset: one commit that has the rows of small increments in fewer and larger shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from transforms.dataset.claimed import held, repair
+from transforms.dataset.compaction.plan import Plan, plan_compaction
+from transforms.dataset.compaction.rewriting import Rewriter, Written
+from transforms.dataset.delta import check_delta, has_delta, write_delta
+from transforms.dataset.layout import Folder
+from transforms.dataset.log import Conflict, Log
+from transforms.dataset.publishing import publish_files
+from transforms.dataset.reader import Dataset
+from transforms.dataset.snapshot import Files, Increment
+from transforms.dataset.sums import add_sums
+from transforms.storage.claim import Holder
+from transforms.storage.writing import remove
+
+SHARD_BYTES = 64 << 20
+
+
+class Compaction(NamedTuple):
+    """What a compaction did.
+
+    version: the newest one. increments: how many became one; 0 if nothing was to be done. shards, rows: how many there
+    are of these increments, before and after.
+    """
+
+    version: int
+    increments: int = 0
+    shards: tuple[int, int] = (0, 0)
+    rows: tuple[int, int] = (0, 0)
+
+
+def compact(
+    url: str, shard_bytes: int = SHARD_BYTES, when_held: Callable[[Holder | None], None] = lambda _: None
+) -> Compaction:
+    """Join the small shards of a dataset that grows, in one commit. Nothing is tokenized again.
+
+    Whoever reads an earlier version goes on to do so: its files stay until `expire` removes them.
+
+    Args:
+        url: of the dataset's folder.
+        shard_bytes: how large shards become at most. Increments whose shards have on average less than a quarter of it
+            are joined.
+        when_held: is called if something else writes to the dataset, for which this waits.
+
+    Raises:
+        UserError: if there is no finished dataset, its store cannot create a file only if there is none, or it has a
+            Delta table and deltalake is not installed.
+        InputError: if a file of it is missing or damaged.
+        Unavailable: if another one took the folder over, because this one gave no sign.
+        StoreError: if the store fails.
+    """
+    folder = Dataset(url).folder
+    log = Log(folder)
+    log.check_store()
+    has_table = has_delta(folder)
+    if has_table:
+        check_delta(folder)
+    with held(folder, when_held) as claim:
+        while True:
+            dataset = Dataset(url)
+            snapshot = log.snapshot(dataset.version or 1)
+            repair(folder, snapshot)
+            plan = plan_compaction(snapshot, shard_bytes, len(dataset.manifest["sources"]))
+            if plan is None:
+                return Compaction(snapshot.version)
+            work = Folder(url, plan.id)
+            remove(work.work)  # of an earlier attempt
+            written = Rewriter(dataset, plan).write()
+            claim.check()
+            publish_files(work, written.names)
+            increment = _increment(plan, written, [source["name"] for source in dataset.manifest["sources"]])
+            try:
+                snapshot = log.commit("compact", increment, [each.id for each in plan.increments])
+            except Conflict:  # with a job on a cluster: what is there now is planned again
+                remove(work.work)
+                continue
+            repair(folder, snapshot)
+            if has_table:
+                write_delta(folder)
+            return _compaction(plan, increment, snapshot.version)
+
+
+def _increment(plan: Plan, written: Written, sources: Sequence[str]) -> Increment:
+    """The increment that takes the place of others. Only what is said of rows is another than their sum."""
+    replaced = {unit.ledger["path"] for group in plan.groups for unit in group if unit.ledger}
+    others = [file for each in plan.increments for file in each.files.ledger if file["path"] not in replaced]
+    sums = add_sums([each.sums for each in plan.increments], sources)
+    for source, gained in written.gained.items():
+        for part in (sums, sums["sources"][source]):
+            for what, more in gained.items():
+                part[what] += more
+    sums["statistics"]["histograms"] |= msgspec.to_builtins(written.statistics.histograms)
+    return Increment(
+        id=plan.id,
+        files=Files(
+            written.shards,
+            [path for each in plan.increments for path in each.files.rejects],
+            [*written.ledger, *others],
+        ),
+        inputs=[file for each in plan.increments for file in each.inputs],
+        sums=sums,
+    )
+
+
+def _compaction(plan: Plan, increment: Increment, version: int) -> Compaction:
+    def of(increments: Sequence[Increment]) -> tuple[int, int]:
+        return sum(len(each.files.shards) for each in increments), sum(each.sums["rows"] for each in increments)
+
+    before, after = of(plan.increments), of([increment])
+    return Compaction(version, len(plan.increments), *zip(before, after, strict=True))

@@ -1,0 +1,219 @@
+"""Rewrite groups of units: the rows of each become one shard, in bounded memory, and the lines of the ledger follow."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from transforms.dataset.compaction.plan import SPLITS, Plan, Unit
+from transforms.dataset.compaction.repacking import Repacked, knows_segments, repack
+from transforms.dataset.consumers import about_rows
+from transforms.dataset.layout import Folder
+from transforms.dataset.manifest import Name, numbered
+from transforms.dataset.reader import Dataset
+from transforms.dataset.schema import schema_of
+from transforms.model.statistics import Statistics, histogram_of, total
+from transforms.outputs import OutputOptions, output_format
+from transforms.rows.ragged import offsets_of
+from transforms.steps.ledger import ledger_writer
+from transforms.steps.row_files import RowFiles
+from transforms.storage.files import join
+from transforms.storage.writing import NewFile
+
+# Rows are read and repacked by so many tokens: some 300 MB.
+_TOKENS_AT_ONCE = 16 << 20
+
+
+@dataclass
+class Written:
+    """What was written of some groups.
+
+    Attributes:
+        names: of the files: as they were written, and their final paths.
+        shards, ledger: as the manifest has them.
+        statistics: the histograms of the rows, if these were repacked.
+        gained: by the number of a source, how many rows and tokens it has more than before.
+    """
+
+    names: list[Name] = field(default_factory=list)
+    shards: list[dict[str, Any]] = field(default_factory=list)
+    ledger: list[dict[str, Any]] = field(default_factory=list)
+    statistics: Statistics = Statistics()
+    gained: dict[int, Counter[str]] = field(default_factory=dict)
+
+
+class Rewriter:
+    """Writes the groups of a plan.
+
+    Args:
+        dataset: as it is before the compaction.
+        plan: of the compaction.
+    """
+
+    def __init__(self, dataset: Dataset, plan: Plan):
+        self._dataset, self._plan = dataset, plan
+        self._folder = Folder(dataset.url, plan.id)
+        self._layout = dataset.layout
+        self._repacks = knows_segments(self._layout)
+        about = about_rows(dataset.options, dataset.manifest["job"]["tokenizer"])
+        self._schema = schema_of(self._layout).with_metadata({"chatmill": msgspec.json.encode(about)})
+        self._options = OutputOptions(dataset.options.get("tfrecord_compression") == "gzip")
+        self._attempt = uuid.uuid4().hex
+        self._has_sources = len(dataset.manifest["sources"]) > 1
+
+    def write(self) -> Written:
+        """Write all groups. The files do not have their final names yet."""
+        written = Written()
+        groups = [*enumerate(self._plan.groups)]
+        with_split = {split: [number for number, group in groups if _shards(group, split)] for split in SPLITS}
+        with_ledger = [number for number, group in groups if _has_ledger(group)]
+        for number, group in groups:
+            moves: dict[str, _Moves] = {}
+            paths: dict[str, str] = {}
+            for split in SPLITS:
+                if number in with_split[split]:
+                    name = f"{split}-{numbered(with_split[split].index(number), len(with_split[split]))}"
+                    moves[split] = _Moves()
+                    paths[split] = self._write_rows(written, group, split, name, moves[split])
+            if number in with_ledger:
+                name = f"ledger-{numbered(with_ledger.index(number), len(with_ledger))}"
+                self._write_ledger(written, group, name, paths, moves)
+        written.shards.sort(key=lambda shard: shard["path"])
+        return written
+
+    def _write_rows(self, written: Written, group: Sequence[Unit], split: str, name: str, moves: _Moves) -> str:
+        """Write the shard of a group in each format. Returns its path in the first of them."""
+        files = [
+            RowFiles(self._folder.shards, f"{self._attempt}-{name}", split, format, self._options)
+            for format in self._layout.formats
+        ]
+        before = _shards(group, split)
+        was = {what: sum(shard[what] for shard in before) for what in ("rows", "tokens", "trained_tokens")}
+        facts = was
+        if self._repacks:
+            facts = {**was, "rows": 0, "tokens": 0}
+        for rows in _by_tokens(batch for shard in before for batch in self._dataset.read_shard(shard)):
+            if self._repacks:
+                repacked = repack(rows, self._layout)
+                rows = repacked.rows
+                facts["rows"] += len(rows)
+                facts["tokens"] += int(repacked.row_lengths.sum())
+                written.statistics = total([written.statistics, _statistics(repacked)])
+                moves.add(repacked)
+            for of_format in files:
+                of_format.write(rows.select(self._schema.names).cast(self._schema), 0, 0)
+        source = written.gained.setdefault(group[0].source, Counter())
+        source.update({what: facts[what] - was[what] for what in ("rows", "tokens")})
+        first = ""
+        for of_format in files:
+            for shard in of_format.complete():
+                counts = facts if shard.rows else dict.fromkeys(facts, 0)
+                path = join(output_format(shard.format).folder, self._plan.id, f"{name}{shard.suffix}")
+                first = first or path
+                written.names.append((shard.file, path))
+                entry = {"path": path, "split": split, "format": shard.format, **counts}
+                entry |= {"bytes": shard.bytes, "sha256": shard.sha256}
+                written.shards.append(entry | ({"source": group[0].source} if self._has_sources else {}))
+        return first
+
+    def _write_ledger(
+        self, written: Written, group: Sequence[Unit], name: str, paths: Mapping[str, str], moves: Mapping[str, _Moves]
+    ) -> None:
+        """Write the lines of a group, which name rows of its shards."""
+        attempt, path = f"{self._attempt}-{name}.parquet", join("ledger", self._plan.id, f"{name}.parquet")
+        file, writer, entries = NewFile(join(self._folder.shards, attempt)), None, 0
+        firsts = dict.fromkeys(SPLITS, 0)
+        for unit in group:
+            if unit.ledger:
+                lines = pa.Table.from_batches(self._dataset.read_table(unit.ledger["path"]))
+                writer = writer or ledger_writer(file, lines.schema)
+                writer.write_table(_moved(lines, firsts, moves))
+                entries += len(lines)
+            for split, shard in unit.shards.items():
+                firsts[split] += shard["rows"]
+        assert writer
+        writer.close()
+        file.complete()
+        written.names.append((attempt, path))
+        entry = {"path": path, "entries": entries, "bytes": file.bytes, "sha256": file.sha256, "shards": dict(paths)}
+        written.ledger.append(entry)
+
+
+class _Moves:
+    """Where the segments of the rows of a group are now. If none is added, they are where they were."""
+
+    def __init__(self) -> None:
+        self._counts: list[np.ndarray] = []
+        self._places: list[np.ndarray] = []
+        self._rows = 0
+        self._joined: tuple[np.ndarray, np.ndarray] | None = None
+
+    def add(self, repacked: Repacked) -> None:
+        """Add the next rows that were repacked."""
+        self._counts.append(repacked.segments_before)
+        self._places.append(repacked.places + np.array([self._rows, 0, 0]))
+        self._rows += len(repacked.rows)
+
+    def of(self, rows: np.ndarray, segments: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Return the row, the number in it, and the tokens of segments: int64, shape (3, segments).
+
+        Args:
+            rows: of each segment, before.
+            segments, tokens: its number there, and its tokens.
+        """
+        if not self._places:
+            return np.stack([rows, segments, tokens])
+        if self._joined is None:
+            self._joined = offsets_of(np.concatenate(self._counts)), np.concatenate(self._places)
+        offsets, places = self._joined
+        return places[offsets[rows] + segments].T
+
+
+def _shards(group: Sequence[Unit], split: str) -> list[Mapping[str, Any]]:
+    return [unit.shards[split] for unit in group if split in unit.shards]
+
+
+def _has_ledger(group: Sequence[Unit]) -> bool:
+    return any(unit.ledger for unit in group)
+
+
+def _by_tokens(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Put batches together, until they have enough values."""
+    waiting: list[pa.RecordBatch] = []
+    values = 0
+    for batch in batches:
+        waiting.append(batch)
+        values += max(len(column.flatten()) for column in batch.columns if pa.types.is_list(column.type))
+        if values >= _TOKENS_AT_ONCE:
+            yield pa.Table.from_batches(waiting).combine_chunks()
+            waiting, values = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting).combine_chunks()
+
+
+def _statistics(repacked: Repacked) -> Statistics:
+    numbers = {"examples_per_row": repacked.examples_per_row, "row_tokens": repacked.row_lengths}
+    return Statistics({name: histogram_of(name, of_rows) for name, of_rows in numbers.items()})
+
+
+def _moved(lines: pa.Table, firsts: Mapping[str, int], moves: Mapping[str, _Moves]) -> pa.Table:
+    """Give lines the new places of their segments. firsts: the rows of the group before those that they name."""
+    names = ("row", "segment", "tokens")
+    places = np.stack([pc.fill_null(lines[name], -1).to_numpy().astype(np.int64) for name in names])
+    for split, move in moves.items():
+        here = np.flatnonzero(pc.fill_null(pc.equal(lines["split"], split), False).to_numpy())
+        rows, segments, tokens = places[:, here]
+        places[:, here] = move.of(firsts[split] + rows, segments, tokens)
+    for name, values in zip(names, places, strict=True):
+        number = lines.schema.get_field_index(name)
+        column = pa.array(values, mask=values < 0).cast(lines.schema.field(name).type)
+        lines = lines.set_column(number, lines.schema.field(name), column)
+    return lines

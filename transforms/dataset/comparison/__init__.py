@@ -1,0 +1,1 @@
+"""Compare two datasets, whatever order, rows and shards their examples are in."""

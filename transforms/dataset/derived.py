@@ -1,0 +1,62 @@
+"""Derive what is not in the log: README.md, report.html, manifest.json and _SUCCESS, from the newest snapshot.
+
+All of it can be written again at any time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transforms.dataset.card import dataset_card
+from transforms.dataset.description import read_description
+from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
+from transforms.dataset.manifest import encode_manifest
+from transforms.dataset.report import report_of
+from transforms.dataset.snapshot import Snapshot
+from transforms.storage.files import exists, read_bytes
+from transforms.storage.writing import remove, write_atomically
+
+# So many versions can be loaded by name; `pipeline.snapshots.shards` loads the others.
+_VERSIONS = 100
+
+
+def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
+    """Write what is derived from the newest snapshot. It can be repeated, also while others do it.
+
+    Args:
+        folder: of the dataset, or of an increment of it.
+        snapshot: the newest one. If another commit comes meanwhile, what is derived from that one is written, too.
+        report: one of REPORTS.
+    """
+    folder = Folder(folder.output)
+    newest: Snapshot | None = snapshot
+    while newest:
+        snapshot = newest
+        manifest, card = _derived(folder, snapshot)
+        write_atomically(folder.card, card)
+        if report == "html":
+            write_atomically(folder.report, report_of(folder, manifest))
+        else:
+            remove(folder.report)
+        write_atomically(folder.manifest, encode_manifest(manifest))
+        write_atomically(folder.success, b"")
+        newest = Log(folder).newest()
+        if newest and newest.version == snapshot.version:
+            return
+
+
+def is_stale(folder: Folder, snapshot: Snapshot) -> bool:
+    """Return whether what is there is not derived from the newest snapshot: a process was killed before it was."""
+    folder = Folder(folder.output)
+    manifest, card = _derived(folder, snapshot)
+    expected = {folder.card: card, folder.manifest: encode_manifest(manifest), folder.success: b""}
+    return any(not exists(url) or read_bytes(url) != content for url, content in expected.items())
+
+
+def _derived(folder: Folder, snapshot: Snapshot) -> tuple[dict[str, Any], bytes]:
+    """The manifest, and the content of the card."""
+    manifest = snapshot.manifest(read_description(folder.job).job)
+    kept = reversed(Log(folder).snapshots(_VERSIONS))
+    versions = {each.version: each.shards() for each in kept if each.version <= snapshot.version}
+    return manifest, dataset_card(manifest, versions).encode()

@@ -1,0 +1,91 @@
+"""Expire: old versions of a dataset that grows are dropped, and the files that only they name are removed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from transforms.dataset.claimed import held, repair
+from transforms.dataset.log import Log
+from transforms.dataset.reader import Dataset
+from transforms.dataset.snapshot import Entry, Increment
+from transforms.outputs import output_folders
+from transforms.storage.claim import Holder
+from transforms.storage.files import join, modified_below, names_below
+from transforms.storage.writing import remove, remove_if_empty
+
+
+class Expired(NamedTuple):
+    """What was expired.
+
+    versions: how many. files: how many were removed, but for those of the log. oldest, newest: the versions that are
+    kept.
+    """
+
+    versions: int
+    files: int
+    oldest: int
+    newest: int
+
+
+def expire(
+    url: str, older_than: float, keep: int = 1, when_held: Callable[[Holder | None], None] = lambda _: None
+) -> Expired:
+    """Drop the versions of a dataset that were replaced by a newer one long ago, and remove files that no other names.
+
+    A version that was the newest one within `older_than` is kept: whoever began to read it has its files. First the log
+    says which versions there are, then README.md, and then files are removed: if this is killed, it can be repeated.
+
+    Args:
+        url: of the dataset's folder.
+        older_than: seconds. Files that no version names, such as those of a build that was killed, are removed too, if
+            they are older and belong to no increment that is being built.
+        keep: so many versions are kept in any case, the newest ones.
+        when_held: is called if something else writes to the dataset, for which this waits.
+
+    Raises:
+        UserError: if there is no finished dataset.
+        InputError: if the log is damaged.
+        Unavailable: if another one took the folder over, because this one gave no sign.
+        StoreError: if the store fails.
+    """
+    folder = Dataset(url).folder
+    log = Log(folder)
+    if not log.exists():  # a dataset that did not grow has one version
+        return Expired(0, 0, 1, 1)
+    before = time.time() - older_than
+    with held(folder, when_held) as claim:
+        entries = log.versions()
+        first = _first_kept(entries, before, keep)
+        log.drop_before(entries[first].version)
+        newest = log.snapshot(entries[-1].version)
+        repair(folder, newest)
+        # In this order: an increment that is committed meanwhile is one that is being built, or has its entry.
+        found = {part: modified_below(join(folder.output, part)) for part in (*output_folders(), "rejects", "ledger")}
+        in_work = {name.partition("/")[0] for name in names_below(folder.increments)}
+        named = {path for increment in _increments(log, entries[first].version) for path in increment.files.paths()}
+        claim.check()
+        removed = 0
+        for part, files in found.items():
+            for name, modified in files.items():
+                is_in_work = "/" in name and name.partition("/")[0] in in_work
+                if modified < before and not is_in_work and f"{part}/{name}" not in named:
+                    remove(join(folder.output, part, name))
+                    removed += 1
+            for increment in sorted({name.partition("/")[0] for name in files if "/" in name}):
+                remove_if_empty(join(folder.output, part, increment))
+    return Expired(first, removed, entries[first].version, newest.version)
+
+
+def _first_kept(entries: Sequence[Entry], before: float, keep: int) -> int:
+    """The number of the first entry to keep: the newest version at that time."""
+    later = (number for number, entry in enumerate(entries) if datetime.fromisoformat(entry.time).timestamp() > before)
+    return max(min(next(later, len(entries)) - 1, len(entries) - keep), 0)
+
+
+def _increments(log: Log, oldest: int) -> Iterator[Increment]:
+    """The increments of all versions that are kept."""
+    yield from log.snapshot(oldest).increments
+    yield from (entry.add for entry in log.versions())

@@ -1,0 +1,396 @@
+"""Read a finished dataset: its manifest, rows, ledger and rejects, lazily and by shard, at any url."""
+
+from __future__ import annotations
+
+import functools
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transforms.dataset.consumers import RowLayout
+from transforms.dataset.description import read_description
+from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
+from transforms.dataset.manifest import FORMAT, sum_counts
+from transforms.dataset.schema import schema_of
+from transforms.dataset.snapshot import Snapshot
+from transforms.dataset.tfrecord import read_tfrecord
+from transforms.errors import InputError, StoreError, UserError
+from transforms.outputs import ShardEntry
+from transforms.storage.files import exists, join, names_below, open_file, read_bytes
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_VERSION = re.compile(r"(.+)@(\d+)", re.DOTALL)
+
+
+class Unfinished(UserError):
+    """A dataset that has no _SUCCESS."""
+
+
+class Dataset:
+    """A finished dataset, or one that grows, as it was after a commit.
+
+    Args:
+        url: of its folder: on this machine, or of a store (gs://, s3://). `OUT@6` is version 6 of a dataset that grows;
+            without a version it is the newest one.
+
+    Attributes:
+        url: of its folder, without the version.
+        folder: the urls of its parts.
+        manifest: the content of manifest.json (docs/output.md) of the version.
+        snapshot: its increments; None if it does not grow.
+
+    Raises:
+        UserError: if there is no finished dataset, or no such version.
+        InputError: if its manifest is damaged.
+        StoreError: if its store fails.
+    """
+
+    def __init__(self, url: str):
+        self.url, version = url_and_version(url)
+        url, self.folder = self.url, Folder(self.url)
+        self.snapshot: Snapshot | None = None
+        log = Log(self.folder)
+        if log.exists():
+            self.snapshot = log.newest() if version is None else log.snapshot(version)
+            assert self.snapshot
+            with reading(self.folder.job):
+                self.manifest = self.snapshot.manifest(read_description(self.folder.job).job)
+            return
+        if not exists(self.folder.success):
+            if exists(self.folder.work) or exists(self.folder.manifest):
+                raise Unfinished(
+                    f"{url}: the dataset has no _SUCCESS, so it is not finished. Finish it with the command that began "
+                    "it, or copy all of its files."
+                )
+            raise UserError(f"{url}: there is no dataset. Give the folder that a build wrote, with its _SUCCESS.")
+        self.manifest = _read_manifest(self.folder.manifest)
+        kept = self.manifest.get("snapshot", {}).get("version", 1)  # of a copy without the log
+        if version not in (None, kept):
+            raise UserError(f"{url}: there is no version {version}; it has version {kept}.")
+
+    @property
+    def version(self) -> int | None:
+        """The version of a dataset that grows; None for one that does not."""
+        return self.manifest.get("snapshot", {}).get("version")
+
+    @property
+    def name(self) -> str:
+        """Its url, and its version if it grows, as OUT@6."""
+        return self.url if self.version is None else f"{self.url}@{self.version}"
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the job that decide its rows, by name."""
+        return self.manifest["job"]["options"]
+
+    @functools.cached_property
+    def layout(self) -> RowLayout:
+        """How the rows are laid out: columns, formats, packing."""
+        return RowLayout.of(self.options)
+
+    @property
+    def packed(self) -> bool:
+        """Whether a row may hold several examples."""
+        return self.layout.packed
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens in a row at most; None for any number."""
+        return self.layout.max_length
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the job, from the files that are stored with the dataset; loaded when it is first used.
+
+        Raises:
+            UserError: if the dataset was copied without its folder `_chatmill`.
+        """
+        from transforms.tokens.backend import load_backend
+
+        try:
+            return load_backend(self.folder.tokenizer)
+        except UserError:
+            raise UserError(
+                f"{self.folder.tokenizer}: there is no tokenizer. Copy the folder _chatmill of the dataset, too."
+            ) from None
+
+    def shards(self, split: str | None = None, format: str | None = None) -> list[ShardEntry]:
+        """Return the shards of the manifest, in order.
+
+        Args:
+            split: train or validation; None for both.
+            format: parquet or tfrecord; None for both.
+        """
+        return [
+            shard
+            for shard in self.manifest["shards"]
+            if split in (None, shard["split"]) and format in (None, shard["format"])
+        ]
+
+    def rows(
+        self, split: str = "train", columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[ShardEntry, int, pa.RecordBatch]]:
+        """Read rows, by row group.
+
+        Args:
+            split: train or validation.
+            columns: the columns to read; None for all.
+
+        Yields:
+            The shard of some rows, the number of the first of them in the split, and the rows.
+
+        Raises:
+            InputError: if a shard is missing or damaged.
+            StoreError: if the store fails.
+        """
+        first = 0
+        for shard in self.readable(split):
+            for batch in self.read_shard(shard, columns):
+                yield shard, first, batch
+                first += len(batch)
+
+    def row(self, number: int, split: str = "train") -> dict[str, Any]:
+        """Read one row, and of its shard only the row group that it is in.
+
+        Args:
+            number: of the row in the split, from 0.
+            split: train or validation.
+
+        Returns:
+            The values of the row, by column.
+
+        Raises:
+            UserError: if there is no such row.
+            InputError, StoreError: as for `rows`.
+        """
+        shard, row = self.locate(number, split)
+        return self.read_row(shard, row)
+
+    def locate(self, number: int, split: str = "train") -> tuple[ShardEntry, int]:
+        """Return the shard that a row is in, and its number there. Raises UserError if there is no such row."""
+        left = number
+        for shard in self.readable(split):
+            if 0 <= left < shard["rows"]:
+                return shard, left
+            left -= shard["rows"]
+        rows = self.row_count(split)
+        raise UserError(f"{self.url}: there is no row {number:,} in {split}, which has {rows:,}, numbered from 0.")
+
+    def read_row(self, shard: ShardEntry, row: int) -> dict[str, Any]:
+        """Read one row of a shard. row: its number in the shard. Raises as `row` does."""
+        url, left = join(self.url, shard["path"]), row
+        if shard["format"] == "parquet":
+            with reading(url), open_file(url) as opened:
+                file = pq.ParquetFile(opened)
+                for group in range(file.num_row_groups):
+                    if left < (rows := file.metadata.row_group(group).num_rows):
+                        return file.read_row_group(group).slice(left, 1).to_pylist()[0]
+                    left -= rows
+        else:
+            for batch in self.read_shard(shard):
+                if left < len(batch):
+                    return batch.slice(left, 1).to_pylist()[0]
+                left -= len(batch)
+        raise InputError(
+            f"{url}: the file has no row {row:,}, and the manifest says that it has {shard['rows']:,} rows."
+        )
+
+    def read_shard(self, shard: ShardEntry, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Read the rows of a shard, by row group.
+
+        Args:
+            shard: of the manifest.
+            columns: the columns to read; None for all.
+
+        Raises:
+            InputError, StoreError: as for `rows`.
+        """
+        url = join(self.url, shard["path"])
+        if shard["format"] == "parquet":
+            yield from _read_parquet(url, columns)
+            return
+        schema = schema_of(self.layout)
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+        with reading(url), open_file(url) as file:
+            yield from read_tfrecord(file, schema, compressed=url.endswith(".gz"))
+
+    def ledger(self) -> Iterator[pa.RecordBatch]:
+        """Read the ledger (docs/output.md), in the order of the input. Raises as `rows` does."""
+        for file in self.manifest.get("ledger", ()):
+            yield from _read_parquet(join(self.url, file["path"]))
+
+    def rejected(self) -> dict[str, int]:
+        """Return how many records were rejected, by reason, also of increments that failed."""
+        failed = self.manifest.get("snapshot", {}).get("failed_records", {})
+        return sum_counts([self.manifest["records"]["rejected"], failed.get("rejected", {})])
+
+    def rejects(self) -> Iterator[pa.RecordBatch]:
+        """Read the rejected records: source, position, reason, detail, record. Raises as `rows` does."""
+        for path in self.manifest["rejects"]:
+            yield from self.read_table(path)
+
+    def read_table(self, path: str) -> Iterator[pa.RecordBatch]:
+        """Read a Parquet file of the ledger or of rejects. path: as in the manifest. Raises as `rows` does."""
+        yield from _read_parquet(join(self.url, path))
+
+    def readable(self, split: str | None = None) -> list[ShardEntry]:
+        """Return the shards that are read, so that each row is there once: those in Parquet, if there are any.
+
+        Args:
+            split: train or validation; None for both.
+        """
+        return self.shards(split, "parquet") or self.shards(split, "tfrecord")
+
+    def row_count(self, split: str) -> int:
+        """Return the number of rows of a split. split: train or validation."""
+        return sum(shard["rows"] for shard in self.readable(split))
+
+
+def url_and_version(url: str) -> tuple[str, int | None]:
+    """Return the url of the folder of a dataset, and the version that it names after an @, None for the newest one.
+
+    A folder whose own name ends so is meant itself.
+
+    Raises:
+        StoreError: if its store fails.
+    """
+    found = _VERSION.fullmatch(url)
+    return (found[1], int(found[2])) if found and not exists(url) else (url, None)
+
+
+def is_finished(url: str) -> bool:
+    """Return whether there is a finished dataset, or one that grows. url: as Dataset takes it."""
+    folder = Folder(url_and_version(url)[0])
+    return exists(folder.success) or Log(folder).exists()
+
+
+class FailedBuild:
+    """What is left of a build that failed because of its rejects: these.
+
+    Args:
+        url: of its folder.
+
+    Attributes:
+        url: the same.
+        folder: the urls of its parts.
+
+    Raises:
+        UserError: if there are no rejects.
+        StoreError: if its store fails.
+    """
+
+    def __init__(self, url: str):
+        self.url = url
+        self.folder = Folder(url)
+        self._paths = [f"rejects/{name}" for name in names_below(join(url, "rejects"))]
+        if not self._paths:
+            raise UserError(
+                f"{url}: there is neither a finished dataset nor a build that failed because of its rejects."
+            )
+
+    def rejects(self) -> Iterator[pa.RecordBatch]:
+        """Read the rejected records, as Dataset.rejects does."""
+        for path in self._paths:
+            yield from _read_parquet(join(self.url, path))
+
+
+@contextmanager
+def reading(url: str) -> Iterator[None]:
+    """Inside, what Arrow, gzip or our reader of TFRecord raise for a file becomes an InputError that names it."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"{url}: the file is missing. Copy it again, or build the dataset again.") from None
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # those of Arrow are ValueErrors or OSErrors
+        reason = " ".join(str(error).split())
+        raise InputError(f"{url}: the file is damaged ({reason}). Copy it again, or build the dataset again.") from None
+
+
+def _read_parquet(url: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    with reading(url), open_file(url) as opened:
+        file = pq.ParquetFile(opened)
+        for group in range(file.num_row_groups):
+            yield from file.read_row_group(group, columns).combine_chunks().to_batches()
+
+
+class _Records(msgspec.Struct):
+    read: int
+    kept: int
+    truncated: int
+    dropped: dict[str, int]
+    rejected: dict[str, int]
+
+
+class _Totals(msgspec.Struct):
+    records: _Records
+    rows: int
+    tokens: int
+    trained_tokens: int
+
+
+class _Shard(msgspec.Struct):
+    path: str
+    split: str
+    format: str
+    rows: int
+    tokens: int
+    trained_tokens: int
+    bytes: int
+    sha256: str
+
+
+class _Ledger(msgspec.Struct):
+    path: str
+    entries: int
+    sha256: str
+    shards: dict[str, str]
+
+
+class _Job(msgspec.Struct):
+    options: dict[str, Any]
+    tokenizer: str
+
+
+class _Manifest(_Totals):
+    """What every manifest has, of which commands rely on the types."""
+
+    format: int
+    notes: dict[str, int]
+    layout: dict[str, Any]
+    sources: list[_Totals]
+    shards: list[_Shard]
+    rejects: list[str]
+    job: _Job
+    ledger: list[_Ledger] = []
+
+
+def _read_manifest(url: str) -> dict[str, Any]:
+    """Read a manifest. Raises InputError if it is not one, UserError if it is of a later version."""
+    try:
+        content = read_bytes(url)
+        msgspec.json.decode(content, type=_Manifest)
+        manifest, problem = msgspec.json.decode(content), None
+    except FileNotFoundError:
+        problem = "it is missing"
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        problem = str(error)
+    if problem:
+        raise InputError(f"{url}: it is not the manifest of a dataset ({problem}). Copy it again.")
+    if manifest["format"] != FORMAT:
+        raise UserError(
+            f"{url}: it has the format {manifest['format']}, and this version of Chatmill reads {FORMAT}. Take the "
+            "version of Chatmill that wrote it."
+        )
+    return manifest

@@ -1,0 +1,1 @@
+"""Verify: read a whole dataset, and find each fault in it."""

@@ -1,0 +1,186 @@
+"""Check a ledger: against the manifest, and against the rows that its lines name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from transforms.dataset.consumers import RowLayout
+from transforms.dataset.reader import Dataset, reading
+from transforms.dataset.verification.rows import Fault, flat_values
+from transforms.errors import InputError
+from transforms.rows import IGNORED
+from transforms.rows.ragged import offsets_of, sums_of
+from transforms.storage.files import join, open_file, sha256_of
+
+_OF_RECORDS = ("source", "position", "outcome", "reason")
+_PLACES = ("row", "segment", "tokens", "trained_tokens")
+
+
+@dataclass(frozen=True)
+class LedgerLines:
+    """The lines of a ledger that name segments of one shard.
+
+    Attributes:
+        path: of the file of the ledger.
+        places: int64, shape (lines, 4): the row, the segment in it, and its tokens and trained tokens.
+        has_all: whether each segment of the shard has a line.
+    """
+
+    path: str
+    places: np.ndarray
+    has_all: bool
+
+    @classmethod
+    def read(cls, url: str, path: str, split: str, has_all: bool) -> LedgerLines:
+        """Read the lines about a shard.
+
+        Args:
+            url: of the dataset's folder.
+            path: of the file of the ledger.
+            split: of the shard.
+            has_all: as above.
+
+        Raises:
+            InputError: if the file is missing or damaged.
+        """
+        with reading(join(url, path)), open_file(join(url, path)) as file:
+            lines = pq.ParquetFile(file, read_dictionary=["split"]).read(["split", *_PLACES], use_threads=False)
+        lines = lines.filter(pc.equal(lines["split"].cast(pa.string()), split))
+        columns = [lines[name].to_numpy().astype(np.int64) for name in _PLACES]
+        return cls(path, np.stack(columns, axis=1), has_all)
+
+    def check(self, rows: pa.Table | pa.RecordBatch, layout: RowLayout, path: str, first: int) -> Iterator[Fault]:
+        """Yield where the lines about some rows do not say what these are.
+
+        Args:
+            rows: of the shard.
+            layout: of the dataset.
+            path: of the shard.
+            first: the number in the shard of the first row.
+        """
+        found = _segments(rows, layout)
+        if found is None:
+            return
+        offsets, lengths, trained = found
+        places = self.places[(self.places[:, 0] >= first) & (self.places[:, 0] < first + len(rows))]
+        local = places[:, 0] - first
+        exists = (places[:, 1] >= 0) & (places[:, 1] < np.diff(offsets)[local])
+        numbers = offsets[local[exists]] + places[exists, 1]
+        said, is_so = places[exists, 2:], np.stack([lengths, trained], axis=1)[numbers]
+        wrong = np.flatnonzero((said != is_so).any(axis=1))
+        if len(wrong):
+            _, segment, *counts = places[exists][wrong[0]].tolist()
+            problem = (
+                f"segment {segment} has {is_so[wrong[0], 0]:,} tokens, {is_so[wrong[0], 1]:,} of them trained; "
+                f"{self.path} has {counts[0]:,} and {counts[1]:,}"
+            )
+            yield Fault.of_rows(path, problem, np.unique(places[exists][wrong, 0]))
+        if not exists.all():
+            problem = f"{self.path} names a segment that it does not have"
+            yield Fault.of_rows(path, problem, np.unique(places[~exists, 0]))
+        lines = np.bincount(numbers, minlength=len(lengths))
+        expected = (lines != 1) if self.has_all else (lines > 1)
+        if len(bad := np.flatnonzero(expected)):
+            of_rows = np.searchsorted(offsets, bad, "right") - 1 + first
+            problem = f"{self.path} has {lines[bad[0]]} lines for a segment; expected 1"
+            yield Fault.of_rows(path, problem, np.unique(of_rows))
+
+    def check_end(self, path: str, rows: int) -> Iterator[Fault]:
+        """Yield a fault if a line names a row after the last one. rows: of the shard."""
+        beyond = self.places[self.places[:, 0] >= rows, 0]
+        if len(beyond):
+            yield Fault.of_rows(path, f"{self.path} names it, and there are {rows:,} rows", np.unique(beyond))
+
+
+def _segments(rows: pa.Table | pa.RecordBatch, layout: RowLayout) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """The offsets of the rows in the segments, and of each segment its tokens and trained tokens, as far as known."""
+    if "labels" not in layout.columns:
+        return None
+    labels, offsets = flat_values(rows, "labels")
+    if not layout.packed:
+        lengths, of_rows = np.diff(offsets), np.arange(len(rows) + 1)
+    elif "seq_lengths" in layout.columns:
+        lengths, of_rows = flat_values(rows, "seq_lengths")
+    else:
+        return None
+    return of_rows, lengths.astype(np.int64), sums_of(labels != IGNORED, offsets_of(lengths))
+
+
+def ledger_of_shards(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the file of the ledger that has the lines about each shard, by the path of the shard."""
+    return {path: file["path"] for file in manifest.get("ledger", ()) for path in file["shards"].values()}
+
+
+def ledger_faults(dataset: Dataset) -> Iterator[Fault]:
+    """Yield what is wrong with a ledger: its files, and its outcomes and reasons against the manifest."""
+    records: Counter[tuple[str, str | None]] = Counter()
+    is_complete = True
+    for file in dataset.manifest.get("ledger", ()):
+        path, url = file["path"], join(dataset.url, file["path"])
+        try:
+            with reading(url):
+                if (sha256 := sha256_of(url)) != file["sha256"]:
+                    problem = f"it was changed or damaged: its sha256 is {sha256}; the manifest has {file['sha256']}"
+                    yield Fault(path, problem)
+                    is_complete = False
+                    continue
+                with open_file(url) as opened:
+                    table = pq.read_table(opened, columns=list(_OF_RECORDS), use_threads=False)
+        except InputError as error:
+            is_complete = False
+            yield Fault(path, str(error).removeprefix(f"{url}: "))
+            continue
+        if len(table) != file["entries"]:
+            yield Fault(path, f"it has {len(table):,} lines; the manifest has {file['entries']:,}")
+        firsts = table.filter(pa.array(_first_lines(table)))
+        records.update(_outcomes(firsts))
+        yield from _repeated(firsts, path)
+    kind = dataset.options.get("ledger", "none")
+    if is_complete and kind != "none":
+        yield from _compare_outcomes(records, dataset.manifest["records"], kind == "all")
+
+
+def _first_lines(table: pa.Table) -> np.ndarray:
+    """Where the lines of each record begin: bool, shape (lines,)."""
+    sources = table["source"].combine_chunks().dictionary_encode().indices.to_numpy()
+    positions = table["position"].to_numpy()
+    return (np.diff(sources, prepend=-1) != 0) | (np.diff(positions, prepend=-1) != 0)
+
+
+def _outcomes(firsts: pa.Table) -> Counter[tuple[str, str | None]]:
+    """How many records have each outcome and reason. firsts: the first line of each."""
+    counts = firsts.group_by(["outcome", "reason"]).aggregate([([], "count_all")])
+    return Counter({(row["outcome"], row["reason"]): row["count_all"] for row in counts.to_pylist()})
+
+
+def _repeated(firsts: pa.Table, path: str) -> Iterator[Fault]:
+    """Yield a fault if the lines of a record are in two places. firsts: the first line of each."""
+    counts = firsts.group_by(["source", "position"]).aggregate([([], "count_all")])
+    twice = counts.filter(pc.greater(counts["count_all"], 1))
+    if len(twice):
+        record = twice.slice(0, 1).to_pylist()[0]
+        yield Fault(path, f"{len(twice):,} records are in it twice, such as {record['source']}:{record['position']}")
+
+
+def _compare_outcomes(
+    found: Counter[tuple[str, str | None]], records: Mapping[str, Any], has_all: bool
+) -> Iterator[Fault]:
+    expected: Counter[tuple[str, str | None]] = Counter({("truncated", None): records["truncated"]})
+    for outcome in ("dropped", "rejected"):
+        expected.update({(outcome, reason): count for reason, count in records[outcome].items()})
+    if has_all:
+        expected["kept", None] = records["kept"]
+    for outcome, reason in sorted(found.keys() | expected.keys(), key=str):
+        if outcome == "kept" and not has_all:
+            continue
+        if (lines := found[outcome, reason]) != (count := expected[outcome, reason]):
+            name = " ".join(filter(None, (outcome, reason)))
+            yield Fault("ledger", f"it has {lines:,} records that are {name}; the manifest has {count:,}")

@@ -1,0 +1,19 @@
+"""The plan: the list of input files that is stored next to the output, one line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from transforms.inputs.listing import InputFile
+
+
+def encode_plan(files: Sequence[InputFile]) -> bytes:
+    """Return the content of the plan file: JSON lines."""
+    return b"".join(msgspec.json.encode(file) + b"\n" for file in files)
+
+
+def decode_plan(content: bytes) -> list[InputFile]:
+    """Return the input files that the content of a plan file lists."""
+    return [msgspec.json.decode(line, type=InputFile) for line in content.splitlines()]

@@ -1,0 +1,172 @@
+"""Statistics of what goes through the steps: histograms and counts, of which the sum of two is that of all records.
+
+They are integers, and each part of a split is counted alone, so that the sum is the same on any runner.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+import numpy as np
+
+# The lower bounds of buckets: each number below 16, and then 8 buckets for each power of two.
+_LENGTHS = np.concatenate([np.arange(16), *((8 + np.arange(8)) << power for power in range(1, 40))])
+_PERCENT = np.arange(0, 101, 5)
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """How often numbers occur.
+
+    Attributes:
+        buckets: the lower bound of each bucket that is not empty, ascending, and how many numbers are in it. A bucket
+            ends before the next lower bound of `bounds_of`.
+        count, sum, min, max: of the numbers, exactly.
+    """
+
+    buckets: list[tuple[int, int]]
+    count: int
+    sum: int
+    min: int
+    max: int
+
+
+class Beyond(msgspec.Struct, frozen=True):
+    """What a max_length would cut off with `keep_start`: the examples that are longer, and their tokens beyond it."""
+
+    examples: int = 0
+    tokens: int = 0
+    trained_tokens: int = 0
+
+
+class Tools(msgspec.Struct, frozen=True):
+    """Conversations that have tool definitions, these definitions, the calls of messages, and messages that answer."""
+
+    conversations: int = 0
+    definitions: int = 0
+    calls: int = 0
+    answers: int = 0
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """Histograms and counts of the records of a batch, a shard or a dataset.
+
+    Attributes:
+        histograms: `turns`, the messages of each conversation; `example_tokens`, `example_trained_tokens` and
+            `trained_percent` of each example that has a trained token, before it is truncated; `row_tokens` and
+            `examples_per_row` of each row. One without numbers is left out.
+        limits: for some values of max_length, as strings, what they would cut off; empty if no example was counted.
+        roles: the messages of each role.
+        tools: of conversations.
+        scripts: the letters of each script in a sample of the contents.
+        characters_sampled: all characters of this sample.
+    """
+
+    histograms: Mapping[str, Histogram] = {}
+    limits: Mapping[str, Beyond] = {}
+    roles: Mapping[str, int] = {}
+    tools: Tools = Tools()
+    scripts: Mapping[str, int] = {}
+    characters_sampled: int = 0
+
+
+def bounds_of(histogram: str) -> np.ndarray:
+    """Return the lower bounds of all buckets of a histogram, by its name: int64, ascending."""
+    return _PERCENT if histogram == "trained_percent" else _LENGTHS
+
+
+def histogram_of(name: str, numbers: np.ndarray) -> Histogram:
+    """Count numbers.
+
+    Args:
+        name: of the histogram, which decides its buckets.
+        numbers: int64, shape (any but 0,), none below 0.
+    """
+    bounds = bounds_of(name)
+    counts = np.bincount(np.searchsorted(bounds, numbers, side="right") - 1)
+    some = np.flatnonzero(counts)
+    buckets = [*zip(bounds[some].tolist(), counts[some].tolist(), strict=True)]
+    return Histogram(buckets, len(numbers), int(numbers.sum()), int(numbers.min()), int(numbers.max()))
+
+
+def bins_of(name: str, histogram: Mapping[str, Any], most: int) -> list[tuple[int, int, int]]:
+    """Return a histogram in few bins: the first and the last number of each, and how many numbers are in it.
+
+    Args:
+        name: of the histogram.
+        histogram: as the manifest has it.
+        most: how many bins at most; adjacent buckets are one bin, equally many in each but the last.
+    """
+    counts = dict(histogram["buckets"])
+    bounds = [bound for bound in bounds_of(name).tolist() if min(counts) <= bound <= histogram["max"]]
+    at_once = -(-len(bounds) // most)
+    ends = [*bounds[at_once::at_once], histogram["max"] + 1]
+    return [
+        (max(first, histogram["min"]), end - 1, sum(counts.get(bound, 0) for bound in bounds if first <= bound < end))
+        for first, end in zip(bounds[::at_once], ends, strict=True)
+    ]
+
+
+def at_most(name: str, histogram: Mapping[str, Any], percent: int) -> int:
+    """Return a number that so many percent do not exceed: the last one of a bucket.
+
+    Args:
+        name: of the histogram.
+        histogram: as the manifest has it.
+        percent: from 1 to 100.
+    """
+    bounds = bounds_of(name)
+    below = accumulate(count for _, count in histogram["buckets"])
+    reached = (100 * count >= percent * histogram["count"] for count in below)
+    bound = next(bound for (bound, _), is_reached in zip(histogram["buckets"], reached, strict=True) if is_reached)
+    following = bounds[np.searchsorted(bounds, bound, "right") :][:1].tolist()
+    return min([histogram["max"], *(end - 1 for end in following)])
+
+
+def total(statistics: Iterable[Statistics]) -> Statistics:
+    """Add up statistics. Each is needed only until the next one, since there may be a million."""
+    histograms = defaultdict[str, _HistogramSum](_HistogramSum)
+    limits, tools = defaultdict[str, Counter[str]](Counter), Counter[str]()
+    roles, scripts = Counter[str](), Counter[str]()
+    characters_sampled = 0
+    for each in statistics:
+        for name, histogram in each.histograms.items():
+            histograms[name].add(histogram)
+        for limit, beyond in each.limits.items():
+            limits[limit].update(msgspec.structs.asdict(beyond))
+        roles.update(each.roles)
+        tools.update(msgspec.structs.asdict(each.tools))
+        scripts.update(each.scripts)
+        characters_sampled += each.characters_sampled
+    return Statistics(
+        histograms={name: histograms[name].histogram() for name in sorted(histograms)},
+        limits={limit: Beyond(**limits[limit]) for limit in sorted(limits, key=int)},
+        roles=dict(sorted(roles.items())),
+        tools=Tools(**tools),
+        scripts=dict(sorted(scripts.items())),
+        characters_sampled=characters_sampled,
+    )
+
+
+class _HistogramSum:
+    """Adds up histograms."""
+
+    def __init__(self) -> None:
+        self._buckets = Counter[int]()
+        self._count = self._sum = 0
+        self._range: tuple[int, int] | None = None
+
+    def add(self, histogram: Histogram) -> None:
+        for bound, count in histogram.buckets:
+            self._buckets[bound] += count
+        self._count += histogram.count
+        self._sum += histogram.sum
+        low, high = self._range or (histogram.min, histogram.max)
+        self._range = min(low, histogram.min), max(high, histogram.max)
+
+    def histogram(self) -> Histogram:
+        assert self._range
+        return Histogram(sorted(self._buckets.items()), self._count, self._sum, *self._range)

@@ -1,0 +1,110 @@
+"""Count the statistics of contents and of tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+
+from transforms.model.examples import Conversation, PlainText, PromptCompletion
+from transforms.model.scripts import count_scripts
+from transforms.model.statistics import Beyond, Histogram, Statistics, Tools, histogram_of
+from transforms.rows import IGNORED
+from transforms.rows.ragged import slices_of
+
+# Values of max_length of which it is counted what they would cut off.
+LIMITS = (2048, 4096, 8192, 16384, 32768)
+# The sample whose scripts are counted: one of so many contents of a part, its first messages, and their beginnings.
+_ONE_OF, _MESSAGES, _CHARACTERS = 128, 32, 256
+
+
+def of_contents(contents: Sequence[Any]) -> Statistics:
+    """Count the contents of examples: messages, roles, tools, and the scripts of a sample of them.
+
+    Args:
+        contents: Conversations and other contents of Examples, those of one part of a split.
+    """
+    every: list[Any] = [content.lazy_messages for content in contents if type(content) is Conversation]
+    others = [messages for messages in every if type(messages) is list]
+    plain = [messages for messages in every if type(messages) is tuple] if others else every
+    roles = [messages[0] for messages in plain]
+    roles += [tuple([str(message.get("role")) for message in messages]) for messages in others]
+    calls = [
+        len(own) for messages in others for message in messages if isinstance(own := message.get("tool_calls"), list)
+    ]
+    # Most conversations share the tuple of their roles with others, and it takes longer to compare tuples than ids.
+    ids = [*map(id, roles)]
+    times, of_id = Counter(ids), dict(zip(ids, roles, strict=True))
+    of_role = Counter[str]()
+    for number, count in times.items():
+        for role, messages in Counter(of_id[number]).items():
+            of_role[role] += messages * count
+    definitions = [len(content.tools) for content in contents if type(content) is Conversation and content.tools]
+    turns = np.array([len(of_id[number]) for number in times], np.int64)
+    sampled = [*chain.from_iterable(map(_beginnings, contents[::_ONE_OF]))]
+    return Statistics(
+        histograms=_histograms(turns=np.repeat(turns, [*times.values()] or 0)),
+        roles=dict(sorted(of_role.items())),
+        tools=Tools(len(definitions), sum(definitions), sum(calls), of_role["tool"]),
+        scripts=dict(sorted(count_scripts(sampled).items())),
+        characters_sampled=sum(map(len, sampled)),
+    )
+
+
+def of_tokens(
+    labels: np.ndarray,
+    offsets: np.ndarray,
+    trained_tokens: np.ndarray,
+    row_lengths: np.ndarray,
+    examples_per_row: np.ndarray,
+) -> Statistics:
+    """Count the tokens of examples, before they are truncated, and of the rows that are made of them.
+
+    Args:
+        labels: int32, shape (tokens,): -100 if the token is not trained on.
+        offsets: int64, shape (examples + 1,): example i has the labels offsets[i]:offsets[i + 1].
+        trained_tokens: of each example, int64, shape (examples,).
+        row_lengths, examples_per_row: of each row, int64, shape (rows,).
+    """
+    lengths = np.diff(offsets)
+    return Statistics(
+        histograms=_histograms(
+            example_tokens=lengths,
+            example_trained_tokens=trained_tokens,
+            trained_percent=trained_tokens * 100 // np.maximum(lengths, 1),
+            row_tokens=row_lengths,
+            examples_per_row=examples_per_row,
+        ),
+        limits=_limits(lengths, labels, offsets) if len(lengths) else {},
+    )
+
+
+def _histograms(**numbers: np.ndarray) -> dict[str, Histogram]:
+    return {name: histogram_of(name, of_name) for name, of_name in sorted(numbers.items()) if len(of_name)}
+
+
+def _limits(lengths: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dict[str, Beyond]:
+    """What each limit would cut off: what is between it and the next one, and what the next one would cut off."""
+    limits: dict[str, Beyond] = {}
+    beyond = Beyond()
+    for limit, following in reversed([*pairwise((*LIMITS, int(lengths.max()) + LIMITS[-1]))]):
+        longer = np.flatnonzero(lengths > limit)
+        between = np.minimum(lengths[longer], following) - limit
+        trained = int(np.count_nonzero(slices_of(labels, offsets[longer] + limit, between) != IGNORED))
+        beyond = Beyond(len(longer), beyond.tokens + int(between.sum()), beyond.trained_tokens + trained)
+        limits[str(limit)] = beyond
+    return dict(reversed(limits.items()))
+
+
+def _beginnings(content: Any) -> list[str]:
+    """The beginnings of the texts of a content; none if it is tokenized already."""
+    if isinstance(content, Conversation):
+        messages: Any = content.lazy_messages
+        texts = messages[1] if isinstance(messages, tuple) else [message.get("content") for message in messages]
+        return [text[:_CHARACTERS] for text in texts[:_MESSAGES] if isinstance(text, str)]
+    if isinstance(content, PromptCompletion):
+        return [content.prompt[:_CHARACTERS], content.completion[:_CHARACTERS]]
+    return [content.text[: _MESSAGES * _CHARACTERS]] if isinstance(content, PlainText) else []

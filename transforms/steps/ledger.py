@@ -1,0 +1,231 @@
+"""The ledger of a shard: what became of each record, and where its tokens are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from transforms.model.batches import Rows, RowTable, Split
+from transforms.model.examples import DIGEST_BYTES, Content, content_digest
+from transforms.model.outcomes import Drop, Outcomes, Reject
+from transforms.model.receipts import Ledger
+from transforms.rows.ragged import indices_of
+from transforms.storage.files import join
+from transforms.storage.writing import NewFile
+
+# A row group has about so many lines, which are some 5 MB in memory.
+_LINES_IN_ROW_GROUP = 1 << 15
+
+_OUTCOMES = pa.array(["kept", "truncated"])
+_SPLITS = pa.array(["train", "validation"])
+# What is known of a segment.
+_PLACE = ("row", "segment", "tokens", "trained_tokens")
+_NOWHERE = -1
+# What the lines of a ledger are added up to.
+_SUMMED = ("tokens", "trained_tokens", "trained_tokens_lost")
+
+
+class LedgerWriter:
+    """Writes the ledger of a shard, part by part. If there are no lines, there is no file.
+
+    A record has a line for each of its segments, or one line if it has none. Lines are in the order of the input.
+
+    Args:
+        folder: where the file is written.
+        name: of the file.
+        split: that the parts are of.
+        everything: whether records that are plainly kept have lines too.
+        columns: the names of the columns that are carried along.
+    """
+
+    def __init__(self, folder: str, name: str, split: Split, everything: bool, columns: Sequence[str]):
+        self._folder = folder
+        self._name = name
+        self._split = split
+        self._everything = everything
+        self._columns = columns
+        self._schema = _schema(columns)
+        self._rows = [0, 0]  # that the shards of train and of validation have so far
+        self._waiting: list[pa.Table] = []
+        self._file: NewFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._records: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()
+
+    def add(self, part: Rows) -> None:
+        """Add the records of a part."""
+        if lines := [*self._of_used(part), *self._of_others(part.outcomes)]:
+            self._waiting.append(_in_order(pa.concat_tables(lines)))
+        for split, rows in enumerate((part.train, part.validation)):
+            self._rows[split] += len(rows)
+        if sum(map(len, self._waiting)) >= _LINES_IN_ROW_GROUP:
+            self._write()
+
+    def complete(self) -> Ledger | None:
+        """Complete the file. Return what the receipt says of it; None if there is none."""
+        if self._waiting:
+            self._write()
+        if self._writer is None or self._file is None:
+            return None
+        self._writer.close()
+        self._file.complete()
+        return Ledger(
+            file=self._name,
+            bytes=self._file.bytes,
+            sha256=self._file.sha256,
+            records=dict(sorted(self._records.items())),
+            **self._sums,
+        )
+
+    def _of_used(self, part: Rows) -> Iterator[pa.Table]:
+        """Yield the lines of records that are kept or truncated."""
+        used, source = part.used, part.source
+        chosen = np.arange(len(used.records))
+        if not self._everything:
+            chosen = np.flatnonzero(used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0))
+        if not len(chosen):
+            return
+        record_of, first_rows = source.record_numbers(), source.first_rows()
+        number_of = np.full(len(first_rows), _NOWHERE)  # of each record among the used ones, if it is chosen
+        number_of[used.records[chosen]] = chosen
+        segments = np.hstack(
+            [_segments(rows, split, self._rows[split]) for split, rows in enumerate((part.train, part.validation))]
+        )
+        segments = segments[:, number_of[record_of[segments[0]]] != _NOWHERE]
+        # With shifted labels, a record may be kept of which no row is left.
+        has_segments = np.bincount(record_of[segments[0]], minlength=len(first_rows)) > 0
+        without = used.records[chosen][~has_segments[used.records[chosen]]]
+        nowhere = np.full((len(segments), len(without)), _NOWHERE)
+        nowhere[0] = first_rows[without]
+        segments = np.hstack([segments, nowhere])
+        # The pieces of a row stay in their order: packing places each after the one before it.
+        rows, splits, *places = segments[:, np.argsort(segments[0], kind="stable")]
+        records = record_of[rows]
+        number, goes_on = number_of[records], np.diff(records, prepend=_NOWHERE) == 0
+        is_nowhere = splits == _NOWHERE
+        yield self._table(
+            position=source.positions[rows],
+            kept_columns=None if source.columns is None else source.columns.take(pa.array(rows)),
+            content=None if source.contents is None else _digests(source.contents[row] for row in rows.tolist()),
+            outcome=_OUTCOMES.take(pa.array(used.truncated[number].astype(np.int8))),
+            example=rows - first_rows[records],
+            split=_SPLITS.take(pa.array(splits, mask=is_nowhere)),
+            **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},
+            tokens_lost=pa.array(used.tokens_lost[number], mask=goes_on),
+            trained_tokens_lost=pa.array(used.trained_tokens_lost[number], mask=goes_on),
+        )
+
+    def _of_others(self, outcomes: Outcomes) -> Iterator[pa.Table]:
+        """Yield the lines of records that are dropped or rejected."""
+        found: tuple[tuple[str, Sequence[Drop | Reject]], ...] = (
+            ("dropped", outcomes.drops),
+            ("rejected", outcomes.rejects),
+        )
+        for outcome, records in found:
+            if not records:
+                continue
+            known = [record.known for record in records]
+            yield self._table(
+                position=[record.position for record in records],
+                kept_columns=pa.table(
+                    {name: pa.array([one.columns.get(name) for one in known], pa.string()) for name in self._columns}
+                ),
+                content=[one.content for one in known],
+                outcome=[outcome] * len(records),
+                reason=[record.reason for record in records],
+                example=np.zeros(len(records), np.int64),
+                tokens_lost=[one.tokens for one in known],
+                trained_tokens_lost=[one.trained_tokens for one in known],
+            )
+
+    def _table(self, kept_columns: pa.Table | None, **columns: Any) -> pa.Table:
+        """Make a table of lines. position: in the split; what is not given is null."""
+        rows = len(columns["position"])
+        schema = self._schema.remove(self._schema.get_field_index("source"))
+        if self._columns and kept_columns is not None:
+            columns["kept_columns"] = kept_columns.select(self._columns).to_struct_array().combine_chunks()
+        return pa.table({field.name: columns.get(field.name, pa.nulls(rows, field.type)) for field in schema}, schema)
+
+    def _write(self) -> None:
+        """Write the lines that wait, and add up what they say."""
+        lines = pa.concat_tables(self._waiting)
+        self._waiting = []
+        positions = lines["position"].to_numpy()
+        firsts = lines.filter(pa.array(np.diff(positions, prepend=-1) != 0))
+        counts = firsts.group_by(["outcome", "reason"]).aggregate([([], "count_all")])
+        for row in counts.to_pylist():
+            self._records[" ".join(filter(None, (row["outcome"], row["reason"])))] += row["count_all"]
+        self._sums.update({name: pc.sum(lines[name]).as_py() or 0 for name in _SUMMED}, entries=len(lines))
+        sources, positions = self._split.origins(positions)
+        if self._writer is None:
+            self._file = NewFile(join(self._folder, self._name))
+            self._writer = ledger_writer(self._file, self._schema)
+        lines = lines.set_column(0, "position", pa.array(positions)).add_column(0, "source", sources)
+        self._writer.write_table(lines.cast(self._schema))
+
+
+def ledger_writer(file: NewFile, schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a writer of a file of the ledger. schema: of its lines."""
+    strings = [field.name for field in schema if pa.types.is_string(field.type)]
+    return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=strings)
+
+
+def _schema(columns: Sequence[str]) -> pa.Schema:
+    kept = [pa.field("kept_columns", pa.struct([(name, pa.string()) for name in columns]))] if columns else []
+    return pa.schema(
+        [
+            pa.field("source", pa.string(), nullable=False),
+            pa.field("position", pa.int64(), nullable=False),
+            *kept,
+            pa.field("content", pa.binary(DIGEST_BYTES)),
+            pa.field("outcome", pa.string(), nullable=False),
+            pa.field("reason", pa.string()),
+            pa.field("example", pa.int32(), nullable=False),
+            pa.field("split", pa.string()),
+            pa.field("row", pa.int64()),
+            pa.field("segment", pa.int32()),
+            pa.field("tokens", pa.int32()),
+            pa.field("trained_tokens", pa.int32()),
+            pa.field("tokens_lost", pa.int32()),
+            pa.field("trained_tokens_lost", pa.int32()),
+        ]
+    )
+
+
+def _segments(table: RowTable, split: int, rows_before: int) -> np.ndarray:
+    """Return for each segment its labelled row, its split, and what _PLACE names: int64, shape (6, segments)."""
+    counts = np.diff(table.segment_offsets)
+    return np.stack(
+        [
+            table.sources,
+            np.full(len(table.sources), split),
+            rows_before + np.repeat(np.arange(len(table)), counts),
+            indices_of(np.zeros(len(table), np.int64), counts),
+            table.segment_lengths,
+            table.segment_trained_tokens,
+        ]
+    )
+
+
+def _in_order(lines: pa.Table) -> pa.Table:
+    """Sort lines by their position. Most parts have only records that are used, which are in order already."""
+    positions = lines["position"].to_numpy()
+    if np.all(positions[:-1] <= positions[1:]):
+        return lines
+    return lines.take(pa.array(np.argsort(positions, kind="stable")))
+
+
+def _digests(contents: Iterable[Content]) -> list[bytes | None]:
+    """The digests of contents. Rows of one example share a content."""
+    digests = list[bytes | None]()
+    last = None
+    for content in contents:
+        digests.append(digests[-1] if content is last else content_digest(content))
+        last = content
+    return digests

@@ -1,0 +1,66 @@
+"""The files of one shard in one format, which get their final names later."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from transforms.model.receipts import Shard
+from transforms.outputs import OutputOptions, output_format
+from transforms.storage.files import join
+from transforms.storage.writing import NewFile
+
+
+class RowFiles:
+    """Writes the files of one shard in one format. The first of them counts the rows.
+
+    Args:
+        folder: where they are written.
+        stem: of their names, unique to the attempt; the name of the format and a suffix follow.
+        split: train or validation.
+        format: one of OUTPUT_FORMATS.
+        options: of the format.
+
+    Attributes:
+        tokens: that were written so far.
+    """
+
+    def __init__(self, folder: str, stem: str, split: str, format: str, options: OutputOptions):
+        self._folder = folder
+        self._stem = f"{stem}-{format}"
+        self._split = split
+        self._format = format
+        self._files: dict[str, NewFile] = {}
+        self._writer = output_format(format).writer(self._create, options)
+        self._trained_tokens = self._rows = self.tokens = 0
+
+    def _create(self, suffix: str) -> NewFile:
+        self._files[self._stem + suffix] = file = NewFile(join(self._folder, self._stem + suffix))
+        return file
+
+    def write(self, rows: pa.Table, tokens: int, trained_tokens: int) -> None:
+        """Write rows, which have so many tokens."""
+        self._writer.write(rows)
+        self._rows += len(rows)
+        self.tokens += tokens
+        self._trained_tokens += trained_tokens
+
+    def complete(self) -> list[Shard]:
+        """Complete the files, and return what a receipt says of them."""
+        self._writer.close()
+        shards: list[Shard] = []
+        for name, file in self._files.items():
+            file.complete()
+            counts = not shards
+            shards.append(
+                Shard(
+                    file=name,
+                    format=self._format,
+                    split=self._split,
+                    rows=self._rows if counts else 0,
+                    tokens=self.tokens if counts else 0,
+                    trained_tokens=self._trained_tokens if counts else 0,
+                    bytes=file.bytes,
+                    sha256=file.sha256,
+                )
+            )
+        return shards
