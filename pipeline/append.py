@@ -6,35 +6,32 @@ its files are still there as they were; then the rest is the next one.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
-
-import msgspec
 
 from pipeline.beam_import import import_beam
 from pipeline.claims import claim_of, take
 from pipeline.console import show_phase
 from pipeline.increments import Selected, select
-from pipeline.job import Job, differences, differences_without_inputs, encode_job, read_job
+from pipeline.job import Job
 from pipeline.options import Options
+from pipeline.pinning import check_appendable, pin
 from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import Source, inputs_of, with_all_inputs
 from transforms.dataset.delta import check_delta, has_delta, write_delta
 from transforms.dataset.derived import derive, is_stale
 from transforms.dataset.description import read_description
 from transforms.dataset.increment_commit import commit_failed
-from transforms.dataset.layout import Folder, check_free
+from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Increment, Snapshot
 from transforms.errors import InputError, UserError
 from transforms.inputs.listing import InputFile
-from transforms.inputs.plan import decode_plan, encode_plan
+from transforms.inputs.plan import decode_plan
 from transforms.storage.claim import Claim
 from transforms.storage.files import exists, full_url, join, names_below, read_bytes
-from transforms.storage.writing import remove, remove_attempts, write_atomically
+from transforms.storage.writing import remove, remove_attempts
 
 
 class Appended(NamedTuple):
@@ -75,7 +72,7 @@ def append(
         Unavailable: if a store or a cluster does not answer.
     """
     folder = Folder(full_url(options.output))
-    _check_appendable(folder, options, sources)
+    check_appendable(folder, options, sources)
     has_table = bool(options.table) or has_delta(folder)
     if has_table:
         check_delta(folder)
@@ -124,7 +121,7 @@ class _Growth:
         self._log = Log(folder)
 
     def run(self) -> Appended:
-        _check_appendable(self._folder, self._options, self._sources)
+        check_appendable(self._folder, self._options, self._sources)
         before = snapshot = self._log.newest() or Snapshot(0)
         self._repair(before)
         job = None
@@ -149,37 +146,17 @@ class _Growth:
             derive(self._folder, snapshot, self._options.report)
 
     def _pinned(self, new: Sequence[InputFile], snapshot: Snapshot) -> Job:
-        """The job of the dataset, which the options must agree with. Before the first commit it is stored."""
-        from pipeline.prepare import output_errors, read_materials, resolve, store, stored_materials
+        def is_begun(job: Job) -> bool:
+            return self._unfinished(job, snapshot) is not None
 
-        options, folder = self._options, self._folder
-        materials = read_materials(options, self._sources, self._server)
-        with output_errors(options):
-            check_free(folder)
-            job, warnings = resolve(options, self._sources, new, materials)
-            before = read_job(folder)
-            if before and job.now and options.now is None:
-                job = msgspec.structs.replace(job, now=before.now)
-            changed = [*differences(before, job)] if before else []
-            if snapshot.version and changed:
-                raise _other_options(folder, changed)
-            is_begun = before and not changed and self._unfinished(before, snapshot)
-            keeps = before if snapshot.version or is_begun else None
-            if not keeps:
-                for url in folder.work_parts():
-                    remove(url)
-            stored = stored_materials(folder, materials) | {folder.job: encode_job(keeps or job)}
-            store(folder, stored, warns=keeps is not None)
-        for warning in warnings:
-            _show(warning)
-        return keeps or job
+        return pin(self._options, self._sources, new, self._server, self._folder, snapshot, is_begun)
 
     def _unfinished(self, job: Job, snapshot: Snapshot) -> Selected | None:
         """An increment that was begun, and would be built now if there were no other files."""
         from pipeline.plan import increment_of
 
         listed = {(file.source, file.url): file.version for file in self._listed}
-        for id in _begun(self._folder):
+        for id in begun(self._folder):
             folder = Folder(self._folder.output, id)
             if not exists(folder.plan):
                 continue
@@ -196,15 +173,13 @@ class _Growth:
 
     def _build(self, job: Job, selected: Selected) -> str:
         """Build an increment. Returns the status of its run."""
-        from pipeline.plan import increment_of
+        from pipeline.plan import begin_increment, increment_of
         from pipeline.run import parse_beam_options, run_job
 
         id, of_increment = increment_of(job, selected.files)
         folder = Folder(self._folder.output, id)
         self._remove_unfinished(id)
-        for url, content in {folder.plan: encode_plan(selected.files), folder.job: encode_job(of_increment)}.items():
-            if not exists(url):
-                write_atomically(url, content)
+        begin_increment(folder, of_increment, selected.files)
         for_runner = with_all_inputs(self._options, self._sources)
         try:
             status, message = run_job(
@@ -227,58 +202,19 @@ class _Growth:
         return status
 
     def _remove_unfinished(self, but: str = "") -> None:
-        for id in _begun(self._folder):
+        for id in begun(self._folder):
             if id != but:
                 remove(join(self._folder.increments, id))
 
 
-@functools.lru_cache(64)
-def _show(warning: str) -> None:
-    """Print a warning, once for all increments that this process adds."""
-    print(f"chatmill: {warning}", file=sys.stderr)
-
-
-def _check_appendable(folder: Folder, options: Options, sources: Sequence[Source]) -> None:
-    """Raise UserError if a folder has no dataset that can grow, or one that was begun with other options."""
-    Log(folder).check_store()
-    grows = exists(folder.log)
-    if not grows and not exists(folder.success):
-        if exists(folder.plan):
-            raise UserError(
-                f"{folder.output} holds an unfinished dataset that was begun without --append. Finish it with the "
-                "command that began it, or give another --output."
-            )
-        return
-    job = read_job(folder)
-    if job is None or not (grows or _is_listed(folder, job)):
-        raise UserError(
-            f"{folder.work}: the job of the dataset, or the list of its inputs, is missing or damaged, so that it is "
-            "not known what is new. Copy the folder _chatmill of the dataset, too."
-        )
-    if changed := [*differences_without_inputs(job, options, sources)]:
-        raise _other_options(folder, changed)
-
-
-def _is_listed(folder: Folder, job: Job) -> bool:
-    """Whether the list of the inputs of a dataset that has not grown yet is there."""
-    return exists(folder.plan) and hashlib.sha256(read_bytes(folder.plan)).hexdigest() == job.inputs
-
-
-def _other_options(folder: Folder, changed: Sequence[str]) -> UserError:
-    return UserError(
-        f"{folder.output} holds a dataset that was begun with other options: {'; '.join(changed)}. All of it has the "
-        "same ones: give those, or another --output."
-    )
-
-
-def _begun(folder: Folder) -> list[str]:
-    """The ids of the increments that were begun and not committed, or of which something is left."""
+def begun(folder: Folder) -> list[str]:
+    """Return the ids of the increments that were begun and not committed, or of which something is left."""
     return sorted({name.partition("/")[0] for name in names_below(folder.increments)})
 
 
 def _is_unclean(folder: Folder, snapshot: Snapshot) -> bool:
     """Whether one that was killed left something: an increment, its claim, or what does not agree with the log."""
-    return bool(_begun(folder) or names_below(folder.claims)) or _is_stale(folder, snapshot)
+    return bool(begun(folder) or names_below(folder.claims)) or _is_stale(folder, snapshot)
 
 
 def _is_stale(folder: Folder, snapshot: Snapshot) -> bool:

@@ -157,6 +157,11 @@ def _raising_terminated() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def show(text: str) -> None:
+    """Print a line to standard error; on a cluster, that is the log of the worker."""
+    print(f"chatmill: {text}", file=sys.stderr, flush=True)
+
+
 def show_phase(text: str) -> None:
     """Print what begins now, if standard error is a terminal: a person should see at once that something happens.
 

@@ -19,7 +19,8 @@ from transforms.inputs.plan import decode_plan, encode_plan
 from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
 from transforms.model.batches import Split
 from transforms.steps.failures import FailureWriter
-from transforms.storage.files import read_bytes
+from transforms.storage.files import exists, read_bytes
+from transforms.storage.writing import write_atomically
 
 
 def increment_of(job: Job, files: Sequence[InputFile]) -> tuple[str, Job]:
@@ -38,6 +39,19 @@ def increment_of(job: Job, files: Sequence[InputFile]) -> tuple[str, Job]:
         splits=sum(1 for _ in splits_of(files, split_bytes)),
     )
     return hashlib.sha256(encode_job(of_increment)).hexdigest()[:16], of_increment
+
+
+def begin_increment(folder: Folder, job: Job, files: Sequence[InputFile]) -> None:
+    """Write down what an increment is made from, unless an earlier attempt did.
+
+    Args:
+        folder: of the increment.
+        job: of increment_of.
+        files: the input.
+    """
+    for url, content in {folder.plan: encode_plan(files), folder.job: encode_job(job)}.items():
+        if not exists(url):
+            write_atomically(url, content)
 
 
 class ReadPlan(beam.PTransform):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.console import counted
-from transforms.dataset.snapshot import Increment
+from pipeline.summary_json import sums
+from transforms.dataset.description import read_description
+from transforms.dataset.layout import Folder
+from transforms.dataset.snapshot import Increment, Snapshot
 
 
 class Figures:
@@ -19,6 +23,17 @@ class Figures:
         self.increments = 0
         self._failures = self._files = self._records = 0
         self._lag = self._longest_lag = 0.0
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> Figures:
+        """Take the figures from a summary. described: of `described`; empty at the beginning."""
+        figures = cls()
+        figures.increments = described.get("increments", 0)
+        figures._failures, figures._files = described.get("failures", 0), described.get("files", 0)
+        figures._records = described.get("records", 0)
+        figures._lag = described.get("lag_seconds", 0.0)
+        figures._longest_lag = described.get("longest_lag_seconds", 0.0)
+        return figures
 
     def add(self, increment: Increment, lag: float) -> str:
         """Add a commit.
@@ -57,3 +72,17 @@ class Figures:
             "lag_seconds": round(self._lag, 1),
             "longest_lag_seconds": round(self._longest_lag, 1),
         }
+
+
+def summary_of(folder: Folder, snapshot: Snapshot, status: str, figures: Figures, waiting: int) -> dict[str, Any]:
+    """Return the summary of a watch, for --summary_json.
+
+    Args:
+        folder: of the dataset.
+        snapshot: the newest one.
+        status: watching, stopped or failed.
+        figures: of the watch.
+        waiting: the files that are seen and not taken.
+    """
+    summary = {"status": status, "output": folder.output, "watch": figures.described(waiting)}
+    return summary | (sums(snapshot.manifest(read_description(folder.job).job)) if snapshot.increments else {})

@@ -7,26 +7,25 @@ finishes, or plans again.
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.commands.compact import say_who_holds
-from pipeline.console import counted, error_text
+from pipeline.console import counted, error_text, show
 from pipeline.options import Options
 from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import Source
-from pipeline.summary_json import check_summary_json, sums, write_summary_json
-from pipeline.watch.arrivals import Arrival, Arrivals, FoundFile, Key
-from pipeline.watch.figures import Figures
+from pipeline.summary_json import check_summary_json, write_summary_json
+from pipeline.watch.arrivals import Arrival, Arrivals, Key
+from pipeline.watch.figures import Figures, summary_of
 from pipeline.watch.finding import bytes_per_record, find_arriving, input_of
 from pipeline.watch.settings import Settings
 from pipeline.watch.stop import Stop
 from pipeline.watch.taking import Taking, replaceable
+from pipeline.watch.wanted import Wanted
 from transforms.dataset.compaction.compact import compact
 from transforms.dataset.derived import derive, is_stale
-from transforms.dataset.description import read_description
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Increment, Snapshot
@@ -66,7 +65,7 @@ class Loop:
         self._has_begun = False
         self._snapshot = Snapshot(0)
         self._taken: Mapping[Key, set[str]] = {}
-        self._left_out: set[tuple[Key, str]] = set()
+        self._wanted = Wanted(options.rewritten, show)
         self._waits_since: float | None = None
         self._compacted = time.monotonic()
 
@@ -88,7 +87,7 @@ class Loop:
             self._write_summary("failed", error_text(error))
             raise
         self._write_summary("stopped")
-        _print(f"stopped; {self._figures.line()}")
+        show(f"stopped; {self._figures.line()}")
 
     def _look_or_wait(self) -> None:
         """Look. If a store does not answer, say so once, and once when it answers again."""
@@ -100,10 +99,10 @@ class Loop:
                 raise
             if self._waits_since is None:
                 self._waits_since = time.monotonic()
-                _print(f"waiting: {error_text(error)}")
+                show(f"waiting: {error_text(error)}")
         else:
             if self._waits_since is not None:
-                _print(f"going on after {time.monotonic() - self._waits_since:,.0f} s")
+                show(f"going on after {time.monotonic() - self._waits_since:,.0f} s")
                 self._waits_since = None
 
     def _look(self) -> None:
@@ -112,7 +111,7 @@ class Loop:
             self._repair()
         found = find_arriving(self._sources)
         now = time.monotonic()
-        self._arrivals.look({key: file for key, file in found.items() if self._is_wanted(file)}, now)
+        self._arrivals.look({key: file for key, file in found.items() if self._wanted.has(file, self._taken)}, now)
         if due := self._arrivals.due(now, bytes_per_record(self._snapshot)):
             since = {arrival.file.key: arrival.since for arrival in due}
             try:
@@ -132,7 +131,7 @@ class Loop:
         found = compact(self._folder.output, when_held=say_who_holds)
         if found.increments:
             before, after = found.shards
-            _print(f"version {found.version}: {counted(before, 'small shard')} became {after:,}")
+            show(f"version {found.version}: {counted(before, 'small shard')} became {after:,}")
             self._read_log()
             self._write_summary("watching")
 
@@ -146,22 +145,6 @@ class Loop:
     def _read_log(self) -> None:
         self._snapshot = self._log.newest() or Snapshot(0)
         self._taken = self._snapshot.taken()
-
-    def _is_wanted(self, file: FoundFile) -> bool:
-        """Whether the dataset does not have a file, or has another version of it that is not left out."""
-        versions = self._taken.get(file.key, ())
-        if not versions or file.version in versions:
-            return not versions
-        if self._options.rewritten == "refuse":
-            advice = "--rewritten append takes it as one more, replace builds anew what came from it"
-            self._leave_out(file, f"it was rewritten since its records were taken, and is left out: {advice}")
-        return (file.key, file.version) not in self._left_out
-
-    def _leave_out(self, file: FoundFile, problem: str) -> None:
-        """Take no notice of a file as it is now, and say so once."""
-        if (file.key, file.version) not in self._left_out:
-            self._left_out.add((file.key, file.version))
-            _print(f"warning: {file.url}: {problem}")
 
     def _take(self, due: Sequence[Arrival], listed: Mapping[Key, str]) -> Iterator[Increment]:
         """Append what is due, but for what has changed since it was listed. Yields each increment."""
@@ -191,7 +174,7 @@ class Loop:
         except (InputError, UserError) as error:
             for file in ready:
                 found, _ = rewritten[file.source, file.url]
-                self._leave_out(found, f"the dataset keeps what it has of it: {error_text(error)}")
+                self._wanted.leave_out(found, f"the dataset keeps what it has of it: {error_text(error)}")
 
     def _have_changed(self, files: Sequence[InputFile]) -> bool:
         """Whether one of some files is not there any more as it was."""
@@ -204,7 +187,7 @@ class Loop:
         self._read_log()
         arrived = [since[file.source, file.url] for file in increment.inputs if (file.source, file.url) in since]
         line = self._figures.add(increment, time.monotonic() - min(arrived, default=time.monotonic()))
-        _print(f"version {self._snapshot.version}: {line}")
+        show(f"version {self._snapshot.version}: {line}")
         self._write_summary("watching")
 
     def _write_summary(self, status: str, error: str | None = None) -> None:
@@ -212,18 +195,8 @@ class Loop:
             try:
                 write_summary_json(self._summary(status, error), url)
             except (OSError, UserError, Unavailable) as problem:
-                _print(f"warning: --summary_json {url}: it cannot be written ({error_text(problem)})")
+                show(f"warning: --summary_json {url}: it cannot be written ({error_text(problem)})")
 
     def _summary(self, status: str, error: str | None = None) -> dict[str, Any]:
-        summary: dict[str, Any] = {"status": status, "output": self._folder.output}
-        if error:
-            summary["error"] = error
-        summary["watch"] = self._figures.described(len(self._arrivals))
-        if self._snapshot.increments:
-            manifest = self._snapshot.manifest(read_description(self._folder.job).job)
-            summary |= {"snapshot": manifest["snapshot"]} | sums(manifest)
-        return summary
-
-
-def _print(text: str) -> None:
-    print(f"chatmill: {text}", file=sys.stderr, flush=True)
+        summary = summary_of(self._folder, self._snapshot, status, self._figures, len(self._arrivals))
+        return summary | ({"error": error} if error else {})

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pipeline.append import append
 from pipeline.claims import claim_of, take
 from pipeline.console import error_text
-from pipeline.job import encode_job, read_job
+from pipeline.job import read_job
 from pipeline.options import Options
-from pipeline.plan import increment_of
+from pipeline.plan import begin_increment, increment_of
 from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import Source
 from pipeline.watch.arrivals import Key
@@ -25,12 +25,11 @@ from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Increment, Snapshot
 from transforms.errors import InputError, RejectsError, Unavailable, UserError, WorkerDied
 from transforms.inputs.listing import InputFile
-from transforms.inputs.plan import encode_plan
 from transforms.storage.files import full_url
-from transforms.storage.writing import remove, write_atomically
+from transforms.storage.writing import remove
 
 # An error may be due to a file or to the machine: it is tried so often before it is the file's.
-_TRIES = 3
+TRIES = 3
 
 
 class Taking:
@@ -81,7 +80,7 @@ class Taking:
         try:
             appended = self._append_to(files=files, failed="commit" if is_alone else "raise")
         except Exception as error:
-            if not _may_be_due_to(files, error):
+            if not may_be_due_to(files, error):
                 raise
             if self._have_changed(files):
                 return
@@ -130,8 +129,7 @@ class Taking:
         with claim_of(self._folder, self._options.output, self._options.no_lock) as claim:
             if claim:
                 take(claim, job_has_ended=False, waits=True)
-            write_atomically(of_increment.plan, encode_plan([file]))
-            write_atomically(of_increment.job, encode_job(job))
+            begin_increment(of_increment, job, [file])
             snapshot = commit_failed(of_increment, problem, self._options.report)
         yield from (each for each in snapshot.increments if each.id == id)
 
@@ -141,22 +139,28 @@ class Taking:
         if dataset:
             attempt = Folder(self._folder.output, increment_of(dataset, files)[0])
             if not (snapshot and snapshot.has(attempt.increment)):
-                for url in (attempt.rejects, attempt.ledger, attempt.work):
-                    remove(url)
+                remove_attempt(attempt)
 
     def _has_failed_often(self, error: Exception) -> bool:
         """Whether an error came as often as one that is due to a file."""
-        self._tries = self._tries % _TRIES + 1
+        self._tries = self._tries % TRIES + 1
         if not isinstance(error, (InputError, UserError, Unavailable)):
             traceback.print_exception(error)
-        print(f"chatmill: warning: {error_text(error)} (try {self._tries} of {_TRIES})", file=sys.stderr, flush=True)
-        return self._tries == _TRIES
+        print(f"chatmill: warning: {error_text(error)} (try {self._tries} of {TRIES})", file=sys.stderr, flush=True)
+        return self._tries == TRIES
 
 
-def _may_be_due_to(files: Sequence[InputFile], error: Exception) -> bool:
+def may_be_due_to(files: Sequence[InputFile], error: Exception) -> bool:
+    """Return whether an error may come from one of some files, and not from a store or from the options."""
     if isinstance(error, UserError):
         return any(file.url in str(error) for file in files)
     return isinstance(error, WorkerDied) or not isinstance(error, (Unavailable, OSError))
+
+
+def remove_attempt(folder: Folder) -> None:
+    """Remove what is left of an increment that is not committed. folder: of the increment."""
+    for url in (folder.rejects, folder.ledger, folder.work):
+        remove(url)
 
 
 def replaceable(files: Sequence[InputFile], listed: Mapping[Key, str], snapshot: Snapshot) -> list[InputFile]:

@@ -11,7 +11,7 @@ from typing import Any
 import apache_beam as beam
 
 from transforms.model.batches import Split
-from transforms.model.receipts import Receipt, numbers_of, read_receipts
+from transforms.model.receipts import Receipt, numbers_of, read_receipts, work_of
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import exists, join, names_below, sha256_of
 
@@ -26,9 +26,9 @@ class SkipFinished(beam.PTransform):
     checksum, each shard by its own. A split of which anything is missing or damaged is unfinished, and is logged.
 
     Args:
-        work: the folder with the folders of receipts and shards. Without one, no split is finished. It can be given
-            until the pipeline runs.
-        job: the id of the job. Receipts of another one do not count.
+        work: the folder with the folders of receipts and shards; those of increments are below it. Without one, no
+            split is finished. It can be given until the pipeline runs.
+        job: the id of the job. Receipts of another one do not count; those of an increment belong to that.
     """
 
     def __init__(self, work: str | None = None, job: str = ""):
@@ -58,17 +58,21 @@ class _FindReceipts(beam.DoFn):
         self._failures = FailureWriter()
 
     def start_bundle(self) -> None:
-        self._receipts: Counter[int] | None = None
-        self._has_shards = True
+        self._found: dict[str, tuple[Counter[int], bool]] = {}  # all splits come from one element: they are one bundle
 
     def process(self, split: Split) -> Iterator[_Found]:
-        if self._receipts is None:  # all splits come from one element, so they are one bundle
+        if split.increment not in self._found:
             with self._failures:
-                names = names_below(join(self.work, "receipts")) if self.work else []
-                # A finished dataset has no shards but the published ones, and nothing is published again.
-                self._has_shards = not self.work or not exists(join(dirname(self.work), "_SUCCESS"))
-            self._receipts = Counter(numbers[0] for name in names if (numbers := numbers_of(name)))
-        yield split, self._receipts[split.number], self._has_shards
+                self._found[split.increment] = self._find(split.increment)
+        receipts, has_shards = self._found[split.increment]
+        yield split, receipts[split.number], has_shards
+
+    def _find(self, increment: str) -> tuple[Counter[int], bool]:
+        """How many receipts each split has, and whether the files that they name are in the folder of shards."""
+        names = names_below(join(work_of(self.work, increment), "receipts")) if self.work else []
+        # A finished dataset has no shards but the published ones, and nothing is published again.
+        has_shards = bool(increment or not self.work) or not exists(join(dirname(self.work or ""), "_SUCCESS"))
+        return Counter(numbers[0] for name in names if (numbers := numbers_of(name))), has_shards
 
 
 class _CheckReceipts(beam.DoFn):
@@ -84,9 +88,10 @@ class _CheckReceipts(beam.DoFn):
         if parts:
             try:
                 with self._failures:
-                    receipts = read_receipts(join(self.work, "receipts"), split.number, parts, self.job)
+                    work = work_of(self.work, split.increment)
+                    receipts = read_receipts(join(work, "receipts"), split.number, parts, split.increment or self.job)
                     if has_shards:
-                        self._check_files(receipts)
+                        _check_files(work, receipts)
             except (ValueError, FileNotFoundError) as error:
                 _LOGGER.warning("chatmill: warning: split %d is built again: %s", split.number, error)
                 receipts = []
@@ -95,9 +100,10 @@ class _CheckReceipts(beam.DoFn):
         for receipt in receipts:
             yield beam.pvalue.TaggedOutput("finished", receipt)
 
-    def _check_files(self, receipts: list[Receipt]) -> None:
-        """Raise ValueError if a file of a receipt is not as it was written, FileNotFoundError if it is missing."""
-        for receipt in receipts:
-            for name, sha256 in receipt.files():
-                if sha256_of(join(self.work, "shards", name)) != sha256:
-                    raise ValueError(f"{name} was changed since it was written")
+
+def _check_files(work: str, receipts: list[Receipt]) -> None:
+    """Raise ValueError if a file of a receipt is not as it was written, FileNotFoundError if it is missing."""
+    for receipt in receipts:
+        for name, sha256 in receipt.files():
+            if sha256_of(join(work, "shards", name)) != sha256:
+                raise ValueError(f"{name} was changed since it was written")

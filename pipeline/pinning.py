@@ -1,0 +1,117 @@
+"""Pinning: the job of a dataset that grows. It is stored once, and all of the dataset has the same options."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from pipeline.job import Job, differences, differences_without_inputs, encode_job, read_job
+from pipeline.options import Options
+from pipeline.runners.fork_server import ForkServer
+from pipeline.sources import Source
+from transforms.dataset.layout import Folder, check_free
+from transforms.dataset.log import Log
+from transforms.dataset.snapshot import Snapshot
+from transforms.errors import UserError
+from transforms.inputs.listing import InputFile
+from transforms.storage.files import exists, read_bytes
+from transforms.storage.writing import remove
+
+
+def pin(
+    options: Options,
+    sources: Sequence[Source],
+    new: Sequence[InputFile],
+    server: ForkServer | None,
+    folder: Folder,
+    snapshot: Snapshot,
+    is_begun: Callable[[Job], bool],
+) -> Job:
+    """Return the job of a dataset, which the options must agree with. Before the first commit it is stored.
+
+    Args:
+        options: of the build.
+        sources: of read_sources.
+        new: the files to add, whose first records are looked at.
+        server: loads the tokenizer for the workers at the same time.
+        folder: of the dataset.
+        snapshot: the newest one.
+        is_begun: whether something was begun under a job with the same options, so that it stays.
+
+    Raises:
+        UserError: if the options cannot be met, or are not those of the dataset.
+        Unavailable: if a store does not answer.
+    """
+    from pipeline.prepare import output_errors, read_materials, resolve, store, stored_materials
+
+    materials = read_materials(options, sources, server)
+    with output_errors(options):
+        check_free(folder)
+        job, warnings = resolve(options, sources, new, materials)
+        before = read_job(folder)
+        if before and job.now and options.now is None:
+            job = msgspec.structs.replace(job, now=before.now)
+        changed = [*differences(before, job)] if before else []
+        if snapshot.version and changed:
+            raise _other_options(folder, changed)
+        keeps = before if snapshot.version or (before and not changed and is_begun(before)) else None
+        if not keeps:
+            for url in folder.work_parts():
+                remove(url)
+        stored = stored_materials(folder, materials) | {folder.job: encode_job(keeps or job)}
+        store(folder, stored, warns=keeps is not None)
+    for warning in warnings:
+        _show(warning)
+    return keeps or job
+
+
+@functools.lru_cache(64)
+def _show(warning: str) -> None:
+    """Print a warning, once for all increments that this process adds."""
+    print(f"chatmill: {warning}", file=sys.stderr)
+
+
+def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]) -> None:
+    """Check that a folder is free, or has a dataset that can grow.
+
+    Args:
+        folder: of the dataset.
+        options: of the build.
+        sources: of read_sources.
+
+    Raises:
+        UserError: if it has a dataset that cannot grow, or one that was begun with other options.
+    """
+    Log(folder).check_store()
+    grows = exists(folder.log)
+    if not grows and not exists(folder.success):
+        if exists(folder.plan):
+            raise UserError(
+                f"{folder.output} holds an unfinished dataset that was begun without --append. Finish it with the "
+                "command that began it, or give another --output."
+            )
+        return
+    job = read_job(folder)
+    if job is None or not (grows or _is_listed(folder, job)):
+        raise UserError(
+            f"{folder.work}: the job of the dataset, or the list of its inputs, is missing or damaged, so that it is "
+            "not known what is new. Copy the folder _chatmill of the dataset, too."
+        )
+    if changed := [*differences_without_inputs(job, options, sources)]:
+        raise _other_options(folder, changed)
+
+
+def _is_listed(folder: Folder, job: Job) -> bool:
+    """Whether the list of the inputs of a dataset that has not grown yet is there."""
+    return exists(folder.plan) and hashlib.sha256(read_bytes(folder.plan)).hexdigest() == job.inputs
+
+
+def _other_options(folder: Folder, changed: Sequence[str]) -> UserError:
+    return UserError(
+        f"{folder.output} holds a dataset that was begun with other options: {'; '.join(changed)}. All of it has the "
+        "same ones: give those, or another --output."
+    )

@@ -1,0 +1,43 @@
+"""Wanted: whether a file that is listed is to be taken, by what the dataset has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from pipeline.watch.arrivals import FoundFile, Key
+
+_ADVICE = "--rewritten append takes it as one more, replace builds anew what came from it"
+
+
+class Wanted:
+    """Says which files are to be taken, and of those that are left out why, once.
+
+    Args:
+        rewritten: what to do with a file of which the dataset has another version; one of REWRITTEN.
+        show: prints a line.
+    """
+
+    def __init__(self, rewritten: str, show: Callable[[str], None]):
+        self._rewritten = rewritten
+        self._show = show
+        self._left_out: set[tuple[Key, str]] = set()
+
+    def has(self, file: FoundFile, taken: Mapping[Key, Collection[str]]) -> bool:
+        """Return whether the dataset does not have a file, or has another version of it that is not left out.
+
+        Args:
+            file: as it is listed.
+            taken: the versions of each file that the dataset has.
+        """
+        versions = taken.get(file.key, ())
+        if not versions or file.version in versions:
+            return not versions
+        if self._rewritten == "refuse":
+            self.leave_out(file, f"it was rewritten since its records were taken, and is left out: {_ADVICE}")
+        return (file.key, file.version) not in self._left_out
+
+    def leave_out(self, file: FoundFile, problem: str) -> None:
+        """Take no notice of a file as it is now, and say so once."""
+        if (file.key, file.version) not in self._left_out:
+            self._left_out.add((file.key, file.version))
+            self._show(f"warning: {file.url}: {problem}")

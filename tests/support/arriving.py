@@ -1,0 +1,141 @@
+"""Files that arrive in any way, for a watch, in one process or on a runner."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from pipeline.snapshots import shards
+from support.datasets import build_in_process
+from support.paths import ROOT, TOKENIZER
+from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
+from transforms.dataset.verification.verify import verify
+
+SETTLE = 2
+
+
+def lines(name: str, count: int) -> bytes:
+    texts = (f"{name}, record {number}" for number in range(count))
+    records = ({"prompt": text, "completion": text} for text in texts)
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+class Dropper:
+    """Writes files into a folder at random times within some seconds, each in one of several ways."""
+
+    def __init__(self, folder: Path, files: int, seconds: float, seed: int):
+        self._folder = folder
+        self._random = random.Random(seed)
+        self._threads = [
+            threading.Timer(self._random.uniform(0, seconds), self._drop, (f"{number:04d}.jsonl", number))
+            for number in range(files)
+        ]
+
+    def __enter__(self) -> Dropper:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def _drop(self, name: str, number: int) -> None:
+        path, content = self._folder / name, lines(name, 1 + number % 7)
+        if number == 3:
+            path.write_bytes(b'{"neither": "a conversation"}\n' * 3)
+        elif number == 7:
+            path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(content)[:-9])
+        elif number % 6 == 1:  # slowly
+            with path.open("wb") as file:
+                for start in range(0, len(content), 1 + len(content) // 4):
+                    file.write(content[start : start + 1 + len(content) // 4])
+                    file.flush()
+                    time.sleep(SETTLE / 5)
+        elif number % 6 == 2:  # late: others that came before it are newer
+            path.with_suffix(".part").write_bytes(content)
+            os.utime(path.with_suffix(".part"), (1_000_000_000, 1_000_000_000))
+            path.with_suffix(".part").rename(path)
+        elif number % 6 == 4:  # rewritten, before or after it was taken
+            path.write_bytes(lines(f"{name}, earlier", 2))
+            time.sleep(self._random.uniform(0, 4 * SETTLE))
+            path.write_bytes(content)
+        else:
+            path.write_bytes(content)
+
+
+@contextmanager
+def watch(folder: Path, output: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A watch in a process of its own, which is killed in the end if it still runs."""
+    when = ["--every=1s", f"--settle={SETTLE}s", "--min_records=40", "--max_delay=3s", "--rewritten=replace",
+            "--compact_every=5s"]  # fmt: skip
+    command = [sys.executable, "-m", "pipeline", "watch", *options(folder), f"--output={output}", *when, *more]
+    with output.with_name("log").open("w") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stderr=log, start_new_session=True)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def options(folder: Path) -> list[str]:
+    return [f"--input={folder}/*.jsonl,{folder}/*.gz", f"--tokenizer={TOKENIZER}"]
+
+
+def wait_until(condition, process: subprocess.Popen, log: Path, seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None and time.monotonic() < end, log.read_text()
+        time.sleep(0.2)
+
+
+def snapshot_of(output: Path):
+    return Log(Folder(str(output))).newest()
+
+
+def is_complete(folder: Path, output: Path) -> bool:
+    """Whether all files of a folder are taken as they are."""
+    snapshot = snapshot_of(output)
+    taken = snapshot.taken() if snapshot else {}
+    return all(
+        any(str(path.stat().st_mtime_ns) in version for version in taken.get((0, str(path)), ()))
+        for path in folder.iterdir()
+    )
+
+
+def rows_of(urls: list[str]) -> Counter[str]:
+    return Counter(json.dumps(row) for url in urls for row in pq.read_table(url).to_pylist())
+
+
+def check_all_is_there_once(folder: Path, output: Path) -> None:
+    """Assert that a dataset has each file of a Dropper once, as it is, and that those that are poisoned failed."""
+    snapshot = snapshot_of(output)
+    inputs = Counter(file.url for increment in snapshot.increments for file in increment.inputs)
+    assert inputs == Counter(str(path) for path in folder.iterdir())
+    failed = [increment.inputs for increment in snapshot.increments if increment.status == "failed"]
+    assert sorted(file.url for files in failed for file in files) == [
+        f"{folder}/0003.jsonl", f"{folder}/0007.jsonl.gz"
+    ]  # fmt: skip
+    assert verify(str(output)).faults == []
+
+    for poisoned in ("0003.jsonl", "0007.jsonl.gz"):
+        (folder / poisoned).unlink()
+    batch = build_in_process(*options(folder)[1:], f"--input={folder}", f"--output={output.with_name('batch')}")
+    assert batch.returncode == 0, batch.stderr
+    assert rows_of(shards(str(output))) == rows_of([*map(str, (output.with_name("batch") / "data").iterdir())])
