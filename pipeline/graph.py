@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -20,6 +20,7 @@ from transforms.dataset.consumers import about_rows
 from transforms.dataset.description import job_id
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
+from transforms.model.batches import Split
 from transforms.steps.base import Step
 from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
@@ -58,14 +59,38 @@ def build_graph(
         report: one of REPORTS.
         replaces, commits_failed: of an increment, as CommitDataset has them.
     """
+    splits = pipeline | "plan" >> ReadPlan(folder, job.split_bytes)
+    receipts = build_splits(splits, job, folder, engine)
+    receipts | "commit" >> CommitDataset(folder, budgets, report, replaces, commits_failed)
+
+
+def build_splits(
+    splits: beam.PCollection,
+    job: Job,
+    folder: Folder,
+    engine: str,
+    on_error: Callable[[Split, Exception], None] | None = None,
+) -> beam.PCollection:
+    """Build shards of splits, of one increment or of several.
+
+    Args:
+        splits: PCollection[Split].
+        job: what decides the rows.
+        folder: of the dataset, or of an increment.
+        engine: one of ENGINES.
+        on_error: as WriteShards has it.
+
+    Returns:
+        PCollection[Receipt], also of splits that were finished before.
+    """
     options = job.options
-    of_job = job_id(folder)
-    splits = pipeline | "plan" >> ReadPlan(folder, job.split_bytes) | "skip" >> SkipFinished(folder.work, of_job)
-    parts = splits.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
+    work, of_job = Folder(folder.output).work, job_id(folder)
+    skipped = splits | "skip" >> SkipFinished(work, of_job)
+    parts = skipped.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
     for name, step in steps_of(job, folder, engine).items():
         parts |= name >> step
     receipts = parts | "write" >> WriteShards(
-        Folder(folder.output).work,
+        work,
         formats=options.output_format,
         columns=options.write_columns,
         provenance=options.provenance,
@@ -74,12 +99,9 @@ def build_graph(
         job=of_job,
         ledger=options.ledger,
         keep_columns=options.keep_columns,
+        on_error=on_error,
     )
-    (
-        (receipts, splits.finished)
-        | "all" >> beam.Flatten()
-        | "commit" >> CommitDataset(folder, budgets, report, replaces, commits_failed)
-    )
+    return (receipts, skipped.finished) | "all" >> beam.Flatten()
 
 
 def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:

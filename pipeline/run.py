@@ -9,9 +9,8 @@ import logging
 import os
 import re
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,7 +27,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.runner import create_runner
 
-from pipeline.console import raise_terminated
+from pipeline.console import raise_terminated, show
 from pipeline.graph import budgets_of, build_graph
 from pipeline.job import Job
 from pipeline.options import Options
@@ -170,9 +169,9 @@ def run_job(
         TemporaryDirectory() if runner == "DirectRunner" else nullcontext() as reports,
         tokenizer_held_to(folder.tokenizer, job.tokenizer),
         _runner(runner, job, folder, beam_options, options, server, reports) as beam_runner,
-        _stopping_all_processes(flink_job.cancel if flink_job else None, claim) as handle_signals,
+        stopping_all_processes(flink_job.cancel if flink_job else None, claim) as handle_signals,
         nullcontext() if options.detach or template else ReportProgress(job, folder, reports),
-        claim.kept(_end_without_claim) if claim else nullcontext(),
+        claim.kept(end_without_claim) if claim else nullcontext(),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)
         is_left = bool(options.detach or template)
@@ -249,9 +248,16 @@ def _runner(
     return local_runner(job, folder, beam_options, options, server, reports)
 
 
+_EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+_ADVICE = "Run the same command again, without --overwrite, to go on from here."
+
+
 @contextmanager
-def _stopping_all_processes(
-    cancel: Callable[[], None] | None, claim: Claim | None
+def stopping_all_processes(
+    cancel: Callable[[], None] | None,
+    claim: Claim | None,
+    exit_codes: Mapping[signal.Signals, int] = _EXIT_CODES,
+    advice: str = _ADVICE,
 ) -> Iterator[Callable[[str | None], None]]:
     """Inside, Ctrl-C and SIGTERM end this process and all that it started at once; the run can be resumed.
 
@@ -261,18 +267,19 @@ def _stopping_all_processes(
     Args:
         cancel: ends the job if it runs elsewhere.
         claim: is released then, unless the job continues.
+        exit_codes: by the signal.
+        advice: what to do then.
 
     Yields:
         A function that installs the handlers again, because a runner may have installed its own. Its argument is the
         message about a job that does not end with this process.
     """
-    exit_codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
     previous = {number: signal.getsignal(number) for number in exit_codes}
 
     def handle(continuing: str | None) -> None:
         for number, code in exit_codes.items():
             if previous[number] in (signal.SIG_DFL, signal.default_int_handler, raise_terminated):
-                signal.signal(number, functools.partial(_stop, code, cancel, claim, continuing))
+                signal.signal(number, functools.partial(_stop, code, cancel, claim, continuing, advice))
 
     handle(None)
     try:
@@ -283,7 +290,12 @@ def _stopping_all_processes(
 
 
 def _stop(
-    code: int, cancel: Callable[[], None] | None, claim: Claim | None, continuing: str | None, *_: object
+    code: int,
+    cancel: Callable[[], None] | None,
+    claim: Claim | None,
+    continuing: str | None,
+    advice: str,
+    *_: object,
 ) -> NoReturn:
     _silence_threads()
     if cancel:
@@ -295,25 +307,21 @@ def _stop(
     if claim and not continuing and not claim.is_left:
         with suppress(OSError):
             claim.release()
-    advice = (
-        f"Only this launcher: {continuing}"
-        if continuing
-        else "Run the same command again, without --overwrite, to go on from here."
-    )
-    print(f"chatmill: stopped. {advice}", file=sys.stderr, flush=True)
+    show(f"stopped. {f'Only this launcher: {continuing}' if continuing else advice}")
     os._exit(code)
 
 
-def _end_without_claim(error: Exception) -> NoReturn:
+def end_without_claim(error: Exception) -> NoReturn:
     """End this process and all that it started, since another build has taken over the output."""
     _kill_children()
-    print(f"chatmill: {error}", file=sys.stderr, flush=True)
+    show(str(error))
     os._exit(1)
 
 
 def _silence_threads() -> None:
-    """Print no errors of threads: Beam's lose their connections, as other processes end. Nothing restores it."""
+    """Show no errors of threads: Beam's lose their connections, as other processes end. Nothing restores it."""
     threading.excepthook = lambda _: None
+    logging.disable()
 
 
 def _kill_children() -> None:

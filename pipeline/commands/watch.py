@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline import kinds
-from pipeline.console import CommandParser, as_typed
+from pipeline.console import CommandParser
 from pipeline.kinds import Kind
 from pipeline.options import Options, add_options, options_of, parser_of
 from pipeline.watch.settings import Settings
@@ -32,9 +32,13 @@ _SETTINGS: dict[str, tuple[Kind, str, str]] = {
     ),
 }
 
+_STREAMING = ("PrismRunner", "FlinkRunner", "DataflowRunner")
+# A job on a cluster whose launcher has ended holds the output by its signs; without one for two minutes, it is gone.
+_LONGEST_TICK = 60
+
 
 def run(arguments: Sequence[str]) -> int:
-    """Append the files that arrive to a dataset, until SIGTERM or Ctrl-C.
+    """Append the files that arrive to a dataset, until SIGTERM or Ctrl-C, or submit the job that does.
 
     Args:
         arguments: what follows the command.
@@ -45,10 +49,17 @@ def run(arguments: Sequence[str]) -> int:
     Raises:
         UserError: if an option is wrong, or what it refers to.
     """
-    options, settings, beam_flags = _parse(arguments)
+    options, settings, beam_flags = parse(arguments)
+    from pipeline.beam_import import import_beam
     from pipeline.sources import read_sources, with_all_inputs
 
     sources = read_sources(options)
+    if options.runner != "DirectRunner":
+        import_beam(with_all_inputs(options, sources))
+        from pipeline.watch.stream import stream
+
+        stream(options, sources, beam_flags, settings)
+        return 0
     from pipeline.launch import environment
     from pipeline.watch.loop import Loop
 
@@ -57,13 +68,28 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
+def parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
+    """Parse the arguments of the command.
+
+    Args:
+        arguments: what follows the command.
+
+    Returns:
+        The options of the build, when files are taken, and the options of Beam.
+
+    Raises:
+        UserError: if an option is wrong.
+    """
     parser = CommandParser(
         "watch",
         usage="--input URL,.. --tokenizer NAME|URL --output URL [...]",
         description="Append the files that arrive to a dataset, one commit after another, until Ctrl-C or SIGTERM. The "
-        "options of the dataset are those of `chatmill build`.",
-        examples=["--input 'gs://in/*.jsonl' --tokenizer Qwen/Qwen3-8B --output gs://shards/chats --max_delay 5m"],
+        "options of the dataset are those of `chatmill build`. It is one process by default; with --runner "
+        "PrismRunner, FlinkRunner or DataflowRunner it is a stream.",
+        examples=[
+            "--input 'gs://in/*.jsonl' --tokenizer Qwen/Qwen3-8B --output gs://shards/chats --max_delay 5m",
+            "--input '/in/*.jsonl' --tokenizer /tokenizer --output /out --runner FlinkRunner --flink_master HOST:8081",
+        ],
     )
     group = parser.add_argument_group("Watching")
     for name, (kind, metavar, help) in _SETTINGS.items():
@@ -75,7 +101,16 @@ def _parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
     if not settings.every:
         raise UserError("--every 0s: expected 1s or more.")
     options = options_of("watch", given | {"append": True}, rest, list(_SETTINGS))
-    for name, default in (("overwrite", False), ("detach", False), ("no_lock", False), ("runner", "DirectRunner")):
-        if (value := getattr(options, name)) != default:
-            raise UserError(f"--{name} {as_typed(value)}: chatmill watch does not have this option.")
+    for name in ("overwrite", "no_lock"):
+        if getattr(options, name):
+            raise UserError(f"--{name} true: chatmill watch does not have this option.")
+    if options.runner == "DirectRunner":
+        if options.detach:
+            raise UserError("--detach needs a cluster: --runner FlinkRunner with --flink_master, or DataflowRunner.")
+    elif options.runner not in _STREAMING:
+        raise UserError(f"--runner {options.runner}: it has no streams; expected {', '.join(_STREAMING)}, or none.")
+    elif settings.every > _LONGEST_TICK:
+        raise UserError(f"--every {settings.every}s: with --runner, 60s or less: each look also shows that it works.")
+    elif options.summary_json == "-":
+        raise UserError("--summary_json -: with --runner, workers write it. Give a url.")
     return options, settings, rest

@@ -9,19 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from support.datasets import build_in_process, digests, manifest_of
+from support.flink import Cluster, install_flink, running_cluster
 from support.paths import CHATS, ROOT, TOKENIZER
 
-DEPLOY = ROOT / "deploy" / "flink"
 # How many times the examples are copied: with TEST_SLOW they are 200 MB.
 COPIES, SPLIT_BYTES, SECONDS = (280, 2_000_000, 1_500) if "TEST_SLOW" in os.environ else (8, 60_000, 180)
 # The reference engine is slow, so that a job can be interrupted in the middle.
@@ -31,14 +28,7 @@ FLINK = "--runner=FlinkRunner"
 
 @pytest.fixture(scope="module")
 def installed() -> None:
-    """Install Flink and its job server, once on a machine."""
-    missing = [tool for tool in ("java", "mvn", "curl") if not shutil.which(tool)]
-    if missing:
-        pytest.skip(f"Flink needs {', '.join(missing)} (apt-get install default-jre-headless maven curl)")
-    for script in ("install.sh", "job_server.sh"):
-        done = subprocess.run([DEPLOY / script], capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"deploy/flink/{script} failed, and Flink was not tested: {done.stderr.strip()[-500:]}")
+    install_flink()
 
 
 @pytest.fixture(scope="module")
@@ -59,49 +49,10 @@ def local(corpus, tmp_path_factory) -> Path:
     return output
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """A cluster. folder: the FOLDER of start.sh. address: host:port of the REST server."""
-
-    folder: Path
-    address: str
-
-    def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://{self.address}/{path}", timeout=30) as answer:
-            return json.load(answer)
-
-    def last_job(self) -> dict[str, Any]:
-        job = max(self.get("jobs/overview")["jobs"], key=lambda job: job["start-time"])
-        return self.get(f"jobs/{job['jid']}")
-
-    def splits_written(self, job: dict[str, Any]) -> dict[str, int]:
-        """The number of splits that each TaskManager wrote."""
-        (writing,) = (vertex for vertex in job["vertices"] if "write" in vertex["name"])
-        managers = self.get(f"jobs/{job['jid']}/vertices/{writing['id']}/taskmanagers")["taskmanagers"]
-        return {manager["taskmanager-id"]: manager["metrics"]["read-records"] for manager in managers}
-
-    def processes(self) -> list[psutil.Process]:
-        """The processes of the cluster, and those of its workers, which inherit its environment."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("FLINK_PID_DIR") == str(self.folder / "pids"):
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
-
-
 @pytest.fixture(scope="module")
 def cluster(installed, tmp_path_factory) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("flink") / "a cluster"
-    started = subprocess.run([DEPLOY / "start.sh", folder, "3"], capture_output=True, text=True, check=False)
-    assert started.returncode == 0, started.stderr
-    cluster = Cluster(folder, started.stdout.strip())
-    yield cluster
-    subprocess.run([DEPLOY / "stop.sh", folder], capture_output=True, check=True)
-    _, alive = psutil.wait_procs(cluster.processes(), timeout=10)
-    assert not alive
+    with running_cluster(tmp_path_factory.mktemp("flink") / "a cluster", 3) as cluster:
+        yield cluster
 
 
 def start(*options: str) -> subprocess.Popen[str]:
@@ -165,10 +116,7 @@ def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, c
     job = [f"--input={corpus}", *JOB, f"--output={output}"]
     build = start(*job, FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
     wait_until(lambda: len(receipts_of(output)) >= 5, build)
-    workers = [process for process in cluster.processes() if "chatmill-worker" in " ".join(process.cmdline())]
-    assert len({worker.ppid() for worker in workers}) == 2
-    for process in (workers[0].parent(), workers[0]):
-        process.kill()
+    cluster.kill_taskmanager()
     before = receipts_of(output)
     whole = {path.name.partition("-")[0] for path in before if json.loads(path.read_text())["last"]}
     assert len(before) < json.loads((output / "_chatmill" / "job.json").read_text())["splits"]
@@ -220,10 +168,8 @@ def test_missing_program_or_cluster_is_reported_in_one_line(
 @pytest.fixture
 def empty_cluster(installed, tmp_path) -> Iterator[Cluster]:
     """A cluster without TaskManagers, like clusters that start them when a job needs them. Its jobs wait."""
-    folder = tmp_path / "cluster"
-    started = subprocess.run([DEPLOY / "start.sh", folder, "0"], capture_output=True, text=True, check=True)
-    yield Cluster(folder, started.stdout.strip())
-    subprocess.run([DEPLOY / "stop.sh", folder], capture_output=True, check=True)
+    with running_cluster(tmp_path / "cluster", 0) as cluster:
+        yield cluster
 
 
 def test_cluster_without_taskmanagers_accepts_a_job_with_explicit_parallelism(empty_cluster, build, tmp_path):

@@ -20,6 +20,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from pipeline.commands.watch import parse as parse_watch
 from pipeline.options import Options, parse_options
 from support.datasets import build_in_process, digests
 from support.paths import CHATS, ROOT, TOKENIZER
@@ -52,14 +53,15 @@ def flink_schema() -> dict[str, Any]:
     return closed(schema)
 
 
-@pytest.mark.parametrize("name", ["cronjob", "flink-job", "watch"])
+@pytest.mark.parametrize("name", ["cronjob", "flink-job", "flink-watch", "watch"])
 def test_manifest_is_valid(name):
     for version in (OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
         kubernetes_validate.validate(MANIFESTS[name], version, strict=True)
 
 
-def test_flink_deployment_is_valid(flink_schema):
-    deployment = MANIFESTS["flink-cluster"]
+@pytest.mark.parametrize("name", ["flink-cluster", "flink-stream"])
+def test_flink_deployment_is_valid(flink_schema, name):
+    deployment = MANIFESTS[name]
     assert (deployment["apiVersion"], deployment["kind"]) == ("flink.apache.org/v1beta1", "FlinkDeployment")
     jsonschema.Draft4Validator(flink_schema).validate(deployment)
 
@@ -102,6 +104,25 @@ def test_flink_job_is_a_build_on_the_cluster_next_to_it():
         f"--environment_config=localhost:{pool['startupProbe']['tcpSocket']['port']}",
     ]
     assert pool["image"] == container["image"]
+
+
+def test_flink_watch_is_a_stream_on_a_cluster_like_that_of_the_job():
+    watch, spec = container_of(MANIFESTS["flink-watch"]), MANIFESTS["flink-watch"]["spec"]
+    assert (spec["replicas"], spec["strategy"], watch["command"]) == (1, {"type": "Recreate"}, ["chatmill", "watch"])
+    options, settings, beam_flags = parse_watch(watch["args"])
+    assert (options.runner, settings.every, settings.compact_every) == ("FlinkRunner", 60, 6 * 3600)
+    job, stream = container_of(MANIFESTS["flink-job"]), MANIFESTS["flink-stream"]
+    assert beam_flags == [
+        f"--flink_master={stream['metadata']['name']}-rest:8081" if flag.startswith("--flink_master") else flag
+        for flag in parse_options(job["args"])[1]
+    ]
+    cluster = json.loads(json.dumps(MANIFESTS["flink-cluster"]))
+    for deployment in (cluster, stream := json.loads(json.dumps(stream))):
+        del deployment["metadata"]
+        configuration = deployment["spec"]["flinkConfiguration"]
+        configuration = {name: value for name, value in configuration.items() if "restart" not in name}
+        deployment["spec"]["flinkConfiguration"] = configuration
+    assert stream == cluster
 
 
 class Daily:

@@ -17,12 +17,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from transforms.errors import InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError
+from transforms.errors import InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError, WorkerDied
 from transforms.storage.files import join, names_below, read_bytes
 from transforms.storage.writing import write_atomically
 
 _KINDS = {
-    kind.__name__: kind for kind in (InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError)
+    kind.__name__: kind
+    for kind in (InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError, WorkerDied)
 }
 
 _folder: ContextVar[str | None] = ContextVar("failures_folder", default=None)
@@ -80,11 +81,29 @@ class FailureWriter:
 def _write(folder: str, error: Exception) -> None:
     if isinstance(error, StoreError) and error.is_transient and urlsplit(error.url)[:2] == urlsplit(folder)[:2]:
         return  # the store that the file would be written to has just failed for half a minute
-    make, arguments = cast("tuple[Any, ...]", error.__reduce__())[:2]
-    failure = Failure(make.__name__, str(error), list(arguments))
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
     with suppress(Exception):  # the error itself must reach the runner, whatever happens here
-        write_atomically(join(folder, name), msgspec.json.encode(failure, enc_hook=repr))
+        write_failure(join(folder, name), error)
+
+
+def write_failure(url: str, error: Exception) -> None:
+    """Write an error to a file.
+
+    Args:
+        url: of the file.
+        error: if it is not meant for the user, it becomes Unavailable if it is of a machine, InputError otherwise.
+    """
+    if type(error) not in _KINDS.values():
+        kind = Unavailable if isinstance(error, OSError) else InputError
+        error = kind(f"{type(error).__name__}: {error}")
+    make, arguments = cast("tuple[Any, ...]", error.__reduce__())[:2]
+    write_atomically(url, msgspec.json.encode(Failure(make.__name__, str(error), list(arguments)), enc_hook=repr))
+
+
+def read_failure(url: str) -> Exception:
+    """Read an error that write_failure wrote: one of the same kind, with the same message."""
+    failure = msgspec.json.decode(read_bytes(url), type=Failure)
+    return _KINDS[failure.kind](*failure.arguments)
 
 
 def last_failure(folder: str) -> Exception | None:
@@ -98,6 +117,5 @@ def last_failure(folder: str) -> Exception | None:
     """
     with suppress(Exception):  # the runner's own error is raised then
         if names := names_below(folder):
-            failure = msgspec.json.decode(read_bytes(join(folder, names[-1])), type=Failure)
-            return _KINDS[failure.kind](*failure.arguments)
+            return read_failure(join(folder, names[-1]))
     return None

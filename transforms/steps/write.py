@@ -306,6 +306,8 @@ class WriteShards(Step):
         job: the id of the job: a run that resumes it takes only receipts that have it, or the id of their increment.
         ledger: which records have lines in the ledger: `all`, `exceptions` (those that are not plainly kept) or `none`.
         keep_columns: the columns of records that are carried along, for the ledger.
+        on_error: is called with a split and its error, which then is not raised: for a stream, in which a bundle that
+            fails is tried for ever.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -325,6 +327,7 @@ class WriteShards(Step):
         job: str = "",
         ledger: str = "exceptions",
         keep_columns: Sequence[str] = (),
+        on_error: Callable[[Split, Exception], None] | None = None,
     ):
         options: dict[str, Any] = {
             "folder": folder,
@@ -339,19 +342,25 @@ class WriteShards(Step):
         }
         WriteOptions(**options)  # checks them here, not on a worker
         super().__init__(ShardWriter, **options)
+        self._on_error = on_error
         self.with_output_types(Receipt)
 
     def expand(self, parts: beam.PCollection) -> beam.PCollection:
         return (
             parts
-            | beam.ParDo(_WriteParts(self._make)).with_output_types(Receipt)
+            | beam.ParDo(_WriteParts(self._make, self._on_error)).with_output_types(Receipt)
             | "count" >> beam.ParDo(CountReceipts()).with_output_types(Receipt)
         )
 
 
 class _WriteParts(beam.DoFn):
-    def __init__(self, make: Callable[[], Callable[[Rows], Receipt | None]]):
+    def __init__(
+        self,
+        make: Callable[[], Callable[[Rows], Receipt | None]],
+        on_error: Callable[[Split, Exception], None] | None,
+    ):
         self._make = make
+        self._on_error = on_error
         self._failures = FailureWriter()
         self._reports = ReportWriter()
         self._keeper = ClaimKeeper()
@@ -364,5 +373,10 @@ class _WriteParts(beam.DoFn):
             self._reports.write(part)
             return receipt
 
-        with self._keeper.keeping():
-            yield from filter(None, map(write_and_report, parts))
+        try:
+            with self._keeper.keeping():
+                yield from filter(None, map(write_and_report, parts))
+        except Exception as error:
+            if self._on_error is None:
+                raise
+            self._on_error(parts.split, error)

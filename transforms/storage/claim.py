@@ -332,6 +332,11 @@ class ClaimKeeper:
         if self._claim:
             self._claim.check()
 
+    def show_work(self) -> None:
+        """Show that the holder is at work. Raises Unavailable if another build took the claim over."""
+        if self._claim:
+            self._claim.show_work()
+
     def release(self) -> None:
         """Remove the claim, if nobody waits for the job who does."""
         if self._claim and self._is_left:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +18,7 @@ from transforms.dataset.publishing import publish_files
 from transforms.dataset.reader import Dataset
 from transforms.dataset.snapshot import Files, Increment
 from transforms.dataset.sums import add_sums
-from transforms.storage.claim import Holder
+from transforms.storage.claim import ClaimKeeper, Holder
 from transforms.storage.writing import remove
 
 SHARD_BYTES = 64 << 20
@@ -37,7 +38,10 @@ class Compaction(NamedTuple):
 
 
 def compact(
-    url: str, shard_bytes: int = SHARD_BYTES, when_held: Callable[[Holder | None], None] = lambda _: None
+    url: str,
+    shard_bytes: int = SHARD_BYTES,
+    when_held: Callable[[Holder | None], None] = lambda _: None,
+    keeper: ClaimKeeper | None = None,
 ) -> Compaction:
     """Join the small shards of a dataset that grows, in one commit. Nothing is tokenized again.
 
@@ -48,6 +52,7 @@ def compact(
         shard_bytes: how large shards become at most. Increments whose shards have on average less than a quarter of it
             are joined.
         when_held: is called if something else writes to the dataset, for which this waits.
+        keeper: keeps the claim of a job that this is a part of, so that it needs none of its own.
 
     Raises:
         UserError: if there is no finished dataset, its store cannot create a file only if there is none, or it has a
@@ -62,7 +67,7 @@ def compact(
     has_table = has_delta(folder)
     if has_table:
         check_delta(folder)
-    with held(folder, when_held) as claim:
+    with nullcontext(keeper) if keeper else held(folder, when_held) as claim:
         while True:
             dataset = Dataset(url)
             snapshot = log.snapshot(dataset.version or 1)

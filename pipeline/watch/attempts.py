@@ -1,0 +1,120 @@
+"""Attempts: what was tried of an increment, in files of its work folder, so that it outlasts whoever tried.
+
+A worker that dies leaves no error, and a runner tries again for ever. An increment that is begun again and again
+without one more receipt is broken: then its files are to blame, and each half of them becomes an increment of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from transforms.dataset.layout import Folder
+from transforms.errors import WorkerDied
+from transforms.model.receipts import numbers_of
+from transforms.steps.failures import read_failure, write_failure
+from transforms.storage.files import exists, join, names_below, read_bytes
+from transforms.storage.writing import remove, write_atomically
+
+_COMMIT = "commit.json"
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """An attempt to build an increment.
+
+    run, tick: when it began. receipts: how many there were then. since: the time when the first of its files was seen.
+    waiting: how many other files waited.
+    """
+
+    run: str
+    tick: int
+    receipts: int
+    since: float
+    waiting: int
+
+
+class Attempts:
+    """The attempts at an increment.
+
+    Args:
+        folder: of the increment.
+    """
+
+    def __init__(self, folder: Folder):
+        self._folder = folder
+        self._attempts = join(folder.work, "attempts")
+        self._broken = join(folder.work, "broken.json")
+
+    def begin(self, run: str, tick: int, since: float, waiting: int) -> None:
+        """Write down that an attempt begins. Errors of earlier ones do not count any more."""
+        remove(self._folder.failures)
+        attempt = Attempt(run, tick, self._receipts(), since, waiting)
+        write_atomically(join(self._attempts, f"{len(self._names()):05d}.json"), msgspec.json.encode(attempt))
+
+    def forget_last(self) -> None:
+        """Let the last attempt count for nothing."""
+        remove(join(self._attempts, self._names()[-1]))
+
+    def last(self) -> Attempt | None:
+        """Return the last attempt; None if there was none."""
+        return next(self._latest_first(), None)
+
+    def is_running(self, run: str, tick: int, splits: int) -> bool:
+        """Return whether an attempt goes on.
+
+        Args:
+            run, tick: now. An attempt of another run is over, and one of a later tick, to which the runner went back.
+            splits: of the increment. When each has a receipt or an error, and there is an error, it is over.
+        """
+        last = self.last()
+        if last is None or last.run != run or last.tick >= tick:
+            return False
+        failed = set(names_below(self._folder.failures))
+        written = {f"{numbers[0]:07d}.json" for name in self._receipt_names() if (numbers := numbers_of(name))}
+        return not failed or (_COMMIT not in failed and len(failed | written) < splits)
+
+    def in_vain(self) -> int:
+        """Return how many of the last attempts gave no receipt."""
+        receipts, count = self._receipts(), 0
+        for attempt in self._latest_first():
+            if attempt.receipts != receipts:
+                break
+            count += 1
+        return count
+
+    def error(self) -> Exception:
+        """Return the error of an attempt that is over; WorkerDied if it left none."""
+        if names := names_below(self._folder.failures):
+            return read_failure(join(self._folder.failures, names[0]))
+        return WorkerDied("the worker, or the job, ended while it was built")
+
+    def fail(self, split: int | None, error: Exception) -> None:
+        """Write down an error. split: the number of the split; None for the commit."""
+        name = _COMMIT if split is None else f"{split:07d}.json"
+        write_failure(join(self._folder.failures, name), error)
+
+    def break_off(self, error: Exception) -> None:
+        """Write down that the increment is broken, and why."""
+        write_failure(self._broken, error)
+
+    def is_broken(self) -> bool:
+        """Return whether the increment is not tried again."""
+        return exists(self._broken)
+
+    def why_broken(self) -> Exception:
+        """Return why it is broken."""
+        return read_failure(self._broken)
+
+    def _names(self) -> list[str]:
+        return names_below(self._attempts)
+
+    def _latest_first(self) -> Iterator[Attempt]:
+        for name in reversed(self._names()):
+            yield msgspec.json.decode(read_bytes(join(self._attempts, name)), type=Attempt)
+
+    def _receipt_names(self) -> list[str]:
+        return names_below(self._folder.receipts)
+
+    def _receipts(self) -> int:
+        return len(self._receipt_names())

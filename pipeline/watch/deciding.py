@@ -1,0 +1,245 @@
+"""Deciding: what a stream builds next. One increment at a time, as in the loop of one process.
+
+All that has to last is in the dataset: its log, the plan of the increment that is being built, and what was tried of
+it. A worker that begins knows nothing else, and goes on with that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from pipeline.append import begun
+from pipeline.console import error_text
+from pipeline.increments import select
+from pipeline.job import Job
+from pipeline.options import Options
+from pipeline.plan import begin_increment, increment_of
+from pipeline.sources import Source
+from pipeline.watch.arrivals import Arrival, Arrivals, FoundFile, Key
+from pipeline.watch.attempts import Attempt, Attempts
+from pipeline.watch.finding import bytes_per_record, find_arriving, input_of
+from pipeline.watch.settings import Settings
+from pipeline.watch.taking import TRIES, may_be_due_to, remove_attempt, replaceable
+from pipeline.watch.wanted import Wanted
+from transforms.dataset.derived import derive, is_stale
+from transforms.dataset.increment_commit import commit_failed
+from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
+from transforms.dataset.snapshot import Snapshot
+from transforms.errors import RejectsError, UserError, WorkerDied
+from transforms.inputs.listing import InputFile
+from transforms.inputs.plan import decode_plan
+from transforms.inputs.splits import largest_first, splits_of
+from transforms.model.batches import Split
+from transforms.storage.files import exists, full_url, read_bytes
+from transforms.storage.writing import remove, remove_if_empty
+
+
+class Now(NamedTuple):
+    """A look.
+
+    run, tick: of the pipeline. time: in seconds. found: what is listed. snapshot: the newest one. taken: of the same.
+    """
+
+    run: str
+    tick: int
+    time: float
+    found: Mapping[Key, FoundFile]
+    snapshot: Snapshot
+    taken: Mapping[Key, set[str]]
+
+    def is_listed(self, file: InputFile) -> bool:
+        """Return whether a file is there as it was."""
+        found = self.found.get((file.source, file.url))
+        return found is not None and found.version == file.version
+
+    def is_taken(self, file: InputFile) -> bool:
+        """Return whether the dataset has a file as it is."""
+        return file.version in self.taken.get((file.source, file.url), ())
+
+
+class Deciding:
+    """Decides, look after look, what is built.
+
+    Args:
+        options: of the build.
+        sources: of read_sources.
+        settings: when files are taken.
+        job: of the dataset.
+        show: prints a line.
+        note: is called when an increment was committed as failed, with its folder, the newest snapshot, and its last
+            attempt, if there was one.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        sources: Sequence[Source],
+        settings: Settings,
+        job: Job,
+        show: Callable[[str], None],
+        note: Callable[[Folder, Snapshot, Attempt | None], None],
+    ):
+        self._options = options
+        self._sources = sources
+        self._job = job
+        self._show = show
+        self._note = note
+        self._folder = Folder(full_url(options.output))
+        self._arrivals = Arrivals(settings.settle, settings.min_records, settings.max_delay)
+        self._wanted = Wanted(options.rewritten, show)
+
+    @property
+    def waiting(self) -> int:
+        """How many files are seen, and not taken."""
+        return len(self._arrivals)
+
+    def look(self, run: str, tick: int) -> list[Split] | None:
+        """List what is there, and decide.
+
+        Args:
+            run, tick: of the pipeline.
+
+        Returns:
+            The splits to build now; none if there is nothing to do; None while an increment is being built.
+
+        Raises:
+            UserError, Unavailable, OSError: if the input cannot be listed, or a store does not answer.
+        """
+        found = find_arriving(self._sources)
+        snapshot = Log(self._folder).newest() or Snapshot(0)
+        if tick == 0 and exists(self._folder.log) and is_stale(self._folder, snapshot):  # after a kill
+            derive(self._folder, snapshot, self._options.report)
+        now = Now(run, tick, time.time(), found, snapshot, snapshot.taken())
+        files = self._begun(now)
+        self._arrivals.look({key: file for key, file in found.items() if self._wanted.has(file, now.taken)}, now.time)
+        since = now.time
+        if not files:
+            due = self._arrivals.due(now.time, bytes_per_record(now.snapshot))
+            files = self._due(due, now)
+            since = min((arrival.since for arrival in due), default=now.time)
+        return self._go_on(files, now, since) if files else []
+
+    def _begun(self, now: Now) -> list[InputFile]:
+        """The files of the increment that was begun and is not committed, the largest one: others are its halves."""
+        largest: list[InputFile] = []
+        for id in begun(self._folder):
+            folder = Folder(self._folder.output, id)
+            files = decode_plan(read_bytes(folder.plan)) if exists(folder.plan) else []
+            if now.snapshot.has(id) or all(now.is_taken(file) for file in files):
+                remove(folder.work)
+            elif not self._is_valid(files, now, folder):
+                remove_attempt(folder)
+            elif Attempts(folder).is_broken() and self._replaces(files, now.snapshot):
+                self._leave_out(files, now, error_text(Attempts(folder).why_broken()))
+            elif len(files) > len(largest):
+                largest = files
+        remove_if_empty(self._folder.increments)
+        return largest
+
+    def _is_valid(self, files: Sequence[InputFile], now: Now, folder: Folder) -> bool:
+        """Whether an increment would be built as it was begun."""
+        if not all(map(now.is_listed, files)) or increment_of(self._job, files)[0] != folder.increment:
+            return False
+        try:
+            selected = select(files, now.snapshot, self._options.rewritten, self._sources)
+        except UserError:
+            return False
+        return selected.files == files or Attempts(folder).is_broken()
+
+    def _replaces(self, files: Sequence[InputFile], snapshot: Snapshot) -> tuple[str, ...]:
+        return select(files, snapshot, self._options.rewritten, self._sources).replaces
+
+    def _leave_out(self, files: Sequence[InputFile], now: Now, problem: str) -> None:
+        """Keep what the dataset has of files that could not be replaced."""
+        for file in files:
+            if not now.is_taken(file):
+                found = now.found[file.source, file.url]
+                self._wanted.leave_out(found, f"the dataset keeps what it has of it: {problem}")
+
+    def _due(self, due: Sequence[Arrival], now: Now) -> list[InputFile]:
+        """The files of the next increment: those that are due, or what replaces some that were rewritten."""
+        new, rewritten = [], []
+        for arrival in due:
+            file, problem = input_of(arrival.file, self._sources[arrival.file.source])
+            if file and problem:
+                self._fail([file], problem)
+            elif file and self._options.rewritten == "replace" and arrival.file.key in now.taken:
+                rewritten.append(file)
+            elif file:
+                new.append(file)
+        if new:
+            return new
+        listed = {key: file.version for key, file in now.found.items()}
+        if not (ready := replaceable(rewritten, listed, now.snapshot)):
+            return []
+        others = [file for each in now.snapshot.increments for file in each.inputs if now.is_listed(file)]
+        try:
+            return select([*others, *ready], now.snapshot, "replace", self._sources).files
+        except UserError as error:
+            self._leave_out(ready, now, error_text(error))
+            return []
+
+    def _go_on(self, files: list[InputFile], now: Now, since: float, is_certain: bool = False) -> list[Split] | None:
+        """Build files as one increment, or, if that is broken, one half and then the other.
+
+        Args:
+            files: of the increment.
+            now: of this look.
+            since: when the first of its files was seen.
+            is_certain: whether an error is due to files, and not to the machine.
+
+        Returns:
+            As look does.
+        """
+        id, job = increment_of(self._job, files)
+        folder = Folder(self._folder.output, id)
+        attempts = Attempts(folder)
+        last = attempts.last()
+        since = last.since if last else since
+        if last and not attempts.is_broken():
+            if attempts.is_running(now.run, now.tick, job.splits):
+                return None
+            if not self._may_try_again(files, attempts, is_certain):
+                if self._replaces(files, now.snapshot):
+                    self._leave_out(files, now, error_text(attempts.why_broken()))
+                    return []
+                if len(files) == 1:
+                    self._fail(files, error_text(attempts.why_broken()))
+                    return []
+                remove(folder.rejects)
+                remove(folder.ledger)
+        if attempts.is_broken():
+            middle = len(files) // 2
+            halves = (files[:middle], files[middle:])
+            left = next(half for half in halves if not all(map(now.is_taken, half)))
+            return self._go_on(left, now, since, is_certain=True)
+        begin_increment(folder, job, files)
+        attempts.begin(now.run, now.tick, since, self.waiting - len(files))
+        return largest_first(splits_of(files, job.split_bytes, id))
+
+    def _may_try_again(self, files: Sequence[InputFile], attempts: Attempts, is_certain: bool) -> bool:
+        """Whether an increment whose last attempt is over is worth another one. If not, it is broken from now on."""
+        error = attempts.error()
+        if not may_be_due_to(files, error):
+            self._show(f"waiting: {error_text(error)}")
+            attempts.forget_last()
+            return True
+        tries = attempts.in_vain()
+        is_known = isinstance(error, RejectsError) or (is_certain and not isinstance(error, WorkerDied))
+        if not is_known and tries < TRIES:
+            if tries:
+                self._show(f"warning: {error_text(error)} (try {tries} of {TRIES})")
+            return True
+        attempts.break_off(error)
+        return False
+
+    def _fail(self, files: Sequence[InputFile], problem: str) -> None:
+        """Commit that files give nothing, so that they are not tried for ever."""
+        id, job = increment_of(self._job, files)
+        folder = Folder(self._folder.output, id)
+        begin_increment(folder, job, files)
+        last = Attempts(folder).last()
+        self._note(folder, commit_failed(folder, problem, self._options.report), last)

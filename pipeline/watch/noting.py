@@ -1,0 +1,72 @@
+"""Noting: what a stream has committed, in Beam's metrics, its log and --summary_json."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from apache_beam.metrics import Metrics
+
+from pipeline.console import error_text, show
+from pipeline.options import Options
+from pipeline.summary_json import write_summary_json
+from pipeline.watch.attempts import Attempt
+from pipeline.watch.figures import Figures, summary_of
+from transforms.dataset.layout import Folder
+from transforms.dataset.snapshot import Snapshot
+from transforms.errors import Unavailable, UserError
+from transforms.steps.metrics import NAMESPACE
+from transforms.storage.files import full_url, read_bytes
+
+
+class Note:
+    """Notes commits. It is pickled with a DoFn.
+
+    Args:
+        options: of the build.
+    """
+
+    def __init__(self, options: Options):
+        self._summary_json = options.summary_json
+        self._folder = Folder(full_url(options.output))
+
+    def __call__(self, folder: Folder, snapshot: Snapshot, attempt: Attempt | None) -> None:
+        """Note that an increment was committed.
+
+        Args:
+            folder: of the increment.
+            snapshot: the newest one.
+            attempt: the one that built it; None if nothing was built.
+        """
+        increment = next((each for each in snapshot.increments if each.id == folder.increment), None)
+        if increment is None:  # a compaction has joined it with others
+            return
+        lag = time.time() - attempt.since if attempt else 0.0
+        Metrics.counter(NAMESPACE, "increments").inc()
+        Metrics.counter(NAMESPACE, "increments_failed").inc(increment.status == "failed")
+        Metrics.counter(NAMESPACE, "files").inc(len(increment.inputs))
+        Metrics.distribution(NAMESPACE, "lag_seconds").update(round(lag))
+        figures = Figures.of(self._written().get("watch", {}))
+        show(f"version {snapshot.version}: {figures.add(increment, lag)}")
+        self._write(summary_of(self._folder, snapshot, "watching", figures, attempt.waiting if attempt else 0))
+
+    def end(self, status: str, error: str | None = None) -> None:
+        """Note that the stream has ended. status: stopped or failed. error: why."""
+        if self._summary_json:
+            self._write(self._written() | {"status": status} | ({"error": error} if error else {}))
+
+    def _written(self) -> dict[str, Any]:
+        """The summary as it was written last."""
+        if self._summary_json:
+            with suppress(FileNotFoundError, msgspec.MsgspecError):
+                return msgspec.json.decode(read_bytes(full_url(self._summary_json)), type=dict)
+        return {}
+
+    def _write(self, summary: dict[str, Any]) -> None:
+        if self._summary_json:
+            try:
+                write_summary_json(summary, self._summary_json)
+            except (OSError, UserError, Unavailable) as problem:
+                show(f"warning: --summary_json {self._summary_json}: it cannot be written ({error_text(problem)})")

@@ -1,0 +1,221 @@
+"""The stream of `chatmill watch --runner`: the loop of one process as a Beam pipeline that does not end, on a cluster.
+
+    ticks -> look -> splits -> the steps of a build -> receipts -> commit
+
+A look lists the input and decides, as the loop does; the splits of an increment are built by all workers; whoever
+writes the last receipt commits. Nothing is grouped, and no step has state: a job that begins again finds in the dataset
+what is done, so that it needs neither checkpoints nor savepoints.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
+
+from pipeline.claims import claim_of, take
+from pipeline.console import error_text, show, show_phase
+from pipeline.graph import budgets_of, build_splits
+from pipeline.job import Job
+from pipeline.options import Options
+from pipeline.pinning import check_appendable, pin
+from pipeline.run import end_without_claim, job_on_cluster, parse_beam_options, stopping_all_processes
+from pipeline.sources import Source, with_all_inputs
+from pipeline.summary_json import check_summary_json
+from pipeline.watch.attempts import Attempts
+from pipeline.watch.committing import CommitIncrements
+from pipeline.watch.deciding import Deciding
+from pipeline.watch.figures import Figures, summary_of
+from pipeline.watch.finding import find_arriving
+from pipeline.watch.noting import Note
+from pipeline.watch.settings import Settings
+from pipeline.watch.ticks import EmitTicks, Tick
+from transforms.dataset.compaction.compact import compact
+from transforms.dataset.delta import check_delta, has_delta
+from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
+from transforms.dataset.snapshot import Snapshot
+from transforms.errors import Unavailable, UserError
+from transforms.model.batches import Split
+from transforms.steps.metrics import NAMESPACE
+from transforms.storage.claim import Claim, ClaimKeeper, kept_by_steps
+from transforms.storage.files import exists, full_url
+from transforms.tokens.tokenizer import tokenizer_held_to
+
+_ADVICE = "Run the same command again to go on with what was begun."
+
+
+def stream(options: Options, sources: Sequence[Source], beam_flags: Sequence[str], settings: Settings) -> None:
+    """Run the stream until it is stopped, or until it is submitted.
+
+    Args:
+        options: of the build, with the runner.
+        sources: of read_sources.
+        beam_flags: options of Beam, as arguments.
+        settings: when files are taken.
+
+    Raises:
+        UserError: if the options cannot be met, or are not those of the dataset.
+        Unavailable: if a store or a cluster does not answer. Other errors are Beam's.
+    """
+    folder = Folder(full_url(options.output))
+    check_appendable(folder, options, sources)
+    show_phase("listing the input")
+    find_arriving(sources)  # what is wrong with it is found before a cluster is
+    if options.table or has_delta(folder):
+        check_delta(folder)
+    for_runner = with_all_inputs(options, sources)
+    beam_options = parse_beam_options(for_runner, [*beam_flags, "--streaming"])
+    with claim_of(folder, options.output, False, job_on_cluster(beam_options)) as claim:
+        if claim:
+            take(claim, options.runner == "FlinkRunner", waits=True)
+        snapshot = Log(folder).newest() or Snapshot(0)
+        check_appendable(folder, options, sources)
+        if url := options.summary_json:
+            check_summary_json(summary_of(folder, snapshot, "watching", Figures(), 0), url, folder.output)
+        job = pin(options, sources, [], None, folder, snapshot, is_begun=lambda _: True)
+        note = Note(options)
+        try:
+            _run(options, sources, settings, job, folder, beam_options, claim, note)
+        except BaseException as error:
+            note.end("failed", error_text(error))
+            raise
+
+
+def _run(
+    options: Options,
+    sources: Sequence[Source],
+    settings: Settings,
+    job: Job,
+    folder: Folder,
+    beam_options: PipelineOptions,
+    claim: Claim | None,
+    note: Note,
+) -> None:
+    flink_job = None
+    if options.runner == "FlinkRunner":
+        from pipeline.runners.flink import FlinkJob
+
+        flink_job = FlinkJob.to_submit(beam_options)
+    template = beam_options.view_as(GoogleCloudOptions).template_location
+    is_left = bool(options.detach or template)
+
+    def end() -> None:
+        if flink_job:
+            flink_job.cancel()
+        note.end("stopped")
+
+    on_dataflow = options.runner == "DataflowRunner"
+    exit_codes = {signal.SIGINT: 0, signal.SIGTERM: 0}
+    with (
+        tokenizer_held_to(folder.tokenizer, job.tokenizer),
+        stopping_all_processes(None if on_dataflow else end, claim, exit_codes, _ADVICE) as handle_signals,
+        claim.kept(end_without_claim) if claim else nullcontext(),
+    ):
+        pipeline = beam.Pipeline(options.runner, beam_options)
+        with kept_by_steps(claim, is_left):
+            build_stream(pipeline, options, sources, settings, job, folder)
+        result: Any = pipeline.run()
+        if beam_options.view_as(TestOptions).dry_run:
+            show("a dry run: the job could be run")
+            return
+        if is_left:
+            if claim:
+                claim.leave_to_job()
+            if template:
+                show(f"the job is written to {template}, for others to run")
+            else:
+                show(f"submitted: {flink_job.page_when_there(result) if flink_job else f'job {result.job_id()}'}")
+            return
+        handle_signals(f"job {result.job_id()} continues on Dataflow." if on_dataflow else None)
+        show(f"watching; versions of {folder.output} are listed by: chatmill snapshots {folder.output}")
+        result.wait_until_finish()
+        raise Unavailable(f"the job ended by itself, as {result.state}. {_ADVICE}")
+
+
+def build_stream(
+    pipeline: beam.Pipeline,
+    options: Options,
+    sources: Sequence[Source],
+    settings: Settings,
+    job: Job,
+    folder: Folder,
+) -> None:
+    """Build the graph of a stream.
+
+    Args:
+        pipeline: to which it is added.
+        options: of the build.
+        sources: of read_sources.
+        settings: when files are taken.
+        job: of the dataset.
+        folder: of the same.
+    """
+    splits = (
+        pipeline
+        | "ticks" >> EmitTicks(settings.every)
+        | "look" >> beam.ParDo(_Look(options, sources, settings, job)).with_output_types(Split)
+    )
+    receipts = build_splits(splits, job, folder, options.engine, _Fail(folder.output))
+    receipts | "commit" >> CommitIncrements(options, sources, budgets_of(options))
+
+
+class _Fail:
+    """Writes down the error of a split. output: the url of the dataset."""
+
+    def __init__(self, output: str):
+        self._output = output
+
+    def __call__(self, split: Split, error: Exception) -> None:
+        Attempts(Folder(self._output, split.increment)).fail(split.number, error)
+
+
+class _Look(beam.DoFn):
+    """Decides at each tick what to build. While a store does not answer, it waits."""
+
+    def __init__(self, options: Options, sources: Sequence[Source], settings: Settings, job: Job):
+        self._options = options
+        self._settings = settings
+        self._make = (options, sources, settings, job)
+        self._keeper = ClaimKeeper()
+        self._waits_for = ""
+
+    def setup(self) -> None:
+        self._deciding = Deciding(*self._make, show, Note(self._options))
+        self._compacted = time.monotonic()
+
+    def process(self, tick: Tick) -> Iterator[Split]:
+        self._keeper.show_work()
+        with self._keeper.keeping():
+            splits = self._look(*tick)
+        Metrics.gauge(NAMESPACE, "files_waiting").set(self._deciding.waiting)
+        yield from splits or ()
+
+    def _look(self, run: str, number: int) -> list[Split] | None:
+        try:
+            splits = self._deciding.look(run, number)
+            if splits == []:
+                self._compact()
+        except (UserError, Unavailable, OSError) as error:
+            if self._waits_for != (problem := error_text(error)):
+                show(f"waiting: {problem}")
+            self._waits_for = problem
+            return None
+        if self._waits_for:
+            show("going on")
+        self._waits_for = ""
+        return splits
+
+    def _compact(self) -> None:
+        """Join small shards if it is time to, while nothing is being built."""
+        every = self._settings.compact_every
+        output = full_url(self._options.output)
+        if every is not None and time.monotonic() - self._compacted >= every and exists(Folder(output).success):
+            self._compacted = time.monotonic()
+            compact(output, keeper=self._keeper)
