@@ -14,6 +14,7 @@ from typing import Any
 from pipeline.commands.compact import say_who_holds
 from pipeline.console import counted, error_text, show
 from pipeline.options import Options
+from pipeline.pinning import check_appendable
 from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import Source
 from pipeline.summary_json import check_summary_json, write_summary_json
@@ -108,7 +109,7 @@ class Loop:
     def _look(self) -> None:
         """List what is there, and take what is due."""
         if not self._has_begun:
-            self._repair()
+            self._begin()
         found = find_arriving(self._sources)
         now = time.monotonic()
         self._arrivals.look({key: file for key, file in found.items() if self._wanted.has(file, self._taken)}, now)
@@ -135,8 +136,9 @@ class Loop:
             self._read_log()
             self._write_summary("watching")
 
-    def _repair(self) -> None:
-        """Write what is derived from the log, if a process was killed before it had."""
+    def _begin(self) -> None:
+        """Check that the dataset can grow, and write what is derived from its log, if a kill prevented that."""
+        check_appendable(self._folder, self._options, self._sources)
         self._read_log()
         if exists(self._folder.log) and is_stale(self._folder, self._snapshot):
             derive(self._folder, self._snapshot, self._options.report)

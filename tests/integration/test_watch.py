@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.cli import main
 from support.arriving import Dropper, check_all_is_there_once, is_complete, lines, snapshot_of, wait_until, watch
+from support.paths import TOKENIZER
 
 
 @pytest.mark.slow
@@ -58,3 +60,19 @@ def test_a_record_that_kills_its_worker_costs_its_file_and_sigterm_waits_for_the
     found = [([Path(file.url).stem for file in each.inputs], each.status) for each in snapshot_of(output).increments]
     assert found == [(["a"], "done"), (["b"], "failed"), (["c"], "done"), (["d"], "done")]
     assert log.read_text().count("a worker was ended by SIGKILL") == 4  # three tries, and why the file has failed
+
+
+def test_a_dataset_that_cannot_grow_by_these_options_ends_a_watch_in_one_line(tmp_path, capsys):
+    folder, output = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(lines("a", 3))
+    job = [f"--input={folder}", f"--tokenizer={TOKENIZER}", f"--output={output}"]
+    assert main([*job, "--append"]) == 0
+    capsys.readouterr()
+    command = ["watch", *job]
+    assert main([*command, "--max_length=64"]) == 2
+    assert "begun with other options: --max_length" in capsys.readouterr().err
+    (output / "_chatmill" / "job.json").unlink()
+    assert main(command) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "the job of the dataset, or the list of its inputs, is missing or damaged" in line
