@@ -48,12 +48,33 @@ def test_a_part_is_made_when_it_is_asked_for_and_is_not_kept():
     assert list(parts) == [0, 1, 2]
 
 
-def test_garbage_is_collected_between_parts_and_not_while_one_is_made():
-    enabled: list[bool] = []
-    parts = parts_of(2).map(lambda part: enabled.append(gc.isenabled()) or part).map(examples_of)
-    for _ in parts:
-        assert gc.isenabled()
-    assert enabled == [False, False]
+class Cycle:
+    def __init__(self):
+        self.itself = self
+
+
+def test_garbage_is_collected_when_a_part_is_gone_and_not_while_there_is_one():
+    garbage: list[weakref.ref] = []
+    alive: list[int] = []
+
+    def littered(records: Records) -> Records:
+        alive.append(sum(cycle() is not None for cycle in garbage))
+        garbage.append(weakref.ref(Cycle()))
+        return records
+
+    for number, _ in enumerate(parts_of(3).map(littered).map(examples_of)):
+        assert not gc.isenabled()
+        assert garbage[number]() is not None
+    assert gc.isenabled()
+    assert alive == [0, 0, 0]
+
+
+def test_garbage_is_collected_again_if_the_parts_are_abandoned():
+    iterator = iter(parts_of(3))
+    next(iterator)
+    assert not gc.isenabled()
+    del iterator
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("kind", [Records, Examples])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
@@ -37,7 +36,7 @@ class Parts(Generic[_Part]):
         self._make = make
 
     def __iter__(self) -> Iterator[_Part]:
-        return _Uncollected(self._make())
+        return _uncollected(self._make())
 
     def map(self, function: Callable[[_Part], Any]) -> Parts[Any]:
         """Return the parts that a function makes of these, when they are iterated."""
@@ -51,27 +50,21 @@ def _made(split: Split, parts: Sequence[_Part]) -> Parts[_Part]:
     return Parts(split, lambda: iter(parts))
 
 
-class _Uncollected(Iterator[_Part]):
-    """Iterates without a reference to the part that it returned, so that it does not stay in memory.
+def _uncollected(parts: Iterator[_Part]) -> Iterator[_Part]:
+    """Yield parts without a reference to the one that was yielded, so that it does not stay in memory.
 
-    While a part is made, Python does not look for garbage in cycles. The many small objects of a part are not garbage,
-    and to look through them again and again takes a third of the time.
+    While there is a part, Python does not look for garbage in cycles: the many small objects of a part are not garbage,
+    and to look through them again and again takes a third of the time. It looks when a part is gone.
     """
-
-    def __init__(self, parts: Iterator[_Part]):
-        self._parts = parts
-
-    def __next__(self) -> _Part:
-        with _garbage_uncollected():
-            return next(self._parts)
-
-
-@contextmanager
-def _garbage_uncollected() -> Iterator[None]:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        while True:
+            yield next(parts)
+            if was_enabled:
+                gc.collect(0)
+    except StopIteration:
+        return
     finally:
         if was_enabled:
             gc.enable()
