@@ -114,6 +114,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: str = ""
 
 
+_decode = msgspec.json.Decoder(Job).decode
+
+
 def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> tuple[JobSource, ...]:
     """Return the sources of a job.
 
@@ -176,7 +179,7 @@ def read_job(folder: Folder) -> Job | None:
     if not exists(folder.job):
         return None
     try:
-        return msgspec.json.decode(read_bytes(folder.job), type=Job)
+        return _decode(read_bytes(folder.job))
     except msgspec.ValidationError as error:
         found = shortened(str(error))
         raise UserError(

@@ -42,10 +42,13 @@ class Description(msgspec.Struct, frozen=True):
     job: dict[str, Any] = {}
 
 
+_decode = msgspec.json.Decoder(Description).decode
+
+
 def read_description(url: str) -> Description:
     """Read the description of a job from its job.json."""
     content = read_bytes(url)
-    described = msgspec.json.decode(content, type=Description)
+    described = _decode(content)
     return msgspec.structs.replace(described, job=msgspec.json.decode(content, type=dict))
 
 

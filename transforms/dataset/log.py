@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,6 +26,9 @@ _READ_AT_ONCE = 16
 _NAME = re.compile(r"(\d{8,})(\.checkpoint)?\.json")
 
 _T = TypeVar("_T")
+
+_ENTRY, _SNAPSHOT = msgspec.json.Decoder(Entry), msgspec.json.Decoder(Snapshot)
+_MANIFEST = msgspec.json.Decoder(dict[str, Any])
 
 
 class Conflict(Exception):
@@ -195,7 +198,7 @@ class Log:
         if not versions:
             return []
         base = kept.base(versions[0])
-        snapshot = _decoded(self._url(base, ".checkpoint"), Snapshot) if base else Snapshot(0)
+        snapshot = _decoded(self._url(base, ".checkpoint"), _SNAPSHOT) if base else Snapshot(0)
         found = [snapshot] if base == versions[0] else []
         for entry in self._entries(kept, range(base + 1, versions[-1] + 1)):
             snapshot = snapshot.after(entry)
@@ -207,12 +210,13 @@ class Log:
         if kept.is_plain:
             return [self._first_entry("")]
         with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-            return [*pool.map(lambda version: _decoded(self._url(version), Entry), versions)]
+            return [*pool.map(lambda version: _decoded(self._url(version), _ENTRY), versions)]
 
     def _first_entry(self, time: str) -> Entry:
         """The entry of a finished dataset without a log."""
         plan = read_bytes(self._folder.plan) if exists(self._folder.plan) else b""  # a pipeline of one's own has none
-        increment = Increment.of("", _decoded(self._folder.manifest, dict), decode_plan(plan))
+        manifest = _decoded(self._folder.manifest, _MANIFEST)
+        increment = Increment.of("", manifest, decode_plan(plan))
         return Entry(1, 0, "append", increment, (), time)
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
@@ -236,10 +240,10 @@ def _is_in(snapshot: Snapshot, add: Increment, remove: Sequence[str]) -> bool:
     return False
 
 
-def _decoded(url: str, type: type[_T]) -> _T:
+def _decoded(url: str, decoder: msgspec.json.Decoder[_T]) -> _T:
     """The content of a file of the log, or the manifest. Raises InputError if it is damaged."""
     try:
-        return msgspec.json.decode(read_bytes(url), type=type)
+        return decoder.decode(read_bytes(url))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{url}: it is damaged ({error}). Copy it again.") from None
 

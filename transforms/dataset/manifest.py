@@ -12,7 +12,7 @@ import msgspec
 from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import Description
 from transforms.model.receipts import FirstExample, Receipt, Shard
-from transforms.model.statistics import Statistics, total
+from transforms.model.statistics import Statistics, decode_statistics, total
 from transforms.outputs import output_format
 
 # The version of the manifest's keys. They are public: a change of their meaning is another version.
@@ -181,7 +181,7 @@ def _by_source(names: Sequence[str], receipts: Sequence[Receipt], totals: Mappin
 
 def _statistics(receipts: Sequence[Receipt]) -> Statistics:
     """The sum of the statistics of receipts, which are decoded one after the other."""
-    return total(msgspec.json.decode(receipt.statistics, type=Statistics) for receipt in receipts)
+    return total(decode_statistics(receipt.statistics) for receipt in receipts)
 
 
 def counts_of_source(source: Mapping[str, Any]) -> dict[str, int]:

@@ -182,6 +182,9 @@ class PipelineJob(msgspec.Struct, frozen=True):
     sources: tuple[NamedSource, ...] = (NamedSource("input"),)
 
 
+_decode = msgspec.json.Decoder(PipelineJob).decode
+
+
 class WriteDataset(beam.PTransform):
     """Write rows as a dataset, and commit it once all are written: manifest, card, _SUCCESS.
 
@@ -420,7 +423,7 @@ def _check_same(folder: Folder, job: PipelineJob) -> bool:
     if not exists(folder.job):
         return False
     try:
-        before = msgspec.json.decode(read_bytes(folder.job), type=PipelineJob)
+        before = _decode(read_bytes(folder.job))
     except msgspec.MsgspecError:
         problem = "it holds a dataset of the command line. Give another."
         raise ParameterError("output", folder.output, problem) from None

@@ -376,11 +376,14 @@ class _Manifest(_Totals):
     ledger: list[_Ledger] = []
 
 
+_check_manifest = msgspec.json.Decoder(_Manifest).decode
+
+
 def _read_manifest(url: str) -> dict[str, Any]:
     """Read a manifest. Raises InputError if it is not one, UserError if it is of a later version."""
     try:
         content = read_bytes(url)
-        msgspec.json.decode(content, type=_Manifest)
+        _check_manifest(content)
         manifest, problem = msgspec.json.decode(content), None
     except FileNotFoundError:
         problem = "it is missing"

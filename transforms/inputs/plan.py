@@ -8,6 +8,8 @@ import msgspec
 
 from transforms.inputs.listing import InputFile
 
+_decode = msgspec.json.Decoder(InputFile).decode
+
 
 def encode_plan(files: Sequence[InputFile]) -> bytes:
     """Return the content of the plan file: JSON lines."""
@@ -16,4 +18,4 @@ def encode_plan(files: Sequence[InputFile]) -> bytes:
 
 def decode_plan(content: bytes) -> list[InputFile]:
     """Return the input files that the content of a plan file lists."""
-    return [msgspec.json.decode(line, type=InputFile) for line in content.splitlines()]
+    return [_decode(line) for line in content.splitlines()]

@@ -149,6 +149,9 @@ class Receipt(msgspec.Struct, frozen=True):
         return [shard for shard in self.shards if shard.format == self.shards[0].format]
 
 
+_decode = msgspec.json.Decoder(Receipt).decode
+
+
 def work_of(folder: str, increment: str) -> str:
     """Return the url of the work folder of an increment.
 
@@ -188,7 +191,7 @@ def read_receipt(url: str, job: str) -> Receipt:
     content += b"}"
     if checksum != _checksum(content, job) + b'"}':
         raise ValueError(f"{url} is damaged, or a receipt of another job")
-    receipt = msgspec.json.decode(content, type=Receipt)
+    receipt = _decode(content)
     for name, _ in receipt.files():
         if not _FILE_NAME.fullmatch(name):
             raise ValueError(f"{url} names the file {name!r}, which is not one of a shard")

@@ -126,6 +126,9 @@ def at_most(name: str, histogram: Mapping[str, Any], percent: int) -> int:
     return min([histogram["max"], *(end - 1 for end in following)])
 
 
+decode_statistics = msgspec.json.Decoder(Statistics).decode
+
+
 def total(statistics: Iterable[Statistics]) -> Statistics:
     """Add up statistics. Each is needed only until the next one, since there may be a million."""
     histograms = defaultdict[str, _HistogramSum](_HistogramSum)

@@ -43,6 +43,9 @@ class Failure(msgspec.Struct, frozen=True):
     arguments: list[Any]
 
 
+_decode = msgspec.json.Decoder(Failure).decode
+
+
 @contextmanager
 def failures_written_to(folder: str) -> Iterator[None]:
     """Let the steps that are applied inside write their failures to a folder.
@@ -102,7 +105,7 @@ def write_failure(url: str, error: Exception) -> None:
 
 def read_failure(url: str) -> Exception:
     """Read an error that write_failure wrote: one of the same kind, with the same message."""
-    failure = msgspec.json.decode(read_bytes(url), type=Failure)
+    failure = _decode(read_bytes(url))
     return _KINDS[failure.kind](*failure.arguments)
 
 

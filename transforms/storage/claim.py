@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -30,6 +30,8 @@ from transforms.errors import ParameterError, Unavailable
 from transforms.storage.files import join, names_below, read_bytes
 from transforms.storage.processes import is_running, start_of_process, this_machine
 from transforms.storage.writing import create, creates_exclusively, remove, remove_if_empty, write_atomically
+
+_T = TypeVar("_T")
 
 # How often a holder shows that it is at work, and after which time without a sign it is taken for gone: longer than the
 # retries of a store that fails.
@@ -70,6 +72,9 @@ class _Sign(msgspec.Struct, frozen=True):
 
     time: float
     waits: bool = False
+
+
+_HOLDER, _SIGN = msgspec.json.Decoder(Holder), msgspec.json.Decoder(_Sign)
 
 
 class Claim:
@@ -219,11 +224,11 @@ class Claim:
         return 0, None
 
     def _holder_of(self, number: int) -> Holder | None:
-        return _decoded(read_bytes(self._url(number)), Holder)
+        return _decoded(read_bytes(self._url(number)), _HOLDER)
 
     def _sign_of(self, holder: Holder) -> _Sign | None:
         with suppress(FileNotFoundError):
-            return _decoded(read_bytes(self._sign_url(holder)), _Sign)
+            return _decoded(read_bytes(self._sign_url(holder)), _SIGN)
         return None
 
     def _write_sign(self, sign: _Sign) -> None:
@@ -343,8 +348,8 @@ class ClaimKeeper:
             self._claim.release()
 
 
-def _decoded(content: bytes, type: type) -> Any:
+def _decoded(content: bytes, decoder: msgspec.json.Decoder[_T]) -> _T | None:
     try:
-        return msgspec.json.decode(content, type=type)
+        return decoder.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None

@@ -69,7 +69,7 @@ class TokenDecoder:
         """
         names = set(names_below(folder))
         files = {name: read_bytes(join(folder, name)) for name in (_FILE, _CONFIG, _ADDED) if name in names}
-        found = msgspec.json.decode(files[_FILE], type=_TokenizerFile) if _FILE in files else None
+        found = _TOKENIZER_FILE.decode(files[_FILE]) if _FILE in files else None
         to_bytes = _decoder_of(found.decoder) if found else None
         if found is None or to_bytes is None:
             from transforms.tokens.tokenizer import load_tokenizer
@@ -79,7 +79,7 @@ class TokenDecoder:
         added = {token.id: token.content for token in found.added_tokens}
         if _ADDED in files:
             added |= {id: content for content, id in msgspec.json.decode(files[_ADDED], type=dict[str, int]).items()}
-        config = msgspec.json.decode(files.get(_CONFIG, b"{}"), type=_Config)
+        config = _TOKENIZER_CONFIG.decode(files.get(_CONFIG, b"{}"))
         added |= {int(id): token.content for id, token in config.added_tokens_decoder.items()}
         convert, strips_space = to_bytes
         tokens = convert(_by_id(msgspec.json.decode(found.model.vocab), added))
@@ -176,6 +176,9 @@ class _Config(msgspec.Struct):
     """What is needed here of tokenizer_config.json."""
 
     added_tokens_decoder: dict[str, _AddedToken] = {}
+
+
+_TOKENIZER_FILE, _TOKENIZER_CONFIG = msgspec.json.Decoder(_TokenizerFile), msgspec.json.Decoder(_Config)
 
 
 def _by_id(vocabulary: Any, added: Mapping[int, str]) -> list[str]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -114,7 +114,7 @@ def _from_pretrained(folder: str, files: Mapping[str, bytes]) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    config = _decoded(files.get(_CONFIG, b"{}"), dict)
+    config = _decoded(files.get(_CONFIG, b"{}"), msgspec.json.Decoder(dict))
     # AutoTokenizer takes half a second to import. It finds the class, which other files than these may decide.
     is_generic = config and config.get("tokenizer_class") in _GENERIC_CLASSES and "auto_map" not in config
     loader: Any
@@ -136,6 +136,10 @@ class _TokenizerFile(msgspec.Struct):
     added_tokens: list[dict[str, Any]]
 
 
+_TOKENIZER_FILE = msgspec.json.Decoder(_TokenizerFile)
+_T = TypeVar("_T")
+
+
 def _added_tokens(config: dict[str, Any] | None, files: Mapping[str, bytes]) -> dict[str, Any]:
     """The added tokens of tokenizer.json, as an argument of from_pretrained, if no other file has any.
 
@@ -143,7 +147,7 @@ def _added_tokens(config: dict[str, Any] | None, files: Mapping[str, bytes]) -> 
     """
     if config is None or "added_tokens_decoder" in config or "fast_tokenizer_files" in config:
         return {}
-    found = _decoded(files.get("tokenizer.json", b""), _TokenizerFile)
+    found = _decoded(files.get("tokenizer.json", b""), _TOKENIZER_FILE)
     if found is None or any(name in files for name in _OTHERS_WITH_ADDED_TOKENS):
         return {}
     from tokenizers import AddedToken
@@ -151,10 +155,10 @@ def _added_tokens(config: dict[str, Any] | None, files: Mapping[str, bytes]) -> 
     return {"added_tokens_decoder": {token.pop("id"): AddedToken(**token) for token in found.added_tokens}}
 
 
-def _decoded(content: bytes, type: Any) -> Any:
+def _decoded(content: bytes, decoder: msgspec.json.Decoder[_T]) -> _T | None:
     """JSON of a type; None if it is something else, of which transformers says what is wrong."""
     try:
-        return msgspec.json.decode(content, type=type)
+        return decoder.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
