@@ -6,7 +6,6 @@ of them fail.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -19,17 +18,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
-import fsspec
 import pytest
-from fsspec import AbstractFileSystem
 
 from support.datasets import build_in_process, digests
 from support.faulty_proxy import FAULTS, FaultyProxy, seeded
 from support.paths import CHATS, ROOT, TOKENIZER
-from support.programs import free_port, serving
-from support.stores import gs, s3
+from support.stores import Store, gs, running, s3
 from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
@@ -41,50 +36,14 @@ from transforms.storage.writing import write_atomically
 OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", "--max_length=512", "--as_chat=true")
 
 
-@dataclass(frozen=True)
-class Store:
-    """A local store with the buckets corpus, models and out. Processes find it by environment variables."""
-
-    protocol: str
-    files: AbstractFileSystem
-    proxy: FaultyProxy
-    unreachable: dict[str, str]
-
-    def url(self, path: str) -> str:
-        return f"{self.protocol}://{path}"
-
-    def names(self, path: str) -> list[str]:
-        self.files.invalidate_cache()
-        return self.files.find(path)
-
-    def digests_of_shards(self, output: str) -> dict[str, str]:
-        names = [name for name in self.names(output) if "/data/" in name]
-        return {name.removeprefix(f"{output}/"): hashlib.sha256(self.files.cat(name)).hexdigest() for name in names}
-
-
 @pytest.fixture(scope="module", params=[s3, gs], ids=["s3", "gs"])
 def store(request) -> Iterator[Store]:
-    port, proxy_port = free_port(), free_port()
-    command, environment = request.param(port, proxy_port)
-    unreachable = {name: value.replace(str(proxy_port), "1") for name, value in environment.items()}
-    proxy = FaultyProxy(port)
-    proxy.start(proxy_port)
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
-    fsspec.config.set_conf_env(fsspec.config.conf)
-    try:
-        with serving(command, port):
-            protocol = request.param.__name__
-            files = fsspec.filesystem(protocol, skip_instance_cache=True)
-            for bucket in ("corpus", "models", "out"):
-                files.mkdir(bucket)
-            files.put(str(CHATS), "corpus/chats", recursive=True)
-            files.put(str(TOKENIZER), "models/tokenizer", recursive=True)
-            yield Store(protocol, files, proxy, unreachable)
-    finally:
-        proxy.stop()
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    with running(request.param) as store:
+        for bucket in ("corpus", "models", "out"):
+            store.files.mkdir(bucket)
+        store.files.put(str(CHATS), "corpus/chats", recursive=True)
+        store.files.put(str(TOKENIZER), "models/tokenizer", recursive=True)
+        yield store
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""Run a command in a process that ends, as if it were killed, before a certain change of the disk."""
+"""Run a command in a process that is killed at a certain moment."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -32,14 +33,32 @@ print("changes:", int(sys.argv[1]) - left)
 sys.exit(code)
 """
 
+_KILLED_AT = """
+import importlib, os, sys
+import pipeline.launch, pipeline.run
+from pipeline.cli import main
+
+module, name, moment, *arguments = sys.argv[1:]
+module = importlib.import_module(module)
+function = getattr(module, name)
+
+def last(*values, **named):
+    if moment == "after":
+        function(*values, **named)
+    os.kill(os.getpid(), 9)
+
+setattr(module, name, last)
+main(["build", *arguments, "--direct_num_workers=1"])
+"""
+
 
 def changes_of(*command: str) -> int:
-    """Run a command. Return how many changes it made."""
+    """Run a command. Return how many changes of the disk it made."""
     return int(_run(1 << 30, command).rpartition("changes: ")[2])
 
 
 def kill_before(change: int, *command: str) -> None:
-    """Run a command, and kill it before one of its changes, counted from 1."""
+    """Run a command, and kill it before one of its changes of the disk, counted from 1."""
     _run(change, command, _KILLED)
 
 
@@ -48,3 +67,10 @@ def _run(change: int, command: tuple[str, ...], code: int = 0) -> str:
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return done.stdout
+
+
+def kill_at(module: str, name: str, moment: str, *options: str) -> None:
+    """Build a dataset, and kill the build `before` or `after` its first call of a function, by one of its names."""
+    program = [sys.executable, "-c", _KILLED_AT, module, name, moment, *options]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr

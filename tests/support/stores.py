@@ -1,12 +1,24 @@
-"""Servers that replace the stores: moto for s3://, fake-gcs-server for gs://."""
+"""Servers that replace the stores: moto for s3://, fake-gcs-server for gs://.
+
+s3fs and gcsfs are configured only by environment variables, as for a user. A proxy counts the requests and makes some
+of them fail.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
+import fsspec
 import pytest
+from fsspec import AbstractFileSystem
 
-from support.programs import FAKE_GCS_SERVER, go_program, why_no_program
+from support.faulty_proxy import FaultyProxy
+from support.programs import FAKE_GCS_SERVER, free_port, go_program, serving, why_no_program
 
 
 def s3(port: int, proxy: int) -> tuple[list[str], dict[str, str]]:
@@ -25,3 +37,48 @@ def gs(port: int, proxy: int) -> tuple[list[str], dict[str, str]]:
     options += ["-external-url", f"http://127.0.0.1:{proxy}"]
     anonymous = {"FSSPEC_GS_TOKEN": "anon", "FSSPEC_GCS_TOKEN": "anon"}
     return [server, *options, "-backend", "memory"], {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{proxy}", **anonymous}
+
+
+@dataclass(frozen=True)
+class Store:
+    """A local store. Processes find it by environment variables."""
+
+    protocol: str
+    files: AbstractFileSystem
+    proxy: FaultyProxy
+    unreachable: dict[str, str]
+
+    def url(self, path: str) -> str:
+        return f"{self.protocol}://{path}"
+
+    def names(self, path: str) -> list[str]:
+        self.files.invalidate_cache()
+        return self.files.find(path)
+
+    def digests_of_shards(self, output: str) -> dict[str, str]:
+        names = [name for name in self.names(output) if "/data/" in name]
+        return {name.removeprefix(f"{output}/"): hashlib.sha256(self.files.cat(name)).hexdigest() for name in names}
+
+
+@contextmanager
+def running(kind: Callable[[int, int], tuple[list[str], dict[str, str]]]) -> Iterator[Store]:
+    """Run a store inside. kind: s3 or gs."""
+    port, proxy_port = free_port(), free_port()
+    command, environment = kind(port, proxy_port)
+    unreachable = {name: value.replace(str(proxy_port), "1") for name, value in environment.items()}
+    proxy = FaultyProxy(port)
+    proxy.start(proxy_port)
+    before, configured = {name: os.environ.get(name) for name in environment}, dict(fsspec.config.conf)
+    os.environ.update(environment)
+    fsspec.config.set_conf_env(fsspec.config.conf)
+    try:
+        with serving(command, port):
+            fsspec.get_filesystem_class(kind.__name__).clear_instance_cache()  # of clients of an earlier server
+            files = fsspec.filesystem(kind.__name__, skip_instance_cache=True)
+            yield Store(kind.__name__, files, proxy, unreachable)
+    finally:
+        proxy.stop()
+        fsspec.config.conf.clear()
+        fsspec.config.conf.update(configured)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})

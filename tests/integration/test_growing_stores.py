@@ -1,0 +1,141 @@
+"""Datasets that grow in buckets: appends that race, are killed or meet failed requests; compaction, expiry, watch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.snapshots import shards
+from support.faulty_proxy import FAULTS, seeded
+from support.killed import kill_at
+from support.paths import ROOT, TOKENIZER
+from support.stores import Store, gs, running, s3
+from transforms import Dataset
+from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
+from transforms.dataset.verification.verify import verify
+
+
+@pytest.fixture(scope="module", params=[s3, gs], ids=["s3", "gs"])
+def store(request) -> Iterator[Store]:
+    with running(request.param) as store:
+        store.files.mkdir("grows")
+        yield store
+
+
+@pytest.fixture
+def folder() -> str:
+    """Has the folder `in`, in which files arrive, and the dataset `out`."""
+    return f"grows/{uuid.uuid4().hex}"
+
+
+def options_of(store: Store, folder: str) -> list[str]:
+    places = [f"--input={store.url(folder)}/in/*.jsonl", f"--output={store.url(folder)}/out"]
+    return [*places, f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=256", "--ledger=all"]
+
+
+def arrive(store: Store, folder: str, day: int) -> None:
+    """Let a file of forty records arrive."""
+    records = [{"prompt": f"What is {day} plus {i}?", "completion": f"{day + i}"} for i in range(40)]
+    content = "".join(f"{json.dumps(each)}\n" for each in records).encode()
+    store.files.pipe_file(f"{folder}/in/day-{day}.jsonl", content)
+
+
+def records_of(output: str) -> int:
+    """The number of records of the newest version, which must be sound."""
+    assert verify(output).faults == []
+    return Dataset(output).manifest["records"]["kept"]
+
+
+def records_in_log(output: str) -> int:
+    snapshot = Log(Folder(output)).newest()
+    return sum(each.sums["records"]["kept"] for each in snapshot.increments) if snapshot else 0
+
+
+def examples_of(output: str) -> Counter[tuple[int, ...]]:
+    """The ids of the examples of a dataset, in whichever rows they are."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for *_, batch in Dataset(output).rows():
+        for row in batch.to_pylist():
+            ends = [0, *itertools.accumulate(row["seq_lengths"])]
+            found.update(tuple(row["input_ids"][start:end]) for start, end in itertools.pairwise(ends))
+    return found
+
+
+@pytest.mark.slow
+def test_dataset_grows_in_a_bucket_next_to_another_append_and_after_a_kill(build, store, folder):
+    options, output = options_of(store, folder), store.url(f"{folder}/out")
+    arrive(store, folder, 0)
+    command = [sys.executable, "-m", "pipeline", "build", "--append", *options]
+    racers = [subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True) for _ in range(2)]
+    ended = [racer.communicate() for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0], ended
+    assert sum("nothing is new" in out for out, _ in ended) == 1
+    assert records_of(output) == 40
+
+    arrive(store, folder, 1)
+    kill_at("transforms.steps.write", "write_receipt", "after", "--append", *options)
+    assert records_of(output) == 40
+    arrive(store, folder, 2)
+    resumed = build("--append", *options)
+    assert resumed.code == 0 and "resuming: 1 of 1 splits" in resumed.err, resumed.err
+    assert records_of(output) == 120
+    assert not [name for name in store.names(f"{folder}/out/_chatmill") if "/increments/" in name or "/claims/" in name]
+
+
+@pytest.mark.slow
+def test_failed_requests_do_not_change_a_dataset_that_grows_is_compacted_and_expires(build, store, folder):
+    options, output = options_of(store, folder), store.url(f"{folder}/out")
+    for day in range(2):
+        arrive(store, folder, day)
+        store.proxy.faults = seeded(FAULTS, 0.05, seed=day)
+        ended = build("--append", *options)
+        store.proxy.reset()
+        assert ended.code == 0, ended.err
+        assert records_of(output) == 40 * (day + 1)
+    before = examples_of(output)
+
+    store.proxy.faults = seeded(FAULTS, 0.05, seed=2)
+    assert main(["compact", output]) == 0
+    store.proxy.reset()
+
+    assert [len(shards(output, version)) for version in (1, 2, 3)] == [1, 2, 1]
+    assert records_of(output) == 80 and examples_of(output) == before
+    assert main(["expire", output, "--older_than=0s"]) == 0
+    assert [entry.version for entry in Log(Folder(output)).versions()] == [3]
+    assert len(store.digests_of_shards(f"{folder}/out")) == 1
+    assert records_of(output) == 80 and examples_of(output) == before
+
+
+@pytest.mark.slow
+def test_watch_adds_what_arrives_in_a_bucket(store, folder):
+    options, output = options_of(store, folder), store.url(f"{folder}/out")
+    when = ["--every=1s", "--settle=1s", "--max_delay=1s", "--compact_every=2s"]
+    command = [sys.executable, "-m", "pipeline", "watch", *options, *when]
+    watch = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        for day in range(2):
+            arrive(store, folder, day)
+            deadline = time.monotonic() + 120
+            while records_in_log(output) < 40 * (day + 1):
+                assert watch.poll() is None and time.monotonic() < deadline
+                time.sleep(0.2)
+        watch.send_signal(signal.SIGTERM)
+        _, stderr = watch.communicate(timeout=60)
+    finally:
+        if watch.poll() is None:
+            os.killpg(watch.pid, signal.SIGKILL)
+            watch.wait()
+    assert watch.returncode == 0 and "stopped; 2 files, 80 records" in stderr, stderr
+    assert records_of(output) == 80
