@@ -18,9 +18,10 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.commands.verify import line_of
-from support.datasets import manifest_of
+from support.datasets import manifest_of, write_jsonl
 from support.harms import edit_manifest, flip, rewrite, rewrite_ledger, sign, with_values
 from support.kinds import KINDS, dataset_of
+from support.paths import TOKENIZER
 from transforms.dataset.verification.verify import verify
 from transforms.outputs.tfrecord import encode_tfrecord, masked_crc
 
@@ -513,6 +514,27 @@ def test_faults_have_exit_code_1_and_many_are_counted(tmp_path, capsys):
     assert len(found["faults"]) == 61 and not found["ok"]
     (fault,) = (fault for fault in found["faults"] if fault["rows"])
     assert (fault["path"], fault["rows"], fault["count"]) == (shards_of(folder)[0], [3, 4], 2)
+
+
+def test_record_that_is_twice_in_one_of_several_sources_of_a_dataset_that_grew_is_found(tmp_path):
+    folder, config = tmp_path / "out", tmp_path / "mix.yaml"
+    for day in range(2):
+        for name in ("a", "b"):
+            write_jsonl(tmp_path / f"{name}-{day}.jsonl", [{"text": f"text {number} of {name}"} for number in range(9)])
+        config.write_text("".join(f"- name: {name}\n  input: {tmp_path}/{name}-*.jsonl\n" for name in ("a", "b")))
+        options = [f"--dataset_config={config}", f"--output={folder}", f"--tokenizer={TOKENIZER}", "--provenance"]
+        assert main(["build", "--append", *options]) == 0
+    assert verify(str(folder)).faults == []
+    # As it would be if a build had written it: a copy without the log has the sums of its manifest.
+    shutil.rmtree(folder / "_chatmill" / "log")
+    (folder / "_chatmill" / "receipts").mkdir()
+    shard = manifest_of(folder)["shards"][0]
+    assert shard["source"] == 0
+    rewrite(folder, shard["path"], twice, recount=True)
+
+    [fault] = verify(str(folder)).faults
+
+    assert (fault.path, {*fault.rows}) == (shard["path"], {4, 5}) and "its record is in row" in fault.problem
 
 
 def test_several_processes_find_the_same_as_one_also_in_row_groups_of_a_large_shard(tmp_path, monkeypatch):

@@ -192,14 +192,15 @@ def _examples_faults(
     if not is_split and total.examples is not None and total.examples != expected:
         yield Fault(MANIFEST, f"the rows hold {total.examples:,} examples, and the records have {expected:,}")
     records = manifest["records"]["kept"] + manifest["records"]["truncated"]
-    sources = sources_of_shards(receipts)
-    if not sources and len(manifest["sources"]) > 1:
-        return
+    # The log has the sources of shards, if there are several; of a build without --append, its receipts have them.
+    only = 0 if len(manifest["sources"]) == 1 else None
+    sources = {shard["path"]: shard.get("source", only) for shard in manifest["shards"]} | sources_of_shards(receipts)
     # A file that was rewritten has its records in two increments. Each has a folder of its own.
     for _, of_increment in groupby(of_shards, key=lambda each: dirname(each[0]["path"])):
         repeated = RepeatedRecords(has_several=is_split or expected != records)
         for shard, checked in of_increment:
-            repeated.add(shard["path"], checked, sources.get(shard["path"], 0))
+            if (source := sources[shard["path"]]) is not None:
+                repeated.add(shard["path"], checked, source)
         yield from repeated.faults()
 
 
