@@ -193,7 +193,12 @@ def run_job(
                 page = flink_job.page_when_there(result) if flink_job else f"{runner}, job {result.job_id()}"
                 if claim:
                     claim.leave_to_job()
-                return "submitted", f"submitted: {page}\nThe dataset is complete when {folder.success} exists."
+                end = (
+                    f"The increment {folder.increment} is added when chatmill snapshots {folder.output} lists it."
+                    if folder.increment
+                    else f"The dataset is complete when {folder.success} exists."
+                )
+                return "submitted", f"submitted: {page}\n{end}"
             logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
             result.wait_until_finish()
             return "done", ""

@@ -98,6 +98,29 @@ def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluste
     assert sum(written.values()) == manifest_of(output)["job"]["splits"]
 
 
+def test_appends_on_a_cluster_are_those_of_the_local_runner_also_if_they_are_detached(cluster, tmp_path):
+    arrived, output, local = tmp_path / "in", tmp_path / "out", tmp_path / "local"
+    job = ["--append", f"--input={arrived}", *JOB]
+    on_cluster = [*job, f"--output={output}", FLINK, f"--flink_master={cluster.address}"]
+    shutil.copytree(CHATS, arrived / "0")
+    assert build_in_process(*job, f"--output={local}").returncode == 0
+    done = build_in_process(*on_cluster)
+    assert done.returncode == 0 and "Version 1: " in done.stdout, done.stderr
+    shutil.copytree(CHATS, arrived / "1")
+    assert build_in_process(*job, f"--output={local}").returncode == 0
+
+    submitted = build_in_process(*on_cluster, "--detach")
+    assert submitted.returncode == 0, submitted.stderr
+    assert f"is added when chatmill snapshots {output} lists it" in submitted.stderr
+    again = build_in_process(*on_cluster, "--detach")
+    assert again.returncode == 1 and "is running already" in again.stderr
+    elsewhere = build_in_process(*job, f"--output={output}")  # waits for the job, which removes its claim
+    assert elsewhere.returncode == 0 and "waiting for another one" in elsewhere.stderr, elsewhere.stderr
+    assert "Version 2: nothing is new" in elsewhere.stdout
+    assert digests(output) == digests(local)
+    assert not (output / "_chatmill" / "increments").exists() and not (output / "_chatmill" / "claims").exists()
+
+
 def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
     output = tmp_path / "out"
     build = start(f"--input={corpus}", *JOB, f"--output={output}", FLINK, f"--flink_master={cluster.address}")
