@@ -39,12 +39,13 @@ class Appended(NamedTuple):
 
     status: done, nothing_new, or, if the job does not end in this process, submitted or dry_run.
     manifest: of the newest snapshot; None if there is none, or if the job does not end in this process.
-    increments: those that were added.
+    increments: those that were added. replaced: how many are not there any more, since these took their place.
     """
 
     status: str
     manifest: dict[str, Any] | None
     increments: tuple[Increment, ...] = ()
+    replaced: int = 0
 
 
 def append(
@@ -133,7 +134,8 @@ class _Growth:
             snapshot = self._log.newest() or Snapshot(0)
         self._remove_unfinished()
         added = tuple(each for each in snapshot.increments if not before.has(each.id))
-        return Appended("done" if job else "nothing_new", _manifest(self._folder, snapshot), added)
+        replaced = len(before.increments) + len(added) - len(snapshot.increments)
+        return Appended("done" if job else "nothing_new", _manifest(self._folder, snapshot), added, replaced)
 
     def _selected(self, files: Sequence[InputFile], snapshot: Snapshot) -> Selected:
         return select(files, snapshot, self._options.rewritten, self._sources)

@@ -148,19 +148,22 @@ def _append(
 ) -> dict[str, Any]:
     """Add what is new to the dataset. Returns what the summary has of it."""
     _warn_of_layout(options)
-    status, manifest, added = append(options, sources, beam_flags, server)
+    status, manifest, added, replaced = append(options, sources, beam_flags, server)
     if manifest is None:
         return {"status": status}
     if added:
         print_summary(folder, manifest, options.max_reject_fraction)
     version, new = manifest["snapshot"]["version"], appended_sums(added)
-    print(
-        f"Version {version}: {counted(new['files'], 'file')} with {counted(new['records'], 'record')} "
-        f"{'were' if new['files'] != 1 else 'was'} added: {counted(new['rows'], 'row')}, {new['tokens']:,} tokens."
-        if added
-        else f"Version {version}: nothing is new in the inputs."
-    )
-    return {"status": status} | sums(manifest) | {"appended": appended_sums(added)}
+    what = "nothing is new in the inputs"
+    if added:
+        place = f" in the place of {counted(replaced, 'increment')}" if replaced else ""
+        what = (
+            f"{counted(new['files'], 'file')} with {counted(new['records'], 'record')} "
+            f"{'were' if new['files'] != 1 else 'was'} added{place}: {counted(new['rows'], 'row')}, "
+            f"{new['tokens']:,} tokens"
+        )
+    print(f"Version {version}: {what}.")
+    return {"status": status} | sums(manifest) | {"appended": new}
 
 
 def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Source]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def pin(
     Args:
         options: of the build.
         sources: of read_sources.
-        new: the files to add, whose first records are looked at.
+        new: the files to add, whose first records are looked at before the first commit.
         server: loads the tokenizer for the workers at the same time.
         folder: of the dataset.
         snapshot: the newest one.
@@ -51,7 +51,8 @@ def pin(
     materials = read_materials(options, sources, server)
     with output_errors(options):
         check_free(folder)
-        job, warnings = resolve(options, sources, new, materials)
+        # Later, nobody could follow an advice on the first records: the build rejects what does not fit.
+        job, warnings = resolve(options, sources, [] if snapshot.version else new, materials)
         before = read_job(folder)
         if before and job.now and options.now is None:
             job = msgspec.structs.replace(job, now=before.now)
@@ -112,6 +113,6 @@ def _is_listed(folder: Folder, job: Job) -> bool:
 
 def _other_options(folder: Folder, changed: Sequence[str]) -> UserError:
     return UserError(
-        f"{folder.output} holds a dataset that was begun with other options: {'; '.join(changed)}. All of it has the "
-        "same ones: give those, or another --output."
+        f"{folder.output} holds a dataset that was begun with other options or libraries: {'; '.join(changed)}. All of "
+        "it has the same ones: use those, or give another --output."
     )
