@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 # A pipe or a file has no width: no cell is cut there.
 _WIDE = 1_000
-_COLUMNS = ("version", "kind", "increment", "inputs", "records", "rows", "tokens", "time", "status")
-_NUMBERS = ("version", "inputs", "records", "rows", "tokens")
+_NUMBERS = ("version", "replaces", "inputs", "records", "rows", "tokens")
+_COLUMNS = ("version", "kind", "increment", "replaces", "inputs", "records", "rows", "tokens", "time", "status")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -45,9 +45,9 @@ def run(arguments: Sequence[str]) -> int:
 
     from transforms.dataset.layout import Folder
     from transforms.dataset.log import Log
-    from transforms.dataset.reader import Dataset
+    from transforms.dataset.reader import Dataset, url_of_all
 
-    entries = Log(Folder(options.dataset)).versions()
+    entries = Log(Folder(url_of_all(options.dataset))).versions()
     if not entries:
         Dataset(options.dataset)  # says why there is none
     if options.json:
@@ -89,11 +89,10 @@ def _print(console: Console, entries: Sequence[Entry]) -> None:
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in _COLUMNS:
-        table.add_column(
-            name, justify="right" if name in ("version", "inputs", "records", "rows", "tokens") else "left"
-        )
+        table.add_column(name, justify="right" if name in _NUMBERS else "left")
     for entry in entries:
-        cells = [_described(entry)[name] for name in _COLUMNS]
+        described = _described(entry) | {"replaces": len(entry.remove) or None}
+        cells = [described[name] for name in _COLUMNS]
         texts = [f"{cell:,}" if isinstance(cell, int) else cell or "-" for cell in cells]
         if console.is_terminal:
             texts[_COLUMNS.index("increment")] = texts[_COLUMNS.index("increment")][:8]

@@ -107,9 +107,11 @@ def test_version_is_kept_that_was_the_newest_within_the_time_or_is_among_the_new
 
 
 def test_file_that_no_version_names_goes_if_it_is_old_and_of_no_increment_that_is_being_built(output):
-    old, new, in_work = (output / "data" / id / "train-00000-of-00001.parquet" for id in ("0d", "0e", "0f"))
-    for path in (old, new, in_work, output / "data" / "stray.parquet"):
-        path.parent.mkdir(exist_ok=True)
+    new, in_work = (output / "data" / id / "train-00000-of-00001.parquet" for id in ("0e", "0f"))
+    # Of an append that failed, and was never finished.
+    old = [output / part / "0d" / "a.parquet" for part in FOLDERS]
+    for path in (*old, new, in_work, output / "data" / "stray.parquet"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
         if path != new:
             os.utime(path, (time.time() - 2 * DAY,) * 2)
@@ -120,7 +122,7 @@ def test_file_that_no_version_names_goes_if_it_is_old_and_of_no_increment_that_i
     assert expire(str(output), DAY).newest == 5
 
     assert files_of(output) == named_files | {str(path.relative_to(output)) for path in (new, in_work)}
-    assert not old.parent.exists()
+    assert not any(path.parent.exists() for path in old)
 
 
 def test_dataset_that_did_not_grow_stays_as_it_is(grown):

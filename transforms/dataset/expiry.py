@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from transforms.dataset.claimed import held, repair
 from transforms.dataset.log import Log
-from transforms.dataset.reader import Dataset
+from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.snapshot import Entry, Increment
 from transforms.outputs import output_folders
 from transforms.storage.claim import Holder
@@ -51,7 +51,7 @@ def expire(
         Unavailable: if another one took the folder over, because this one gave no sign.
         StoreError: if the store fails.
     """
-    folder = Dataset(url).folder
+    folder = Dataset(url_of_all(url)).folder
     log = Log(folder)
     if not log.exists():  # a dataset that did not grow has one version
         return Expired(0, 0, 1, 1)

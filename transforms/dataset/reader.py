@@ -268,6 +268,19 @@ def url_and_version(url: str) -> tuple[str, int | None]:
     return (found[1], int(found[2])) if found and not exists(url) else (url, None)
 
 
+def url_of_all(url: str) -> str:
+    """Return the url of the folder of a dataset, of which not one version is meant.
+
+    Raises:
+        UserError: if it names one.
+        StoreError: if its store fails.
+    """
+    folder, version = url_and_version(url)
+    if version is not None:
+        raise UserError(f"{url}: this is not for one version. Give the folder: {folder}.")
+    return folder
+
+
 def is_finished(url: str) -> bool:
     """Return whether there is a finished dataset, or one that grows. url: as Dataset takes it."""
     folder = Folder(url_and_version(url)[0])
@@ -278,7 +291,7 @@ class FailedBuild:
     """What is left of a build that failed because of its rejects: these.
 
     Args:
-        url: of its folder.
+        url: of its folder; of an append that failed, OUT/rejects/INCREMENT, which its error names.
 
     Attributes:
         url: the same.
@@ -292,16 +305,19 @@ class FailedBuild:
     def __init__(self, url: str):
         self.url = url
         self.folder = Folder(url)
-        self._paths = [f"rejects/{name}" for name in names_below(join(url, "rejects"))]
-        if not self._paths:
+        output, _, increment = url.rstrip("/").rpartition("/rejects/")
+        if output and not names_below(self.folder.rejects):
+            self.folder = Folder(output, increment)
+        self._names = names_below(self.folder.rejects)
+        if not self._names:
             raise UserError(
                 f"{url}: there is neither a finished dataset nor a build that failed because of its rejects."
             )
 
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records, as Dataset.rejects does."""
-        for path in self._paths:
-            yield from _read_parquet(join(self.url, path))
+        for name in self._names:
+            yield from _read_parquet(join(self.folder.rejects, name))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from transforms.dataset.delta import check_delta, has_delta, write_delta
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Conflict, Log
 from transforms.dataset.publishing import publish_files
-from transforms.dataset.reader import Dataset
+from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.snapshot import Files, Increment
 from transforms.dataset.sums import add_sums
 from transforms.storage.claim import ClaimKeeper, Holder
@@ -61,7 +61,7 @@ def compact(
         Unavailable: if another one took the folder over, because this one gave no sign.
         StoreError: if the store fails.
     """
-    folder = Dataset(url).folder
+    folder = Dataset(url_of_all(url)).folder
     log = Log(folder)
     log.check_store()
     has_table = has_delta(folder)
