@@ -34,6 +34,9 @@ class Attempt(msgspec.Struct, frozen=True):
     waiting: int
 
 
+_decode = msgspec.json.Decoder(Attempt).decode
+
+
 class Attempts:
     """The attempts at an increment.
 
@@ -111,7 +114,7 @@ class Attempts:
 
     def _latest_first(self) -> Iterator[Attempt]:
         for name in reversed(self._names()):
-            yield msgspec.json.decode(read_bytes(join(self._attempts, name)), type=Attempt)
+            yield _decode(read_bytes(join(self._attempts, name)))
 
     def _receipt_names(self) -> list[str]:
         return names_below(self._folder.receipts)
