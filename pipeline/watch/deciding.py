@@ -202,39 +202,41 @@ class Deciding:
         if last and not attempts.is_broken():
             if attempts.is_running(now.run, now.tick, job.splits):
                 return None
-            if not self._may_try_again(files, attempts, is_certain):
-                if self._replaces(files, now.snapshot):
-                    self._leave_out(files, now, error_text(attempts.why_broken()))
-                    return []
-                if len(files) == 1:
-                    self._fail(files, error_text(attempts.why_broken()))
-                    return []
-                remove(folder.rejects)
-                remove(folder.ledger)
+            self._try_again_or_break(files, attempts, is_certain)
         if attempts.is_broken():
-            middle = len(files) // 2
-            halves = (files[:middle], files[middle:])
-            left = next(half for half in halves if not all(map(now.is_taken, half)))
-            return self._go_on(left, now, since, is_certain=True)
+            return self._go_on_without(files, folder, now, since)
         begin_increment(folder, job, files)
         attempts.begin(now.run, now.tick, since, self.waiting - len(files))
         return largest_first(splits_of(files, job.split_bytes, id))
 
-    def _may_try_again(self, files: Sequence[InputFile], attempts: Attempts, is_certain: bool) -> bool:
-        """Whether an increment whose last attempt is over is worth another one. If not, it is broken from now on."""
+    def _try_again_or_break(self, files: Sequence[InputFile], attempts: Attempts, is_certain: bool) -> None:
+        """Decide whether an increment whose last attempt is over is worth another one. If not, it is broken."""
         error = attempts.error()
         if not may_be_due_to(files, error):
             self._show(f"waiting: {error_text(error)}")
             attempts.forget_last()
-            return True
+            return
         tries = attempts.in_vain()
         is_known = isinstance(error, RejectsError) or (is_certain and not isinstance(error, WorkerDied))
-        if not is_known and tries < TRIES:
-            if tries:
-                self._show(f"warning: {error_text(error)} (try {tries} of {TRIES})")
-            return True
-        attempts.break_off(error)
-        return False
+        if is_known or tries >= TRIES:
+            attempts.break_off(error)
+        elif tries:
+            self._show(f"warning: {error_text(error)} (try {tries} of {TRIES})")
+
+    def _go_on_without(self, files: list[InputFile], folder: Folder, now: Now, since: float) -> list[Split] | None:
+        """Build one half of a broken increment, and then the other, down to the files that are to blame."""
+        problem = error_text(Attempts(folder).why_broken())
+        if self._replaces(files, now.snapshot):
+            self._leave_out(files, now, problem)
+            return []
+        if len(files) == 1:
+            self._fail(files, problem)
+            return []
+        remove(folder.rejects)
+        remove(folder.ledger)
+        middle = len(files) // 2
+        left = next(half for half in (files[:middle], files[middle:]) if not all(map(now.is_taken, half)))
+        return self._go_on(left, now, since, is_certain=True)
 
     def _fail(self, files: Sequence[InputFile], problem: str) -> None:
         """Commit that files give nothing, so that they are not tried for ever."""

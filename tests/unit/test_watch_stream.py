@@ -135,6 +135,14 @@ def test_files_that_kill_their_workers_are_found_by_halves_and_fail(stream):
     assert not os.path.exists(stream.folder.increments)
 
 
+def test_a_file_fails_although_the_stream_was_killed_before_it_had_committed_that(stream):
+    stream.write("a", 1)
+    stream.attempts(stream.look()).break_off(InputError("a.jsonl: it cannot be read"))
+    stream.start("second")
+    assert stream.look() == stream.look() == []
+    assert stream.taken() == [("a", "failed")]
+
+
 def test_an_attempt_that_gave_a_receipt_does_not_count(tmp_path):
     stream = Stream(tmp_path, split_bytes=50)
     stream.write("a", 1)
