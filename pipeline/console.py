@@ -158,7 +158,7 @@ def _raising_terminated() -> Iterator[None]:
 
 
 def show(text: str) -> None:
-    """Print a line to standard error; on a cluster, that is the log of the worker."""
+    """Print a line to standard error."""
     print(f"chatmill: {text}", file=sys.stderr, flush=True)
 
 

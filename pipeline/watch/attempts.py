@@ -93,9 +93,19 @@ class Attempts:
         return WorkerDied("the worker, or the job, ended while it was built")
 
     def fail(self, split: int | None, error: Exception) -> None:
-        """Write down an error. split: the number of the split; None for the commit."""
+        """Write down an error, unless the increment was committed or given up meanwhile, and its folder removed.
+
+        Args:
+            split: the number of the split; None for the commit.
+            error: of it.
+        """
         name = _COMMIT if split is None else f"{split:07d}.json"
-        write_failure(join(self._folder.failures, name), error)
+        try:
+            if exists(self._folder.plan):
+                write_failure(join(self._folder.failures, name), error)
+        except OSError:
+            if exists(self._folder.plan):
+                raise
 
     def break_off(self, error: Exception) -> None:
         """Write down that the increment is broken, and why."""

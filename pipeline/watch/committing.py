@@ -30,7 +30,7 @@ from transforms.dataset.snapshot import Snapshot
 from transforms.inputs.plan import decode_plan
 from transforms.model.receipts import Receipt, numbers_of, read_receipt
 from transforms.storage.claim import ClaimKeeper
-from transforms.storage.files import exists, full_url, join, names_below, read_bytes
+from transforms.storage.files import full_url, join, names_below, read_bytes
 
 _AT_ONCE = 16
 
@@ -73,8 +73,7 @@ class _Commit(beam.DoFn):
                 if self._commit_if_complete(folder):
                     yield folder.increment
         except Exception as error:
-            # Another one has committed it meanwhile, or one of its files has changed, so that it was given up.
-            if exists(folder.plan) and not is_committed(folder):
+            if not is_committed(folder):  # by another one, which removes what this one reads
                 Attempts(folder).fail(None, error)
 
     def _commit_if_complete(self, folder: Folder) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 from apache_beam.metrics import Metrics
 
-from pipeline.console import error_text, show
+from pipeline.console import error_text
 from pipeline.options import Options
 from pipeline.summary_json import write_summary_json
 from pipeline.watch.attempts import Attempt
@@ -19,6 +20,19 @@ from transforms.dataset.snapshot import Snapshot
 from transforms.errors import Unavailable, UserError
 from transforms.steps.metrics import NAMESPACE
 from transforms.storage.files import full_url, read_bytes
+
+_LOGGER = logging.getLogger(__name__)
+_WARNING = "warning: "
+
+
+def log(text: str) -> None:
+    """Log a line: a runner puts what workers log into its own log, and not what they print."""
+    _LOGGER.log(logging.WARNING if text.startswith(_WARNING) else logging.INFO, "%s", text.removeprefix(_WARNING))
+
+
+def log_here() -> None:
+    """Let a worker in this process show all lines."""
+    _LOGGER.setLevel(logging.INFO)
 
 
 class Note:
@@ -49,7 +63,7 @@ class Note:
         Metrics.counter(NAMESPACE, "files").inc(len(increment.inputs))
         Metrics.distribution(NAMESPACE, "lag_seconds").update(round(lag))
         figures = Figures.of(self._written().get("watch", {}))
-        show(f"version {snapshot.version}: {figures.add(increment, lag)}")
+        log(f"version {snapshot.version}: {figures.add(increment, lag)}")
         self._write(summary_of(self._folder, snapshot, "watching", figures, attempt.waiting if attempt else 0))
 
     def end(self, status: str, error: str | None = None) -> None:
@@ -69,4 +83,4 @@ class Note:
             try:
                 write_summary_json(summary, self._summary_json)
             except (OSError, UserError, Unavailable) as problem:
-                show(f"warning: --summary_json {self._summary_json}: it cannot be written ({error_text(problem)})")
+                log(f"warning: --summary_json {self._summary_json}: it cannot be written ({error_text(problem)})")

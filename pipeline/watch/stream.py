@@ -33,7 +33,7 @@ from pipeline.watch.committing import CommitIncrements
 from pipeline.watch.deciding import Deciding
 from pipeline.watch.figures import Figures, summary_of
 from pipeline.watch.finding import find_arriving
-from pipeline.watch.noting import Note
+from pipeline.watch.noting import Note, log, log_here
 from pipeline.watch.settings import Settings
 from pipeline.watch.ticks import EmitTicks, Tick
 from transforms.dataset.compaction.compact import compact
@@ -64,6 +64,7 @@ def stream(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
         UserError: if the options cannot be met, or are not those of the dataset.
         Unavailable: if a store or a cluster does not answer. Other errors are Beam's.
     """
+    log_here()
     folder = Folder(full_url(options.output))
     check_appendable(folder, options, sources)
     show_phase("listing the input")
@@ -187,7 +188,7 @@ class _Look(beam.DoFn):
         self._waits_for = ""
 
     def setup(self) -> None:
-        self._deciding = Deciding(*self._make, show, Note(self._options))
+        self._deciding = Deciding(*self._make, log, Note(self._options))
         self._compacted = time.monotonic()
 
     def process(self, tick: Tick) -> Iterator[Split]:
@@ -204,11 +205,11 @@ class _Look(beam.DoFn):
                 self._compact()
         except (UserError, Unavailable, OSError) as error:
             if self._waits_for != (problem := error_text(error)):
-                show(f"waiting: {problem}")
+                log(f"waiting: {problem}")
             self._waits_for = problem
             return None
         if self._waits_for:
-            show("going on")
+            log("going on")
         self._waits_for = ""
         return splits
 
