@@ -53,6 +53,9 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._waiting
+
     def look(self, files: Mapping[Key, FoundFile], now: float) -> None:
         """Take note of a listing.
 

@@ -206,7 +206,8 @@ class Deciding:
         if attempts.is_broken():
             return self._go_on_without(files, folder, now, since)
         begin_increment(folder, job, files)
-        attempts.begin(now.run, now.tick, since, self.waiting - len(files))
+        others = self.waiting - sum((file.source, file.url) in self._arrivals for file in files)
+        attempts.begin(now.run, now.tick, since, others)
         return largest_first(splits_of(files, job.split_bytes, id))
 
     def _try_again_or_break(self, files: Sequence[InputFile], attempts: Attempts, is_certain: bool) -> None:

@@ -89,6 +89,7 @@ def test_one_increment_is_built_at_a_time(stream):
     assert stream.look() == []
     stream.write("a", 1)
     splits = stream.look()
+    assert stream.attempts(splits).last().waiting == 0
     stream.write("b", 1)
     assert stream.look() is None
     stream.build(splits)
@@ -193,16 +194,19 @@ def test_an_increment_of_which_a_file_changed_is_given_up(stream):
 
 def test_what_replaces_a_file_and_fails_leaves_its_earlier_version(tmp_path):
     stream = Stream(tmp_path, rewritten="replace")
-    stream.write("a", 1)
+    for name in "ab":
+        stream.write(name, 1)
     stream.build(stream.look())
     (stream.input / "a.jsonl").write_text('{"neither": 1}\n')
     stream.build(stream.look())
     assert stream.look() == stream.look() == []
-    assert stream.taken() == [("a", "done")]
+    assert stream.taken() == [("ab", "done")]
     assert "the dataset keeps what it has of it" in stream.lines[0]
     stream.write("a", 3, 4)
-    stream.build(stream.look())
-    assert [each.sums["records"]["read"] for each in Log(stream.folder).newest().increments] == [2]
+    splits = stream.look()
+    assert stream.attempts(splits).last().waiting == 0
+    stream.build(splits)
+    assert [each.sums["records"]["read"] for each in Log(stream.folder).newest().increments] == [3]
 
 
 def test_ticks_have_one_successor_each():
