@@ -22,6 +22,7 @@ from transforms.dataset.budgets import Budgets
 from transforms.errors import ParameterError
 
 OPTIONS = {"--input": CHATS, "--tokenizer": TOKENIZER, "--output": "OUT"}
+_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 def with_options(output: object, **changed: object) -> list[str]:
@@ -232,6 +233,23 @@ def test_help_and_mistyped_options_import_nothing_heavy(arguments, code):
     done = subprocess.run([sys.executable, "-c", PROBE, *arguments], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     assert not set(done.stderr.split()) & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "pool"),
+    [
+        ("pipeline", {}, "system"),
+        ("pipeline.runners.worker", {}, "system"),
+        ("pipeline", {_POOL: "jemalloc"}, "jemalloc"),
+    ],
+)
+def test_arrow_takes_its_memory_from_the_system_unless_another_pool_is_chosen(program, given, pool):
+    probe = f"import {program}, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    environment = {name: value for name, value in os.environ.items() if name != _POOL} | given
+    done = subprocess.run(
+        [sys.executable, "-c", probe], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [pool]
 
 
 def modules_after(*arguments: str) -> set[str]:
