@@ -38,6 +38,27 @@ def written(path: Path, table: pa.Table) -> Path:
     return path
 
 
+def test_row_group_that_a_damaged_footer_moves_out_of_the_file_is_an_error(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b", "c"]}), path, row_group_size=1)
+    metadata = pq.read_metadata(path)
+    column = metadata.row_group(1).column(0)
+    at = column.dictionary_page_offset
+    # Each offset is a zigzag varint in the footer.
+    content, varints = (
+        path.read_bytes(),
+        [bytes((n * 2 & 127 | 128, n * 2 >> 7)) for n in (at, column.data_page_offset)],
+    )
+    start = len(content) - metadata.serialized_size - 8
+    footer = content[start:]
+    for varint in varints:
+        assert varint in footer
+        footer = footer.replace(varint, b"\xfe\x7f")
+    path.write_bytes(content[:start] + footer)
+    with pytest.raises(InputError, match=r"a\.parquet: it cannot be read as parquet \(row group 1 is outside"):
+        read(path)
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_table_of_too_many_columns_or_nested_too_deeply_is_an_error(tmp_path, suffix):
     wide = pa.table({f"c{i}": [1] for i in range(10_001)})

@@ -6,6 +6,7 @@ reading their footers first.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -22,6 +23,7 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_reco
     Raises:
         pa.ArrowInvalid: if the file is corrupt, as far as its checksums show, or has too many columns.
     """
+    size = file.seek(0, io.SEEK_END)
     table = pq.ParquetFile(file, page_checksum_verification=True)
     check_schema(table.schema_arrow)
     first_row = 0
@@ -30,10 +32,14 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_reco
         columns = [row_group.column(i) for i in range(row_group.num_columns)]
         begin = min((column.dictionary_page_offset or column.data_page_offset for column in columns), default=0)
         middle = begin + sum(column.total_compressed_size for column in columns) // 2
+        if not 0 <= middle < size:  # the footer has no checksum
+            raise pa.ArrowInvalid(f"row group {number} is outside of the file")
         if start <= middle and (stop is None or middle < stop):
             batches = table.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=[number])
             yield from parts_of_batches(batches, part_bytes, max_record_bytes, first_row, row_group.num_rows)
         first_row += row_group.num_rows
+    if first_row != table.metadata.num_rows:
+        raise pa.ArrowInvalid(f"its row groups have {first_row} rows, and the footer says {table.metadata.num_rows}")
 
 
 FORMAT = InputFormat(
