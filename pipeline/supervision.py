@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
+from transforms.inputs.deadline import STUCK, end_process_if_stuck
 from transforms.places import noted_place, share_places
 
 # How those are ended that want to end it: this is not a crash.
@@ -47,6 +48,7 @@ def run_supervised(command: Callable[[], int], write_failure: Callable[[str], No
         if os.getppid() != supervisor:
             os._exit(1)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        end_process_if_stuck()
         return command()
     _forward_signals(child)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -84,4 +86,6 @@ def _described(child: int, number: int) -> str:
         return f"the launcher was ended by {name}{where}."
     if number == signal.SIGKILL:
         return f"the launcher was ended by {name}{where}: the system may be short of memory."
+    if number == STUCK:
+        return f"the launcher was ended by {name}{where}: a formatter does not end, such as in a regular expression."
     return f"the launcher was ended by {name}{where}: a library or a formatter crashed."

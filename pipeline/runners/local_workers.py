@@ -36,11 +36,16 @@ from pipeline.console import quiet_libraries
 from pipeline.runners.fork_server import ForkedProcess, ForkServer
 from pipeline.runners.loopback import loopback_servers
 from transforms.errors import WorkerDied
+from transforms.inputs.deadline import STUCK, end_process_if_stuck
 from transforms.steps.reports import read_place
 
 # The exit code of a worker that Beam told to end. A formatter may end its process with any other.
 _DONE = 86
 _SECONDS_BETWEEN_LOOKS = 0.2
+_HINTS = {
+    signal.SIGKILL: " (the system may be short of memory, try fewer --direct_num_workers)",
+    STUCK: " (a formatter does not end, such as in a regular expression)",
+}
 _ENVIRONMENT = "chatmill:environment:waiting_worker:v1"
 
 
@@ -109,9 +114,8 @@ class LocalWorkers:
     def _described(self, process: int | None, code: int | None) -> str:
         how = f"ended by itself with exit code {code}"
         if code and code < 0:
-            name = signal.Signals(-code).name
-            hint = " (the system may be short of memory, try fewer --direct_num_workers)" * (name == "SIGKILL")
-            how = f"was ended by {name}{hint}"
+            number = signal.Signals(-code)
+            how = f"was ended by {number.name}{_HINTS.get(number, '')}"
         place = read_place(self._reports, process or 0)
         return f"a worker {how}" + (f" in {place}" if place else "")
 
@@ -150,6 +154,7 @@ def _work(receiver: Connection, senders: Sequence[Connection] = ()) -> None:
     """The life of a worker. senders: copies of the connections that only the launcher should hold."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the launcher ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_process_if_stuck()
     for sender in senders:
         sender.close()
     try:

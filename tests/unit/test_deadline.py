@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from support.paths import ROOT
 from transforms.errors import RecordDropped, RecordError
 from transforms.inputs.deadline import OutOfTime, call_within
 from transforms.model.examples import Record
@@ -52,6 +56,41 @@ def test_function_that_catches_everything_is_late_all_the_same():
         call_within(0.1, catches, None)
     for _ in range(1000):  # the exception does not arrive here
         time.sleep(0)
+
+
+STUCK = """
+import re, threading, time
+from transforms.inputs import deadline
+
+def regex(_):
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+def catches(_):
+    while True:
+        try:
+            time.sleep(0.1)
+        except BaseException:
+            pass
+
+deadline._until_stuck = lambda seconds: 2 * seconds
+deadline.end_process_if_stuck()
+call = threading.Thread(target=deadline.call_within, args=(0.5, FUNCTION, None))
+call.start()
+call.join()
+"""
+
+
+@pytest.mark.parametrize("function", ["regex", "catches"])
+def test_process_ends_if_a_call_cannot_be_ended(function):
+    script = STUCK.replace("FUNCTION", function)
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, timeout=120)
+    assert (done.returncode, done.stderr) == (-signal.SIGVTALRM, b"")
+
+
+def test_time_of_the_processor_does_not_go_on_while_a_call_waits():
+    call_within(0.1, time.sleep, 0.5, of_processor=True)
+    with pytest.raises(OutOfTime):
+        call_within(0.1, lambda: [None for _ in iter(int, 1)], of_processor=True)
 
 
 def test_calls_that_end_at_their_deadline_raise_inside_of_the_call_or_never():
