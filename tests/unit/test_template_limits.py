@@ -32,6 +32,10 @@ CHAT = (
 SIXTY_TIMES = (
     "{% set n = namespace(x=START) %}{% for i in range(60) %}{% set n.x = NEXT %}{% endfor %}{{ n.x is none }}"
 )
+# Lists of the same two lists, again and again: they take no memory until something is done with them.
+LISTS = SIXTY_TIMES.replace("START", "[1]").replace("NEXT", "[n.x, n.x]").replace("n.x is none", "END")
+TWO_LISTS = LISTS.replace("{{ END }}", "").replace("n.x", "k.x").replace("set n =", "set k =") + LISTS
+LONG_LIST = "{% set a = ['a' * 1000000] * 1000000 %}"
 LOOPS = "{% for i in range(100000) %}{% for j in range(100000) %}BODY{% endfor %}{% endfor %}"
 # Each would take hours, or gigabytes.
 ENDLESS = {
@@ -77,6 +81,33 @@ ENDLESS = {
     "tojson": "{{ [1] | tojson(indent=2000000000) }}",
     "batch": "{{ [1] | batch(3000000000, 'a') | list | length }}",
     "lipsum": "{{ lipsum(n=1000000000) }}",
+    "lists that are printed": LISTS.replace("END", "n.x"),
+    "lists with ~": LISTS.replace("END", "n.x ~ 'a'"),
+    "lists that are compared": TWO_LISTS.replace("END", "n.x == k.x"),
+    "lists in a list": TWO_LISTS.replace("END", "n.x in [k.x]"),
+    "lists tojson": LISTS.replace("END", "n.x | tojson"),
+    "lists join": LISTS.replace("END", "n.x | join"),
+    "lists with +": LISTS.replace("[n.x, n.x]", "[n.x] + [n.x]").replace("END", "n.x"),
+    "lists with *": LISTS.replace("[n.x, n.x]", "[n.x] * 2").replace("END", "n.x"),
+    "tuples": LISTS.replace("[n.x, n.x]", "(n.x, n.x)").replace("END", "{n.x: 1}"),
+    "dicts": LISTS.replace("[n.x, n.x]", "{'a': n.x, 'b': n.x}").replace("END", "n.x"),
+    "dict()": LISTS.replace("[n.x, n.x]", "dict(a=n.x, b=n.x)").replace("END", "n.x"),
+    "namespaces": LISTS.replace("[n.x, n.x]", "namespace(a=n.x, b=n.x)").replace("END", "n.x"),
+    "arguments of macros": (
+        "{% macro m(n) %}{% if n %}{{ m(n - 1, varargs, varargs) }}{% else %}{{ varargs }}{% endif %}{% endmacro %}"
+        "{{ m(60, 1) }}"
+    ),
+    "batch of lists": LISTS.replace("[n.x, n.x]", "[n.x] | batch(2, n.x) | list").replace("END", "n.x"),
+    "list of long texts": LONG_LIST + "{{ a }}",
+    "format of a list": LONG_LIST + "{{ '{}'.format(a) }}",
+    "sum of lists": LISTS.replace("[n.x, n.x]", "[n.x, n.x] | sum(start=[])").replace("END", "n.x | length"),
+    "map of long texts": LONG_LIST + "{{ ([''] * 9999) | map('default', a[0], true) | map('upper') | list }}",
+    "tojson with indentation of what is nested": (
+        "{% set n = namespace(x=range(9999) | list) %}{% for i in range(50) %}{% set n.x = [n.x] %}{% endfor %}"
+        "{{ n.x | tojson(indent=1000) }}"
+    ),
+    "tojson with long separators": "{{ range(9999) | list | tojson(separators=('a' * 1000000, ':')) }}",
+    "bytes": "{{ ('a'.encode() * 3000000000) | length }}",
     "print": "{% set a = 'a' * 1000000 %}{% for i in range(100000) %}{{ a }}{% endfor %}",
 }
 each_endless = pytest.mark.parametrize("template", ENDLESS.values(), ids=ENDLESS.keys())
@@ -95,6 +126,7 @@ def batch_of(conversation: Conversation) -> Examples:
 @each_endless
 def test_reference_refuses_it_in_bounded_time_and_memory(monkeypatch, template):
     monkeypatch.setattr(limits, "_MAX_STEPS", 20_000)
+    monkeypatch.setattr(limits, "MAX_TEXT_BYTES", 4 * MEGA)
     chat_template = load_template(config(CHAT + template, max_text_bytes=4 * MEGA))
     began = time.thread_time()
     tracemalloc.start()
@@ -107,11 +139,12 @@ def test_reference_refuses_it_in_bounded_time_and_memory(monkeypatch, template):
     assert time.thread_time() - began < 60
 
 
-@pytest.mark.parametrize("name", ["loops", "doubling", "macros", "replace", "print"])
+@pytest.mark.parametrize("name", ["loops", "doubling", "macros", "replace", "print", "lists that are printed"])
 @pytest.mark.parametrize("engine", ["fast", "reference"])
 @pytest.mark.parametrize("tools", [None, [{"type": "function", "function": {"name": "f"}}]], ids=["", "tools"])
 def test_record_is_rejected_by_both_engines(monkeypatch, name, engine, tools):
     monkeypatch.setattr(limits, "_MAX_STEPS", 20_000)
+    monkeypatch.setattr(limits, "MAX_TEXT_BYTES", 4 * MEGA)
     renderer = Renderer(config(CHAT + ENDLESS[name], engine=engine, unprinted="report", max_text_bytes=4 * MEGA))
     [reject] = renderer(batch_of(Conversation(MESSAGES, tools))).outcomes.rejects
     assert reject.reason == "template_limit"
@@ -131,6 +164,22 @@ def test_text_of_more_than_max_text_bytes_is_rejected(engine, roles):
     assert reject.reason == "template_limit"
 
 
+def test_steps_that_take_long_are_ended(monkeypatch):
+    monkeypatch.setattr(limits, "_MAX_SECONDS", 0.5)
+    statements = "{% set a = 'ab ' * 1000000 %}" + "{% set b = a.title() %}" * 2000
+    with pytest.raises(RecordError, match=r"takes more than 0\.5 s of the processor"):
+        load_template(config(CHAT + statements)).render(Conversation(MESSAGES))
+    constants = "{{ 'ab' | center(9000000) | upper | length }}" * 300  # they are evaluated when it is compiled
+    with pytest.raises(UserError, match=r"the chat template takes more than 0\.5 s of the processor\.$"):
+        compile_template(constants)
+
+
+def test_lists_that_a_template_adds_to_for_each_message_are_far_from_the_limit():
+    adds = "{% set n = namespace(x=[]) %}{% for m in messages %}{% set n.x = n.x + [m] %}{% endfor %}{{ n.x | length }}"
+    messages = [user("Hello " * 10), assistant("Hi")] * 4000
+    assert load_template(config(adds)).render(Conversation(messages)) == "8000"
+
+
 def test_text_is_the_same_as_that_of_transformers():
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
@@ -141,6 +190,10 @@ def test_text_is_the_same_as_that_of_transformers():
         "{{ '%s-%5d' % (x, 3) }}{{ '{:>5}{}'.format(1, x) }}{{ [x, 'é'] | join(', ') }}{{ [[1]] | tojson(indent=2) }}"
         "{{ ['a'] + ['b'] }}{{ 2 ** 10 }}{{ 7 % 4 }}{{ x | indent(4, true) }}{{ ', '.join(m.keys()) }}"
         "{{ 'a\tb'.expandtabs(4) }}{{ [1, 2, 3] | batch(2, 'x') | list }}{{ x | wordwrap(3) }}{{ 1.5 * 2 }}"
+        "{{ [m, [x, 1]] + [(2, x)] }}{{ {'a': [x], x: none} }}{{ [[1], [x]] | sum(start=[]) }}{{ [2, 3] | sum }}"
+        "{{ [{'a': [1]}, {'a': [x]}] | sum(attribute='a', start=[]) }}{{ [1, 2] + [3] == [1, 2, 3] }}"
+        "{{ dict(a=[m]) | tojson }}"
+        "{{ messages | map(attribute='role') | list }}{{ (messages[1:] + messages[:1]) | tojson(indent=1) }}"
         "{% endfor %}{% block b %}{{ messages | length }}{% endblock %}{{ self.b() }}"
     )
     expected = _compile_jinja_template(template).render(messages=MESSAGES)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from transforms.chat.fast_jinja import MarksLost, compile_with_marks, render_with_marks
 from transforms.chat.layouts import Layouts, describe
-from transforms.chat.limits import begin_rendering
+from transforms.chat.limits import limited
 from transforms.chat.message_map import MessageMap, Piece
 from transforms.chat.omissions import NO_OMISSIONS, Omissions, find_omissions
 from transforms.chat.slots import Slots
@@ -146,8 +146,7 @@ class FastTemplate:
         values = self._template.values(conversation, messages, add_generation_prompt) | {"tools": tools}
         try:
             template = compile_with_marks(source)
-            begin_rendering(self._template.max_text_bytes)
-            return render_with_marks(template, values, messages)
+            return limited(self._template.max_text_bytes, render_with_marks, template, values, messages)
         except MarksLost:
             raise NotFollowed("the template prints messages in a place that is not followed, such as a macro") from None
         except Exception:  # a template may raise any error; the reference says which

@@ -18,7 +18,7 @@ import jinja2
 from transforms.chat.config import MAX_TEXT_BYTES, RenderConfig
 from transforms.chat.content_forms import ContentForms, find_content_forms
 from transforms.chat.contents import with_sourced_contents
-from transforms.chat.limits import TemplateLimit, begin_rendering
+from transforms.chat.limits import TemplateLimit, limited
 from transforms.chat.message_map import (
     Marks,
     MessageMap,
@@ -329,11 +329,12 @@ class ChatTemplate:
         return any(key[0] == number for key in copied_texts(text))
 
     def _rendered(self, render: Callable[..., Any], *arguments: Any) -> Any:
-        begin_rendering(self.max_text_bytes)
         try:
-            return render(*arguments)
+            return limited(self.max_text_bytes, render, *arguments)
         except TemplateLimit:
             raise
+        except RecursionError:  # its message depends on where
+            raise RecordError("template", "the chat template refuses it: it is nested too deeply") from None
         except Exception as error:  # a template may raise any error, and a record may hold anything
             raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
 

@@ -14,7 +14,8 @@ from typing import Any
 import jinja2
 from jinja2.sandbox import SandboxedEnvironment
 
-from transforms.chat.limits import MAX_TEMPLATE_CHARACTERS, check_size, collected, limit
+from transforms.chat.config import MAX_TEXT_BYTES
+from transforms.chat.limits import MAX_TEMPLATE_CHARACTERS, TemplateLimit, check_size, collected, limit, limited
 from transforms.errors import UserError
 from transforms.model.examples import Span
 from transforms.once import once
@@ -38,7 +39,7 @@ def compile_template(source: str) -> jinja2.Template:
 
     Raises:
         jinja2.TemplateSyntaxError: if the source is not valid Jinja.
-        UserError: if it is too long, or nested too deeply.
+        UserError: if it is too long, or nested too deeply, or does too much before it is rendered.
     """
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
@@ -49,7 +50,9 @@ def compile_template(source: str) -> jinja2.Template:
     environment: Any = compile.__wrapped__("").environment
     limit(environment)
     try:
-        return environment.from_string(source)
+        return limited(MAX_TEXT_BYTES, environment.from_string, source)  # which evaluates what is constant
+    except TemplateLimit as error:
+        raise UserError(f"{error.detail}.") from None
     except (RecursionError, SyntaxError, MemoryError):  # of Jinja's parser, or of Python's
         raise UserError("the chat template is nested too deeply.") from None
 
