@@ -14,6 +14,9 @@ import lzma
 import multiprocessing
 import os
 import pickle
+import shutil
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -28,11 +31,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.job import read_job
+from support.manifests import manifest_by_hand
 from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
+from transforms.dataset.snapshot import Increment
+from transforms.dataset.tfrecord import read_tfrecord
 from transforms.errors import InputError, UserError
-from transforms.inputs.listing import list_inputs
+from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.model.receipts import FirstExample, Receipt, Shard, read_receipt, write_receipt
+from transforms.outputs.tfrecord import encode_tfrecord, masked_crc
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 
@@ -280,3 +288,61 @@ def test_any_job_json_is_a_job_or_damaged_or_refused_in_one_line(folder, content
         assert read_job(output) is None
     except UserError as error:
         assert "\n" not in str(error)
+
+
+COLUMNS = pa.schema([("input_ids", pa.list_(pa.int32())), ("weights", pa.list_(pa.float32())), ("id", pa.string())])
+token_rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "input_ids": st.lists(st.integers(-100, 1 << 20), max_size=4),
+            "weights": st.lists(st.floats(width=32, allow_nan=False), max_size=4),
+            "id": st.none() | st.text(min_size=1, max_size=9),
+        }
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def record_of_tfrecord(content: bytes) -> bytes:
+    length = struct.pack("<Q", len(content))
+    return length + masked_crc(length) + content + masked_crc(content)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@FUZZ
+@given(token_rows, damages, st.booleans())
+def test_tfrecord_has_the_rows_that_were_written_or_is_an_error(compressed, rows, damage, has_right_checksums):
+    content = encode_tfrecord(pa.Table.from_pylist(rows, COLUMNS))
+    if has_right_checksums:
+        payload = encode_tfrecord(pa.Table.from_pylist(rows[:1], COLUMNS))[12:-4]
+        content = record_of_tfrecord(damaged(payload, damage))
+        content = gzip.compress(content) if compressed else content
+    else:
+        content = damaged(gzip.compress(content, mtime=0) if compressed else content, damage)
+    try:
+        found = [row for batch in read_tfrecord(io.BytesIO(content), COLUMNS, compressed) for row in batch.to_pylist()]
+        assert has_right_checksums or found == rows[: len(found)]
+    except (ValueError, EOFError, OSError, zlib.error):
+        pass
+
+
+@FUZZ
+@given(values | st.fixed_dictionaries({"version": values, "add": values, "removed": values}), damages, st.booleans())
+def test_any_bytes_in_the_log_of_a_dataset_are_an_error_in_one_line(folder, content, damage, is_checkpoint):
+    log = Log(Folder(str(folder / "grown")))
+    shutil.rmtree(folder / "grown", ignore_errors=True)
+    for id in "ab":
+        log.commit("append", Increment.of(id, manifest_by_hand(), [InputFile(f"{id}.jsonl", "jsonl", None, 10, "1")]))
+    [entry] = (folder / "grown").rglob("00000002.json")
+    if is_checkpoint:
+        log.drop_before(2)
+        entry = entry.with_suffix(".checkpoint.json")
+    written = entry.read_bytes()
+    for found in (damaged(written, damage), damaged(json.dumps(content).encode(), damage)):
+        entry.write_bytes(found)
+        try:
+            snapshot = log.newest()
+            assert snapshot and (found != written or snapshot.version == 2)
+        except InputError as error:
+            assert "\n" not in str(error) and str(entry) in str(error)

@@ -71,7 +71,11 @@ def _decoded(examples: list[bytes], schema: pa.Schema, first: int) -> pa.RecordB
                 values.append(found[name])
         except (KeyError, IndexError, UnicodeDecodeError) as error:
             raise ValueError(f"record {number} is not an Example with the columns of the dataset ({error})") from None
-    return pa.record_batch([_array(features[field.name], field) for field in schema], schema=schema)
+    try:
+        return pa.record_batch([_array(features[field.name], field) for field in schema], schema=schema)
+    except IndexError as error:
+        last = first + len(examples) - 1
+        raise ValueError(f"one of the records {first} to {last} has a list without its values ({error})") from None
 
 
 def _features(example: bytes) -> Iterator[tuple[str, bytes]]:
