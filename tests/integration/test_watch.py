@@ -71,8 +71,27 @@ def test_a_dataset_that_cannot_grow_by_these_options_ends_a_watch_in_one_line(tm
     capsys.readouterr()
     command = ["watch", *job]
     assert main([*command, "--max_length=64"]) == 2
-    assert "begun with other options: --max_length" in capsys.readouterr().err
+    assert "begun with other options or libraries: --max_length" in capsys.readouterr().err
     (output / "_chatmill" / "job.json").unlink()
     assert main(command) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "the job of the dataset, or the list of its inputs, is missing or damaged" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--no_lock"], "--no_lock true: chatmill watch does not have this option."),
+        (["--detach"], "--detach needs a cluster"),
+        (["--runner=PrismRunner", "--detach"], "--detach needs a cluster"),
+        (["--runner=FnApiRunner"], "--runner FnApiRunner: it has no streams; expected PrismRunner, FlinkRunner"),
+        (["--runner=FlinkRunner", "--every=61s"], "--every 61s: with --runner, 60s or less"),
+        (["--runner=FlinkRunner", "--summary_json=-"], "--summary_json -: with --runner, workers write it."),
+    ],
+)
+def test_an_option_that_a_watch_cannot_have_is_refused_in_one_line(tmp_path, capsys, options, message):
+    folder, output = tmp_path / "in", tmp_path / "out"
+    assert main(["watch", f"--input={folder}/*", f"--tokenizer={TOKENIZER}", f"--output={output}", *options]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not output.exists()

@@ -58,6 +58,22 @@ def test_files_are_there_once_although_the_process_on_prism_is_killed(tmp_path, 
     check_all_is_there_once(folder, output)
 
 
+def test_a_file_that_kills_the_process_on_prism_fails_after_three_tries(tmp_path, on_prism):
+    folder, output, log = tmp_path / "in", tmp_path / "out", tmp_path / "log"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(lines("a", 3))
+    (tmp_path / "deadly.py").write_text("import os\ndef read(record):\n    os.kill(os.getpid(), 9)\n")
+    given = [*on_prism, f"--formatter={tmp_path}/deadly.py:read"]
+    for _ in range(3):
+        with watch(folder, output, *given) as process:
+            assert process.wait(150) == 1
+        assert snapshot_of(output) is None
+    with watch(folder, output, *given) as process:
+        wait_until(lambda: is_complete(folder, output), process, log)
+    [failed] = snapshot_of(output).increments
+    assert (failed.status, failed.error) == ("failed", "the worker, or the job, ended while it was built")
+
+
 def test_files_are_there_once_although_taskmanagers_and_the_launcher_on_flink_are_killed(tmp_path, cluster):
     folder, output, summary, log = (tmp_path / name for name in ("in", "out", "summary.json", "log"))
     folder.mkdir()

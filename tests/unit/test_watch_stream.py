@@ -62,11 +62,17 @@ class Stream:
         assert splits is not None
         return "".join(Path(piece.url).stem for split in splits for piece in split.slices)
 
-    def build(self, splits: list[Split]) -> None:
-        with beam.Pipeline() as pipeline:
-            planned = pipeline | beam.Create(splits).with_output_types(Split)
-            receipts = build_splits(planned, self.job, self.folder, "fast", _Fail(self.folder.output))
-            receipts | CommitIncrements(self.options, self.sources, budgets_of(self.options))
+    def build(self, splits: list[Split]) -> dict[str, int]:
+        """Build splits. Returns the counters of the commit, and how often a lag was recorded."""
+        pipeline = beam.Pipeline()
+        planned = pipeline | beam.Create(splits).with_output_types(Split)
+        receipts = build_splits(planned, self.job, self.folder, "fast", _Fail(self.folder.output))
+        receipts | "commit" >> CommitIncrements(self.options, self.sources, budgets_of(self.options))
+        result = pipeline.run()
+        result.wait_until_finish()
+        found = result.metrics().query(beam.metrics.MetricsFilter().with_step("commit"))
+        counters = {each.key.metric.name: each.committed for each in found["counters"]}
+        return counters | {each.key.metric.name: each.committed.count for each in found["distributions"]}
 
     def attempts(self, splits: list[Split]) -> Attempts:
         return Attempts(Folder(self.folder.output, splits[0].increment))
@@ -92,7 +98,7 @@ def test_one_increment_is_built_at_a_time(stream):
     assert stream.attempts(splits).last().waiting == 0
     stream.write("b", 1)
     assert stream.look() is None
-    stream.build(splits)
+    assert stream.build(splits) == {"increments": 1, "increments_failed": 0, "files": 1, "lag_seconds": 1}
     assert stream.taken() == [("a", "done")]
     assert stream.names(stream.look()) == "b"
     assert stream.lines == []
@@ -105,7 +111,7 @@ def test_a_run_goes_on_with_what_an_earlier_one_began_and_skips_what_it_wrote(st
     stream.write("b", 1)
     assert stream.look() == splits
     stream.build(splits)
-    stream.build(splits)  # by a worker of the first run, which was taken for dead
+    assert stream.build(splits) == {}  # by a worker of the first run, which was taken for dead
     assert stream.taken() == [("a", "done")]
     stream.build(stream.look())
     assert stream.look() == []
