@@ -52,6 +52,7 @@ def test_files_are_there_once_although_the_process_on_prism_is_killed(tmp_path, 
         for _ in range(5 if IS_SLOW else 1):
             with watch(folder, output, *on_prism):
                 time.sleep(SECONDS / (6 if IS_SLOW else 2))
+        (folder / "last.jsonl").write_bytes(lines("last", 5))
     with watch(folder, output, *on_prism, f"--summary_json={summary}") as process:
         wait_until(lambda: is_complete(folder, output), process, tmp_path / "log")
         stop(process, tmp_path / "log", summary)
@@ -90,6 +91,7 @@ def test_files_are_there_once_although_taskmanagers_and_the_launcher_on_flink_ar
     assert "is running already" in log.read_text()
     cluster.cancel()
     wait_until_cancelled(cluster)
+    (folder / "last.jsonl").write_bytes(lines("last", 5))
     with watch(folder, output, *on_flink, f"--summary_json={summary}") as process:
         wait_until(lambda: is_complete(folder, output), process, log)
         stop(process, log, summary)
