@@ -345,7 +345,7 @@ def _limited_filter(name: str, filter: Callable[..., Any]) -> Callable[..., Any]
 
 def _check_growth(name: str, value: Any, arguments: list[Any]) -> None:
     """Check how long the result of a method or a filter may be."""
-    length = _length(value)
+    length = _length(value) if isinstance(value, (str, bytes)) else 0
     width = max((argument for argument in arguments if isinstance(argument, int)), default=0)
     longest = max(map(_length, arguments), default=0)
     if name in ("format", "format_map"):
@@ -366,7 +366,8 @@ def _check_growth(name: str, value: Any, arguments: list[Any]) -> None:
         check_size(length + (length if name == "wordwrap" else breaks) * max(longest, width * (name != "wordwrap")))
     elif name == "tojson":  # the width of an indentation, and the separators
         texts = (text for given in arguments for text in (given if isinstance(given, (list, tuple)) else [given]))
-        check_size(_lines(value) * (width + max(map(_length, texts), default=0)))
+        if per_line := width + max(map(_length, texts), default=0):
+            check_size(_lines(value) * per_line)
     elif name in ("batch", "slice"):
         _check_bytes(width * (_ITEM + longest))
     else:
