@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Start a Flink cluster on this machine, on free ports, and print its host:port for --flink_master:
-#   start.sh FOLDER [TASKMANAGERS]      FOLDER is for logs and for what stop.sh needs; 2 TaskManagers by default
+#   start.sh FOLDER [TASKMANAGERS [NAME=VALUE ..]]
+# FOLDER is for logs and for what stop.sh needs; 2 TaskManagers by default; NAME=VALUE are settings of Flink.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-folder=${1:?usage: start.sh FOLDER [TASKMANAGERS]} taskmanagers=${2:-2}
+folder=${1:?usage: start.sh FOLDER [TASKMANAGERS [NAME=VALUE ..]]} taskmanagers=${2:-2}
 flink=$("$here/install.sh")
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
@@ -36,6 +37,9 @@ settings=(
     -D restart-strategy.fixed-delay.attempts=5
     -D "restart-strategy.fixed-delay.delay=4 s"
 )
+for setting in "${@:3}"; do
+    settings+=(-D "$setting")
+done
 "$flink/bin/jobmanager.sh" start "${settings[@]}" >&2
 for _ in $(seq "$taskmanagers"); do
     "$flink/bin/taskmanager.sh" start "${settings[@]}" >&2

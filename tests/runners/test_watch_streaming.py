@@ -31,7 +31,10 @@ def on_prism() -> list[str]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
     install_flink()
-    with running_cluster(tmp_path_factory.mktemp("flink"), 4 if IS_SLOW else 3) as cluster:
+    folder, taskmanagers = tmp_path_factory.mktemp("flink"), 4 if IS_SLOW else 3
+    # As the README of deploy/flink says for streams: the restarts of a long run are not counted.
+    restarts = "restart-strategy.type=exponential-delay", "restart-strategy.exponential-delay.initial-backoff=4 s"
+    with running_cluster(folder, taskmanagers, *restarts) as cluster:
         yield cluster
 
 

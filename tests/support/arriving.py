@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -89,7 +89,7 @@ def watch(folder: Path, output: Path, *more: str) -> Iterator[subprocess.Popen[b
         try:
             yield process
         finally:
-            if process.poll() is None:
+            with suppress(ProcessLookupError):  # if it was killed, Prism's server is still there
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 

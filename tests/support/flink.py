@@ -85,10 +85,10 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(folder: Path, taskmanagers: int) -> Iterator[Cluster]:
+def running_cluster(folder: Path, taskmanagers: int, *settings: str) -> Iterator[Cluster]:
     """A cluster, which is stopped in the end."""
     started = subprocess.run(
-        [DEPLOY / "start.sh", folder, str(taskmanagers)], capture_output=True, text=True, check=False
+        [DEPLOY / "start.sh", folder, str(taskmanagers), *settings], capture_output=True, text=True, check=False
     )
     assert started.returncode == 0, started.stderr
     cluster = Cluster(folder, started.stdout.strip())
