@@ -24,6 +24,7 @@ from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.runners.fork_server import ForkServer, can_fork
 from transforms.dataset.layout import Folder
+from transforms.inputs.deadline import is_watch
 from transforms.tokens.fast import WORTH_LOADING, load_fast_encoder
 from transforms.tokens.files import read_tokenizer_folder
 from transforms.tokens.tokenizer import load_tokenizer
@@ -97,13 +98,18 @@ def local_runner(
         if not server.has_loaded:
             server.load(read_tokenizer_folder(folder.tokenizer))
         starter = server
-    elif can_fork(options) and threading.active_count() == 1:  # what is loaded now is shared by all forks
+    elif can_fork(options) and not _has_threads():  # what is loaded now is shared by all forks
         load_tokenizer(folder.tokenizer)
         if options.engine == "fast" or (options.engine == "auto" and job.input_bytes >= WORTH_LOADING):
             load_fast_encoder(folder.tokenizer, options.engine)
         starter = "fork"
     with LocalWorkers(workers, starter, reports).runner() as runner:
         yield runner
+
+
+def _has_threads() -> bool:
+    """Whether there are threads that a fork would lack."""
+    return any(thread is not threading.main_thread() and not is_watch(thread) for thread in threading.enumerate())
 
 
 def _cores() -> int:

@@ -60,6 +60,11 @@ def end_process_if_stuck() -> None:
     _ends_process = True
 
 
+def is_watch(thread: threading.Thread) -> bool:
+    """Return whether a thread is the one that watches, which a fork of this process starts again when it needs it."""
+    return thread is _watch
+
+
 def call_within(seconds: float, function: Callable[..., Any], *arguments: Any, of_processor: bool = False) -> Any:
     """Call a function.
 

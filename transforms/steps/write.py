@@ -357,7 +357,7 @@ class _WriteParts(beam.DoFn):
     def __init__(
         self,
         make: Callable[[], Callable[[Rows], Receipt | None]],
-        on_error: Callable[[Split, Exception], None] | None,
+        on_error: Callable[[Split, Exception], None] | None = None,
     ):
         self._make = make
         self._on_error = on_error
