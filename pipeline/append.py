@@ -144,7 +144,7 @@ class _Growth:
         """Complete what one that was killed did not, after its commit or before."""
         if _is_unclean(self._folder, snapshot):
             remove_attempts(self._folder.output)
-        if _is_stale(self._folder, snapshot):
+        if is_stale(self._folder, snapshot):
             derive(self._folder, snapshot, self._options.report)
 
     def _pinned(self, new: Sequence[InputFile], snapshot: Snapshot) -> Job:
@@ -216,11 +216,7 @@ def begun(folder: Folder) -> list[str]:
 
 def _is_unclean(folder: Folder, snapshot: Snapshot) -> bool:
     """Whether one that was killed left something: an increment, its claim, or what does not agree with the log."""
-    return bool(begun(folder) or names_below(folder.claims)) or _is_stale(folder, snapshot)
-
-
-def _is_stale(folder: Folder, snapshot: Snapshot) -> bool:
-    return exists(folder.log) and is_stale(folder, snapshot)
+    return bool(begun(folder) or names_below(folder.claims)) or is_stale(folder, snapshot)
 
 
 def _manifest(folder: Folder, snapshot: Snapshot) -> dict[str, Any] | None:

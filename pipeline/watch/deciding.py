@@ -110,7 +110,7 @@ class Deciding:
         """
         found = find_arriving(self._sources)
         snapshot = Log(self._folder).newest() or Snapshot(0)
-        if tick == 0 and exists(self._folder.log) and is_stale(self._folder, snapshot):  # after a kill
+        if tick == 0 and is_stale(self._folder, snapshot):  # after a kill
             derive(self._folder, snapshot, self._options.report)
         now = Now(run, tick, time.time(), found, snapshot, snapshot.taken())
         files = self._begun(now)

@@ -32,7 +32,7 @@ from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Increment, Snapshot
 from transforms.errors import InputError, StoreError, Unavailable, UserError
 from transforms.inputs.listing import InputFile
-from transforms.storage.files import exists, full_url
+from transforms.storage.files import full_url
 
 
 class Loop:
@@ -140,7 +140,7 @@ class Loop:
         """Check that the dataset can grow, and write what is derived from its log, if a kill prevented that."""
         check_appendable(self._folder, self._options, self._sources)
         self._read_log()
-        if exists(self._folder.log) and is_stale(self._folder, self._snapshot):
+        if is_stale(self._folder, self._snapshot):
             derive(self._folder, self._snapshot, self._options.report)
         self._has_begun = True
 

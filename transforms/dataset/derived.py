@@ -47,8 +47,13 @@ def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
 
 
 def is_stale(folder: Folder, snapshot: Snapshot) -> bool:
-    """Return whether what is there is not derived from the newest snapshot: a process was killed before it was."""
+    """Return whether what is there is not derived from the newest snapshot: a process was killed before it was.
+
+    From a dataset without a log nothing is derived.
+    """
     folder = Folder(folder.output)
+    if not exists(folder.log):
+        return False
     manifest, card = _derived(folder, snapshot)
     expected = {folder.card: card, folder.manifest: encode_manifest(manifest), folder.success: b""}
     return any(not exists(url) or read_bytes(url) != content for url, content in expected.items())
