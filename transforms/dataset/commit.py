@@ -25,7 +25,7 @@ from transforms.dataset.manifest import (
     named_shards,
 )
 from transforms.dataset.publishing import publish_files
-from transforms.dataset.report import report_of
+from transforms.dataset.report import write_report
 from transforms.errors import InputError, RejectsError
 from transforms.model.receipts import Receipt
 from transforms.steps.failures import FailureWriter
@@ -63,10 +63,7 @@ def commit(folder: Folder, receipts: Sequence[Receipt], budgets: Budgets, report
     manifest = build_manifest(job, receipts)
     write_atomically(folder.manifest, encode_manifest(manifest))
     write_atomically(folder.card, dataset_card(manifest).encode())
-    if report == "html":
-        write_atomically(folder.report, report_of(folder, manifest))
-    else:
-        remove(folder.report)
+    write_report(folder, manifest, report)
     remove_attempts(folder.output)
     write_atomically(folder.success, b"")
 

@@ -12,10 +12,10 @@ from transforms.dataset.description import read_description
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.manifest import encode_manifest
-from transforms.dataset.report import report_of
+from transforms.dataset.report import write_report
 from transforms.dataset.snapshot import Snapshot
 from transforms.storage.files import exists, read_bytes
-from transforms.storage.writing import remove, write_atomically
+from transforms.storage.writing import write_atomically
 
 # So many versions can be loaded by name; `pipeline.snapshots.shards` loads the others.
 _VERSIONS = 100
@@ -35,10 +35,7 @@ def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
         snapshot = newest
         manifest, card = _derived(folder, snapshot)
         write_atomically(folder.card, card)
-        if report == "html":
-            write_atomically(folder.report, report_of(folder, manifest))
-        else:
-            remove(folder.report)
+        write_report(folder, manifest, report)
         write_atomically(folder.manifest, encode_manifest(manifest))
         write_atomically(folder.success, b"")
         newest = Log(folder).newest()

@@ -23,6 +23,7 @@ from transforms.dataset.excerpts import Excerpt, read_excerpts
 from transforms.dataset.layout import Folder
 from transforms.hidden import HIDDEN
 from transforms.model.statistics import at_most, bins_of
+from transforms.storage.writing import remove, write_atomically
 
 # Of texts that come from the data, so many characters are shown; of details of records, fewer.
 _MOST_CHARACTERS = 40_000
@@ -40,6 +41,23 @@ _HISTOGRAMS = {
     "row_tokens": ("Length of rows", "rows", "tokens", "as they are in the shards"),
     "examples_per_row": ("Examples in rows", "rows", "examples", "by the examples that they hold"),
 }
+
+
+def write_report(folder: Folder, manifest: Mapping[str, Any], report: str) -> None:
+    """Write the report of a dataset whose shards have their final names, or remove one that is there.
+
+    Args:
+        folder: of the dataset.
+        manifest: its manifest.
+        report: one of REPORTS.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    if report == "html":
+        write_atomically(folder.report, report_of(folder, manifest))
+    else:
+        remove(folder.report)
 
 
 def report_of(folder: Folder, manifest: Mapping[str, Any]) -> bytes:
@@ -65,16 +83,12 @@ def make_report(manifest: Mapping[str, Any], excerpts: Sequence[Excerpt]) -> byt
     Returns:
         An HTML page, in UTF-8.
     """
-    environment = jinja2.Environment(
-        autoescape=True, finalize=_finalized, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters |= {"count": _count, "share": _share, "detail": _detail, "bytes": _bytes}
     histograms = _histograms(manifest)
     style, scripts = (
         _file("page.css"),
         [_file("chart.umd.min.js").rpartition("//# sourceMappingURL")[0], _file("page.js")],
     )
-    page = environment.from_string(_file("page.html.jinja")).render(
+    page = _page().render(
         manifest=manifest,
         figure=functools.partial(_figure, manifest),
         bar=_bar,
@@ -95,6 +109,16 @@ def make_report(manifest: Mapping[str, Any], excerpts: Sequence[Excerpt]) -> byt
         ),
     )
     return page.encode()
+
+
+@functools.cache
+def _page() -> jinja2.Template:
+    """The page, compiled once for each process: a watch writes a report at each commit."""
+    environment = jinja2.Environment(
+        autoescape=True, finalize=_finalized, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters |= {"count": _count, "share": _share, "detail": _detail, "bytes": _bytes}
+    return environment.from_string(_file("page.html.jinja"))
 
 
 @functools.cache
