@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from transforms.model.batches import Rows, RowTable, Split
@@ -161,7 +160,8 @@ class LedgerWriter:
         counts = firsts.group_by(["outcome", "reason"]).aggregate([([], "count_all")])
         for row in counts.to_pylist():
             self._records[" ".join(filter(None, (row["outcome"], row["reason"])))] += row["count_all"]
-        self._sums.update({name: pc.sum(lines[name]).as_py() or 0 for name in _SUMMED}, entries=len(lines))
+        sums = lines.group_by([]).aggregate([(name, "sum") for name in _SUMMED]).to_pylist()[0]
+        self._sums.update({name: sums[f"{name}_sum"] or 0 for name in _SUMMED}, entries=len(lines))
         sources, positions = self._split.origins(positions)
         if self._writer is None:
             self._file = NewFile(join(self._folder, self._name))
