@@ -24,7 +24,11 @@ NEWER = frozenset(
     for first, _, last in (found.partition("-") for found in (_ADDED + _COMPOSED).split())
     for code in range(int(first, 16), int(last or first, 16) + 1)
 )
-_BEGINNINGS = frozenset(character.encode()[:size] for character in NEWER for size in (1, 2, 3))
+# Without its last byte, each is one of a few hundred.
+_BEGINNINGS = frozenset(
+    beginning[:size] for beginning in {character.encode()[:-1] for character in NEWER} for size in (1, 2, 3)
+)
+_NO_FIRST_BYTES = bytes({*range(256)} - {beginning[0] for beginning in _BEGINNINGS})
 
 
 def may_be_of_newer(token: bytes) -> bool:
@@ -32,7 +36,7 @@ def may_be_of_newer(token: bytes) -> bool:
 
     So most texts are known by their tokens to have none: looking at their characters would cost ten times as much.
     """
-    if token.isascii():
+    if not token.translate(None, _NO_FIRST_BYTES):
         return False
     ends_within = token[-1:] in _BEGINNINGS or token[-2:] in _BEGINNINGS or token[-3:] in _BEGINNINGS
     return ends_within or has_newer(token.decode(errors="ignore"))
