@@ -254,7 +254,8 @@ def print_preview(console: Console, dataset: Dataset) -> None:
     if example is None or not example.trained.any():
         return
     shown = shown_tokens(example.trained, _TOKENS_OF_PREVIEW)
-    decoder, ids = TokenDecoder.load(dataset.folder.tokenizer), example.ids[shown]
+    ids = example.ids[shown]
+    decoder = TokenDecoder.load_for(dataset.folder.tokenizer, ids)
     marked = marked_tokens(decoder.decode(ids), example.trained[shown], decoder.is_added(ids))
     # Line breaks would take most of the lines: a template prints several for each turn.
     text = as_text(replace(marked, text=marked.text.replace("\n", "↵")))

@@ -127,3 +127,17 @@ def test_decoder_of_a_loaded_tokenizer_is_that_of_its_files(folder):
         assert again.is_added(ids).tolist() == decoder.is_added(ids).tolist()
     unknown = np.array([-1, 1 << 30], np.int64)
     assert TokenDecoder.of_tokenizer(tokenizer, unknown).decode(unknown).text == "\ufffd\ufffd"
+
+
+def test_decoder_for_some_ids_uses_the_tokenizer_if_it_is_loaded_from_anywhere(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    tokenizer = load_tokenizer(str(folder))
+    ids = np.array(tokenizer.encode("Hello 家族"), np.int32)
+    loaded = TokenDecoder.load_for(str(copy), ids)
+    assert len(loaded.added) <= max(ids) + 2  # it has no more than these ids
+    assert loaded.decode(ids).text == TokenDecoder.load(str(folder)).decode(ids).text
+    with open(copy / "tokenizer_config.json", "a") as file:  # other files: nobody has loaded them
+        file.write(" ")
+    other = TokenDecoder.load_for(str(copy), ids)
+    assert len(other.added) > max(ids) + 2
+    assert other.decode(ids).text == loaded.decode(ids).text

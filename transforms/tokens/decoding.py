@@ -18,6 +18,7 @@ import numpy as np
 
 from transforms.rows.ragged import offsets_of, slices_of
 from transforms.storage.files import join, names_below, read_bytes
+from transforms.tokens.tokenizer import load_tokenizer, loaded_tokenizer
 
 _FILE, _CONFIG, _ADDED = "tokenizer.json", "tokenizer_config.json", "added_tokens.json"
 _UNKNOWN = "\ufffd".encode()
@@ -72,8 +73,6 @@ class TokenDecoder:
         found = _TOKENIZER_FILE.decode(files[_FILE]) if _FILE in files else None
         to_bytes = _decoder_of(found.decoder) if found else None
         if found is None or to_bytes is None:
-            from transforms.tokens.tokenizer import load_tokenizer
-
             tokenizer = load_tokenizer(folder)
             return _by_transformers(tokenizer, range(len(tokenizer)))
         added = {token.id: token.content for token in found.added_tokens}
@@ -84,6 +83,20 @@ class TokenDecoder:
         convert, strips_space = to_bytes
         tokens = convert(_by_id(msgspec.json.decode(found.model.vocab), added))
         return cls.of(tokens, added, strips_space)
+
+    @classmethod
+    def load_for(cls, folder: str, ids: np.ndarray) -> TokenDecoder:
+        """Load the decoder of some ids: in some milliseconds, if this process has loaded the tokenizer.
+
+        Args:
+            folder: as for load.
+            ids: integers, shape (any,): those that it will decode.
+
+        Raises:
+            StoreError, Exception: as load does.
+        """
+        tokenizer = loaded_tokenizer(folder)
+        return cls.load(folder) if tokenizer is None else cls.of_tokenizer(tokenizer, ids)
 
     @classmethod
     def of(cls, tokens: list[bytes], added: Iterable[int], strips_space: bool = False) -> TokenDecoder:

@@ -90,6 +90,18 @@ def load_tokenizer(folder: str) -> Any:
     return tokenizer
 
 
+def loaded_tokenizer(folder: str) -> Any | None:
+    """Return the tokenizer of a folder if this process has loaded one of the same files, from wherever.
+
+    Args:
+        folder: as for load_tokenizer.
+
+    Raises:
+        StoreError: if the store of the folder fails.
+    """
+    return _LOADED.get(fingerprint(read_tokenizer_folder(folder)))
+
+
 def _check_held(folder: str, content: str) -> None:
     if (held := _HELD.get()) and held[0] == folder and held[1] != content:
         raise UserError(f"{folder}: the tokenizer was changed during the build. Run the same command again.")
