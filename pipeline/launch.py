@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from pipeline.advice import advice
-from pipeline.append import append
 from pipeline.beam_import import import_beam
 from pipeline.claims import claim_of
 from pipeline.console import as_typed, counted, error_text
@@ -147,6 +146,8 @@ def _append(
     options: Options, folder: Folder, sources: Sequence[Source], beam_flags: Sequence[str], server: ForkServer | None
 ) -> dict[str, Any]:
     """Add what is new to the dataset. Returns what the summary has of it."""
+    from pipeline.append import append  # most builds need nothing of a log
+
     _warn_of_layout(options)
     status, manifest, added, replaced = append(options, sources, beam_flags, server)
     if manifest is None:
