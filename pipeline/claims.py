@@ -54,3 +54,10 @@ def take(claim: Claim, job_has_ended: bool, waits: bool = False) -> bool:
     if before:
         print(f"chatmill: took over the output from a build that is gone: {before}", file=sys.stderr)
     return bool(held)
+
+
+def say_who_holds(holder: Holder | None) -> None:
+    """Print for whom a command waits, which changes the dataset now."""
+    print(
+        f"chatmill: waiting for another one that writes to it: {holder or 'its claim cannot be read'}", file=sys.stderr
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     show_phase(f"reading {options.dataset}")
 
+    from pipeline.claims import say_who_holds
     from transforms.dataset.compaction.compact import compact
     from transforms.storage.files import full_url
 
@@ -58,10 +58,3 @@ def run(arguments: Sequence[str]) -> int:
         f"place of {shards:,} with {rows:,}, of {counted(found.increments, 'increment')}."
     )
     return 0
-
-
-def say_who_holds(holder: Any) -> None:
-    """Print for whom a command waits, which changes the dataset now."""
-    print(
-        f"chatmill: waiting for another one that writes to it: {holder or 'its claim cannot be read'}", file=sys.stderr
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline import kinds
-from pipeline.commands.compact import say_who_holds
 from pipeline.console import CommandParser, counted, show_phase
 from transforms.errors import UserError
 
@@ -52,6 +51,7 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError("--older_than is missing. Give how long a replaced version is kept, such as 7d.")
     show_phase(f"reading {options.dataset}")
 
+    from pipeline.claims import say_who_holds
     from transforms.dataset.expiry import expire
     from transforms.storage.files import full_url
 

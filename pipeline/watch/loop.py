@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline.commands.compact import say_who_holds
+from pipeline.claims import say_who_holds
 from pipeline.console import counted, error_text, show
 from pipeline.options import Options
 from pipeline.pinning import check_appendable
