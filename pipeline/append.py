@@ -157,13 +157,13 @@ class _Growth:
         """An increment that was begun, and would be built now if there were no other files."""
         from pipeline.plan import increment_of
 
-        listed = {(file.source, file.url): file.version for file in self._listed}
+        listed = {file.key: file.version for file in self._listed}
         for id in begun(self._folder):
             folder = Folder(self._folder.output, id)
             if not exists(folder.plan):
                 continue
             files = decode_plan(read_bytes(folder.plan))
-            if any(listed.get((file.source, file.url)) != file.version for file in files):
+            if any(listed.get(file.key) != file.version for file in files):
                 continue
             try:
                 selected = self._selected(files, snapshot)

@@ -36,8 +36,8 @@ def select(files: Sequence[InputFile], snapshot: Snapshot, rewritten: str, sourc
             built again.
     """
     taken = snapshot.taken()
-    new = {_key(file) for file in files if file.version not in taken.get(_key(file), ())}
-    again = [file for file in files if _key(file) in new and _key(file) in taken]
+    new = {file.key for file in files if file.version not in taken.get(file.key, ())}
+    again = [file for file in files if file.key in new and file.key in taken]
     replaces: tuple[str, ...] = ()
     if again and rewritten == "refuse":
         others = f", and so were {len(again) - 1:,} others" if len(again) > 1 else ""
@@ -46,20 +46,16 @@ def select(files: Sequence[InputFile], snapshot: Snapshot, rewritten: str, sourc
             f"rewritten since{others}. --rewritten replace builds anew what came from it; append takes it as one more."
         )
     if again and rewritten == "replace":
-        rewritten_files = {_key(file) for file in again}
-        listed = {_key(file): file.version for file in files}
-        replaced = [each for each in snapshot.increments if any(_key(file) in rewritten_files for file in each.inputs)]
-        for file in (file for each in replaced for file in each.inputs if _key(file) not in rewritten_files):
-            if listed.get(_key(file)) != file.version:
+        rewritten_files = {file.key for file in again}
+        listed = {file.key: file.version for file in files}
+        replaced = [each for each in snapshot.increments if any(file.key in rewritten_files for file in each.inputs)]
+        for file in (file for each in replaced for file in each.inputs if file.key not in rewritten_files):
+            if listed.get(file.key) != file.version:
                 raise UserError(
                     f"--rewritten replace: {again[0].url} was built together with {file.url}, which "
-                    f"{'has changed' if _key(file) in listed else 'is not an input any more'}. List it as it was, or "
+                    f"{'has changed' if file.key in listed else 'is not an input any more'}. List it as it was, or "
                     "give --rewritten append."
                 )
-            new.add(_key(file))
+            new.add(file.key)
         replaces = tuple(each.id for each in replaced)
-    return Selected([file for file in files if _key(file) in new], replaces)
-
-
-def _key(file: InputFile) -> tuple[int, str]:
-    return file.source, file.url
+    return Selected([file for file in files if file.key in new], replaces)

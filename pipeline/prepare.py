@@ -359,8 +359,8 @@ def _changed_files(folder: Folder, before: Job, now: Job, files: Sequence[InputF
     if hashlib.sha256(content).hexdigest() != before.inputs:
         yield f"the inputs differ, and {folder.plan}, which lists the earlier ones, is damaged"
         return
-    planned = {(file.source, file.url): file for file in decode_plan(content)}
-    found = {(file.source, file.url): file for file in files}
+    planned = {file.key: file for file in decode_plan(content)}
+    found = {file.key: file for file in files}
     for key in [*planned, *(key for key in found if key not in planned)]:
         if planned.get(key) != found.get(key):
             yield f"{key[1]} was {'added' if key not in planned else 'removed' if key not in found else 'changed'}"

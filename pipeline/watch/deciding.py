@@ -52,12 +52,12 @@ class Now(NamedTuple):
 
     def is_listed(self, file: InputFile) -> bool:
         """Return whether a file is there as it was."""
-        found = self.found.get((file.source, file.url))
+        found = self.found.get(file.key)
         return found is not None and found.version == file.version
 
     def is_taken(self, file: InputFile) -> bool:
         """Return whether the dataset has a file as it is."""
-        return file.version in self.taken.get((file.source, file.url), ())
+        return file.version in self.taken.get(file.key, ())
 
 
 class Deciding:
@@ -156,7 +156,7 @@ class Deciding:
         """Keep what the dataset has of files that could not be replaced."""
         for file in files:
             if not now.is_taken(file):
-                found = now.found[file.source, file.url]
+                found = now.found[file.key]
                 self._wanted.leave_out(found, f"the dataset keeps what it has of it: {problem}")
 
     def _due(self, due: Sequence[Arrival], now: Now) -> list[InputFile]:
@@ -206,7 +206,7 @@ class Deciding:
         if attempts.is_broken():
             return self._go_on_without(files, folder, now, since)
         begin_increment(folder, job, files)
-        others = self.waiting - sum((file.source, file.url) in self._arrivals for file in files)
+        others = self.waiting - sum(file.key in self._arrivals for file in files)
         attempts.begin(now.run, now.tick, since, others)
         return largest_first(splits_of(files, job.split_bytes, id))
 

@@ -169,25 +169,25 @@ class Loop:
             file
             for increment in self._snapshot.increments
             for file in increment.inputs
-            if listed.get((file.source, file.url)) == file.version
+            if listed.get(file.key) == file.version
         ]
         try:
             yield from self._taking.replace(ready, others)
         except (InputError, UserError) as error:
             for file in ready:
-                found, _ = rewritten[file.source, file.url]
+                found, _ = rewritten[file.key]
                 self._wanted.leave_out(found, f"the dataset keeps what it has of it: {error_text(error)}")
 
     def _have_changed(self, files: Sequence[InputFile]) -> bool:
         """Whether one of some files is not there any more as it was."""
         found = find_arriving(self._sources)
         now = {key: file.version for key, file in found.items()}
-        return any(now.get((file.source, file.url)) != file.version for file in files)
+        return any(now.get(file.key) != file.version for file in files)
 
     def _note(self, increment: Increment, since: Mapping[Key, float]) -> None:
         """Show what was committed. since: when each file that was due was first seen as it is."""
         self._read_log()
-        arrived = [since[file.source, file.url] for file in increment.inputs if (file.source, file.url) in since]
+        arrived = [since[file.key] for file in increment.inputs if file.key in since]
         line = self._figures.add(increment, time.monotonic() - min(arrived, default=time.monotonic()))
         show(f"version {self._snapshot.version}: {line}")
         self._write_summary("watching")

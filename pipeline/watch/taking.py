@@ -173,11 +173,11 @@ def replaceable(files: Sequence[InputFile], listed: Mapping[Key, str], snapshot:
         listed: the versions of all files that are there.
         snapshot: the newest one.
     """
-    chosen = {(file.source, file.url): file for file in files}
+    chosen = {file.key: file for file in files}
     while True:
         missing = set[Key]()
         for increment in snapshot.increments:
-            of_it = {(file.source, file.url): file.version for file in increment.inputs}
+            of_it = {file.key: file.version for file in increment.inputs}
             if any(key not in chosen and listed.get(key) != version for key, version in of_it.items()):
                 missing |= of_it.keys() & chosen.keys()
         if not missing:

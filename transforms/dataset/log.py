@@ -230,7 +230,7 @@ def _is_in(snapshot: Snapshot, add: Increment, remove: Sequence[str]) -> bool:
     if snapshot.has(add.id):
         return True
     taken = snapshot.taken(without=remove)
-    again = [file for file in add.inputs if file.version in taken.get((file.source, file.url), ())]
+    again = [file for file in add.inputs if file.version in taken.get(file.key, ())]
     if again and len(again) == len(add.inputs):
         return True
     if again:

@@ -104,7 +104,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         for increment in self.increments:
             if increment.id not in without:
                 for file in increment.inputs:
-                    versions[file.source, file.url].add(file.version)
+                    versions[file.key].add(file.version)
         return versions
 
     def shards(self) -> list[dict[str, Any]]:

@@ -59,6 +59,11 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
     unpacked: int = 0
 
     @property
+    def key(self) -> tuple[int, str]:
+        """What it is known by, whatever its version: the source that lists it, and its url."""
+        return self.source, self.url
+
+    @property
     def unpacked_bytes(self) -> int:
         """About how many bytes it is without compression."""
         return self.unpacked or self.bytes

@@ -71,7 +71,7 @@ def plan_compaction(snapshot: Snapshot, shard_bytes: int, sources: int) -> Plan 
     units: list[Unit] = []
     taken: set[tuple[int, str]] = set()
     for increment in snapshot.increments:
-        files = {(file.source, file.url) for file in increment.inputs}
+        files = {file.key for file in increment.inputs}
         of_increment = _units(increment, sources) if increment.status == "done" and not files & taken else []
         if of_increment and sum(unit.bytes for unit in of_increment) * 4 < shard_bytes * len(of_increment):
             increments.append(increment)
