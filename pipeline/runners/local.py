@@ -10,7 +10,6 @@ import importlib
 import inspect
 import logging
 import operator
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from pipeline.console import show_phase
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.runners.fork_server import ForkServer, can_fork
+from transforms.cores import cores
 from transforms.dataset.layout import Folder
 from transforms.inputs.deadline import is_watch
 from transforms.tokens.fast import WORTH_LOADING, load_fast_encoder
@@ -64,7 +64,7 @@ def local_runner(
     """
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # the error that ends a run is raised, and shown once
     direct = beam_options.view_as(DirectOptions)
-    useful = 1 if job.input_bytes < _WORTH_PROCESSES else min(_cores(), job.splits)
+    useful = 1 if job.input_bytes < _WORTH_PROCESSES else min(cores(), job.splits)
     workers = direct.direct_num_workers = direct.direct_num_workers or useful
     direct.direct_running_mode = direct.direct_running_mode or (
         # A formatter may end its process, which has to be reported.
@@ -110,10 +110,6 @@ def local_runner(
 def _has_threads() -> bool:
     """Whether there are threads that a fork would lack."""
     return any(thread is not threading.main_thread() and not is_watch(thread) for thread in threading.enumerate())
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Internal(NamedTuple):

@@ -13,7 +13,14 @@ from support.paths import ROOT
 
 # From the bottom to the top: a module imports only from its own layer and from the layers below it.
 LAYERS = [
-    {"transforms.deferred", "transforms.errors", "transforms.hidden", "transforms.once", "transforms.places"},
+    {
+        "transforms.cores",
+        "transforms.deferred",
+        "transforms.errors",
+        "transforms.hidden",
+        "transforms.once",
+        "transforms.places",
+    },
     {"transforms.checks"},
     {"transforms.storage"},
     {"transforms.rows"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, repeat
 from posixpath import dirname
 
+from transforms.cores import cores
 from transforms.dataset.consumers import about_rows
 from transforms.dataset.layout import PARTS
 from transforms.dataset.manifest import sources_of_shards
@@ -207,7 +207,7 @@ def _examples_faults(
 def _run(expected: Expected, tasks: Sequence[Task], processes: int | None) -> Iterator[tuple[Task, Checked]]:
     """Do tasks, in several processes if it is worth it; yield what each found, in order."""
     total = sum(task.shard["bytes"] for task in tasks)
-    processes = processes or min(_cores(), -(-total // _BYTES_OF_A_PROCESS))
+    processes = processes or min(cores(), -(-total // _BYTES_OF_A_PROCESS))
     if processes <= 1:
         yield from ((task, check_shard(expected, task)) for task in tasks)
         return
@@ -221,10 +221,6 @@ def _run(expected: Expected, tasks: Sequence[Task], processes: int | None) -> It
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _batches(tasks: Iterable[Task]) -> Iterator[list[Task]]:
