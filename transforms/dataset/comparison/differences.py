@@ -17,6 +17,7 @@ from transforms.dataset.comparison.hashing import ENTRY, ExampleHasher, columns_
 from transforms.dataset.comparison.matching import EntryFile, match
 from transforms.dataset.examples import EXAMPLE_COLUMNS
 from transforms.dataset.reader import Dataset
+from transforms.dataset.verification.ledger import first_lines
 from transforms.errors import UserError
 from transforms.outputs import ShardEntry, stem_of
 from transforms.rows.columns import PROVENANCE_COLUMNS
@@ -258,8 +259,9 @@ def _by_ledger(dataset: Dataset, hasher: ExampleHasher) -> Iterator[np.ndarray]:
     columns = [name for name in EXAMPLE_COLUMNS if name in dataset.layout.columns]
     for file in dataset.manifest["ledger"]:
         lines = pa.Table.from_batches(dataset.read_table(file["path"]))
-        record = pc.fill_null(lines.column("tokens_lost"), 0).to_numpy()
-        lines = lines.append_column("lost", pa.array(record[_starts(lines, "source", "position")[1]]))
+        is_first = first_lines(lines, "source", "position")
+        lost = pc.fill_null(lines.column("tokens_lost"), 0).to_numpy()[is_first]
+        lines = lines.append_column("lost", pa.array(lost[np.cumsum(is_first) - 1]))
         lines = lines.filter(lines.column("row").is_valid()).combine_chunks()
         found = np.zeros(len(lines), ENTRY)
         for split, path in file["shards"].items():
@@ -274,7 +276,7 @@ def _by_ledger(dataset: Dataset, hasher: ExampleHasher) -> Iterator[np.ndarray]:
             of_split = np.asarray(pc.equal(lines.column("split"), split))
             rows, segments = (lines.column(name).to_numpy()[of_split] for name in ("row", "segment"))
             found[of_split] = entries[np.searchsorted(entries["row"], rows) + segments]
-        starts = _starts(lines, "source", "position", "example")[0]
+        starts = np.flatnonzero(first_lines(lines, "source", "position", "example"))
         found = hasher.joined(found, starts)
         lines = lines.take(starts)
         examples = lines.column("example").to_numpy()
@@ -286,15 +288,3 @@ def _by_ledger(dataset: Dataset, hasher: ExampleHasher) -> Iterator[np.ndarray]:
         found["origin"] = _origin_hashes(lines.column("source").combine_chunks(), lines.column("position"), examples)
         found["lost"] = lines.column("lost").to_numpy()
         yield found
-
-
-def _starts(lines: pa.Table, *names: str) -> tuple[np.ndarray, np.ndarray]:
-    """Where lines begin that differ in a column from the line before; and for each line, where its own began."""
-    begins = np.zeros(len(lines), bool)
-    begins[:1] = True
-    for name in names:
-        column = lines.column(name).combine_chunks()
-        values = column.dictionary_encode().indices.to_numpy() if pa.types.is_string(column.type) else column.to_numpy()
-        begins[1:] |= values[1:] != values[:-1]
-    starts = np.flatnonzero(begins)
-    return starts, starts[np.cumsum(begins) - 1]

@@ -140,7 +140,7 @@ def ledger_faults(dataset: Dataset) -> Iterator[Fault]:
             continue
         if len(table) != file["entries"]:
             yield Fault(path, f"it has {len(table):,} lines; the manifest has {file['entries']:,}")
-        firsts = table.filter(pa.array(_first_lines(table)))
+        firsts = table.filter(pa.array(first_lines(table, "source", "position")))
         records.update(_outcomes(firsts))
         yield from _repeated(firsts, path)
     kind = dataset.options.get("ledger", "none")
@@ -148,11 +148,12 @@ def ledger_faults(dataset: Dataset) -> Iterator[Fault]:
         yield from _compare_outcomes(records, dataset.manifest["records"], kind == "all")
 
 
-def _first_lines(table: pa.Table) -> np.ndarray:
-    """Where the lines of each record begin: bool, shape (lines,)."""
-    sources = table["source"].combine_chunks().dictionary_encode().indices.to_numpy()
-    positions = table["position"].to_numpy()
-    return (np.diff(sources, prepend=-1) != 0) | (np.diff(positions, prepend=-1) != 0)
+def first_lines(lines: pa.Table, *columns: str) -> np.ndarray:
+    """Return which lines differ in a column from the line before: bool, shape (lines,)."""
+    is_first = np.arange(len(lines)) == 0
+    for name in columns:
+        is_first[1:] |= pc.not_equal(lines[name][1:], lines[name][:-1]).to_numpy()
+    return is_first
 
 
 def _outcomes(firsts: pa.Table) -> Counter[tuple[str, str | None]]:
