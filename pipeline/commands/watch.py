@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from pipeline import kinds
@@ -60,11 +61,12 @@ def run(arguments: Sequence[str]) -> int:
 
         stream(options, sources, beam_flags, settings)
         return 0
+    from pipeline.append import append
     from pipeline.launch import environment
     from pipeline.watch.loop import Loop
 
     with environment(with_all_inputs(options, sources)) as server:
-        Loop(options, sources, beam_flags, server, settings).run()
+        Loop(options, sources, functools.partial(append, options, sources, beam_flags, server), settings).run()
     return 0
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pipeline.append import Appended
 from pipeline.claims import say_who_holds
 from pipeline.console import counted, error_text, show
 from pipeline.options import Options
 from pipeline.pinning import check_appendable
-from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import Source
 from pipeline.summary_json import check_summary_json, write_summary_json
 from pipeline.watch.arrivals import Arrival, Arrivals, Key
@@ -41,24 +41,18 @@ class Loop:
     Args:
         options: of the build.
         sources: of read_sources.
-        beam_flags: options of Beam, as arguments.
-        server: forks the workers, if this process cannot.
+        append: of pipeline/append.py, with all but `files` and `failed` given.
         settings: when files are taken.
     """
 
     def __init__(
-        self,
-        options: Options,
-        sources: Sequence[Source],
-        beam_flags: Sequence[str],
-        server: ForkServer | None,
-        settings: Settings,
+        self, options: Options, sources: Sequence[Source], append: Callable[..., Appended], settings: Settings
     ):
         self._options = options
         self._sources = sources
         self._settings = settings
         self._stop = Stop()
-        self._taking = Taking(options, sources, beam_flags, server, lambda: self._stop.is_asked, self._have_changed)
+        self._taking = Taking(options, append, lambda: self._stop.is_asked, self._have_changed)
         self._folder = Folder(full_url(options.output))
         self._arrivals = Arrivals(settings.settle, settings.min_records, settings.max_delay)
         self._figures = Figures()

@@ -5,19 +5,16 @@ Nothing is tried for ever but what a store refuses, and no file is blamed for it
 
 from __future__ import annotations
 
-import functools
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pipeline.append import append
+from pipeline.append import Appended
 from pipeline.claims import claim_of, take
 from pipeline.console import error_text
 from pipeline.job import read_job
 from pipeline.options import Options
 from pipeline.plan import begin_increment, increment_of
-from pipeline.runners.fork_server import ForkServer
-from pipeline.sources import Source
 from pipeline.watch.arrivals import Key
 from transforms.dataset.increment_commit import commit_failed
 from transforms.dataset.layout import Folder
@@ -37,9 +34,7 @@ class Taking:
 
     Args:
         options: of the build.
-        sources: of read_sources.
-        beam_flags: options of Beam, as arguments.
-        server: forks the workers, if this process cannot.
+        append: as for Loop.
         is_stopped: whether to take no further files.
         have_changed: whether one of some files is not there any more as it was.
     """
@@ -47,14 +42,12 @@ class Taking:
     def __init__(
         self,
         options: Options,
-        sources: Sequence[Source],
-        beam_flags: Sequence[str],
-        server: ForkServer | None,
+        append: Callable[..., Appended],
         is_stopped: Callable[[], bool],
         have_changed: Callable[[Sequence[InputFile]], bool],
     ):
         self._options = options
-        self._append_to = functools.partial(append, options, sources, beam_flags, server)
+        self._append_to = append
         self._is_stopped = is_stopped
         self._have_changed = have_changed
         self._folder = Folder(full_url(options.output))

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from pipeline.append import append
 from pipeline.options import Options
 from pipeline.watch import loop
 from pipeline.watch.settings import Settings
@@ -30,7 +31,7 @@ def test_an_outage_of_any_length_is_two_lines(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(loop, "find_arriving", find)
     options = Options(input=("s3://in/*",), output=str(tmp_path / "out"))
-    loop.Loop(options, [], [], None, Settings(every=0)).run()
+    loop.Loop(options, [], append, Settings(every=0)).run()
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         "chatmill: waiting: s3://in: it cannot be listed (503).",
@@ -46,7 +47,7 @@ def test_what_cannot_succeed_later_ends_a_watch_that_has_committed_nothing(tmp_p
 
     monkeypatch.setattr(loop, "find_arriving", find)
     with pytest.raises(type(error)):
-        loop.Loop(Options(output=str(tmp_path / "out")), [], [], None, Settings()).run()
+        loop.Loop(Options(output=str(tmp_path / "out")), [], append, Settings()).run()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
