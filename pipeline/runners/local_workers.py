@@ -39,7 +39,7 @@ from transforms.errors import WorkerDied
 from transforms.inputs.deadline import STUCK, end_process_if_stuck
 from transforms.steps.reports import read_place
 
-# The exit code of a worker that Beam told to end. A formatter may end its process with any other.
+# The exit code of a worker that Beam ended. A formatter may end its process with any other.
 _DONE = 86
 _SECONDS_BETWEEN_LOOKS = 0.2
 _HINTS = {

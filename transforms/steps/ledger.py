@@ -31,7 +31,7 @@ _SUMMED = ("tokens", "trained_tokens", "trained_tokens_lost")
 
 
 class LedgerWriter:
-    """Writes the ledger of a shard, part by part. If there are no lines, there is no file.
+    """Writes the ledger of a shard, part by part. No file is written if there are no lines.
 
     A record has a line for each of its segments, or one line if it has none. Lines are in the order of the input.
 
