@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from transforms.tokens.components import components_of
 from transforms.tokens.digits import DigitsEncoder
+from transforms.tokens.headers import HeadersEncoder, numerals_of
 from transforms.tokens.pieces import PieceEncoder
 from transforms.tokens.utf8 import Utf8
 
@@ -66,6 +67,8 @@ def load_id_encoder(tokenizer: Tokenizer) -> tuple[IdEncoder, dict[int, bytes]]:
     vocab = {number: b"" if number in fillers else token for number, token in encoder.vocab.items()}
     if digits:
         return DigitsEncoder(PieceEncoder(encoder), added), vocab
+    if numerals := numerals_of(tokenizer):
+        return HeadersEncoder(PieceEncoder(encoder), added, numerals), vocab
     return WholeTexts(PieceEncoder(encoder)), vocab
 
 
