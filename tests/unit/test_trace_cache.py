@@ -7,11 +7,14 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from support.chats import assistant, render_config, user
 from support.templates import CHATML
 from transforms.chat import trace_cache
 from transforms.chat.compiled import SlowPath, TemplateCompiler
+from transforms.chat.signatures import Signature, signature_of
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache
 from transforms.model.examples import Conversation
@@ -159,3 +162,48 @@ def test_text_that_the_first_signature_does_not_allow_is_cut_at_the_markers_of_t
         assert not isinstance(found, SlowPath)
         assert found[0] == template.render(conversation)
         assert found[2] == template.omissions(conversation, found[0])
+
+
+TEXTS = st.sampled_from(["a", "b c ", " ", ""])
+PARTS = st.builds(
+    lambda text, is_reversed: dict([("type", "text"), ("text", text)][:: -1 if is_reversed else 1]),
+    TEXTS,
+    st.booleans(),
+)
+CONTENTS = st.one_of(TEXTS, st.lists(PARTS, max_size=2))
+MESSAGES = st.builds(
+    lambda role, content, others: {"role": role, "content": content, **others},
+    st.sampled_from(["user", "assistant"]),
+    CONTENTS,
+    st.sampled_from([{}, {}, {"name": "a"}, {"name": "b"}]),
+)
+ARGUMENTS = st.sampled_from([{}, {"x": 1}, {"x": True}, {"x": 1.0}, {"x": 1, "y": "a"}, {"y": "a", "x": 1}])
+CONVERSATIONS = st.builds(
+    lambda messages, arguments: Conversation(messages, template_kwargs=arguments),
+    st.lists(MESSAGES, min_size=1, max_size=2),
+    ARGUMENTS,
+)
+
+
+def without_texts(value: Any) -> Any:
+    """What a template may distinguish of messages: all but the texts, and of these whether they are blank."""
+    if isinstance(value, list):
+        return [without_texts(item) for item in value]
+    if isinstance(value, dict):
+        return {key: item if key in ("role", "type") else without_texts(item) for key, item in value.items()}
+    return "text" if value.strip() else value
+
+
+PART = {"type": "text", "text": "a"}
+
+
+@example([Conversation([user([PART, PART]), assistant([])]), Conversation([user([PART]), assistant([PART])])])
+@given(st.lists(CONVERSATIONS, min_size=8, max_size=16))
+def test_conversations_have_the_same_signature_if_they_differ_in_their_texts_alone(conversations):
+    for one, other in itertools.combinations(conversations, 2):
+        signatures = [signature_of(conversation) for conversation in (one, other)]
+        assert all(isinstance(signature, Signature) for signature in signatures)
+        alike = [
+            repr((without_texts(conversation.messages), conversation.template_kwargs)) for conversation in (one, other)
+        ]
+        assert (signatures[0].key == signatures[1].key) == (alike[0] == alike[1])

@@ -61,16 +61,25 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
     """
     if conversation.tools:
         return NoSignature("tools")
-    plain = None if conversation.template_kwargs else conversation.plain
-    if plain and len(plain[0]) > MOST_MESSAGES:
+    arguments = b""
+    if conversation.template_kwargs:
+        try:
+            # Exact: 1, 1.0 and True differ, and so do orders of keys. Version 2 has no references between values.
+            arguments = marshal.dumps(conversation.template_kwargs, 2)
+        except ValueError:
+            return NoSignature("chat_template_kwargs", "a value that JSON does not have")
+    if conversation.count > MOST_MESSAGES:
         return NoSignature("too_many_messages")
-    if plain and not cut:
-        trimmed = [*map(str.strip, plain[1])]
+    plain = conversation.plain
+    found: tuple[Any, list[str]] | None = None if cut else plain or _in_parts(conversation.messages)
+    if found:
+        roles, texts = found
+        trimmed = [*map(str.strip, texts)]
         if "" not in trimmed:
-            return Signature(plain[0], plain[1], trimmed)
+            return Signature((roles, arguments) if arguments else roles, texts, trimmed)
     pieces_of = cut or _whole
-    key: list[Any] = [pieces_of]
-    texts: list[str] = []
+    key: list[Any] = [pieces_of, arguments]
+    texts = []
     if plain:  # its messages need not be decoded
         key += "plain", plain[0]
         for text in plain[1]:
@@ -78,14 +87,6 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
             key.append((*pieces[::2],))
             texts += pieces[1::2]
         return _signature(key, texts, cut)
-    if len(conversation.messages) > MOST_MESSAGES:
-        return NoSignature("too_many_messages")
-    if conversation.template_kwargs:
-        try:
-            # Exact: 1, 1.0 and True differ, and so do orders of keys. Version 2 has no references between values.
-            key.append(marshal.dumps(conversation.template_kwargs, 2))
-        except ValueError:
-            return NoSignature("chat_template_kwargs", "a value that JSON does not have")
 
     def add(text: str) -> None:
         if cut is None and text and not text.isspace():
@@ -115,6 +116,26 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
                 return _not_text(name)
         key.append(None)
     return _signature(key, texts, cut)
+
+
+def _in_parts(messages: Sequence[Any]) -> tuple[Any, list[str]] | None:
+    """The roles and the texts of messages, if each has no more than a role and a list of texts; otherwise None.
+
+    With the roles are the lists: the keys of each part in their order, and None at the end of each.
+    """
+    roles: list[str] = []
+    keys: list[str | None] = []
+    texts: list[str] = []
+    for message in messages:
+        role, content = message.get("role"), message.get("content")
+        if len(message) != 2 or type(role) is not str or not are_plain_parts(content):
+            return None
+        roles.append(role)
+        for part in content:
+            keys += part
+            texts.append(part["text"])
+        keys.append(None)
+    return (tuple(roles), tuple(keys)), texts
 
 
 def _signature(key: list[Any], texts: list[str], cut: Cut | None) -> Signature:

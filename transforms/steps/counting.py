@@ -30,23 +30,21 @@ def of_contents(contents: Sequence[Any]) -> Statistics:
     every: list[Any] = [content.lazy_messages for content in contents if type(content) is Conversation]
     others = [messages for messages in every if type(messages) is list]
     plain = [messages for messages in every if type(messages) is tuple] if others else every
-    roles = [messages[0] for messages in plain]
-    roles += [tuple([str(message.get("role")) for message in messages]) for messages in others]
-    calls = [
-        len(own) for messages in others for message in messages if isinstance(own := message.get("tool_calls"), list)
-    ]
+    messages_of_others = [*chain.from_iterable(others)]
+    calls = [len(own) for m in messages_of_others if "tool_calls" in m and isinstance(own := m["tool_calls"], list)]
     # Most conversations share the tuple of their roles with others, and it takes longer to compare tuples than ids.
+    roles = [messages[0] for messages in plain]
     ids = [*map(id, roles)]
     times, of_id = Counter(ids), dict(zip(ids, roles, strict=True))
-    of_role = Counter[str]()
+    of_role = Counter([str(message.get("role")) for message in messages_of_others])
     for number, count in times.items():
         for role, messages in Counter(of_id[number]).items():
             of_role[role] += messages * count
     definitions = [len(content.tools) for content in contents if type(content) is Conversation and content.tools]
-    turns = np.array([len(of_id[number]) for number in times], np.int64)
+    turns = np.array([len(of_id[number]) for number in times], np.int64).repeat([*times.values()])
     sampled = [*chain.from_iterable(map(_beginnings, contents[::_ONE_OF]))]
     return Statistics(
-        histograms=_histograms(turns=np.repeat(turns, [*times.values()] or 0)),
+        histograms=_histograms(turns=np.concatenate([turns, [*map(len, others)]]).astype(np.int64)),
         roles=dict(sorted(of_role.items())),
         tools=Tools(len(definitions), sum(definitions), sum(calls), of_role["tool"]),
         scripts=dict(sorted(count_scripts(sampled).items())),
