@@ -160,7 +160,7 @@ def build_stream(
     """
     splits = (
         pipeline
-        | "ticks" >> EmitTicks(settings.every)
+        | "ticks" >> EmitTicks(settings.every, options.runner == "FlinkRunner")
         | "look" >> beam.ParDo(_Look(options, sources, settings, job)).with_output_types(Split)
     )
     receipts = build_splits(splits, job, folder, options.engine, _Fail(folder.output))

@@ -8,10 +8,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipeline.runners.flink import flink_defaults
+from pipeline.watch.ticks import EmitTicks
 from support.arriving import Dropper, check_all_is_there_once, is_complete, lines, snapshot_of, wait_until, watch
 from support.flink import Cluster, install_flink, running_cluster
 from support.programs import PRISM, go_program, why_no_program
@@ -100,6 +105,30 @@ def test_files_are_there_once_although_taskmanagers_and_the_launcher_on_flink_ar
         stop(process, log, summary)
     wait_until_cancelled(cluster)
     check_all_is_there_once(folder, output)
+
+
+def test_ticks_on_flink_are_apart_and_counted(tmp_path, cluster):
+    def write(tick):
+        with path.open("a") as file:
+            print(time.monotonic(), *tick, file=file)
+
+    path, flags = tmp_path / "ticks", ["--runner=FlinkRunner", f"--flink_master={cluster.address}", "--streaming"]
+    flags += ["--parallelism=2"]
+    defaults = flink_defaults(PipelineOptions(flags), flags, str(tmp_path / "out"))
+    pipeline = beam.Pipeline(options=PipelineOptions([*defaults, *flags]))
+    pipeline | EmitTicks(1, on_flink=True) | beam.Map(write)
+    pipeline.run()
+    end = time.monotonic() + 150
+    while not path.exists() or len(path.read_text().splitlines()) < 6:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    cluster.cancel()
+    wait_until_cancelled(cluster)
+    times, runs, numbers = zip(*(line.split() for line in path.read_text().splitlines()), strict=True)
+    assert len({*runs}) == 1
+    assert [*map(int, numbers)] == [*range(len(numbers))]
+    # Flink resumes a splittable DoFn that defers what is left of it at once, a hundred times a second.
+    assert all(float(later) - float(earlier) > 0.5 for earlier, later in pairwise(times))
 
 
 def test_a_detached_stream_goes_on_and_holds_the_output(tmp_path, cluster):

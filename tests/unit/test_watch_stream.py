@@ -226,4 +226,5 @@ def test_ticks_have_one_successor_each():
 
 def test_ticks_are_a_stream():
     pipeline = beam.Pipeline()
-    assert not (pipeline | EmitTicks(1)).is_bounded
+    for on_flink in (False, True):
+        assert not (pipeline | f"{on_flink}" >> EmitTicks(1, on_flink)).is_bounded
