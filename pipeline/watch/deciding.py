@@ -170,11 +170,12 @@ class Deciding:
                 rewritten.append(file)
             elif file:
                 new.append(file)
-        if new:
-            return new
         listed = {key: file.version for key, file in now.found.items()}
-        if not (ready := replaceable(rewritten, listed, now.snapshot)):
-            return []
+        ready = replaceable(rewritten, listed, now.snapshot)
+        since = {arrival.file.key: arrival.since for arrival in due}
+        # What has waited longest goes first: where new files come all the time, others would wait for ever.
+        if not ready or (new and min(since[file.key] for file in new) <= min(since[file.key] for file in ready)):
+            return new
         others = [file for each in now.snapshot.increments for file in each.inputs if now.is_listed(file)]
         try:
             return select([*others, *ready], now.snapshot, "replace", self._sources).files

@@ -215,6 +215,24 @@ def test_what_replaces_a_file_and_fails_leaves_its_earlier_version(tmp_path):
     assert [each.sums["records"]["read"] for each in Log(stream.folder).newest().increments] == [3]
 
 
+def test_a_rewritten_file_does_not_wait_for_all_that_came_after_it(tmp_path):
+    stream = Stream(tmp_path, rewritten="replace")
+    for name in ("a", "b"):
+        stream.write(name, 1)
+        splits = stream.look()
+        if name == "a":
+            stream.build(splits)
+    stream.write("a", 2, 3)
+    assert stream.look() is None  # it is seen while "b" is built
+    stream.build(splits)
+    stream.write("c", 1)
+    for name in ("a", "c"):
+        splits = stream.look()
+        assert stream.names(splits) == name
+        stream.build(splits)
+    assert stream.look() == []
+
+
 def test_ticks_have_one_successor_each():
     tracker = _EveryTick().create_tracker(_EveryTick().initial_restriction("run"))
     assert tracker.try_claim(0)
