@@ -117,6 +117,8 @@ def test_contents_without_messages_have_no_turns():
     assert of_contents([row]) == of_contents([]) == Statistics()
     assert of_contents([PlainText("ab"), row]) == Statistics(scripts={"Latin": 2}, characters_sampled=2)
     assert of_contents([PromptCompletion("ab", "ж")]).scripts == {"Cyrillic": 1, "Latin": 2}
+    in_parts = [{"role": "user", "content": [{"type": "text", "text": "ab"}, {"type": "text", "text": "ж"}]}]
+    assert of_contents([Conversation(in_parts)]).scripts == {"Cyrillic": 1, "Latin": 2}
 
 
 @pytest.mark.parametrize("count", [1, 128, 129])

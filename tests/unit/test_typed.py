@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -20,6 +21,11 @@ THOROUGHLY = settings(max_examples=400)
 
 MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 TURNS = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+QUOTED = json.dumps({"type": "text", "text": ""})
+IN_PARTS = [
+    {"role": "user", "content": [{"type": "text", "text": QUOTED}, {"type": "text", "text": " c"}]},
+    {"role": "assistant", "content": [{"type": "text", "text": "b"}]},
+]
 CALL = {"name": "f", "arguments": '{"a": "1:2"}'}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 
@@ -47,6 +53,11 @@ USUAL: dict[str, dict[str, Any]] = {
         "tools": json.dumps([TOOL["function"]]),
     },
     "messages with parameters of the template": {"messages": MESSAGES, "chat_template_kwargs": {"a": [1]}},
+    "messages in parts": {"messages": IN_PARTS, "tools": [TOOL]},
+    "messages in parts, in another order": {
+        "messages": [{"role": "user", "content": [{"text": "a", "type": "text"}]}, MESSAGES[1]],
+        "meta": {"type": "text", "text": "b"},
+    },
     "messages with a weight": {"messages": [MESSAGES[0], {**MESSAGES[1], "weight": 0}]},
     "sharegpt": {"id": "x", "conversations": TURNS},
     "sharegpt with a call": {"conversations": [TURNS[0], {"from": "function_call", "value": json.dumps(CALL)}]},
@@ -81,9 +92,10 @@ def read(raw: bytes, options: dict[str, Any], typed: bool) -> Any:
         content = (content.input_ids.dtype, content.input_ids.tolist(), content.trained.dtype, content.trained.tolist())
     if isinstance(content, Conversation):
         content = (
-            content.plain,
+            *(content.plain, content.in_parts, content.texts),
             json.dumps(content.messages),  # with the order of their keys
-            *(content.plain, content.tools, content.template_kwargs, content.completion_start),
+            *(content.plain, content.in_parts, content.texts),
+            *(content.tools, content.template_kwargs, content.completion_start),
         )
     return type(example.content), content, example.columns, example.validation, example.notes, example.number
 
@@ -118,6 +130,7 @@ def test_usual_records_are_decoded_with_their_types(kind, as_chat, keep):
         ({"text": "a", "prompt": 3}, {"schema": "text", "keep_columns": ("text", "prompt")}),
         ({"conversations": [{"from": "bot", "value": "a"}]}, {"roles": {"bot": "assistant"}}),
         ({"messages": [{"role": "user", "content": "a"}]}, {"roles": {"user": "assistant"}}),
+        ({"messages": IN_PARTS}, {"roles": {"user": "assistant"}}),
     ],
 )
 def test_records_with_other_names_are_decoded_with_their_types(record, options):
@@ -165,6 +178,20 @@ def test_a_number_out_of_range_in_a_column_that_is_not_read_costs_no_record():
         assert read(raw, {}, typed=True) == read(plain, {}, typed=True)  # it reads the messages, too
 
 
+@pytest.mark.parametrize("separators", [None, (",", ":")])
+def test_messages_in_parts_are_decoded_when_they_are_needed_if_their_keys_have_the_usual_order(separators):
+    def content(messages: list[Any]) -> Any:
+        record = {"messages": messages, "meta": {"type": "text", "text": "b"}}
+        return Parser().parse(Record(0, json.dumps(record, separators=separators).encode())).content
+
+    usual = content(IN_PARTS)
+    assert isinstance(usual.lazy_messages, tuple)
+    assert usual.in_parts == (("user", "assistant"), (2, 1), [QUOTED, " c", "b"])
+    assert usual.messages == IN_PARTS
+    other = content([{"role": "user", "content": [{"text": "a", "type": "text"}]}])
+    assert other.in_parts is None  # a template may print its keys
+
+
 @pytest.mark.parametrize("ids", [b"[01]", b"[1,]", b"[1 2]", b"[-]", b"[1,,2]", b"[--1]", b"[1-2]", b"[,1]", b"[1]]"])
 def test_token_ids_that_are_not_valid_json_are_rejected(ids):
     assert read(b'{"input_ids": ' + ids + b"}", {}, typed=True)[0] == "RecordError"
@@ -172,9 +199,14 @@ def test_token_ids_that_are_not_valid_json_are_rejected(ids):
 
 # Any records: the usual ones with some columns replaced, added or written twice.
 TEXTS = st.text(max_size=4) | st.sampled_from(["", " ", "[]", "{}", "false", "[1]", "gpt"])
+A_PART = st.fixed_dictionaries({"type": st.sampled_from(["text", "image"]), "text": TEXTS})
+A_PART |= st.fixed_dictionaries({"text": TEXTS, "type": st.just("text")}, optional={"weight": st.just(0)})
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([2**31, 2**63, 2**64, -(2**63), 0.5]) | TEXTS
 A_MESSAGE = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "assistant", "system", "tool", "gpt", "x"]), "content": TEXTS},
+    {
+        "role": st.sampled_from(["user", "assistant", "system", "tool", "gpt", "x"]),
+        "content": TEXTS | st.lists(A_PART, max_size=2),
+    },
     optional={"weight": st.sampled_from([0, 1, None]), "name": TEXTS, "value": TEXTS},
 )
 A_TURN = st.fixed_dictionaries(
@@ -212,9 +244,10 @@ OPTIONS = st.fixed_dictionaries(
 
 
 @THOROUGHLY
-@given(record=RECORDS, options=OPTIONS, is_ascii=st.booleans())
-def test_any_record_becomes_the_same_with_and_without_types_or_they_decline(record, options, is_ascii):
-    values = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=is_ascii)}" for name, value in record]
+@given(record=RECORDS, options=OPTIONS, is_ascii=st.booleans(), separators=st.sampled_from([None, (",", ":")]))
+def test_any_record_becomes_the_same_with_and_without_types_or_they_decline(record, options, is_ascii, separators):
+    dumps = functools.partial(json.dumps, ensure_ascii=is_ascii, separators=separators)
+    values = [f"{json.dumps(name)}: {dumps(value)}" for name, value in record]
     check(f"{{{', '.join(values)}}}".encode(), options)  # a column may be there twice
 
 

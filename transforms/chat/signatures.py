@@ -19,7 +19,7 @@ from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import ChatTemplate
 from transforms.chat.tracer import MOST_TEXTS, NotTraceable, sentinel, traced_text
 from transforms.chat.tracing_jinja import markers_of
-from transforms.model.examples import Conversation
+from transforms.model.examples import Conversation, are_text_parts
 
 # The most messages of a conversation that is traced.
 MOST_MESSAGES = 512
@@ -71,11 +71,11 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
     if conversation.count > MOST_MESSAGES:
         return NoSignature("too_many_messages")
     plain = conversation.plain
-    found: tuple[Any, list[str]] | None = None if cut else plain or _in_parts(conversation.messages)
-    if found:
-        roles, texts = found
+    if found := None if cut else plain or conversation.in_parts:
+        texts = found[-1]
         trimmed = [*map(str.strip, texts)]
         if "" not in trimmed:
+            roles = found[0] if plain else found[:-1]
             return Signature((roles, arguments) if arguments else roles, texts, trimmed)
     pieces_of = cut or _whole
     key: list[Any] = [pieces_of, arguments]
@@ -107,7 +107,7 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
             elif type(value) is str:
                 key.append(name)
                 add(value)
-            elif name == "content" and are_plain_parts(value):
+            elif name == "content" and are_text_parts(value):
                 key.append((name, len(value)))
                 for part in value:
                     key.append((*part,))
@@ -118,26 +118,6 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
     return _signature(key, texts, cut)
 
 
-def _in_parts(messages: Sequence[Any]) -> tuple[Any, list[str]] | None:
-    """The roles and the texts of messages, if each has no more than a role and a list of texts; otherwise None.
-
-    With the roles are the lists: the keys of each part in their order, and None at the end of each.
-    """
-    roles: list[str] = []
-    keys: list[str | None] = []
-    texts: list[str] = []
-    for message in messages:
-        role, content = message.get("role"), message.get("content")
-        if len(message) != 2 or type(role) is not str or not are_plain_parts(content):
-            return None
-        roles.append(role)
-        for part in content:
-            keys += part
-            texts.append(part["text"])
-        keys.append(None)
-    return (tuple(roles), tuple(keys)), texts
-
-
 def _signature(key: list[Any], texts: list[str], cut: Cut | None) -> Signature:
     return Signature(tuple(key), texts, texts if cut else [*map(str.strip, texts)], cut)
 
@@ -146,16 +126,6 @@ def _not_text(key: str) -> NoSignature:
     if key == "tool_calls":
         return NoSignature("tool_calls")
     return NoSignature("content_parts") if key == "content" else NoSignature("field_not_text", key)
-
-
-def are_plain_parts(content: Any) -> bool:
-    """Return whether a content is a list of parts, each of which is text and nothing else."""
-    if type(content) is not list:
-        return False
-    for part in content:  # three times as fast as all()
-        if type(part) is not dict or len(part) != 2 or part.get("type") != "text" or type(part.get("text")) is not str:
-            return False
-    return True
 
 
 def _whole(text: str) -> list[str]:
@@ -245,7 +215,7 @@ def traced_messages(
         for key, value in message.items():
             if key != "role" and type(value) is str:
                 yield key, traced(value, owner)
-            elif key == "content" and are_plain_parts(value):
+            elif key == "content" and are_text_parts(value):
                 yield (
                     key,
                     [

@@ -65,8 +65,8 @@ class TypedTokens:
                 if not isinstance(content, Conversation):
                     given.append(text.text)
                     continue
-                if plain := content.plain:
-                    given += plain[1]
+                if (of_messages := content.texts) is not None:
+                    given += of_messages
                 else:
                     given.append(_json(content.messages))
                 if content.tools and any(self._of_tools(content.tools)):
@@ -113,7 +113,8 @@ class TypedTokens:
     def _typed(self, content: Any) -> list[Typed]:
         if isinstance(content, Conversation):
             found: list[Typed] = []
-            if not content.plain or self._strings.are_in("".join(content.plain[1])):
+            texts = content.texts
+            if texts is None or self._strings.are_in("".join(texts)):
                 found += self._found(contents_of_messages(content))
             if content.tools:
                 found += self._of_tools(content.tools)[0]
@@ -177,7 +178,8 @@ class TypedTokens:
         given = contents_of_value("chat_template_kwargs", content.template_kwargs)
         if (content.tools and self._of_tools(content.tools)[1]) or self._is_at_edge(given):
             return True
-        if content.plain and not self._plain.edges_are_in("".join(content.plain[1])):
+        texts = content.texts
+        if texts is not None and not self._plain.edges_are_in("".join(texts)):
             return False
         return self._is_at_edge(contents_of_messages(content))
 

@@ -9,7 +9,7 @@ from transforms.inputs.json_text import kind_of
 from transforms.inputs.reading import Reading
 from transforms.inputs.tool_calls import tool_calls_of
 from transforms.inputs.train_flags import take_weight
-from transforms.model.examples import REASONING_KEYS
+from transforms.model.examples import REASONING_KEYS, are_text_parts
 
 _MEDIA = ("image", "audio", "video")
 _FIELDS_OF_MEDIA = {
@@ -54,7 +54,7 @@ def with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> di
         raise RecordError(
             "bad_content", f"the content of {where} is {kind_of(content)}; expected a string or text parts"
         )
-    if all(_is_plain(part) for part in content):
+    if are_text_parts(content):
         return message
     parts: list[dict[str, Any]] = []
     fields: dict[str, Any] = {}
@@ -81,11 +81,7 @@ def with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> di
 def is_text(message: dict[str, Any]) -> bool:
     """Return whether the content of a message is a string, or parts in the one form without anything else."""
     content = message.get("content")
-    return type(content) is str or (type(content) is list and all(map(_is_plain, content)))
-
-
-def _is_plain(part: Any) -> bool:
-    return type(part) is dict and len(part) == 2 and part.get("type") == "text" and type(part.get("text")) is str
+    return type(content) is str or are_text_parts(content)
 
 
 def _kind_and_text(part: Any, where: str) -> tuple[str, str]:

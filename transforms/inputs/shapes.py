@@ -20,6 +20,7 @@ from transforms.model.examples import (
     PlainText,
     PromptCompletion,
     TokenRow,
+    decode_columns,
 )
 
 _TEXT: Any = Annotated[str, msgspec.Meta(min_length=1)]
@@ -70,6 +71,9 @@ def shapes(options: ReadOptions) -> Iterator[Shape]:
     message = msgspec.defstruct("Message", fields, forbid_unknown_fields=True, gc=False)
     names_of_turns = {"role": "from", "content": "value"}
     turn = msgspec.defstruct("Turn", fields, forbid_unknown_fields=True, rename=names_of_turns, gc=False)
+    part = msgspec.defstruct("Part", [("type", Literal["text"]), ("text", str)], forbid_unknown_fields=True, gc=False)
+    fields = [("role", role), ("content", list[part])]  # type: ignore[valid-type]
+    in_parts = msgspec.defstruct("MessageInParts", fields, forbid_unknown_fields=True, gc=False)
     for schema, column in (("messages", "messages"), ("sharegpt", "conversations")):
         if schema == "sharegpt":
             make = _conversation_maker(column, options.roles, keeps_order=False)
@@ -77,6 +81,8 @@ def shapes(options: ReadOptions) -> Iterator[Shape]:
         # A system message would be put before messages that keep the order of their keys.
         make = _conversation_maker(column, options.roles, keeps_order=True)
         yield Shape(schema, {column: _not_empty(message)}, make, _OF_CONVERSATIONS)
+        make = _parts_maker(column, options.roles)
+        yield Shape(schema, {column: _not_empty(in_parts)}, make, _OF_CONVERSATIONS)
         make = _other_messages_maker(column, options)
         yield Shape(schema, {column: _not_empty(dict[str, Any])}, make, _OF_CONVERSATIONS)
     if options.as_chat:
@@ -115,7 +121,26 @@ def _conversation_maker(column: str, role_of: Mapping[str, str], keeps_order: bo
             if "system" in roles or "developer" in roles:
                 raise ValueError("the record has two system messages")
             roles, texts = ("system", *roles), [record.system, *texts]
-        return _conversation((roles, texts, source), record)
+        return _conversation((roles, texts, source, None), record)
+
+    return make
+
+
+def _parts_maker(column: str, role_of: Mapping[str, str]) -> Maker:
+    """Make a maker of messages whose contents are parts."""
+    renamed = _renamer(role_of)
+
+    def make(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
+        turns, name = getattr(record, column), names[column]
+        given = tuple([turn.role for turn in turns])
+        roles = renamed(given)
+        if roles != given:
+            raise ValueError("messages that are renamed have another order of keys")
+        texts = [part.text for turn in turns for part in turn.content]
+        json = bytes(decode_columns(raw)[name])
+        if len(texts) != json.count(b'{"type": "text", "text": "') + json.count(b'{"type":"text","text":"'):
+            raise ValueError("a part may have its keys in another order")
+        return _conversation((roles, texts, (raw, (name,)), tuple([len(turn.content) for turn in turns])), record)
 
     return make
 
@@ -151,7 +176,8 @@ def _prompt_messages_maker(role_of: Mapping[str, str]) -> Maker:
         if roles != renamed(roles):
             raise ValueError("of messages that are renamed, some would have another order of keys")
         source = (raw, (names["prompt"], names["completion"]))
-        return Conversation((roles, [turn.content for turn in turns], source), completion_start=len(record.prompt))
+        texts = [turn.content for turn in turns]
+        return Conversation((roles, texts, source, None), completion_start=len(record.prompt))
 
     return make
 
@@ -170,8 +196,8 @@ def _prompt_completion(record: Any, raw: bytes, names: Mapping[str, str]) -> Pro
 def _chat(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
     if not record.completion.strip():
         raise ValueError("the answer is empty, which is noted")
-    roles, texts, source = _dialog(record.system, (), record.prompt, record.completion)
-    return Conversation((roles, texts, source), completion_start=len(roles) - 1)
+    dialog = _dialog(record.system, (), record.prompt, record.completion)
+    return Conversation(dialog, completion_start=len(dialog[0]) - 1)
 
 
 def _answer_maker(*columns: str) -> Maker:
@@ -188,10 +214,10 @@ def _answer_maker(*columns: str) -> Maker:
 
 def _dialog(
     system: str | None, history: Sequence[tuple[str, str]], question: str, answer: str
-) -> tuple[tuple[str, ...], list[str], None]:
+) -> tuple[tuple[str, ...], list[str], None, None]:
     texts = [*[text for pair in history for text in pair], question, answer]
     roles = ("user", "assistant") * (len(texts) // 2)
-    return (("system", *roles), [system, *texts], None) if system else (roles, texts, None)
+    return (("system", *roles), [system, *texts], None, None) if system else (roles, texts, None, None)
 
 
 def _token_row_maker(options: ReadOptions) -> Maker:

@@ -21,6 +21,8 @@ Span: TypeAlias = tuple[int, int]
 PlainMessages: TypeAlias = tuple[tuple[str, ...], list[str]]
 # Where messages are as they are: the JSON of the record, and the columns that have them, one list after another.
 JsonSource: TypeAlias = tuple[bytes, tuple[str, ...]]
+# The roles of messages, the number of parts that each of them has, and the texts of all parts.
+MessagesInParts: TypeAlias = tuple[tuple[str, ...], tuple[int, ...], list[str]]
 
 # The roles of messages, their contents, and their calls; None if no message has any.
 Said: TypeAlias = tuple[Sequence[str], Sequence[Any], Sequence[Any] | None]
@@ -54,15 +56,17 @@ RESERVED_TEMPLATE_KWARGS = {"messages", "tools", "add_generation_prompt", "conti
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
 
-_decode_columns = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+# Decodes the JSON of a record into that of each column.
+decode_columns = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Conversation(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Messages as a chat template takes them.
 
     Attributes:
-        lazy_messages: the messages; or, if they are plain and not decoded yet, their roles, their texts, and where they
-            are, None if the record has them in another form. Use `messages` or `plain` to read them.
+        lazy_messages: the messages; or, if they are plain or in parts and not decoded yet, their roles, their texts,
+            where they are, None if the record has them in another form, and the number of parts of each, None if they
+            are plain. Use `messages`, `plain`, `in_parts` or `texts` to read them.
         tools: tool definitions, as a chat template takes them; None if there are none. Conversations of the same tools
             share them, so they are not to be changed.
         template_kwargs: arguments of the template that the record gives.
@@ -71,7 +75,7 @@ class Conversation(msgspec.Struct, frozen=True, eq=False, gc=False):
             there is none. It is not pickled.
     """
 
-    lazy_messages: list[dict[str, Any]] | tuple[tuple[str, ...], list[str], JsonSource | None]
+    lazy_messages: list[dict[str, Any]] | tuple[tuple[str, ...], list[str], JsonSource | None, tuple[int, ...] | None]
     tools: list[dict[str, Any]] | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     completion_start: int | None = None
@@ -84,12 +88,12 @@ class Conversation(msgspec.Struct, frozen=True, eq=False, gc=False):
         They are made at the first use, and those of most conversations are never made.
         """
         if isinstance(self.lazy_messages, tuple):
-            roles, texts, source = self.lazy_messages
+            roles, texts, source, _ = self.lazy_messages
             if source is None:
                 made = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
             else:
                 # The other columns are skipped, as when the record was parsed: they may hold numbers out of range.
-                record = _decode_columns(source[0])
+                record = decode_columns(source[0])
                 made = [message for column in source[1] for message in msgspec.json.decode(record[column])]
             # From now on they are the only representation, since a caller may change them.
             msgspec.structs.force_setattr(self, "lazy_messages", made)
@@ -98,7 +102,25 @@ class Conversation(msgspec.Struct, frozen=True, eq=False, gc=False):
     @property
     def plain(self) -> PlainMessages | None:
         """The roles and the texts of the messages, if each has these two alone and both are strings; otherwise None."""
-        return self.lazy_messages[:2] if isinstance(self.lazy_messages, tuple) else plain(self.lazy_messages)
+        if not isinstance(self.lazy_messages, tuple):
+            return plain(self.lazy_messages)
+        return self.lazy_messages[:2] if self.lazy_messages[3] is None else None
+
+    @property
+    def in_parts(self) -> MessagesInParts | None:
+        """The messages, if each has a role and parts alone, and each part a type and a text in this order."""
+        if not isinstance(self.lazy_messages, tuple):
+            return in_parts(self.lazy_messages)
+        roles, texts, _, lengths = self.lazy_messages
+        return None if lengths is None else (roles, lengths, texts)
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The texts of the messages, if they are plain or in parts, so that there is no other text in them."""
+        if isinstance(self.lazy_messages, tuple):
+            return self.lazy_messages[1]
+        found: Any = self.plain or self.in_parts
+        return found and found[-1]
 
     @property
     def count(self) -> int:
@@ -216,6 +238,32 @@ def plain(messages: Sequence[Any]) -> PlainMessages | None:
         roles.append(role)
         texts.append(text)
     return tuple(roles), texts
+
+
+def in_parts(messages: Sequence[Any]) -> MessagesInParts | None:
+    """Return messages if each has a role and parts alone, and each part a type and a text in this order."""
+    roles, lengths, texts = [], [], []
+    for message in messages:
+        role, content = message.get("role"), message.get("content")
+        if len(message) != 2 or type(role) is not str or not are_text_parts(content):
+            return None
+        for part in content:
+            if next(iter(part)) != "type":
+                return None
+            texts.append(part["text"])
+        roles.append(role)
+        lengths.append(len(content))
+    return tuple(roles), tuple(lengths), texts
+
+
+def are_text_parts(content: Any) -> bool:
+    """Return whether a content is a list of parts, each of which is text and nothing else."""
+    if type(content) is not list:
+        return False
+    for part in content:  # three times as fast as all()
+        if type(part) is not dict or len(part) != 2 or part.get("type") != "text" or type(part.get("text")) is not str:
+            return False
+    return True
 
 
 _pack = msgspec.msgpack.Encoder(order="sorted").encode

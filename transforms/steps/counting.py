@@ -100,8 +100,9 @@ def _limits(lengths: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dic
 def _beginnings(content: Any) -> list[str]:
     """The beginnings of the texts of a content; none if it is tokenized already."""
     if isinstance(content, Conversation):
-        messages: Any = content.lazy_messages
-        texts = messages[1] if isinstance(messages, tuple) else [message.get("content") for message in messages]
+        texts: Any = content.texts
+        if texts is None:
+            texts = [message.get("content") for message in content.messages]
         return [text[:_CHARACTERS] for text in texts[:_MESSAGES] if isinstance(text, str)]
     if isinstance(content, PromptCompletion):
         return [content.prompt[:_CHARACTERS], content.completion[:_CHARACTERS]]
