@@ -53,7 +53,9 @@ def run(arguments: Sequence[str]) -> int:
         print(f"and {len(found.faults) - _FAULTS_SHOWN:,} more, which --json lists")
     for note in found.notes:
         print(f"note: {note}")
-    figures = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in found.figures.items())
+    figures = ", ".join(
+        counted(value, name.replace("_", " ").removesuffix("s")) for name, value in found.figures.items()
+    )
     result = counted(len(found.faults), "fault") if found.faults else "OK"
     print(f"{options.dataset}: {result} ({figures or 'nothing was read'})")
     return int(bool(found.faults))
