@@ -19,8 +19,9 @@ from transformers import AutoTokenizer
 from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.paths import CHATS, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING
+from transforms.chat.config import ENGINES
 from transforms.chat.turns import merged
-from transforms.errors import ParameterError, RecordError, UserError
+from transforms.errors import ParameterError, RecordError
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow
 from transforms.model.outcomes import Outcomes
@@ -520,11 +521,14 @@ def test_given_template_overrides_the_templates_of_the_tokenizer(tmp_path: Path)
 
 
 @pytest.mark.parametrize("named", [{}, {"tool_use": CHATML}], ids=["none", "only_for_tools"])
-def test_conversation_without_a_template_fails_the_run_with_advice(tmp_path: Path, named: dict[str, str]):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_conversation_without_a_template_is_rejected_with_advice(tmp_path: Path, named: dict[str, str], engine: str):
     folder = save_with_templates(tmp_path, None, named)
-    with pytest.raises(UserError, match=r"no chat template.*give chat_template"):
-        render(HELLO, None, folder)
-    assert render(PlainText("a"), None, folder).text == "a"
+    texts = Renderer(render_config(None, folder, engine=engine))(examples_of(PlainText("a"), HELLO, PlainText("b")))
+    (reject,) = texts.outcomes.rejects
+    assert (reject.position, reject.reason) == (1, "no_chat_template")
+    assert re.search(r"no chat template.*give chat_template", reject.detail)
+    assert [text.text for text in texts.texts] == ["a", "b"]
 
 
 CLOCK = "{{ strftime_now('%d %B %Y, %H:%M') }}"

@@ -35,7 +35,7 @@ from transforms.chat.transformers_jinja import (
     render,
     render_with_generation_blocks,
 )
-from transforms.errors import ParameterError, RecordError, UserError
+from transforms.errors import ParameterError, RecordError
 from transforms.model.examples import Conversation, Span
 from transforms.tokens.tokenizer import load_tokenizer
 
@@ -103,7 +103,7 @@ class ChatTemplate:
         """Return the text of the template that renders a conversation.
 
         Raises:
-            UserError: if there is none.
+            RecordError: if there is none.
             ParameterError: if it prints the date, and there is no moment to print.
         """
         source = self._sources.get(conversation.tools is None)
@@ -111,7 +111,7 @@ class ChatTemplate:
             try:
                 source = self._tokenizer.get_chat_template(self._template, conversation.tools)
             except ValueError:
-                raise UserError(f"{NO_TEMPLATE}: give chat_template.") from None
+                raise RecordError("no_chat_template", f"{NO_TEMPLATE}: give chat_template") from None
             if not self._has_moment and _reads_clock(source):
                 raise ParameterError("now", None, _NO_MOMENT)
             self._sources[conversation.tools is None] = source

@@ -141,7 +141,7 @@ class TypedTokens:
     def _turn_tokens(self) -> frozenset[str]:
         try:
             found = find_turn_tokens(self._template, re.compile(longest_of(self._special)))
-        except UserError:  # there is no chat template, or no moment that it prints
+        except UserError:  # the chat template is too long, or there is no moment that it prints
             found = frozenset()
         return found | set(self._rules.stop_tokens)
 
