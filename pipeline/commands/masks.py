@@ -86,7 +86,7 @@ def run(arguments: Sequence[str]) -> int:
     from transforms.chat.habits import HabitFinder
     from transforms.chat.limits import TemplateLimit
     from transforms.chat.stop_tokens import load_turn_rules
-    from transforms.chat.template import load_template
+    from transforms.chat.template import NO_TEMPLATE, load_template
     from transforms.chat.turns import TurnFinder
     from transforms.model.examples import attempt
     from transforms.model.outcomes import Reject
@@ -123,8 +123,10 @@ def run(arguments: Sequence[str]) -> int:
                 template.render(example.content)
         except TemplateLimit as error:
             raise UserError(f"--chat_template: {error.detail}. Give another template.") from None
-        except RecordError:  # shown below
-            pass
+        except RecordError as error:  # others are shown below
+            if error.reason == "no_chat_template":
+                advice = "give it with --chat_template."
+                raise UserError(f"--tokenizer {options['tokenizer']}: {NO_TEMPLATE}: {advice}") from None
     _print_template(console, template, finder, first.content)
     _print_stop_tokens(console, rules, tokenizer)
     _print_habits(console, HabitFinder(finder).habits(first.content))

@@ -49,6 +49,14 @@ def test_conversations_of_the_user_are_shown_with_their_position(masks, tmp_path
     assert "1 of 2 conversations have trained parts" in out and "1 would be rejected" in out
 
 
+def test_a_tokenizer_without_a_chat_template_is_a_user_error(masks, tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((TOKENIZER / name).read_bytes())
+    code, out, err = masks(f"--tokenizer={tmp_path}")
+    needs = "the tokenizer has no chat template, and a conversation needs one: give it with --chat_template."
+    assert (code, out) == (2, "") and err.endswith(f"{needs}\n") and err.count("\n") == 1
+
+
 def test_a_template_that_marks_nothing_trains_on_nothing(masks, tmp_path):
     empty = CHATML.replace("{%- endfor -%}", "{%- generation -%}{%- endgeneration -%}{%- endfor -%}")
     conversation = {"messages": [user("Hi"), assistant("Hello")]}
