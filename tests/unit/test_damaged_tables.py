@@ -91,3 +91,10 @@ def test_offsets_after_the_values_are_found_next_to_text_that_is_not_utf8(tmp_pa
     assert read(tmp_path / "text.arrow") == []  # each row is rejected alone
     with pytest.raises(InputError, match=r"lists\.arrow: it cannot be read as arrow"):
         read(tmp_path / "lists.arrow")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_column_that_a_table_has_twice_is_an_error(name, tmp_path):
+    path = written(tmp_path / name, pa.table([["first"], ["second"]], names=["text", "text"]))
+    with pytest.raises(InputError, match="it has the column 'text' twice"):
+        read(path)

@@ -452,3 +452,15 @@ def test_sample_of_the_batch_is_compared_with_the_reference(monkeypatch):
     texts = rendered(TOOLS, examples, "auto")
     assert texts.outcomes.notes["rendering_fell_back_to_reference"] == 1
     assert texts.outcomes.rendered_by_reference == {"fell_back": 1}
+
+
+def test_layout_outside_of_messages_is_not_that_of_a_record_whose_first_message_has_no_text():
+    system, turns = {"role": "system", "content": "S"}, [user("q"), assistant("a")]
+    template = "{%- set ns = namespace(system='') -%}{%- for message in messages -%}{%- if message.role == 'system' -%}"
+    template += "{%- set ns.system = message.content -%}{%- endif -%}{%- endfor -%}{{- '<s>' + ns.system + '</s>' -}}"
+    template += CHATML.replace("in messages", "in messages | rejectattr('role', 'equalto', 'system')")
+    conversations = [[system, *turns], [user(""), turns[1], system, *turns]]
+    examples = examples_of(*(Conversation(messages, [TOOL]) for messages in conversations))
+    engines = [Renderer(render_config(template, engine=name, unprinted="report")) for name in ("auto", "reference")]
+    fast, reference = ([(text.text, text.spans) for text in engine(examples).texts] for engine in engines)
+    assert fast == reference and len(fast) == 2

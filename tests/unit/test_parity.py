@@ -609,3 +609,13 @@ def test_reasoning_is_compared_and_expanded_as_by_the_reference(name, parity):
         assert fast.outcomes.notes == reference.outcomes.notes
 
     law()
+
+
+def test_what_a_batch_compares_does_not_depend_on_the_engine():
+    contents = [" " * (number % 20 + 1) + "a" for number in range(320)]  # of more signatures than a batch compares
+    conversations = [[user("q"), assistant(content), user("q"), assistant("b")] for content in contents]
+    template = CHATML.replace("message.content", "message.content.split('</think>')[-1].lstrip()")
+    auto, reference = (
+        parity_notes(checked(template, *conversations, engine=engine)) for engine in ("auto", "reference")
+    )
+    assert auto == reference and auto["parity_records_not_checked"]

@@ -364,3 +364,17 @@ def test_deep_nesting_and_lone_surrogates_hide_no_token_and_stop_no_run():
 def test_choice_that_is_not_one_is_refused():
     with pytest.raises(ParameterError, match="special_tokens_in_content"):
         render_config(special_tokens_in_content="plane")
+
+
+@pytest.mark.parametrize(
+    "value", [np.int64(1), np.zeros(2), 1j, {(1, 2): 3}, object()], ids=lambda value: type(value).__name__
+)
+def test_value_of_a_formatter_that_json_does_not_have_costs_at_most_its_own_record(value):
+    messages = [user("Hi"), assistant("Hello")]
+    odd = [
+        Conversation([{**messages[0], "turn": value}, messages[1]]),
+        Conversation(messages, template_kwargs={"x": value}),
+    ]
+    texts = Renderer(render_config(CHATML, unprinted="report"))(examples_of(*odd, messages))
+    assert len(texts.texts) + len(texts.outcomes.rejects) == 3
+    assert texts.texts[-1].example.position == 2

@@ -476,3 +476,29 @@ def test_answer_without_a_header_is_trained_if_there_is_no_generation_prompt(pro
         "else '[INST]' + m.content + '[/INST]' }}{% endfor %}" + prompt
     )
     assert [part.strip() for part in trained(TWO_TURNS, template)] == ["4</s>", "6</s>"]
+
+
+_TURN = "{{- '<|im_start|>' + message.role + '\\n' + (message.content or '') -}}"
+_TURN += "{%- for call in message.tool_calls or [] -%}{{- call.function.name -}}{%- endfor -%}{{- '<|im_end|>\\n' -}}"
+_PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
+_LAST = f"{{%- set message = messages[-1] -%}}{_TURN}{_PROMPT}"
+PRINTS_OUTSIDE_OF_THE_LOOP = {
+    "the last message": f"{{%- for message in messages[:-1] -%}}{_TURN}{{%- endfor -%}}{_LAST}",
+    "a text that was collected": (
+        "{%- set found = namespace(text='') -%}{%- for message in messages -%}{%- if message.role == 'assistant' -%}"
+        "{%- set found.text = message.content or message.tool_calls[0].function.name -%}{%- else -%}"
+        f"{_TURN}{{%- endif -%}}{{%- endfor -%}}{{{{- 'A: ' + found.text -}}}}{_PROMPT}"
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize("template", PRINTS_OUTSIDE_OF_THE_LOOP.values(), ids=PRINTS_OUTSIDE_OF_THE_LOOP)
+@pytest.mark.parametrize("is_call", [False, True], ids=["answer", "call"])
+def test_turn_that_is_printed_outside_of_the_loop_is_not_left_out_of_the_mask(template, engine, is_call):
+    call = {"type": "function", "function": {"name": "weather", "arguments": {}}}
+    last = assistant("", tool_calls=[call]) if is_call else assistant("Sunny.")
+    conversations = [[user(f"Question {number}"), last] for number in range(3)]
+    texts = Renderer(render_config(template, engine=engine, unprinted="report"))(examples_of(*conversations))
+    assert [reject.reason for reject in texts.outcomes.rejects] == ["spans_not_established"] * 3
+    assert "messages[1] outside of a loop over the messages" in texts.outcomes.rejects[0].detail

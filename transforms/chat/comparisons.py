@@ -306,12 +306,15 @@ class ComparisonCache:
         Returns:
             It with the comparison of its signature; None if there is none, or if it does not hold for these texts.
         """
-        signature = self._cuts.known_signature(conversation) or signature_of(conversation)
-        if isinstance(signature, NoSignature):
+        known = self._cuts.known_signature(conversation)
+        # Also if it was rendered by the second: what a batch compares does not depend on the engine.
+        first = signature_of(conversation) if known is None else known.first or known
+        if isinstance(first, NoSignature):
             return None
-        comparison = self._holding(signature, conversation, target, turns_of)
-        if comparison is None and not signature.cut and (cut := self._cuts.signature(conversation, signature)):
-            comparison = self._holding(cut, conversation, target, turns_of)
+        comparison = self._holding(first, conversation, target, turns_of)
+        if comparison is None:
+            cut = known if known and known.cut else self._cuts.signature(conversation, first)
+            comparison = cut and self._holding(cut, conversation, target, turns_of)
         return comparison
 
     def _holding(

@@ -46,7 +46,6 @@ class FastTemplate:
         self._template = template
         self._last: _Rendered | None = None
         self._last_map: MessageMap | None = None
-        self._prints_all = False
         self._layouts = Layouts()
 
     def source(self, conversation: Conversation) -> str:
@@ -96,7 +95,7 @@ class FastTemplate:
             NotFollowed: if the template does something with a text but to print it.
         """
         message_map = self._map(conversation)
-        if self._prints_all:
+        if message_map.prints_all:
             return NO_OMISSIONS
         return find_omissions(self._rendered(conversation).messages, conversation.tools, message_map.printed)
 
@@ -113,7 +112,6 @@ class FastTemplate:
             described = describe(rendered.messages)
             if described is not None:
                 self._last_map = self._layouts.map_of(rendered.text, rendered.pieces, rendered.tools, described)
-            self._prints_all = self._last_map is not None
         if self._last_map is None:
             slots = Slots(rendered.messages, conversation.tools)
             with_slots = self._render_plain(conversation, slots.messages, slots.tools)

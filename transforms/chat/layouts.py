@@ -72,8 +72,9 @@ class _Layout:
             not of this layout.
         """
         if self.is_plain:  # in a third of the time
-            before, after = self.literals
-            text = texts[message][0]
+            if not texts[message]:
+                return None
+            (before, after), text = self.literals, texts[message][0]
             begin = start + len(before)
             return ((message, begin, begin + len(text)),) if before + text + after == piece else None
         first, *others = self.literals
@@ -205,8 +206,8 @@ class Layouts:
             described: the messages.
 
         Returns:
-            The map of the text, without `printed`, if all texts of the record are printed. None if it is not known that
-            they are, or where.
+            The map of the text, if all texts of the record are printed. None if it is not known that they are, or
+            where.
         """
         kinds, texts, known = described.kinds, described.texts, self._known
         outside = _kind_outside(pieces, tools, described)
@@ -240,7 +241,7 @@ class Layouts:
                 unseen.get(message + slot.message, set()).discard(slot.text)
         if any(unseen.values()) or len(seen_tools) < len(tools or ()):
             return None
-        return MessageMap(text, pieces, contents, {})
+        return MessageMap(text, pieces, contents, {}, prints_all=True)
 
     def learn(self, pieces: Sequence[Piece], tools: list[Any] | None, described: Described, slots: Slots) -> None:
         """Learn from a rendering with slots that gives the text of its record.

@@ -45,12 +45,14 @@ class MessageMap:
             messages of whose content nothing is printed are left out.
         printed: for each text of the record, the (start, stop) of its characters that were printed. A text of which
             nothing but white space is printed is left out.
+        prints_all: whether it is only known that all texts of the record are printed, so that `printed` is empty.
     """
 
     text: str
     pieces: list[Piece]
     contents: dict[int, tuple[int, int]]
     printed: dict[Key, list[tuple[int, int]]]
+    prints_all: bool = False
 
     def pieces_of_messages(self) -> dict[int, list[tuple[int, int]]]:
         """Return the (start, stop) of the pieces of each message."""

@@ -35,12 +35,14 @@ class Signature(NamedTuple):
         texts: the texts in the order of the conversation. None is empty or white space alone.
         trimmed: the same without the white space around them.
         cut: how contents were cut into texts; None if each content is one text.
+        first: the first signature of the conversation, if this is the second one.
     """
 
     key: Any
     texts: list[str]
     trimmed: list[str]
     cut: Cut | None = None
+    first: Signature | None = None
 
 
 class NoSignature(NamedTuple):
@@ -172,7 +174,7 @@ class Cuts:
     def signature(self, conversation: Conversation, first: Signature) -> Signature | None:
         """Return the second signature of a conversation, None if it has the same texts as the first."""
         found = signature_of(conversation, self._cut(conversation))
-        return None if isinstance(found, NoSignature) or found.texts == first.texts else found
+        return None if isinstance(found, NoSignature) or found.texts == first.texts else found._replace(first=first)
 
     def known_signature(self, conversation: Conversation) -> Signature | None:
         """Return the signature by which a conversation was rendered under this template, None if there is none."""

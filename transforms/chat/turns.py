@@ -12,7 +12,7 @@ from transforms.chat.message_map import MessageMap
 from transforms.chat.parts import spans_of_untrained_parts, subtracted, untrained_parts
 from transforms.chat.stop_tokens import TurnRules
 from transforms.errors import RecordError
-from transforms.model.examples import Conversation, Span
+from transforms.model.examples import REASONING_KEYS, Conversation, Span
 
 # The roles of messages before the first one that is answered.
 _INSTRUCTIONS = ("system", "developer")
@@ -275,6 +275,9 @@ class TurnFinder:
             for turn in turns
             if turn in pieces
         }
+        for turn in turns:
+            if turn not in pieces and _is_printed(message_map, turn, conversation.messages[turn]):
+                raise _not_established(f"the template prints messages[{turn}] outside of a loop over the messages")
         _check_contents(message_map, spans)
         _check_tool_answers(conversation, message_map)
         return {turn: own for turn, own in ((turn, merged(own)) for turn, own in spans.items()) if own}
@@ -445,6 +448,13 @@ def _parts_of_turn(
         if not starts_with_content or not _are_answers(conversation, turn, message_map.printed_between(before, start)):
             raise _not_established(f"the template prints messages[{turn}] in {len(pieces)} places")
     return pieces
+
+
+def _is_printed(message_map: MessageMap, number: int, message: Mapping[str, Any]) -> bool:
+    """Whether a text of a message is printed."""
+    if number in message_map.contents or any(key[0] == number for key in message_map.printed):
+        return True
+    return message_map.prints_all and bool(message.get("tool_calls") or any(map(message.get, REASONING_KEYS)))
 
 
 def _not_in_turn(message: int) -> RecordError:

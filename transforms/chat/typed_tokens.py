@@ -73,7 +73,11 @@ class TypedTokens:
                     return True
                 if content.template_kwargs:
                     given.append(_json(content.template_kwargs))
-        except (UnicodeEncodeError, RecursionError):  # JSON cannot have a lone surrogate, or be nested so deeply
+        except (
+            ValueError,
+            TypeError,
+            RecursionError,
+        ):  # a formatter may make what JSON does not have
             return True
         joined = "".join(given)
         return self._in_json.are_in(joined) or (self._mode == "plain" and self._plain.edges_are_in(joined))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,7 +19,9 @@ ROWS_AT_ONCE = 128
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Raise ArrowInvalid if a table has more columns, fields included, or is nested deeper than records are."""
+    """Raise ArrowInvalid if a table has a column twice, or more columns and deeper ones than records have."""
+    if twice := next((name for name, count in Counter(schema.names).items() if count > 1), None):
+        raise pa.ArrowInvalid(f"it has the column {twice!r} twice")
     level, fields = [field.type for field in schema], 0
     for _ in range(_MOST_NESTED):
         fields += len(level)
