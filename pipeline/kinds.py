@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -102,6 +103,8 @@ def map_of(names: Kind | None = None, kind: Kind | None = None) -> Kind:
         pairs = [tuple(side.strip() for side in part.partition("=")) for part in text.split(",")]
         if not all(left and right for left, _, right in pairs):
             raise ValueError("expected the form name=other,name=other.")
+        if twice := [left for left, count in Counter(left for left, _, _ in pairs).items() if count > 1]:
+            raise ValueError(f"{twice[0]} is given twice.")
         return {
             _parse_part(left, names or any_text, text): _parse_part(right, kind or any_text, text)
             for left, _, right in pairs
@@ -136,6 +139,7 @@ def _parse_part(part: str, kind: Kind, text: str) -> Any:
 def _parse_template_kwargs(text: str) -> dict[str, Any]:
     try:
         arguments = json.loads(text)
+        json.dumps(arguments, allow_nan=False)  # json.loads takes numbers that JSON does not have
     except ValueError as error:
         raise ValueError(f"this is not valid JSON ({error}).") from None
     if not isinstance(arguments, dict):
@@ -152,16 +156,14 @@ def _convert_template_kwargs(arguments: Any) -> dict[str, Any]:
         raise ValueError(f"expected values that JSON has ({error}).") from None
 
 
-_POSITIVE = "0*[1-9][0-9]*"
+_POSITIVE, _COUNT = "0*[1-9][0-9]{0,17}", "a whole number above 0, of at most 18 digits"
 _SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 any_text = Kind(None, str)
 template_kwargs = Kind(" *[{].*[}] *", _parse_template_kwargs, _convert_template_kwargs)
 flag = matching("true|false", "true or false", lambda text: text == "true")
 integer = matching("-?[0-9]+", "a whole number", int)
-positive = matching(_POSITIVE, "a whole number above 0", int)
-length = matching(
-    f"none|{_POSITIVE}", "a whole number above 0, or none", lambda text: None if text == "none" else int(text)
-)
+positive = matching(_POSITIVE, _COUNT, int)
+length = matching(f"none|{_POSITIVE}", f"{_COUNT}, or none", lambda text: None if text == "none" else int(text))
 fraction = matching("1([.]0*)?|0?[.][0-9]+|0[.]?|[0-9]([.][0-9]*)?e-[0-9]*[1-9][0-9]*", "a number from 0 to 1", float)
 moment = matching(
     "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?",

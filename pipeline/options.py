@@ -627,6 +627,8 @@ def check_options(options: Options) -> None:
     if options.table and "split" in options.keep_columns:
         raise UserError(f"--table {options.table} has a column split of its own. Rename that of --keep_columns.")
     check_choices("output_format", options.output_format, OUTPUT_FORMATS)
+    if options.write_columns is not None:
+        check_choices("write_columns", options.write_columns, OUTPUT_COLUMNS)
     check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance, options.ledger)
 
 

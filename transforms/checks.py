@@ -8,6 +8,9 @@ from typing import Any
 
 from transforms.errors import ParameterError
 
+# Counts are calculated with in 64 bits.
+_MOST = 10**18
+
 
 def check_choice(parameter: str, value: Any, choices: Sequence[str]) -> None:
     """Check that a value is one of some names.
@@ -31,6 +34,16 @@ def check_choices(parameter: str, values: Any, choices: Sequence[str]) -> None:
         check_choice(parameter, value, choices)
 
 
+def check_names(parameter: str, values: Any) -> None:
+    """Check that a value is a list or a tuple of names, each of which is there once.
+
+    Raises:
+        ParameterError: if it is not.
+    """
+    if not isinstance(values, (list, tuple)) or len({*values}) < len(values):
+        raise ParameterError(parameter, values, "expected a list of names, each once.")
+
+
 def check_flag(parameter: str, value: Any) -> None:
     """Check that a value is True or False.
 
@@ -42,13 +55,17 @@ def check_flag(parameter: str, value: Any) -> None:
 
 
 def check_count(parameter: str, value: Any, optional: bool = False) -> None:
-    """Check that a value is a whole number above 0, or None if it is optional.
+    """Check that a value is a whole number from 1 to 10**18, or None if it is optional.
 
     Raises:
         ParameterError: if it is not.
     """
-    if not ((isinstance(value, int) and not isinstance(value, bool) and value > 0) or (optional and value is None)):
-        raise ParameterError(parameter, value, f"expected a whole number above 0{', or None' if optional else ''}.")
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST
+    if not is_count and not (optional and value is None):
+        most = " and at most 10**18" if isinstance(value, int) and value > _MOST else ""
+        raise ParameterError(
+            parameter, value, f"expected a whole number above 0{most}{', or None' if optional else ''}."
+        )
 
 
 def check_fraction(parameter: str, value: Any) -> None:

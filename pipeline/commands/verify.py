@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -53,12 +54,16 @@ def run(arguments: Sequence[str]) -> int:
         print(f"and {len(found.faults) - _FAULTS_SHOWN:,} more, which --json lists")
     for note in found.notes:
         print(f"note: {note}")
-    figures = ", ".join(
-        counted(value, name.replace("_", " ").removesuffix("s")) for name, value in found.figures.items()
-    )
+    figures = ", ".join(_figure(value, name) for name, value in found.figures.items())
     result = counted(len(found.faults), "fault") if found.faults else "OK"
     print(f"{options.dataset}: {result} ({figures or 'nothing was read'})")
     return int(bool(found.faults))
+
+
+def _figure(count: int, name: str) -> str:
+    """A figure for people, such as `1 record replayed` for records_replayed."""
+    words = name.replace("_", " ")
+    return f"{count:,} {words if count != 1 else re.sub('s(?= |$)', '', words, count=1)}"
 
 
 def line_of(fault: Fault) -> str:

@@ -53,6 +53,8 @@ MISTAKES = {
     "a format given twice": (lambda: WriteShards("out", formats=("parquet", "parquet")), "each once"),
     "columns that are no map": (lambda: ParseConversations(columns=["text"]), "of type Mapping"),  # type: ignore[arg-type]
     "a seed that is no number": (lambda: ParseConversations(seed="x"), "of type int"),  # type: ignore[arg-type]
+    "a length of more than 64 bits": (lambda: TruncateOrPack(max_length=2**63), "above 0 and at most 10**18"),
+    "a column to keep twice": (lambda: ParseConversations(keep_columns=["id", "id"]), "a list of names, each once"),
     "no patterns": (lambda: ReadConversations([]), "expected a string, or a list of strings"),
     "a misspelt column": (lambda: WriteShards("out", columns=["input_id"]), "Did you mean input_ids"),
     "a misspelt schema": (lambda: ParseConversations(schema="message"), "Did you mean messages"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from transforms.checks import check_choice, check_count, check_flag, check_fraction, check_type
+from transforms.checks import check_choice, check_count, check_flag, check_fraction, check_names, check_type
 from transforms.errors import ParameterError
 from transforms.inputs.preference import PREFERENCES
 from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
@@ -61,8 +61,7 @@ class ParseOptions:
         elif self.schema == "preference":
             raise ParameterError("schema", self.schema, "it needs preference, such as preference chosen.")
         check_flag("as_chat", self.as_chat)
-        if not isinstance(self.keep_columns, (list, tuple)):
-            raise ParameterError("keep_columns", self.keep_columns, "expected a list of names.")
+        check_names("keep_columns", self.keep_columns)
         check_flag("loss_weights", self.loss_weights)
         check_fraction("validation_fraction", self.validation_fraction)
         check_type("seed", self.seed, int)

@@ -60,7 +60,7 @@ def take_weight(
         raise RecordError(
             "bad_weight",
             f"{where} has the weight {weight!r}. A label is the token's id or -100, which expresses 1 and 0 alone; "
-            "write the column loss_weights with write_columns for others",
+            "for others, list loss_weights in write_columns, next to input_ids and labels",
         )
     return rest, weight
 

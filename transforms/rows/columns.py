@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from transforms.checks import check_names
 from transforms.errors import ParameterError
 from transforms.rows import IGNORED
 from transforms.rows.ragged import indices_of
@@ -71,8 +72,10 @@ def check_kept_columns(
         ledger: one of LEDGERS.
 
     Raises:
-        ParameterError: if rows are packed and there is no ledger, or a column of that name is written already.
+        ParameterError: if a name is there twice, if rows are packed and there is no ledger, or if a column of that name
+            is written already.
     """
+    check_names("keep_columns", kept)
     if packing != "none":
         if kept and ledger == "none":
             problem = (
