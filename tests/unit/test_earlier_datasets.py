@@ -95,3 +95,12 @@ def test_a_dataset_in_a_bucket_is_not_read(caplog):
     for pattern in ("memory://earlier", "memory://earlier/**/*.jsonl"):
         assert [file.url for file in list_inputs([pattern])] == ["memory:///earlier/a.jsonl"]
     assert [file.url for file in list_inputs(["memory://earlier/out"])] == ["memory:///earlier/out/data/b.jsonl"]
+
+
+def test_a_dataset_that_grows_gives_the_rows_of_its_newest_version(corpus):
+    write_dataset(corpus / "out")
+    pq.write_table(pa.table({"input_ids": [[3]]}), corpus / "out" / "data" / "train-00001-of-00001.parquet")
+    shards = [{"path": "data/train-00001-of-00001.parquet", "split": "train", "format": "parquet"}]
+    manifest = MANIFEST | {"shards": shards, "snapshot": {"version": 2}}
+    (corpus / "out" / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    assert listed(corpus / "out", corpus) == ["out/data/train-00001-of-00001.parquet"]

@@ -183,3 +183,19 @@ def test_pattern_without_an_input_is_an_error_with_its_parameter(tmp_path, patte
         list_inputs([pattern], parameter="input")
     assert (raised.value.parameter, raised.value.value) == ("input", pattern)
     assert problem in raised.value.problem
+
+
+def test_link_to_a_file_is_read_and_one_to_a_folder_is_refused(tmp_path):
+    (tmp_path / "blob").write_text('{"text": "b"}\n')
+    (tmp_path / "in" / "real").mkdir(parents=True)
+    (tmp_path / "in" / "real" / "a.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "in" / "b.jsonl").symlink_to("../blob")
+    patterns = [str(tmp_path / "in"), str(tmp_path / "in" / "**" / "*.jsonl")]
+    for pattern in patterns:
+        found = {file.url.removeprefix(f"{tmp_path}/"): file.bytes for file in list_inputs(pattern)}
+        assert found == {"in/b.jsonl": 14, "in/real/a.jsonl": 14}
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "in" / "real")
+    for pattern in patterns:
+        with pytest.raises(ParameterError, match=r"in/linked': it is a link to a folder, which is not followed\. Name"):
+            list_inputs(pattern)
+    assert len(list_inputs(str(tmp_path / "in" / "linked"))) == len(list_inputs(str(tmp_path / "in" / "*.jsonl"))) == 1

@@ -625,6 +625,10 @@ def test_tfrecord_is_loaded_with_its_compression(suffix: str, compression: str):
     assert loading_code("out", [shard]).endswith(
         f'TFRecordDataset(tf.io.gfile.glob("out/tfrecord/train-*"){compression})'
     )
+    increments = [shard | {"path": shard["path"].replace("tfrecord/", f"tfrecord/{id}/", 1)} for id in ("0f1e", "2d3c")]
+    assert '.glob(["out/tfrecord/0f1e/train-*", "out/tfrecord/2d3c/train-*"])' in loading_code("out", increments)
+    validation = shard | {"split": "validation"}
+    assert '.glob("out/tfrecord/validation-*")' in loading_code("out", [validation])
 
 
 def test_names_of_formats_are_known_without_importing_their_libraries():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import msgspec
 
@@ -26,7 +27,7 @@ def dataset_folders(names: Collection[str], read: Callable[[str], bytes]) -> lis
     for name in names:
         folder = posixpath.dirname(name)
         is_candidate = posixpath.basename(name) == _MANIFEST and posixpath.join(folder, _SUCCESS) in names
-        if is_candidate and folder not in found and _is_manifest(read(name)):
+        if is_candidate and folder not in found and _manifest(read(name)):
             found.add(folder)
     return sorted(found)
 
@@ -57,9 +58,23 @@ def _folder_of(name: str, end: str) -> str:
     return name.removesuffix(end).rstrip("/")
 
 
-def _is_manifest(content: bytes) -> bool:
+def shards_of_version(names: Collection[str], read: Callable[[str], bytes]) -> frozenset[str] | None:
+    """Find the shards of the newest version of a dataset that grows, whose folder has those of others, too.
+
+    Args:
+        names: the files below the folder of a dataset.
+        read: returns the content of one of them.
+
+    Returns:
+        The names that its manifest lists; None if it does not grow.
+    """
+    manifest = _manifest(read(_MANIFEST)) if _MANIFEST in names else None
+    return frozenset(shard["path"] for shard in manifest["shards"]) if manifest and "snapshot" in manifest else None
+
+
+def _manifest(content: bytes) -> dict[str, Any] | None:
     try:
         manifest = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-    return isinstance(manifest, dict) and manifest.keys() >= _KEYS
+        return None
+    return manifest if isinstance(manifest, dict) and manifest.keys() >= _KEYS else None

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import functools
+import glob
 import logging
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+from fsspec.implementations.local import LocalFileSystem
 
 from transforms.checks import check_choice
 from transforms.errors import ParameterError, StoreError, Unavailable
 from transforms.inputs.detection import detect_format
-from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, job_of
+from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, job_of, shards_of_version
 from transforms.inputs.formats import INPUT_FORMATS, format_of_suffix, input_format
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import file_system, full_url, open_input, read_range
@@ -157,6 +159,8 @@ def _entries(pattern: str, parameter: str, arriving: bool) -> list[tuple[str, di
     system, _ = file_system(pattern)
     if special := next((path for path, entry in found.items() if entry["type"] != "file"), None):
         problem = "it is not a regular file (a broken link, a pipe or a device)."
+        if found[special]["type"] == "directory":
+            problem = "it is a link to a folder, which is not followed. Name the folder that it leads to as an input."
         if not arriving:
             raise ParameterError(parameter, special, problem)
         logging.getLogger(__name__).warning("%s: %s It is not read.", special, problem)
@@ -203,11 +207,13 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     hidden = posixpath.basename(pattern).startswith(".")
     found = {
         path: entry
-        for path, entry in system.glob(pattern, detail=True).items()
+        for path, entry in _with_targets(system, system.glob(pattern, detail=True)).items()
         if entry["type"] != "directory" and (hidden or not posixpath.basename(path).startswith("."))
     }
     first_sign = min(pattern.find(sign) for sign in "*?[" if sign in pattern)
     base = posixpath.dirname(pattern[:first_sign])
+    if isinstance(system, LocalFileSystem):
+        found |= {link: system.info(link) for link in _links_above(pattern, base, found)}
     if "/" not in pattern[first_sign:]:
         return found
     # Of folders that only the signs match, nobody chose that they are read.
@@ -226,9 +232,15 @@ def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
     """Find the files of records in a folder and those below it. Logs what else is there."""
     suffixes = format_of_suffix()
     chosen, others = {}, []
-    entries = system.find(folder, detail=True).items()
+    entries = _with_targets(system, system.find(folder, detail=True)).items()
     found = {path.removeprefix(folder).strip("/"): (path, entry) for path, entry in entries}
-    datasets = dataset_folders(found.keys(), lambda below: system.cat_file(found[below][0]))
+
+    def read(below: str) -> bytes:
+        content: bytes = system.cat_file(found[below][0])
+        return content
+
+    datasets = dataset_folders(found.keys(), read)
+    shards = shards_of_version(found.keys(), read) if "" in datasets else None
     skipped = [dataset for dataset in datasets if dataset]
     _log_skipped(folder, skipped)
     for below, (path, entry) in found.items():
@@ -237,7 +249,9 @@ def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
             continue
         if any(is_below(below, dataset) for dataset in skipped) or ("" in datasets and parts[0] != _ROWS):
             continue
-        if _suffixes(path)[0] in suffixes:
+        if shards is not None and below not in shards:
+            continue
+        if _suffixes(path)[0] in suffixes or entry["type"] == "directory":
             chosen[path] = entry
         else:
             others.append(below)
@@ -250,6 +264,21 @@ def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
             shown,
         )
     return chosen
+
+
+def _with_targets(system: Any, entries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What a disk says of files, with that of their targets for links; a broken link is as it was."""
+    return {
+        path: system.info(path) if entry.get("islink") and os.path.exists(path) else entry
+        for path, entry in entries.items()
+    }
+
+
+def _links_above(pattern: str, base: str, found: Collection[str]) -> Iterator[str]:
+    """Find links to folders below a folder on a disk, through which a glob matches a file that `found` lacks."""
+    for path in glob.iglob(pattern, recursive=True):
+        if path not in found and os.path.isfile(path):
+            yield from filter(os.path.islink, folders_above(path, base))
 
 
 def _log_skipped(folder: str, datasets: Sequence[str]) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import gzip
 import itertools
+import json
+import posixpath
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from io import RawIOBase
@@ -170,7 +172,11 @@ class _Writer:
 
 def _loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
     compression = ', compression_type="GZIP"' if shards[0]["path"].endswith(".gz") else ""
-    files = f'tf.io.gfile.glob("{folder}/tfrecord/train-*")'
+    split = "train" if any(shard["split"] == "train" for shard in shards) else "validation"
+    # Those of increments have folders of their own, and folders of increments that were replaced are not read.
+    folders = dict.fromkeys(posixpath.dirname(shard["path"]) for shard in shards if shard["split"] == split)
+    patterns = [f"{folder}/{name}/{split}-*" for name in folders]
+    files = f"tf.io.gfile.glob({json.dumps(patterns if len(patterns) > 1 else patterns[0], ensure_ascii=False)})"
     return f"import tensorflow as tf; rows = tf.data.TFRecordDataset({files}{compression})"
 
 
