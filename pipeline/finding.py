@@ -40,7 +40,7 @@ def overview(dataset: Dataset) -> str:
     manifest = dataset.manifest
     records = manifest["records"]
     splits = {split: dataset.row_count(split) for split in ("train", "validation") if dataset.shards(split)}
-    rows = " and ".join(f"{counted(rows, 'row')} of {split}" for split, rows in splits.items())
+    rows = " and ".join(f"{counted(rows, 'row')} of {split}" for split, rows in splits.items()) or "no rows"
     lost = [
         f"{count:,} {outcome} ({', '.join(f'{reason} {of_it:,}' for reason, of_it in records[outcome].items())})"
         for outcome in ("dropped", "rejected")

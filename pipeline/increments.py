@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pipeline.console import counted
 from pipeline.sources import Source
 from transforms.dataset.snapshot import Snapshot
 from transforms.errors import UserError
@@ -40,7 +41,8 @@ def select(files: Sequence[InputFile], snapshot: Snapshot, rewritten: str, sourc
     again = [file for file in files if file.key in new and file.key in taken]
     replaces: tuple[str, ...] = ()
     if again and rewritten == "refuse":
-        others = f", and so were {len(again) - 1:,} others" if len(again) > 1 else ""
+        more = len(again) - 1
+        others = f", and so {'was' if more == 1 else 'were'} {counted(more, 'other')}" if more else ""
         raise UserError(
             f"{sources[again[0].source].option('input')} {again[0].url}: the dataset has records of it, and it was "
             f"rewritten since{others}. --rewritten replace builds anew what came from it; append takes it as one more."

@@ -107,13 +107,16 @@ def replay(dataset: Dataset, fraction: float) -> Replayed:
     splits = list(splits_of(files, job.split_bytes))
     units: list[Unit] = []
     outcomes: dict[_Record, _Outcome] = {}
+    rejected: defaultdict[_Record, list[str]] = defaultdict(list)  # two sources may read the same files
     for split in splits:
         for batch in replayer.batches_of(split):
             found.records += batch.outcomes.read
             units += replayer.units_of(batch)
-            outcomes |= replayer.outcomes_of(batch)
-    rejected = {record: reason or "" for record, (outcome, reason) in outcomes.items() if outcome == "rejected"}
-    found.examples, found.rejects = len(units), len(rejected)
+            outcomes |= (of_batch := replayer.outcomes_of(batch))
+            for record, (outcome, reason) in of_batch.items():
+                if outcome == "rejected":
+                    rejected[record].append(reason or "")
+    found.examples, found.rejects = len(units), sum(map(len, rejected.values()))
     found.faults += _compare_units(dataset, units, replayer.is_wrapped)
     found.faults += _compare_rejects(dataset, rejected, replayer)
     found.faults += _compare_ledger(dataset, outcomes)
@@ -299,23 +302,21 @@ def _fault_of(dataset: Dataset, unit: Unit, missing: int, other: tuple[str, int,
     return Fault("data", problem)
 
 
-def _compare_rejects(dataset: Dataset, rejected: dict[_Record, str], replayer: _Replayer) -> Iterator[Fault]:
+def _compare_rejects(dataset: Dataset, rejected: Mapping[_Record, list[str]], replayer: _Replayer) -> Iterator[Fault]:
     """Yield records that are rejected in the dataset and not in the replay, or the other way round."""
-    seen = set()
+    stored: defaultdict[_Record, list[str]] = defaultdict(list)
     for batch in dataset.rejects():
         columns = [batch.column(name).to_pylist() for name in ("source", "position", "reason")]
         for source, position, reason in zip(*columns, strict=True):
-            if (source, position) in rejected:
-                seen.add((source, position))
-                if rejected[source, position] != reason:
-                    problem = (
-                        f"replayed, {source}:{position} is rejected as {rejected[source, position]}, not as {reason}"
-                    )
-                    yield Fault("rejects", problem)
-            elif not replayer.is_wrapped and replayer.is_chosen(source, position):
-                yield Fault("rejects", f"replayed, {source}:{position} is not rejected ({reason})")
-    for source, position in rejected.keys() - seen:
-        yield Fault("rejects", f"replayed, {source}:{position} is rejected as {rejected[source, position]}")
+            if (source, position) in rejected or (not replayer.is_wrapped and replayer.is_chosen(source, position)):
+                stored[source, position].append(reason)
+    for record in dict.fromkeys((*stored, *rejected)):
+        now, before = ("; ".join(sorted(reasons.get(record, ()))) for reasons in (rejected, stored))
+        if now == before:
+            continue
+        problem = f"is rejected as {now}" if now else f"is not rejected ({before})"
+        both = f", not as {before}" if now and before else ""
+        yield Fault("rejects", f"replayed, {record[0]}:{record[1]} {problem}{both}")
 
 
 def _compare_ledger(dataset: Dataset, outcomes: Mapping[_Record, _Outcome]) -> Iterator[Fault]:

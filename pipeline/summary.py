@@ -48,7 +48,7 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
         manifest: its manifest.
         max_reject_fraction: sources of which more was rejected have a warning.
     """
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print(_verdict(manifest))
     console.print(_table(manifest))
     sources = manifest.get("sources", [])
@@ -56,9 +56,12 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
         console.print(_table_of_sources(sources))
     for concern in concerns(manifest, max_reject_fraction):
         print(f"chatmill: {concern}", file=sys.stderr)
+    if not manifest["shards"]:  # an append may replace all rows by none
+        console.print(f"The dataset is in {folder.output}. It has no rows.")
+        return
     print_preview(console, Dataset(folder.output))
     console.print(f"The dataset is in {folder.output}. Load it with:")
-    console.print(f"  {loading_code(folder.output, manifest['shards'])}", markup=False)
+    console.print(f"  {loading_code(folder.output, manifest['shards'])}")
 
 
 def _verdict(manifest: dict[str, Any]) -> str:
@@ -86,6 +89,9 @@ def _table(manifest: dict[str, Any]) -> Table:
         reasons = records[outcome] if isinstance(records[outcome], dict) else {}
         if count := sum(reasons.values()) or (0 if outcome in ("dropped", "rejected") else records[outcome]):
             table.add_row(f"  {outcome}", f"{count:,}", most_of(reasons, _SHOWN))
+    if not manifest["rows"]:
+        table.add_row("rows", "0")
+        return table
     splits = {shard["split"] for shard in manifest["shards"]}
     table.add_row(
         "rows",

@@ -49,7 +49,10 @@ def run_supervised(command: Callable[[], int], write_failure: Callable[[str], No
             os._exit(1)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         end_process_if_stuck()
-        return command()
+        code = command()
+        for number in _FORWARDED:  # sent again, they must not change how the process ends
+            signal.signal(number, signal.SIG_IGN)
+        return code
     _forward_signals(child)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -403,3 +403,20 @@ def test_after_sixty_random_kills_the_dataset_is_as_without_them(build, corpus, 
         assert ended.returncode == 0, ended.stderr
         assert files_of(output) == files_of(expected)
     assert kills >= 40
+
+
+def test_append_after_which_no_row_is_left_is_committed_and_shown(corpus, tmp_path, capfd):
+    options = [
+        f"--input={corpus}",
+        f"--tokenizer={TOKENIZER}",
+        f"--output={tmp_path / 'out'}",
+        "--direct_num_workers=1",
+    ]
+    arrive(corpus, 1)
+    assert main([*options, "--append"]) == 0
+    write_jsonl(corpus / "day-01.jsonl", [{"messages": [user("Hi")]}])  # without an answer
+    assert main([*options, "--append", "--rewritten=replace"]) == 0
+    assert (manifest_of(tmp_path / "out")["rows"], Dataset(str(tmp_path / "out")).version) == (0, 2)
+    assert "It has no rows." in capfd.readouterr().out
+    assert main(options) == 0 and main(["inspect", str(tmp_path / "out")]) == 2
+    assert "no rows, not packed" in capfd.readouterr().out

@@ -220,3 +220,16 @@ def test_shards_of_different_sources_are_not_mixed_and_each_source_has_its_rows(
     assert verify(str(output)).faults == []
     differences = compare(Dataset(f"{output}@2"), dataset, 5)
     assert differences.examples[0] == differences.equal and not differences.counts
+
+
+def test_ledger_of_a_source_without_rows_is_sound_after_a_compaction(tmp_path: Path):
+    output, config = tmp_path / "out", tmp_path / "sources.yaml"
+    config.write_text('[{name: one, input: "one/*.jsonl"}, {name: none, input: "none/*.jsonl"}]')
+    unanswered = {"messages": [{"role": "user", "content": "Hi"}]}
+    for day in range(2):
+        for name, records in (("one", records_of(day)), ("none", [unanswered])):
+            (tmp_path / name).mkdir(exist_ok=True)
+            write_jsonl(tmp_path / name / f"{day}.jsonl", records)
+        assert main([*COMMON, "--append", "--ledger=all", f"--dataset_config={config}", f"--output={output}"]) == 0
+    assert main(["compact", str(output)]) == 0
+    assert verify(str(output)).faults == []

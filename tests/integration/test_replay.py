@@ -14,9 +14,11 @@ import pytest
 from pipeline.cli import main
 from pipeline.commands.verify import line_of
 from pipeline.replay import replay
-from support.datasets import manifest_of
+from support.chats import assistant, user
+from support.datasets import manifest_of, write_jsonl
 from support.harms import edit_manifest, rewrite, rewrite_ledger, with_values
 from support.kinds import KINDS, dataset_of
+from support.paths import TOKENIZER
 from transforms import Dataset, UserError
 from transforms.dataset.verification.verify import verify
 
@@ -136,3 +138,23 @@ def test_another_version_of_a_library_is_named(folder):
     (folder / "_chatmill" / "job.json").write_text(json.dumps(edit_job))
     (note,) = replay(Dataset(str(folder)), 0.01).notes
     assert note.startswith("the dataset was built with tokenizers 0.1, and replayed with ")
+
+
+def test_records_that_two_sources_read_in_different_ways_are_replayed_for_each(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", [{"messages": [user(f"{n}?"), assistant("Yes.")]} for n in range(5)])
+    for order in ("one", "two"):
+        sources = ["{name: one, input: a.jsonl, schema: sharegpt}", "{name: two, input: a.jsonl, may_repeat: true}"]
+        sources = (
+            sources
+            if order == "one"
+            else [sources[1].replace(", may_repeat: true", ""), sources[0][:-1] + ", may_repeat: true}"]
+        )
+        (tmp_path / "sources.yaml").write_text(f"[{', '.join(sources)}]")
+        options = [
+            f"--dataset_config={tmp_path / 'sources.yaml'}",
+            f"--tokenizer={TOKENIZER}",
+            "--max_reject_fraction=1",
+        ]
+        assert main([*options, f"--output={tmp_path / order}", "--direct_num_workers=1"]) == 0
+        found = replay(Dataset(str(tmp_path / order)), 1)
+        assert (found.records, found.examples, found.rejects, found.faults) == (10, 5, 5, [])

@@ -118,3 +118,12 @@ def test_a_thousand_sources_that_are_rejected_take_a_few_lines():
 def test_the_largest_counts_are_named_and_the_others_counted():
     assert most_of({"a": 1, "b": 30, "c": 4, "d": 4, "e": 2}) == "b 30, c 4 and 3 more"
     assert most_of({"a": 1}) == "a 1"
+
+
+def test_names_are_shown_as_they_are_also_those_that_look_like_markup(build, tmp_path):
+    record = {"messages": [user("Hi"), assistant("Hello")]}
+    source, output = write_jsonl(tmp_path / "a.jsonl", [record] * 3), tmp_path / "x[" / "o]"
+    options = [f"--input={source}", f"--tokenizer={TOKENIZER}", "--keep_columns=[/b]", "--direct_num_workers=1"]
+    ended = build(*options, f"--output={output}")
+    assert ended.code == 0 and "records without [/b]" in ended.out
+    assert f"The dataset is in {output}. Load it with:" in ended.out

@@ -14,6 +14,7 @@ from posixpath import dirname
 from transforms.cores import cores
 from transforms.dataset.consumers import about_rows
 from transforms.dataset.layout import PARTS
+from transforms.dataset.log import Log
 from transforms.dataset.manifest import sources_of_shards
 from transforms.dataset.reader import Dataset, Unfinished
 from transforms.dataset.verification.ledger import ledger_faults, ledger_of_shards
@@ -116,6 +117,8 @@ def _listing_faults(dataset: Dataset, names: Sequence[str], notes: list[str]) ->
     present, folders = {*names}, {dirname(path) for path in named}
     if "README.md" not in present:
         yield Fault("README.md", "the dataset card is missing")
+    if dataset.snapshot is not None:  # other versions may have files in the same folders
+        named |= {path for entry in Log(dataset.folder).versions() for path in entry.add.files.paths()}
     for name in names:
         part, _, rest = name.partition("/")
         if rest and part in PARTS and part not in ("_chatmill", "_delta_log") and name not in named:
