@@ -82,11 +82,16 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A source of records. options: those that are its own. formatter: sha256 of the file of its own formatter."""
+    """A source of records.
+
+    options: those that are its own. formatter: sha256 of the file of its own formatter. input: the files, folders and
+    globs that were given for it.
+    """
 
     name: str
     options: dict[str, Any] = {}
     formatter: str | None = None
+    input: tuple[str, ...] = ()
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,6 +135,7 @@ def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> t
             # As they will be read from job.json.
             options=msgspec.json.decode(msgspec.json.encode(source.own)),
             formatter=hashlib.sha256(formatters[number]).hexdigest() if number in formatters else None,
+            input=tuple(source.options.input),
         )
         for number, source in enumerate(sources)
     )
@@ -212,6 +218,13 @@ def differences_without_inputs(job: Job, options: Options, sources: Sequence[Sou
         yield f"--tokenizer was {job.tokenizer_name} and is {name}"
     if (options.chat_template is None) != (job.chat_template is None):
         yield "--chat_template was " + ("given" if job.chat_template else "not given")
+
+
+def differences_of_inputs(job: Job, sources: Sequence[Source]) -> Iterator[str]:
+    """Describe which inputs differ between the job of a dataset and its sources now, as they are given, not listed."""
+    for before, now in zip(job.sources, sources, strict=False):
+        if before.input and before.input != tuple(now.options.input):
+            yield f"{now.option('input')} was {as_typed(before.input)} and is {as_typed(now.options.input)}"
 
 
 def differences(before: Job, now: Job) -> Iterator[str]:

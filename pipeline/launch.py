@@ -18,7 +18,7 @@ from pipeline.advice import advice
 from pipeline.beam_import import import_beam
 from pipeline.claims import claim_of
 from pipeline.console import as_typed, counted, error_text
-from pipeline.job import Job, differences_without_inputs, read_job
+from pipeline.job import Job, differences_of_inputs, differences_without_inputs, read_job
 from pipeline.options import Options
 from pipeline.runners.fork_server import ForkServer, fork_server
 from pipeline.sources import Source, with_all_inputs
@@ -33,7 +33,7 @@ from transforms.storage.files import check_reachable, exists, full_url, names_be
 from transforms.storage.writing import remove
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
-_IN_MEMORY = "memory://"
+_IN_MEMORY, _WEB = "memory://", ("http://", "https://")
 # The runners whose workers are threads of the launcher.
 _IN_THIS_PROCESS = ("FnApiRunner", "BundleBasedDirectRunner")
 
@@ -125,6 +125,8 @@ def _launch(
     folder = Folder(full_url(options.output))
     if options.output.startswith(_IN_MEMORY) and options.runner not in _IN_THIS_PROCESS:
         raise UserError(f"--output {options.output}: the memory of a process ends with it. Give a disk or a bucket.")
+    if options.output.startswith(_WEB):
+        raise UserError(f"--output {options.output}: web servers are only read from. Give a disk or a bucket.")
     _check_reachable(for_runner)
     if options.append:
         return _append(options, folder, sources, beam_flags, server)
@@ -184,7 +186,8 @@ def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Sourc
             f"{folder.manifest}: another version of Chatmill wrote this dataset. Give another --output, or "
             "--overwrite to replace it."
         )
-    if job and (changed := list(differences_without_inputs(job, options, sources))):
+    changed = [*differences_without_inputs(job, options, sources), *differences_of_inputs(job, sources)] if job else []
+    if changed:
         raise UserError(
             f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
             "Give another --output, or --overwrite to replace it."
@@ -250,7 +253,13 @@ def _remove_what_is_left(options: Options, folder: Folder) -> None:
 
 def _check_reachable(options: Options) -> None:
     """Raise UserError or Unavailable if a store that is needed does not answer, before anything is read from it."""
-    stores = {urlsplit(url)[:2]: (option, url) for option, url in reversed(options.urls())}
+    for option, url in options.urls():
+        if not url.partition("://")[2].strip("/"):
+            raise UserError(f"--{option} {url}: expected the name of a bucket or a host after this.")
+    try:
+        stores = {urlsplit(url)[:2]: (option, url) for option, url in reversed(options.urls())}
+    except ValueError:  # file_system reports which it is
+        stores = {(url, ""): (option, url) for option, url in options.urls()}
     for option, url in stores.values():
         try:
             check_reachable(url)

@@ -10,7 +10,7 @@ from jinja2 import TemplateSyntaxError
 
 from pipeline.options import is_template
 from transforms.chat.transformers_jinja import compile_template
-from transforms.errors import StoreError, Unavailable, UserError
+from transforms.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.storage.files import kind_of, read_bytes
 from transforms.storage.retries import is_transient
 from transforms.tokens.files import TOKENIZER_FILES, read_tokenizer_folder
@@ -45,10 +45,15 @@ def read_tokenizer_files(name: str) -> dict[str, bytes]:
 
 def check_tokenizer(folder: str, name: str) -> Any:
     """Load the tokenizer from a folder, as workers will. Raises UserError, with its option's name, if that fails."""
+    from transforms.chat.stop_tokens import configured_stop_tokens
     from transforms.tokens.tokenizer import load_tokenizer
 
     try:
-        return load_tokenizer(folder)
+        tokenizer = load_tokenizer(folder)
+        configured_stop_tokens(folder)
+        return tokenizer
+    except ParameterError as error:
+        raise UserError(f"--tokenizer {name}: {error.problem}") from None
     except StoreError as error:
         raise error.as_user_error(f"--tokenizer {error}") from None
     except Exception as error:  # transformers raises any type for files that it does not understand

@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http.client import InvalidURL
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +119,14 @@ def _job_server(version: str) -> str:
 
 def _ask(cluster: str, path: str, method: str = "GET") -> Any:
     """Ask the cluster's REST server. Raises Unavailable if there is no answer, UserError if it is not Flink's."""
-    request = urllib.request.Request(f"{cluster}/{path}", method=method)
     try:
+        request = urllib.request.Request(f"{cluster}/{path}", method=method)
         with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as answer:
             return json.load(answer)
-    except (OSError, ValueError) as error:
-        answers = isinstance(error, ValueError) or getattr(error, "code", 500) < 500  # an HTTPError has a code
+    except (OSError, ValueError, InvalidURL) as error:
+        answers = (
+            isinstance(error, (ValueError, InvalidURL)) or getattr(error, "code", 500) < 500
+        )  # an HTTPError has a code
         reason = getattr(error, "reason", error)
         raise (UserError if answers else Unavailable)(
             f"--flink_master {cluster}: no Flink cluster answers there ({reason})."

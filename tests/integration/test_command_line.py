@@ -15,7 +15,7 @@ import pytest
 from pipeline.console import as_typed, error_text
 from pipeline.job import JobOptions
 from pipeline.options import Options, option_name, parse_options
-from support.datasets import build_in_process, digests, manifest_of
+from support.datasets import build_in_process, digests, manifest_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import __version__
 from transforms.dataset.budgets import Budgets
@@ -46,6 +46,10 @@ USER_ERRORS = [
     ),
     (with_options("o", validation_fraction="2"), "--validation_fraction 2: expected a number from 0 to 1."),
     (with_options("o", chat_template_kwargs="{"), "--chat_template_kwargs {: this is not valid JSON ("),
+    (with_options("http://localhost/o"), "--output http://localhost/o: web servers are only read from. Give a disk"),
+    (with_options("o", input="gs://"), "--input gs://: expected the name of a bucket or a host after this."),
+    (with_options("o", input="http://[::1/x"), "http://[::1/x: it is not a url (Invalid IPv6 URL)."),
+    (with_options("/proc/o"), "--output /proc/o: it cannot be written ("),
     (with_options("o", max_length=str(2**63)), "expected a whole number above 0, of at most 18 digits, or none."),
     (with_options("o", chat_template_kwargs='{"a": NaN}'), "this is not valid JSON (Out of range float values"),
     (with_options("o", roles="a=user,a=assistant"), "--roles a=user,a=assistant: a is given twice."),
@@ -454,4 +458,21 @@ def test_a_summary_that_cannot_be_written_is_an_error_before_the_work(build, tmp
     assert ended.code == 2
     assert ended.err.startswith("chatmill: --summary_json ")
     assert len(ended.err.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_finished_dataset_is_not_that_of_other_inputs(build, tmp_path):
+    source = write_jsonl(tmp_path / "a.jsonl", [{"text": "a"}])
+    assert build(*with_options(tmp_path / "out", input=source)).code == 0
+    assert "is finished already" in build(*with_options(tmp_path / "out", input=source)).err
+    other = build(*with_options(tmp_path / "out", input=f"{source},{tmp_path / 'b.jsonl'}"))
+    assert other.code == 2 and f"--input was {source} and is {source},{tmp_path / 'b.jsonl'}" in other.err
+
+
+def test_stop_tokens_that_cannot_be_read_are_found_before_anything_is_written(build, tmp_path):
+    shutil.copytree(TOKENIZER, tmp_path / "tokenizer")
+    (tmp_path / "tokenizer" / "generation_config.json").write_text('{"eos_token_id": "x"}')
+    ended = build(*with_options(tmp_path / "out", tokenizer=tmp_path / "tokenizer"))
+    problem = "generation_config.json is not valid (eos_token_id: expected a number, or a list of numbers)."
+    assert (ended.code, ended.err) == (2, f"chatmill: --tokenizer {tmp_path / 'tokenizer'}: {problem}\n")
     assert not (tmp_path / "out").exists()

@@ -100,3 +100,16 @@ def test_neither_the_reader_nor_a_command_imports_beam_or_transformers():
     code = f"import sys, {', '.join(modules)}; print(*{{'apache_beam', 'transformers'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (lambda dataset: [*dataset.rows("test")], "split='test': expected train, validation"),
+        (lambda dataset: dataset.shards(format="csv"), "format='csv': expected parquet, tfrecord"),
+        (lambda dataset: [*dataset.rows(columns=["labels", "label"])], "columns='label': expected .* mean labels"),
+    ],
+)
+def test_misspelt_names_are_errors(folder, read, message):
+    with pytest.raises(UserError, match=message):
+        read(Dataset(str(folder)))

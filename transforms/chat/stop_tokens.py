@@ -69,11 +69,18 @@ def load_turn_rules(config: RenderConfig) -> TurnRules:
     traced = config.spans == "traced"
     if config.eot_tokens:
         return TurnRules(config.eot_tokens, named=True, traced=traced)
-    return TurnRules(_configured_stop_tokens(config.tokenizer), traced=traced)
+    return TurnRules(configured_stop_tokens(config.tokenizer), traced=traced)
 
 
-def _configured_stop_tokens(folder: str) -> tuple[str, ...]:
-    """The texts of the stop tokens that generation_config.json names; none if there is no such file."""
+def configured_stop_tokens(folder: str) -> tuple[str, ...]:
+    """Return the texts of the stop tokens that generation_config.json names; none if there is no such file.
+
+    Args:
+        folder: of the tokenizer.
+
+    Raises:
+        ParameterError: if it is not valid.
+    """
     url = join(folder, GENERATION_CONFIG)
     if not exists(url):
         return ()

@@ -7,6 +7,8 @@ from transforms.model.receipts import INCREMENTS, work_of
 from transforms.outputs import output_folders
 from transforms.storage.files import exists, holds_anything, join, kind_of
 
+# Of the rows of a dataset.
+SPLITS = ("train", "validation")
 # What a dataset consists of.
 PARTS = (
     "_SUCCESS", "manifest.json", "report.html", "README.md", *output_folders(), "rejects", "ledger", "_delta_log",

@@ -13,16 +13,17 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from transforms.checks import check_choice
 from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import read_description
-from transforms.dataset.layout import Folder
+from transforms.dataset.layout import SPLITS, Folder
 from transforms.dataset.log import Log
 from transforms.dataset.manifest import FORMAT, sum_counts
 from transforms.dataset.schema import schema_of
 from transforms.dataset.snapshot import Snapshot
 from transforms.dataset.tfrecord import read_tfrecord
 from transforms.errors import InputError, StoreError, UserError
-from transforms.outputs import ShardEntry
+from transforms.outputs import OUTPUT_FORMATS, ShardEntry
 from transforms.storage.files import exists, join, names_below, open_file, read_bytes
 
 if TYPE_CHECKING:
@@ -129,7 +130,12 @@ class Dataset:
         Args:
             split: train or validation; None for both.
             format: parquet or tfrecord; None for both.
+
+        Raises:
+            ParameterError: if one of them is something else.
         """
+        check_choice("split", split or SPLITS[0], SPLITS)
+        check_choice("format", format or OUTPUT_FORMATS[0], OUTPUT_FORMATS)
         return [
             shard
             for shard in self.manifest["shards"]
@@ -149,9 +155,12 @@ class Dataset:
             The shard of some rows, the number of the first of them in the split, and the rows.
 
         Raises:
+            ParameterError: if there is no such split, or no such column.
             InputError: if a shard is missing or damaged.
             StoreError: if the store fails.
         """
+        for name in columns or ():
+            check_choice("columns", name, self.layout.columns)
         first = 0
         for shard in self.readable(split):
             for batch in self.read_shard(shard, columns):

@@ -53,7 +53,11 @@ def file_system(url: str) -> tuple[Any, str]:
         raise UserError(f"{url!a}: the name is not UTF-8 text, as all names of files in a dataset are. Rename it.")
     if "://" not in url:
         return LocalFileSystem(use_listings_cache=False), LocalFileSystem._strip_protocol(url)
-    for parts in [urlsplit(link) for link in url.split("::") if "://" in link]:
+    try:
+        links = [urlsplit(link) for link in url.split("::") if "://" in link]
+    except ValueError as error:
+        raise UserError(f"{url}: it is not a url ({error}).") from None
+    for parts in links:
         is_http = parts.scheme in ("http", "https")
         if parts.password or (is_http and (parts.username or _SIGNATURE.search(parts.query))):
             raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -262,7 +263,12 @@ def _make_folder(path: str) -> None:
         return
     parent = posixpath.dirname(path)
     _make_folder(parent)
-    os.makedirs(path, exist_ok=True)
+    try:
+        os.makedirs(path, exist_ok=True)
+    except FileNotFoundError:
+        if os.path.isdir(parent):  # of a file system that has no folders of others, such as /proc
+            raise PermissionError(errno.EPERM, "no folder can be made there", path) from None
+        raise
     _sync_folder(parent)
 
 

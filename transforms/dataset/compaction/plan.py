@@ -14,8 +14,6 @@ from transforms.dataset.description import library_versions
 from transforms.dataset.log import Increment, Snapshot
 from transforms.outputs import ShardEntry, stem_of
 
-SPLITS = ("train", "validation")
-
 
 @dataclass(frozen=True)
 class Unit:

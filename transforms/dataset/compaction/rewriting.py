@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.dataset.compaction.plan import SPLITS, Plan, Unit
+from transforms.dataset.compaction.plan import Plan, Unit
 from transforms.dataset.compaction.repacking import Repacked, knows_segments, repack
 from transforms.dataset.consumers import about_rows
-from transforms.dataset.layout import Folder
+from transforms.dataset.layout import SPLITS, Folder
 from transforms.dataset.manifest import Name, numbered
 from transforms.dataset.reader import Dataset
 from transforms.dataset.schema import schema_of

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from transforms.dataset.comparison.hashing import ENTRY, ExampleHasher, columns_of, mixed
 from transforms.dataset.comparison.matching import EntryFile, match
 from transforms.dataset.examples import EXAMPLE_COLUMNS
+from transforms.dataset.layout import SPLITS
 from transforms.dataset.reader import Dataset
 from transforms.dataset.verification.ledger import first_lines
 from transforms.errors import UserError
@@ -24,7 +25,6 @@ from transforms.rows.columns import PROVENANCE_COLUMNS
 from transforms.tokens.decoding import TokenDecoder
 from transforms.tokens.files import read_tokenizer_folder
 
-SPLITS = ("train", "validation")
 # What may differ of an example that both datasets have, and examples that one of them has.
 PAIR_KINDS = ("split", "mask", "truncation", "tokens", "text")
 KINDS = (*PAIR_KINDS, "only in A", "only in B")
