@@ -212,10 +212,10 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     }
     first_sign = min(pattern.find(sign) for sign in "*?[" if sign in pattern)
     base = posixpath.dirname(pattern[:first_sign])
-    if isinstance(system, LocalFileSystem):
-        found |= {link: system.info(link) for link in _links_above(pattern, base, found)}
     if "/" not in pattern[first_sign:]:
         return found
+    if isinstance(system, LocalFileSystem):
+        found |= {link: system.info(link) for link in _links_above(pattern, base, found)}
     # Of folders that only the signs match, nobody chose that they are read.
     folders = {folder for path in found for folder in folders_above(path, base)}
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
