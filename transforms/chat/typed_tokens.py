@@ -73,11 +73,7 @@ class TypedTokens:
                     return True
                 if content.template_kwargs:
                     given.append(_json(content.template_kwargs))
-        except (
-            ValueError,
-            TypeError,
-            RecursionError,
-        ):  # a formatter may make what JSON does not have
+        except (ValueError, TypeError, RecursionError):  # a formatter's values may not be JSON
             return True
         joined = "".join(given)
         return self._in_json.are_in(joined) or (self._mode == "plain" and self._plain.edges_are_in(joined))

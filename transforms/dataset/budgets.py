@@ -122,7 +122,8 @@ def first_rejects(receipts: Sequence[Receipt]) -> str:
 def nothing_left(receipts: Sequence[Receipt], folder: Folder) -> str:
     """Say that no row is left, and why. Takes what Budgets.exceeded takes."""
     records = sum_records(receipts)
-    message = f"no row is left of {records['read']:,} record{'s'[: records['read'] != 1]}: {_reasons(records)}."
+    noun = "record" if records["read"] == 1 else "records"
+    message = f"no row is left of {records['read']:,} {noun}: {_reasons(records)}."
     if not records["rejected"]:
         return message
     return f"{message} The rejected records are in {folder.rejects}. {first_rejects(receipts)}"
