@@ -94,7 +94,8 @@ def _described(dataset: Dataset) -> Iterator[tuple[str, Any]]:
         elif name not in _NOT_COMPARED:
             yield name.replace("_", " "), value
     for number, source in enumerate(job.get("sources", [])):
-        yield f"source {number}", source
+        # Its files are compared, as the inputs of the job, and not how they were named.
+        yield f"source {number}", {name: value for name, value in source.items() if name != "input"}
 
 
 def changed_records(a: Dataset, b: Dataset) -> dict[str, tuple[int, int]]:
