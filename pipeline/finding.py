@@ -18,6 +18,7 @@ from pipeline.reject_view import Rejected
 from pipeline.row_view import Row, read_row, read_row_of_shard, shard_of_line
 from transforms.checks import did_you_mean
 from transforms.dataset.examples import examples_of
+from transforms.dataset.layout import SPLITS
 from transforms.dataset.reader import Dataset, FailedBuild
 from transforms.errors import UserError
 from transforms.rows.columns import PROVENANCE_COLUMNS
@@ -39,7 +40,7 @@ def overview(dataset: Dataset) -> str:
     """Return what a dataset holds, in one line."""
     manifest = dataset.manifest
     records = manifest["records"]
-    splits = {split: dataset.row_count(split) for split in ("train", "validation") if dataset.shards(split)}
+    splits = {split: dataset.row_count(split) for split in SPLITS if dataset.shards(split)}
     rows = " and ".join(f"{counted(rows, 'row')} of {split}" for split, rows in splits.items()) or "no rows"
     lost = [
         f"{count:,} {outcome} ({', '.join(f'{reason} {of_it:,}' for reason, of_it in records[outcome].items())})"

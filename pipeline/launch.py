@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -253,13 +252,12 @@ def _remove_what_is_left(options: Options, folder: Folder) -> None:
 
 def _check_reachable(options: Options) -> None:
     """Raise UserError or Unavailable if a store that is needed does not answer, before anything is read from it."""
-    for option, url in options.urls():
-        if not url.partition("://")[2].strip("/"):
+    stores: dict[tuple[str, str], tuple[str, str]] = {}
+    for option, url in reversed(options.urls()):
+        protocol, _, path = url.partition("://")
+        if not path.strip("/"):
             raise UserError(f"--{option} {url}: expected the name of a bucket or a host after this.")
-    try:
-        stores = {urlsplit(url)[:2]: (option, url) for option, url in reversed(options.urls())}
-    except ValueError:  # file_system reports which it is
-        stores = {(url, ""): (option, url) for option, url in options.urls()}
+        stores[protocol, path.partition("/")[0]] = option, url
     for option, url in stores.values():
         try:
             check_reachable(url)

@@ -19,6 +19,7 @@ from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import SOURCE_OPTIONS, Source, inputs_of, parse_options_of
 from pipeline.temporary import temporary_folder
 from pipeline.tokenizer_files import (
+    check_configured_stop_tokens,
     check_stop_tokens,
     check_tokenizer,
     read_tokenizer_files,
@@ -179,6 +180,8 @@ def resolve(
         for name, content in materials.tokenizer.items():
             write_atomically(join(folder, name), content)
         tokenizer = check_tokenizer(folder, options.tokenizer)
+        if not options.eot_tokens:
+            check_configured_stop_tokens(folder, options.tokenizer)
     check_stop_tokens(options.eot_tokens, tokenizer)
     template = resolve_template(options.chat_template, tokenizer)
     warnings = [

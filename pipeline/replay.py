@@ -19,6 +19,7 @@ from pipeline.graph import steps_of
 from pipeline.job import Job, read_job
 from transforms.dataset.description import library_versions
 from transforms.dataset.examples import examples_of
+from transforms.dataset.layout import SPLITS
 from transforms.dataset.reader import Dataset
 from transforms.dataset.verification.rows import Fault
 from transforms.errors import UserError
@@ -270,7 +271,7 @@ def _units_in(dataset: Dataset, split: str, is_wrapped: bool) -> Iterator[tuple[
 
 def _compare_units(dataset: Dataset, units: Sequence[Unit], is_wrapped: bool) -> Iterator[Fault]:
     """Find each unit in the dataset; yield those that are not there, or are there with other labels."""
-    for split in ("train", "validation"):
+    for split in SPLITS:
         wanted: defaultdict[bytes, Counter[bytes]] = defaultdict(Counter)
         of_units: dict[tuple[bytes, bytes], Unit] = {}
         for unit in units:

@@ -45,15 +45,10 @@ def read_tokenizer_files(name: str) -> dict[str, bytes]:
 
 def check_tokenizer(folder: str, name: str) -> Any:
     """Load the tokenizer from a folder, as workers will. Raises UserError, with its option's name, if that fails."""
-    from transforms.chat.stop_tokens import configured_stop_tokens
     from transforms.tokens.tokenizer import load_tokenizer
 
     try:
-        tokenizer = load_tokenizer(folder)
-        configured_stop_tokens(folder)
-        return tokenizer
-    except ParameterError as error:
-        raise UserError(f"--tokenizer {name}: {error.problem}") from None
+        return load_tokenizer(folder)
     except StoreError as error:
         raise error.as_user_error(f"--tokenizer {error}") from None
     except Exception as error:  # transformers raises any type for files that it does not understand
@@ -74,6 +69,24 @@ def check_stop_tokens(texts: Sequence[str], tokenizer: Any) -> None:
         ids = tokenizer.encode(text, add_special_tokens=False)
         if not ids or tokenizer.unk_token_id in ids:
             raise UserError(f"--eot_tokens {text}: the tokenizer has no tokens for this text.")
+
+
+def check_configured_stop_tokens(folder: str, name: str) -> None:
+    """Check that workers can read the stop tokens of a tokenizer, if --eot_tokens does not give them.
+
+    Args:
+        folder: of the tokenizer.
+        name: the value of --tokenizer.
+
+    Raises:
+        UserError: if its generation_config.json is not valid.
+    """
+    from transforms.chat.stop_tokens import configured_stop_tokens
+
+    try:
+        configured_stop_tokens(folder)
+    except ParameterError as error:
+        raise UserError(f"--tokenizer {name}: {error.problem}") from None
 
 
 def unknown_stop_tokens(texts: Sequence[str], tokenizer: Any, template: str | None) -> list[str]:

@@ -80,7 +80,13 @@ def run(arguments: Sequence[str]) -> int:
     from rich.console import Console
     from rich.text import Text
 
-    from pipeline.tokenizer_files import check_stop_tokens, check_tokenizer, read_tokenizer_files, resolve_template
+    from pipeline.tokenizer_files import (
+        check_configured_stop_tokens,
+        check_stop_tokens,
+        check_tokenizer,
+        read_tokenizer_files,
+        resolve_template,
+    )
     from pipeline.view import as_text, marked_spans, visible
     from transforms.chat.config import RenderConfig
     from transforms.chat.habits import HabitFinder
@@ -100,6 +106,8 @@ def run(arguments: Sequence[str]) -> int:
         for name, content in read_tokenizer_files(options["tokenizer"]).items():
             write_atomically(join(folder, name), content)
         tokenizer = check_tokenizer(folder, options["tokenizer"])
+        if not options["eot_tokens"]:
+            check_configured_stop_tokens(folder, options["tokenizer"])
         check_stop_tokens(options["eot_tokens"], tokenizer)
         config = RenderConfig(
             tokenizer=folder,

@@ -124,9 +124,7 @@ def _ask(cluster: str, path: str, method: str = "GET") -> Any:
         with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as answer:
             return json.load(answer)
     except (OSError, ValueError, InvalidURL) as error:
-        answers = (
-            isinstance(error, (ValueError, InvalidURL)) or getattr(error, "code", 500) < 500
-        )  # an HTTPError has a code
+        answers = not isinstance(error, OSError) or getattr(error, "code", 500) < 500  # an HTTPError has a code
         reason = getattr(error, "reason", error)
         raise (UserError if answers else Unavailable)(
             f"--flink_master {cluster}: no Flink cluster answers there ({reason})."

@@ -74,7 +74,8 @@ USER_ERRORS = [
 
 
 @pytest.mark.parametrize(("options", "message"), USER_ERRORS)
-def test_an_error_in_the_options_is_one_line(options, message, build):
+def test_an_error_in_the_options_is_one_line(options, message, build, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # an option that is not refused builds into a relative folder
     ended = build(*options)
     assert (ended.code, ended.out) == (2, "")
     assert message in ended.err and ended.err.startswith("chatmill: ") and ended.err.count("\n") == 1
@@ -476,3 +477,5 @@ def test_stop_tokens_that_cannot_be_read_are_found_before_anything_is_written(bu
     problem = "generation_config.json is not valid (eos_token_id: expected a number, or a list of numbers)."
     assert (ended.code, ended.err) == (2, f"chatmill: --tokenizer {tmp_path / 'tokenizer'}: {problem}\n")
     assert not (tmp_path / "out").exists()
+    named = with_options(tmp_path / "out", tokenizer=tmp_path / "tokenizer", eot_tokens="<|im_end|>")
+    assert build(*named, "--max_reject_fraction=1").code == 0  # the file is not read then
