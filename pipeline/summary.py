@@ -14,7 +14,7 @@ from pipeline.console import counted
 from pipeline.row_view import print_preview
 from transforms.chat.contexts import KINDS
 from transforms.dataset.layout import Folder
-from transforms.dataset.manifest import counts_of_source
+from transforms.dataset.manifest import counts_of_source, unread_text
 from transforms.dataset.reader import Dataset
 from transforms.outputs import loading_code
 
@@ -89,6 +89,10 @@ def _table(manifest: dict[str, Any]) -> Table:
         reasons = records[outcome] if isinstance(records[outcome], dict) else {}
         if count := sum(reasons.values()) or (0 if outcome in ("dropped", "rejected") else records[outcome]):
             table.add_row(f"  {outcome}", f"{count:,}", most_of(reasons, _SHOWN))
+    schemas = manifest["statistics"].get("schemas", {})
+    table.add_row("read as", "", most_of({name.replace("_", " "): count for name, count in schemas.items()}, _SHOWN))
+    if unread := unread_text(manifest):
+        table.add_row("not read", f"{len(manifest['statistics']['unread']):,}", Text(unread))
     if not manifest["rows"]:
         table.add_row("rows", "0")
         return table

@@ -282,7 +282,7 @@ def test_masks_of_the_example_corpus_equal_the_reference():
     cache, turns = cache_of(template), TurnFinder(template)
     known = 0
     for line in (CHATS / "support.jsonl").read_bytes().splitlines()[:50]:
-        content = content_of(json.loads(line), "messages", Reading(ReadOptions(ROLE_NAMES)))
+        _, content = content_of(json.loads(line), "messages", Reading(ReadOptions(ROLE_NAMES)))
         assert isinstance(content, Conversation)
         found = cache.render_with_spans(content, "assistant")
         known += is_compiled(found)

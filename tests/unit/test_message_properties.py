@@ -72,7 +72,7 @@ OPTIONS = st.builds(
 def read(record: dict[str, Any], options: ReadOptions) -> Conversation | None:
     """The conversation of a record, None if it is rejected. Any other exception fails the test."""
     try:
-        content = content_of({k: v for k, v in record.items() if v is not None}, "messages", Reading(options))
+        _, content = content_of({k: v for k, v in record.items() if v is not None}, "messages", Reading(options))
     except RecordError:
         return None
     assert isinstance(content, Conversation)

@@ -225,10 +225,14 @@ def test_auto_finds_the_schema_of_each_record_of_a_mixed_file():
 def test_auto_takes_tokens_before_messages_and_messages_before_text():
     everything = {name: value for record in reversed(ONE_OF_EACH.values()) for name, value in record.items()}
     for schema, kind in [("tokenized", TokenRow), ("messages", Conversation), ("prompt_completion", PromptCompletion)]:
-        assert isinstance(parse(everything).content, kind)
+        assert isinstance(parse(everything, schema=schema).content, kind)
+        try:
+            assert isinstance(parse(everything).content, kind)
+        except RecordError as error:
+            assert error.reason == "not_read" and f"which schema {schema} does not read" in error.detail
         for column in ONE_OF_EACH[schema]:
             del everything[column]
-    assert content_of(everything).messages == [{"role": "user", "content": "a"}]
+    assert content_of(everything, schema="sharegpt").messages == [{"role": "user", "content": "a"}]
 
 
 @pytest.mark.parametrize("schema", ONE_OF_EACH)
@@ -734,7 +738,7 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "single quotes": (b"{'text': 'a'}", "invalid_json", "byte 1"),
     "control character in a string": (b'{"text": "a\tb"}', "invalid_json", "byte 11"),
     "lone surrogate": (b'{"text": "a \\ud83d b"}', "invalid_json", "not JSON"),
-    "NaN": (b'{"text": "a", "score": NaN}', "invalid_json", "byte 23"),
+    "NaN where it is read": (b'{"text": "a", "images": [NaN]}', "invalid_json", "images has NaN"),
     "number out of range": (b'{"text": "a", "messages": [{"score": 1e999}]}', "invalid_json", "out of range"),
     "nested too deep": (b'{"text": "a", "x": ' + b"[" * DEEP + b"]" * DEEP + b"}", "invalid_json", "recursion"),
     "invalid UTF-8": (b'{"text": "caf\xe9"}', "invalid_unicode", "not UTF-8"),

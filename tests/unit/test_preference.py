@@ -135,7 +135,7 @@ def test_columns_name_the_answers():
     assert parse(record, preference="chosen", **options) == PromptCompletion("a", "b")
 
 
-@pytest.mark.parametrize("flags", [{"chosen": True, "rejected": False}, {"chosen": "Yes.", "rejected": None}])
+@pytest.mark.parametrize("flags", [{"chosen": True, "rejected": False}, {"chosen": GOOD["content"], "rejected": None}])
 def test_columns_of_these_names_that_are_not_two_answers_mean_nothing(flags):
     assert parse({"messages": [USER, GOOD], **flags}) == Conversation([USER, GOOD])
 

@@ -73,12 +73,20 @@ def test_columns_name_the_question_and_the_answer():
         ({"conversations": [ASKED, ANSWERED]}, Conversation([ASKED, ANSWERED])),
     ],
 )
-def test_the_columns_of_other_schemas_come_first(other, expected):
-    assert parse({"question": "?", "answer": "!", **other}) == expected
+def test_a_question_beside_the_columns_of_other_schemas_is_rejected_unless_it_is_in_them_or_the_schema_is_chosen(
+    other, expected
+):
+    schema = {"text": "text", "prompt": "prompt_completion", "messages": "messages", "conversations": "sharegpt"}
+    assert reject_of({"question": "Why?", "answer": "!", **other}) == "not_read"
+    assert parse({"question": "Why?", "answer": "!", **other}, schema=schema[next(iter(other))]) == expected
+    assert parse({"question": "Tea is", "answer": " hot.", "text": "Tea is hot."}) == PlainText("Tea is hot.")
 
 
 def test_alpaca_comes_before_instruction_and_response():
-    assert parse({"instruction": "a", "output": "b", "response": "c"}).messages[1]["content"] == "b"
+    record = {"instruction": "a", "output": "b", "response": "c"}
+    assert reject_of(record) == "not_read"
+    assert parse(record, schema="alpaca").messages[1]["content"] == "b"
+    assert parse({**record, "response": "b"}).messages[1]["content"] == "b"
 
 
 @pytest.mark.parametrize(
@@ -113,15 +121,6 @@ def test_a_system_message_tools_and_template_arguments_are_read_as_chat():
     record["chat_template_kwargs"] = {"a": 1}
     expected = Conversation([SYSTEM, ASKED, ANSWERED], tools, {"a": 1}, completion_start=2)
     assert parse(record, as_chat=True) == expected
-
-
-@pytest.mark.parametrize(
-    ("completion", "expected"), [("", {"empty_answers": 1}), ("\n", {"empty_answers": 1}), ("a", {})]
-)
-def test_an_empty_completion_is_noted_as_chat(completion, expected):
-    record = Record(0, json.dumps({"prompt": "Is tea hot?", "completion": completion}).encode())
-    batch = Records(Split(0, (Slice("a.jsonl", "jsonl", None, 0, 1),)), 0, True, Outcomes(read=1), [record])
-    assert Parser(as_chat=True)(batch).outcomes.notes == expected
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -117,7 +117,7 @@ def test_template_without_its_markers_has_the_same_spans(tokenizer):
     compared = 0
     for line in (CHATS / "support.jsonl").read_bytes().splitlines():
         try:
-            conversation = content_of(json.loads(line), "messages", Reading(ReadOptions(ROLE_NAMES)))
+            _, conversation = content_of(json.loads(line), "messages", Reading(ReadOptions(ROLE_NAMES)))
             expected = marked.assistant_spans(conversation)
         except (ValueError, RecordError):
             continue  # malformed records of the corpus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from transforms.errors import RecordDropped, RecordError
 from transforms.inputs.options import ParseOptions
-from transforms.inputs.typed import typed_decoder
+from transforms.inputs.typed import TypedDecoder
 from transforms.model.examples import Conversation, Record, TokenRow
 from transforms.steps.parse import Parser
 
@@ -81,10 +82,12 @@ USUAL: dict[str, dict[str, Any]] = {
 def read(raw: bytes, options: dict[str, Any], typed: bool) -> Any:
     """What a record becomes, with or without typed decoders: an example, or the reason why there is none."""
     parser = Parser(**options)
-    if not typed:
-        parser._decode_typed = lambda raw: None
+    if typed:
+        parser._decode_typed.learn(names_of(raw))
+    else:
+        parser._decode_typed = Declines()
     try:
-        example = parser.parse(Record(7, raw))
+        (example,) = parser.parse_all(Record(7, raw))
     except (RecordError, RecordDropped) as error:
         return type(error).__name__, str(error)
     content: Any = example.content
@@ -97,11 +100,30 @@ def read(raw: bytes, options: dict[str, Any], typed: bool) -> Any:
             *(content.plain, content.in_parts, content.texts),
             *(content.tools, content.template_kwargs, content.completion_start),
         )
-    return type(example.content), content, example.columns, example.validation, example.notes, example.number
+    found = (example.columns, example.validation, example.notes, example.number, example.schema, dict(example.unread))
+    return type(example.content), content, *found
+
+
+class Declines:
+    """Leaves each record to the general way."""
+
+    def __call__(self, raw: bytes) -> None:
+        return None
+
+    def learn(self, names: Any) -> None:
+        pass
+
+
+def names_of(raw: bytes) -> list[str]:
+    with contextlib.suppress(ValueError):
+        return [*json.loads(raw)]
+    return []
 
 
 def is_typed(raw: bytes, options: dict[str, Any]) -> bool:
-    return typed_decoder(ParseOptions(**options))(raw) is not None
+    decoder = TypedDecoder(ParseOptions(**options))
+    decoder.learn(names_of(raw))
+    return decoder(raw) is not None
 
 
 def check(raw: bytes, options: dict[str, Any]) -> None:
@@ -158,7 +180,6 @@ def test_records_with_other_names_are_decoded_with_their_types(record, options):
         ({"messages": MESSAGES, "chat_template_kwargs": {"tools": []}}, {}),
         ({"input_ids": [1]}, {"keep_columns": ("input_ids",)}),
         ({"input_ids": [1], "labels": [1]}, {"keep_columns": ("labels",)}),
-        ({"prompt": "a", "completion": " "}, {"as_chat": True}),
         ({"input_ids": [1.0]}, {}),
         ({"input_ids": [2**63]}, {}),
         ({"input_ids": [[1]]}, {}),
@@ -178,11 +199,25 @@ def test_a_number_out_of_range_in_a_column_that_is_not_read_costs_no_record():
         assert read(raw, {}, typed=True) == read(plain, {}, typed=True)  # it reads the messages, too
 
 
+def test_a_record_with_a_new_column_is_left_to_the_general_way_and_those_after_it_are_decoded_with_their_types():
+    raw = b'{"text": "a", "summary": "b", "id": 3}'
+    decoder = TypedDecoder(ParseOptions())
+    assert decoder(raw) is None
+    decoder.learn(["text", "summary", "id"])
+    assert decoder(raw)[3] == [("summary", "b")]
+    for number in range(400):  # names that are different in each record are not learned without end
+        decoder.learn([f"key {number}"])
+    assert decoder(b'{"text": "a", "key 3": "b"}') is not None
+    assert decoder(b'{"text": "a", "key 399": "b"}') is None
+
+
 @pytest.mark.parametrize("separators", [None, (",", ":")])
 def test_messages_in_parts_are_decoded_when_they_are_needed_if_their_keys_have_the_usual_order(separators):
     def content(messages: list[Any]) -> Any:
         record = {"messages": messages, "meta": {"type": "text", "text": "b"}}
-        return Parser().parse(Record(0, json.dumps(record, separators=separators).encode())).content
+        parser = Parser()
+        parser._decode_typed.learn(record)
+        return parser.parse(Record(0, json.dumps(record, separators=separators).encode())).content
 
     usual = content(IN_PARTS)
     assert isinstance(usual.lazy_messages, tuple)

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.dataset.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
-from transforms.dataset.manifest import counts_of_source
+from transforms.dataset.manifest import counts_of_source, unread_text
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 
 # `datasets` takes a third of a second to read so many globs in the header of a card.
 _MOST_GLOBS = 5_000
+_MOST_UNREAD = 40
 _PATH, _MODEL = "PATH OF THIS FOLDER", "YOUR MODEL"
 
 
@@ -64,6 +65,7 @@ def dataset_card(manifest: dict[str, Any], versions: Mapping[int, Sequence[Shard
         f"| dropped | {dropped} |",
         f"| rejected | {rejected} |",
         "",
+        *_unread(manifest),
         *_table_of_sources(manifest["sources"]),
         "| option | |",
         "| --- | --- |",
@@ -81,6 +83,12 @@ def dataset_card(manifest: dict[str, Any], versions: Mapping[int, Sequence[Shard
         "",
     ]
     return "\n".join(lines)
+
+
+def _unread(manifest: Mapping[str, Any]) -> list[str]:
+    """What the records have and was not read."""
+    text = unread_text(manifest, _MOST_UNREAD).replace("|", "/").replace("`", "'")
+    return [f"Not read: {text}.", ""] if text else []
 
 
 def _configs(shards: Sequence[ShardEntry], versions: Mapping[int, Sequence[ShardEntry]]) -> list[str]:

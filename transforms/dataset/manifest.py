@@ -11,12 +11,14 @@ import msgspec
 
 from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import Description
+from transforms.hidden import HIDDEN
 from transforms.model.receipts import FirstExample, Receipt, Shard
 from transforms.model.statistics import Statistics, decode_statistics, total
 from transforms.outputs import output_format
 
 # The version of the manifest's keys. They are public: a change of their meaning is another version.
 FORMAT = 1
+_MOST_OF_A_NAME = 80
 _SHARD_FACTS = ("split", "format", "rows", "tokens", "trained_tokens", "bytes", "sha256")
 
 Name = tuple[str, str]  # of a file as its attempt wrote it, and its final path below the output
@@ -195,6 +197,30 @@ def counts_of_source(source: Mapping[str, Any]) -> dict[str, int]:
         "tokens": source["tokens"],
         "trained on": source["trained_tokens"],
     }
+
+
+def unread_text(manifest: Mapping[str, Any], most: int = 4) -> str:
+    """Describe the text that was not read, such as `solution (800 records, 1.0 M characters)`; empty if there is none.
+
+    Args:
+        manifest: of the dataset. Those of earlier versions have no such count.
+        most: how many columns and keys are named; the ones with most characters are first.
+    """
+    unread = manifest.get("statistics", {}).get("unread", {})
+    names = sorted(unread, key=lambda name: (-unread[name]["characters"], name))
+    described = [f"{_shown(name)} ({_counted(**unread[name])})" for name in names[:most]]
+    return ", ".join(described) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _shown(name: str) -> str:
+    """A name that comes from the data, in one line."""
+    name = HIDDEN.sub(lambda found: f"U+{ord(found[0]):04X}", name).replace("\n", " ")
+    return name if len(name) <= _MOST_OF_A_NAME else f"{name[:_MOST_OF_A_NAME]}..."
+
+
+def _counted(records: int, characters: int) -> str:
+    size = f"{characters / 1e6:.1f} M" if characters >= 1e6 else f"{characters:,}"
+    return f"{records:,} record{'s' * (records != 1)}, {size} character{'s' * (characters != 1)}"
 
 
 def sum_records(receipts: Sequence[Receipt]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from markupsafe import Markup
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.excerpts import Excerpt, read_excerpts
 from transforms.dataset.layout import Folder
+from transforms.dataset.manifest import unread_text
 from transforms.hidden import HIDDEN
 from transforms.model.statistics import at_most, bins_of
 from transforms.storage.writing import remove, write_atomically
@@ -264,6 +265,7 @@ _NOTED = {
     "records_with_special_tokens_in_content": "records have special tokens in a message, a tool or a text.",
     "not_printed": "records have a content, a tool call or tools that the chat template does not print.",
     "reasoning_not_printed": "records have reasoning that the chat template does not print.",
+    "empty_answers": "records are trained on a turn that is empty, so that only its end is trained on.",
     "train_flags_not_understood": "records have a key that looks as if it said what is trained on, and is not known.",
     "rendering_fell_back_to_reference": "batches were rendered by the reference, because the fast engine differed.",
     "tokenizing_fell_back_to_reference": "batches were tokenized by the reference, because the fast engine differed.",
@@ -282,6 +284,8 @@ def _findings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
                 f"{count:,} of {records['read']:,} records ({_share(count, records['read'])}) were {outcome}, most "
                 f"often as {most}.",
             ))  # fmt: skip
+    if unread := unread_text(manifest):
+        found.append(("contents", f"Not read: {unread}."))
     if lost := manifest["trained_tokens_lost"]:
         whole = manifest["trained_tokens"] + lost
         found.append((

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -71,6 +72,36 @@ def _colons(value: Any) -> int:
     if type(value) is dict:
         return len(value) + sum([key.count(":") + _colons(item) for key, item in value.items()])
     return sum(map(_colons, value)) if type(value) is list else 0
+
+
+def decode_beyond_range(raw: bytes, error: Exception) -> tuple[Any, list[str]] | None:
+    """Decode JSON with NaN, Infinity or numbers beyond 64 bits, which Python's json writes and reads.
+
+    Args:
+        raw: what cannot be decoded.
+        error: why not.
+
+    Returns:
+        The value, and the keys of it whose values have one of these; None if this is not what is wrong.
+    """
+    if b"NaN" not in raw and b"Infinity" not in raw and "out of range" not in str(error):
+        return None
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    columns = value.items() if isinstance(value, dict) else ()
+    return value, [name for name, of_name in columns if _is_beyond_range(of_name)]
+
+
+def _is_beyond_range(value: Any) -> bool:
+    left = [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            return True
+        left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return False
 
 
 def decode_several(text: str, reason: str, where: str, reading: Reading) -> list[Any]:

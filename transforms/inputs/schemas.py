@@ -7,6 +7,7 @@ its answer.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -50,10 +51,14 @@ WITHOUT_ANSWER = ("tokenized", "text", "preference")
 # Names that datasets have for a question and its answer.
 _QUESTIONS = (("question", "answer"), ("query", "response"), ("instruction", "response"), ("question", "response"))
 _QUESTION_NAMES = ("question", "query", "instruction", "answer", "response")
-# Cells without content, in tables too.
-_NOTHING: tuple[Any, ...] = ("", "[]", "{}", [], {}, None)
 # Columns with what a pair of answers is about, in the order in which they are looked for.
 _PROMPTS = ("prompt", "conversations", "messages", "question", "instruction")
+# Of a pair, one of these columns is the prompt; of a question, one is the system message.
+_MAY_BE_READ = {"preference": {*_PROMPTS}, "question_answer": {"system_prompt"}}
+# Columns that a message has and a document has not.
+OF_ONE_MESSAGE = ("role", "from", "speaker", "sender", "parent", "parent_id", "replies", "message_id")
+# Cells without content, in tables too.
+_NOTHING: tuple[Any, ...] = ("", "[]", "{}", [], {}, None)
 
 
 def schema(name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Callable[[Reader], Reader]:
@@ -77,13 +82,16 @@ def schema(name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> C
     return register
 
 
-def content_of(record: Mapping[str, Any], schema: str, reading: Reading) -> Content:
+def content_of(record: Mapping[str, Any], schema: str, reading: Reading) -> tuple[str, Content]:
     """Read the content of a record.
 
     Args:
         record: its columns, without those that are null.
         schema: one of SCHEMAS; `auto` is the first one whose columns the record has.
         reading: the options by which it is read, and where to put notes.
+
+    Returns:
+        The schema by which it was read, and the content.
 
     Raises:
         RecordError: if the record does not fit the schema, or is not for supervised training on text.
@@ -108,7 +116,23 @@ def content_of(record: Mapping[str, Any], schema: str, reading: Reading) -> Cont
     check_no_media(record)
     if schema not in WITHOUT_ANSWER and is_undesirable(record, reading):
         raise RecordDropped("undesirable")
-    return _READERS[schema](record, reading)
+    return schema, _READERS[schema](record, reading)
+
+
+def columns_read(schema: str, record: Mapping[str, Any]) -> frozenset[str]:
+    """Return the columns that are certainly read of a record.
+
+    Args:
+        schema: by which it was read.
+        record: its columns.
+    """
+    read = _read_of_each(schema)
+    return read | {"output"} if schema == "preference" and "chosen" not in record else read
+
+
+@functools.cache
+def _read_of_each(schema: str) -> frozenset[str]:
+    return frozenset((*SCHEMA_COLUMNS[schema].all, *LABELS, *MEDIA_COLUMNS)) - _MAY_BE_READ.get(schema, set())
 
 
 def _detected(record: Mapping[str, Any]) -> str:
@@ -117,6 +141,8 @@ def _detected(record: Mapping[str, Any]) -> str:
         return "preference"
     for name, known in SCHEMA_COLUMNS.items():
         if known.required <= record.keys() and name != "preference":
+            if name == "text":
+                _check_is_document(record)
             return name
     if any({*pair} <= record.keys() for pair in _QUESTIONS):
         return "question_answer"
@@ -124,12 +150,25 @@ def _detected(record: Mapping[str, Any]) -> str:
         if isinstance(value, list) and value and isinstance(value[0], dict) and _has_messages(value[0]):
             problem = f"the records are in the list {column} of an object; expected that list alone, or its elements"
             raise RecordError("unknown_schema", problem)
+    if any({*names} <= record.keys() for names in (("role", "content"), ("from", "value"))):
+        raise RecordError("one_message", "the record is one message; expected a conversation, as a list of messages")
     raise RecordError(
         "unknown_schema",
         f"the columns are {', '.join(map(str, record)) or 'none'}; expected "
         + "; or ".join(" and ".join(sorted(known.required)) for known in SCHEMA_COLUMNS.values())
         + ". Name others with columns, such as messages=dialog, or give a formatter",
     )
+
+
+def _check_is_document(record: Mapping[str, Any]) -> None:
+    """Check that a record with a text is not one message of a conversation. Raises RecordError."""
+    found = [name for name in OF_ONE_MESSAGE if name in record]
+    if found or record.get("type") == "message":
+        raise RecordError(
+            "one_message",
+            f"the record has a text and {', '.join(found) or 'the type message'}: it is one message of a conversation. "
+            "Join the messages of each conversation in one record; or read each text as a document, with schema text",
+        )
 
 
 def _has_messages(record: Mapping[str, Any]) -> bool:
@@ -194,8 +233,6 @@ def _prompt_completion(record: Mapping[str, Any], reading: Reading) -> Conversat
                     "messages, or as_chat",
                 )
             return PromptCompletion(prompt, completion)
-        if not completion.strip():  # all that is trained on is the end of the turn
-            reading.notes["empty_answers"] = None
         before = [*_system(record), {"role": "user", "content": prompt}]
         return _conversation([*before, {"role": "assistant", "content": completion}], record, reading, len(before))
     if not isinstance(prompt, list) or not isinstance(completion, list):

@@ -194,8 +194,6 @@ def _prompt_completion(record: Any, raw: bytes, names: Mapping[str, str]) -> Pro
 
 
 def _chat(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
-    if not record.completion.strip():
-        raise ValueError("the answer is empty, which is noted")
     dialog = _dialog(record.system, (), record.prompt, record.completion)
     return Conversation(dialog, completion_start=len(dialog[0]) - 1)
 
@@ -205,7 +203,7 @@ def _answer_maker(*columns: str) -> Maker:
     *questions, answer = columns
 
     def make(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
-        texts = [getattr(record, column) for column in questions]
+        texts = [getattr(record, column, None) for column in questions]  # one may stand for another column
         question = "\n".join([text for text in texts if text])
         return Conversation(_dialog(record.system, record.history or (), question, getattr(record, answer)))
 

@@ -7,16 +7,18 @@ three to ten times as long. What it makes is what `content_of` makes; or it decl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from transforms.errors import RecordError
 from transforms.inputs.media import MEDIA_COLUMNS
 from transforms.inputs.options import ParseOptions
-from transforms.inputs.schemas import SCHEMA_COLUMNS, WITHOUT_ANSWER
+from transforms.inputs.schemas import OF_ONE_MESSAGE, SCHEMA_COLUMNS, WITHOUT_ANSWER
 from transforms.inputs.shapes import Maker, shapes
+from transforms.inputs.unread import kind_of_name
 from transforms.model.examples import Content
 
 _NO_TEXT: Any = Literal[""] | None
@@ -25,56 +27,86 @@ _EMPTY = msgspec.Meta(max_length=0)
 _NOTHING: Any = Annotated[list[Literal[""]], _EMPTY] | Annotated[dict[str, Literal[""]], _EMPTY] | _NO_TEXT
 _NOT_FALSE: Any = Annotated[int, msgspec.Meta(ge=1)] | None
 _NOT_BOOLEAN: Any = Annotated[str, msgspec.Meta(pattern="^(?!(?i:true|false)$)")]
-
+_NOT_MESSAGE: Any = Annotated[str, msgspec.Meta(pattern="^(?!message$)")] | None
 _NONE_KEPT: dict[str, Any] = {}
+_NONE_UNREAD: list[tuple[str, Any]] = []
+# The names of columns that decoders know, besides those of their shapes. Records with others are decoded without types.
+_MOST_NAMES = 256
+_CAN_BE_DECLARED = re.compile('[^"\\\\\x00-\x1f\ud800-\udfff]*').fullmatch
+
+
+# A record of a usual shape: its schema, what `content_of` makes of it without a note, the values of the columns to
+# keep, and the names and values of the columns that may have text and are not read.
+Typed: TypeAlias = tuple[str, Content, dict[str, Any], list[tuple[str, Any]]]
 
 
 class _Decoder(NamedTuple):
     sign: bytes  # the column by which its records are recognized, in their JSON
+    schema: str
     decode: Callable[[bytes], Any]
     make: Maker
     names: dict[str, str]  # of the columns in the record
     kept: Sequence[tuple[str, str]]  # the columns to keep, and the fields that have them
+    unread: Sequence[tuple[str, str]]  # the columns that are not read and are not metadata, and their fields
 
 
-def typed_decoder(options: ParseOptions) -> Callable[[bytes], tuple[Content, dict[str, Any]] | None]:
-    """Make a decoder of the records of the usual shapes.
+class TypedDecoder:
+    """Decodes records of the usual shapes.
+
+    Its decoders know the names of all columns of a record: those that are not read stay as JSON, which takes next to no
+    time. So no column escapes: a record with another name is left to `content_of`, and `learn` makes new decoders.
 
     Args:
-        options: by which they are read.
-
-    Returns:
-        A function of the JSON of a record. It returns the content that `content_of` makes without a note, and the
-        values of the columns to keep; or None if the record has none of the shapes. In columns that are not read,
-        numbers may be out of range.
+        options: by which records are read.
     """
-    decoders = [] if options.formatter or options.message_fields else [*_decoders(options)]
-    by_sign = [(sign, [*group]) for sign, group in itertools.groupby(decoders, lambda decoder: decoder.sign)]
 
-    def decode(raw: bytes) -> tuple[Content, dict[str, Any]] | None:
+    def __init__(self, options: ParseOptions):
+        self._options = options
+        self._is_used = not (options.formatter or options.message_fields)
+        self._others: dict[str, None] = {}  # names of columns, in the order in which they were found
+        self._by_sign = self._made()
+
+    def learn(self, names: Iterable[str]) -> None:
+        """Take note of the columns of a record that none of the decoders took."""
+        new = [name for name in names if name not in self._others and _CAN_BE_DECLARED(name)]
+        if new and self._is_used and len(self._others) + len(new) <= _MOST_NAMES:
+            self._others |= dict.fromkeys(new)
+            self._by_sign = self._made()
+
+    def __call__(self, raw: bytes) -> Typed | None:
+        """Decode the JSON of a record; None if it has none of the shapes."""
         # To search for a sign takes 1 us for each KB, so a record is not tried with later signs than the first it has.
-        for sign, group in by_sign:
+        for sign, group in self._by_sign:
             if sign in raw:
                 return _decoded(raw, group)
         return None
 
-    return decode
+    def _made(self) -> list[tuple[bytes, list[_Decoder]]]:
+        decoders = _decoders(self._options, self._others) if self._is_used else ()
+        return [(sign, [*group]) for sign, group in itertools.groupby(decoders, lambda decoder: decoder.sign)]
 
 
-def _decoded(raw: bytes, decoders: Sequence[_Decoder]) -> tuple[Content, dict[str, Any]] | None:
-    for _, decode, make, names, kept in decoders:
+def _decoded(raw: bytes, decoders: Sequence[_Decoder]) -> Typed | None:
+    for _, schema, decode, make, names, kept, others in decoders:
         try:
             record = decode(raw)
             content = make(record, raw, names)
             if not raw.isascii():
                 raw.decode()  # msgspec does not check the columns that it skips
-            return content, {name: getattr(record, field) for name, field in kept} if kept else _NONE_KEPT
+            values = {name: getattr(record, field) for name, field in kept} if kept else _NONE_KEPT
+            return schema, content, values, _values(record, others) if others else _NONE_UNREAD
         except (ValueError, RecursionError, RecordError):  # of another shape, or an error that content_of finds
             pass
     return None
 
 
-def _decoders(options: ParseOptions) -> Iterator[_Decoder]:
+def _values(record: Any, columns: Sequence[tuple[str, str]]) -> list[tuple[str, Any]]:
+    """The columns that have a string, and their values. Raises ValueError if one is not valid JSON."""
+    json = [(name, bytes(getattr(record, field))) for name, field in columns]
+    return [(name, msgspec.json.decode(value)) for name, value in json if b'"' in value]
+
+
+def _decoders(options: ParseOptions, others: Iterable[str]) -> Iterator[_Decoder]:
     renamed = options.columns or {}
     for shape in shapes(options.read_options()):
         if options.schema not in ("auto", shape.schema) or not renamed.keys() <= shape.required.keys():
@@ -87,13 +119,23 @@ def _decoders(options: ParseOptions) -> Iterator[_Decoder]:
         if any(shape.is_structured(field) for _, field in kept):
             continue
         fields = names | {field: name for name, field in kept}
+        taken = {*fields.values()}
+        unread = [(name, f"unread_{i}") for i, name in enumerate(others) if name not in taken]
         required: list[Any] = list(shape.required.items())
-        others = {field: types.get(field, Any) for field in fields if field not in shape.required}
-        optional = [(field, kind, msgspec.Raw() if kind is msgspec.Raw else None) for field, kind in others.items()]
-        record = msgspec.defstruct("Record", [*required, *optional], rename=fields, gc=False)
+        optional = {field: types.get(field, Any) for field in fields if field not in shape.required}
+        optional |= {field: msgspec.Raw for _, field in unread}
+        defaults = [(field, kind, msgspec.Raw() if kind is msgspec.Raw else None) for field, kind in optional.items()]
+        record = msgspec.defstruct(
+            "Record",
+            [*required, *defaults],
+            rename=fields | {field: name for name, field in unread},
+            forbid_unknown_fields=True,
+            gc=False,
+        )
         decode = msgspec.json.Decoder(record).decode
         sign = names[[*shape.required][-1]]  # the last column is the rarer one
-        yield _Decoder(f'"{sign}"'.encode(), decode, shape.make, names, kept)
+        watched = [(name, field) for name, field in unread if kind_of_name(name) != "metadata"]
+        yield _Decoder(f'"{sign}"'.encode(), shape.schema, decode, shape.make, names, kept, watched)
 
 
 def _others(schema: str, detected: bool) -> dict[str, Any]:
@@ -103,7 +145,9 @@ def _others(schema: str, detected: bool) -> dict[str, Any]:
     if schema not in WITHOUT_ANSWER:  # answers that are labelled as bad
         types |= {"label": _NOT_BOOLEAN | _NOT_FALSE, "kto_tag": _NOT_FALSE}
     if detected:  # pairs of answers, and the schemas that are tried before
-        types["output"] = str | None
+        types["output"] = None
         earlier = itertools.takewhile(lambda name: name != schema, SCHEMA_COLUMNS)
         types |= dict.fromkeys((name for other in earlier for name in SCHEMA_COLUMNS[other].required), None)
+    if detected and schema == "text":
+        types |= dict.fromkeys(OF_ONE_MESSAGE, None) | {"type": _NOT_MESSAGE}
     return types

@@ -7,7 +7,7 @@ does not look for garbage in them, since none of them is in a cycle.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -180,6 +180,8 @@ class Example(msgspec.Struct, frozen=True, gc=False):
         raw: the record as it was read, which is stored if a later step rejects it.
         notes: what is worth reporting of the record, which the manifest counts.
         number: among the examples of its record, which are consecutive, from 0.
+        schema: by which it was read; empty if a step made it.
+        unread: the characters of the columns that have text and were not read, by their names.
     """
 
     position: int
@@ -189,6 +191,8 @@ class Example(msgspec.Struct, frozen=True, gc=False):
     raw: bytes | dict[str, Any]
     notes: Notes = ()
     number: int = 0
+    schema: str = ""
+    unread: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def rejected(self, error: RecordError) -> Reject:
         """Return the reject of this example's record for an error."""

@@ -16,6 +16,8 @@ import numpy as np
 # The lower bounds of buckets: each number below 16, and then 8 buckets for each power of two.
 _LENGTHS = np.concatenate([np.arange(16), *((8 + np.arange(8)) << power for power in range(1, 40))])
 _PERCENT = np.arange(0, 101, 5)
+# Of so many names it is counted in a part how much is unread, since keys may be other ones in each record.
+_MOST_UNREAD = 100
 
 
 class Histogram(msgspec.Struct, frozen=True):
@@ -51,6 +53,13 @@ class Tools(msgspec.Struct, frozen=True):
     answers: int = 0
 
 
+class Unread(msgspec.Struct, frozen=True):
+    """Text that was not read: the records that have it, and its characters."""
+
+    records: int = 0
+    characters: int = 0
+
+
 class Statistics(msgspec.Struct, frozen=True):
     """Histograms and counts of the records of a batch, a shard or a dataset.
 
@@ -63,6 +72,8 @@ class Statistics(msgspec.Struct, frozen=True):
         tools: of conversations.
         scripts: the letters of each script in a sample of the contents.
         characters_sampled: all characters of this sample.
+        schemas: the examples that were read by each schema.
+        unread: text that was not read, by the name of its column, or of its key as `messages[].name`.
     """
 
     histograms: Mapping[str, Histogram] = {}
@@ -71,6 +82,8 @@ class Statistics(msgspec.Struct, frozen=True):
     tools: Tools = Tools()
     scripts: Mapping[str, int] = {}
     characters_sampled: int = 0
+    schemas: Mapping[str, int] = {}
+    unread: Mapping[str, Unread] = {}
 
 
 def bounds_of(histogram: str) -> np.ndarray:
@@ -133,7 +146,8 @@ def total(statistics: Iterable[Statistics]) -> Statistics:
     """Add up statistics. Each is needed only until the next one, since there may be a million."""
     histograms = defaultdict[str, _HistogramSum](_HistogramSum)
     limits, tools = defaultdict[str, Counter[str]](Counter), Counter[str]()
-    roles, scripts = Counter[str](), Counter[str]()
+    roles, scripts, schemas = Counter[str](), Counter[str](), Counter[str]()
+    unread = defaultdict[str, Counter[str]](Counter)
     characters_sampled = 0
     for each in statistics:
         for name, histogram in each.histograms.items():
@@ -143,6 +157,9 @@ def total(statistics: Iterable[Statistics]) -> Statistics:
         roles.update(each.roles)
         tools.update(msgspec.structs.asdict(each.tools))
         scripts.update(each.scripts)
+        schemas.update(each.schemas)
+        for name, of_name in each.unread.items():
+            unread[name].update(msgspec.structs.asdict(of_name))
         characters_sampled += each.characters_sampled
     return Statistics(
         histograms={name: histograms[name].histogram() for name in sorted(histograms)},
@@ -151,7 +168,23 @@ def total(statistics: Iterable[Statistics]) -> Statistics:
         tools=Tools(**tools),
         scripts=dict(sorted(scripts.items())),
         characters_sampled=characters_sampled,
+        schemas=dict(sorted(schemas.items())),
+        unread={name: Unread(**unread[name]) for name in sorted(unread)},
     )
+
+
+def sum_of_unread(records: Iterable[Mapping[str, int]]) -> dict[str, Unread]:
+    """Add up the characters that were not read of records, by name; those of rare names together, as `others`."""
+    found: dict[str, Unread] = {}
+    for record in records:
+        for name, characters in record.items():
+            known = found.get(name, Unread())
+            found[name] = Unread(known.records + 1, known.characters + characters)
+    names = sorted(found, key=lambda name: (-found[name].records, name))
+    if others := [found[name] for name in names[_MOST_UNREAD:]]:
+        found = {name: found[name] for name in names[:_MOST_UNREAD]}
+        found["others"] = Unread(sum(each.records for each in others), sum(each.characters for each in others))
+    return dict(sorted(found.items()))
 
 
 class _HistogramSum:

@@ -8,9 +8,9 @@ import functools
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,11 +18,12 @@ from transforms.checks import check_sources
 from transforms.errors import RecordDropped, RecordError, call_user_function
 from transforms.inputs.deadline import OutOfTime, call_within
 from transforms.inputs.formatter import load_formatter
-from transforms.inputs.json_text import duplicate_key, kind_of
+from transforms.inputs.json_text import decode_beyond_range, duplicate_key, kind_of
 from transforms.inputs.options import FORMATTER_SECONDS, ParseOptions
 from transforms.inputs.reading import Reading
-from transforms.inputs.schemas import content_of
-from transforms.inputs.typed import typed_decoder
+from transforms.inputs.schemas import columns_read, content_of
+from transforms.inputs.typed import TypedDecoder
+from transforms.inputs.unread import decided_kinds, find_unread
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import (
     Content,
@@ -34,12 +35,22 @@ from transforms.model.examples import (
     said_by,
 )
 from transforms.model.outcomes import Drop, Known, Reject
+from transforms.model.statistics import Statistics, sum_of_unread
 from transforms.steps.base import Step
 
 _OF_ALL_SOURCES = ("formatter_seconds", "keep_columns", "loss_weights", "validation_fraction", "seed")
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one of so many.
 _FIRST, _ONE_OF = 16, 512
+_ALL_READ: dict[str, int] = {}
+
+
+class _Read(NamedTuple):
+    """A record that was read: its schema, its content, and the characters of columns that were not read."""
+
+    schema: str
+    content: Content
+    unread: Mapping[str, int]
 
 
 class Parser:
@@ -58,7 +69,8 @@ class Parser:
         self._format = load_formatter(options.formatter) if options.formatter else None
         self._validation_below = int(options.validation_fraction * 2**64)
         self._seed = str(options.seed).encode()
-        self._decode_typed = typed_decoder(options)
+        self._decode_typed = TypedDecoder(options)
+        self._decided = decided_kinds(self._columns) if options.schema == "auto" else None
 
     def __call__(self, batch: Records) -> Examples:
         drops = list[Drop]()
@@ -77,7 +89,7 @@ class Parser:
         firsts = {name: (position, found) for name, found, position in reversed(notes) if found is not None}
         for name, count in Counter(name for name, _, _ in notes).items():
             outcomes = outcomes.note(name, count, firsts.get(name))
-        return batch.succeeded_by(Examples, outcomes, examples=examples)
+        return batch.succeeded_by(Examples, outcomes.count(_statistics(examples)), examples=examples)
 
     def parse(self, record: Record) -> Example:
         """Make the first example of a record. Raises RecordError, or RecordDropped."""
@@ -91,24 +103,31 @@ class Parser:
             RecordDropped: if no example is left.
         """
         if type(record.raw) is bytes and (typed := self._decode_typed(record.raw)):
-            content, columns = typed
+            schema, content, columns, others = typed
+            unread = find_unread(others, schema, content, self._decided) if others else _ALL_READ
             kept, notes = self._kept(columns)
-            return [Example(record.position, content, kept, self._is_validation(content), record.raw, notes)]
+            validation = self._is_validation(content)
+            return [Example(record.position, content, kept, validation, record.raw, notes, 0, schema, unread)]
         reading = Reading(self._read_options)
-        fields = _decoded(record.raw)
+        fields, beyond = _decoded(record.raw)
+        self._decode_typed.learn(fields)
         kept, notes = self._kept(fields)
         reading.notes.update(notes)
         if self._format:
             # A copy, so that its changes are not in a rejected record. JSON was decoded for it alone.
             formatted = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
-            contents = self._contents(formatted, reading)
+            read = self._contents(formatted, reading)
         else:
-            contents = [self._content(fields, reading)]
+            read = [self._content(fields, reading, beyond)]
         # Examples of one record are in one split, since they may share most of their content.
-        validation, noted = self._is_validation(contents[0]), tuple(reading.notes.items())
+        validation, noted = self._is_validation(read[0].content), tuple(reading.notes.items())
         return [
-            Example(record.position, content, kept, validation, record.raw, () if number else noted, number)
-            for number, content in enumerate(contents)
+            Example(
+                *(record.position, made.content, kept, validation, record.raw, () if number else noted, number),
+                schema=made.schema,
+                unread=made.unread,
+            )
+            for number, made in enumerate(read)
         ]
 
     def _kept(self, fields: Mapping[str, Any]) -> tuple[dict[str, str | None], Notes]:
@@ -128,24 +147,37 @@ class Parser:
     def _known(self, record: Record) -> Known:
         """What is known of a record that is not an example: its columns, unless it is not JSON."""
         try:
-            return Known(self._kept(_decoded(record.raw))[0] if self._options.keep_columns else {})
+            return Known(self._kept(_decoded(record.raw)[0])[0] if self._options.keep_columns else {})
         except RecordError:
             return Known()
 
-    def _content(self, fields: dict[str, Any], reading: Reading) -> Content:
+    def _content(self, fields: dict[str, Any], reading: Reading, beyond: Collection[str] = ()) -> _Read:
+        """Read a record. beyond: its columns with numbers that JSON does not have, which none that is read may have."""
+        named = fields
         if self._columns:
-            named = {ours: fields[theirs] for ours, theirs in self._columns.items() if theirs in fields}
+            found = {ours: fields[theirs] for ours, theirs in self._columns.items() if theirs in fields}
             taken = set(self._columns.values())
             missing = sorted(theirs for theirs in taken if fields.get(theirs) is None)
             reading.notes.update({f"records_without_{name}": None for name in missing})
-            fields = {name: value for name, value in fields.items() if name not in taken} | named
-        return content_of(
-            {name: value for name, value in fields.items() if value is not None}, self._options.schema, reading
-        )
+            named = {name: value for name, value in fields.items() if name not in taken} | found
+        record = {name: value for name, value in named.items() if value is not None}
+        try:
+            schema, content = content_of(record, self._options.schema, reading)
+        except RecordError as error:
+            raise (_not_json(beyond, error.detail) if beyond else error) from None
+        read = {self._columns.get(name, name) for name in columns_read(schema, record)}
+        if read_beyond := [name for name in beyond if name in read]:
+            raise _not_json(read_beyond, "expected a number or null")
+        others = [
+            (name, value)
+            for name, value in fields.items()
+            if name not in read and name not in self._options.keep_columns
+        ]
+        return _Read(schema, content, find_unread(others, schema, content, self._decided))
 
-    def _contents(self, records: list[dict[str, Any]], reading: Reading) -> list[Content]:
+    def _contents(self, records: list[dict[str, Any]], reading: Reading) -> list[_Read]:
         """Read the records that a formatter made of one."""
-        contents: list[Content] = []
+        contents: list[_Read] = []
         dropped = RecordDropped("filtered")
         for number, fields in enumerate(records, 1):
             try:
@@ -191,6 +223,13 @@ class Parser:
         return int.from_bytes(digest, "big") < self._validation_below
 
 
+def _statistics(examples: Sequence[Example]) -> Statistics:
+    """How many examples were read by each schema, and what was not read of their records."""
+    schemas = Counter([example.schema for example in examples])
+    unread = sum_of_unread([example.unread for example in examples if example.unread])
+    return Statistics(schemas=dict(sorted(schemas.items())), unread=unread)
+
+
 def _with_duplicate_keys(examples: list[Example]) -> list[Example]:
     """Note the duplicate keys of records, of which decoders take the last one.
 
@@ -219,18 +258,28 @@ def _twice(key: str) -> str:
     return f"the record has {key!r} twice in an object; the last one counts"
 
 
-def _decoded(raw: bytes | dict[str, Any]) -> dict[str, Any]:
+def _not_json(columns: Collection[str], detail: str) -> RecordError:
+    found = f"{' and '.join(columns)} has NaN, Infinity or a number out of range, which is not valid JSON"
+    return RecordError("invalid_json", f"{found}; {detail}")
+
+
+def _decoded(raw: bytes | dict[str, Any]) -> tuple[dict[str, Any], Collection[str]]:
+    """Decode a record. Returns its columns, and the names of those with NaN, Infinity or a number out of range."""
+    beyond: Collection[str] = ()
     if isinstance(raw, dict):
-        return raw
+        return raw, beyond
     try:
         fields = msgspec.json.decode(raw)
     except UnicodeDecodeError as error:
         raise RecordError("invalid_unicode", f"the record is not UTF-8: {error}") from None
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise RecordError("invalid_json", f"the record is not JSON: {error}") from None
+        found = decode_beyond_range(raw, error)
+        if found is None:
+            raise RecordError("invalid_json", f"the record is not JSON: {error}") from None
+        fields, beyond = found
     if not isinstance(fields, dict):
         raise RecordError("not_an_object", f"the record is {kind_of(fields)}; expected a JSON object")
-    return fields
+    return fields, beyond
 
 
 def _as_string(column: str, value: Any) -> str | None:

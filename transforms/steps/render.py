@@ -29,6 +29,7 @@ from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
 from transforms.steps.counting import of_contents
 from transforms.steps.proof import fall_back, sample_conversations
+from transforms.steps.unread_keys import check_keys
 
 # The position of a record, and what of it the template does not print.
 Omitted: TypeAlias = list[tuple[int, Omissions]]
@@ -70,6 +71,7 @@ class Renderer:
         texts = self._rendered(batch)
         if self._typed_tokens is not None:
             texts = _checked(texts, self._typed_tokens)
+        texts = check_keys(texts, self._unprinted, self._loss_on)
         outcomes = self._with_notes(texts)
         return replace(texts, outcomes=outcomes.count(of_contents([text.example.content for text in texts.texts])))
 

@@ -1,0 +1,133 @@
+"""Unread keys: what messages say under keys that the chat template does not print, and trained turns that are empty.
+
+Which keys a template reads is not known before it is rendered, so that the text decides: what is in it was read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from transforms.chat.turns import loss_of, trained_turns
+from transforms.errors import RecordError
+from transforms.inputs.unread import ReadTexts, kind_of_name, texts_in
+from transforms.model.batches import Texts
+from transforms.model.examples import REASONING_KEYS, Conversation, PromptCompletion
+from transforms.model.outcomes import Reject
+from transforms.model.statistics import Statistics, sum_of_unread
+
+# Other modules judge these: contents, calls and reasoning that are not printed are omissions.
+_OF_MESSAGES = {"role", "content", "tool_calls", "tool_call_id", "name", "weight", *REASONING_KEYS}
+_OF_PARTS = {"type", "text", "weight"}
+_OF_CALLS = {"id", "type", "function", "name", "arguments"}
+
+
+class _Key(NamedTuple):
+    """A key with text that is not printed: of the message with a number."""
+
+    message: int
+    key: str
+    name: str  # as it is counted
+    characters: int
+
+
+def check_keys(texts: Texts, unprinted: str, loss_on: str) -> Texts:
+    """Count the keys of messages that have text and are not printed, and the records with trained turns that are empty.
+
+    Args:
+        texts: of the examples of a part, as the chat template prints them.
+        unprinted: `reject`, or `report`, which counts only.
+        loss_on: what is trained on, one of LOSSES.
+
+    Returns:
+        The texts. With `reject`, a record is rejected as `not_printed` if a message has a key that names an answer, a
+        prompt, tools or reasoning, or if it has no content, no call and no reasoning, and a key with any text.
+    """
+    rejects: dict[int, Reject] = {}
+    unread: list[dict[str, int]] = []
+    empty: list[int] = []
+    for text in texts.texts:
+        content, position = text.example.content, text.example.position
+        if type(content) is Conversation:
+            keys = _unread_keys(content.lazy_messages, text.text) if type(content.lazy_messages) is list else []
+            if keys and unprinted == "reject" and (lost := _lost(keys, content.messages)):
+                rejects.setdefault(position, text.example.rejected(lost))
+            unread += [_by_name(keys)] * bool(keys)
+            empty += [position] * _has_empty_turn(content, loss_on)
+        elif type(content) is PromptCompletion:
+            empty += [position] * (loss_on != "all" and not content.completion.strip())
+    outcomes = texts.outcomes.reject([*rejects.values()]).count(Statistics(unread=sum_of_unread(unread)))
+    if empty := [position for position in dict.fromkeys(empty) if position not in rejects]:
+        found = "it is trained on a turn without content, call or reasoning: only on the end of the turn"
+        outcomes = outcomes.note("empty_answers", len(empty), (empty[0], found))
+    kept = [text for text in texts.texts if text.example.position not in rejects] if rejects else texts.texts
+    return replace(texts, texts=kept, outcomes=outcomes)
+
+
+def _unread_keys(messages: Sequence[Mapping[str, Any]], printed: str) -> list[_Key]:
+    """Find the keys of messages, of their parts and of their calls that have text which is not printed."""
+    found: list[_Key] = []
+    for number, message in enumerate(messages):
+        for key, name, value in _further_keys(message):
+            if kind_of_name(key) != "metadata" and any(True for _ in texts_in(value)):
+                texts = ReadTexts([printed])
+                unread = [text for text in texts_in(value) if not texts.have(text) and not texts.have(_as_json(text))]
+                found += [_Key(number, key, name, sum(map(len, unread)))] * bool(unread)
+    return found
+
+
+def _further_keys(message: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Give the keys that other modules do not judge: the key, the name by which it is counted, and its value."""
+    if message.keys() - _OF_MESSAGES:
+        yield from ((key, f"messages[].{key}", message[key]) for key in message if key not in _OF_MESSAGES)
+    inner = [("content", message.get("content"), _OF_PARTS), ("tool_calls", message.get("tool_calls"), _OF_CALLS)]
+    for outer, items, known in inner:
+        for item in items if isinstance(items, list) else ():
+            if isinstance(item, Mapping):
+                for at in (item, item.get("function")):
+                    if isinstance(at, Mapping) and at.keys() - known:
+                        yield from ((key, f"messages[].{outer}[].{key}", at[key]) for key in at if key not in known)
+
+
+def _as_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _by_name(keys: Sequence[_Key]) -> dict[str, int]:
+    sums = Counter[str]()
+    for key in keys:
+        sums[key.name] += key.characters
+    return dict(sums)
+
+
+def _lost(keys: Sequence[_Key], messages: Sequence[Mapping[str, Any]]) -> RecordError | None:
+    """Why a record is rejected for what is not printed; None if it is only counted."""
+    for number, key, name, _ in keys:
+        kind = kind_of_name(key)
+        if kind is None and not _is_empty(messages[number]):
+            continue
+        field = {"reasoning": "reasoning_content", "tools": "tool_calls"}.get(kind or "", "content")
+        return RecordError(
+            "not_printed",
+            f"the chat template does not print the {key} of messages[{number}] ({name}); give another name with "
+            f"message_fields, such as {field}={key}, or keep such records and count them (unprinted: report)",
+        )
+    return None
+
+
+def _has_empty_turn(content: Conversation, loss_on: str) -> bool:
+    messages = content.lazy_messages
+    if type(messages) is tuple:
+        if all(messages[1]) and not any(map(str.isspace, messages[1])):
+            return False
+    elif not any(message["role"] == "assistant" and _is_empty(message) for message in content.messages):
+        return False
+    return any(_is_empty(content.messages[turn]) for turn in trained_turns(content, loss_of(content, loss_on)))
+
+
+def _is_empty(message: Mapping[str, Any]) -> bool:
+    """Whether a message has no content, no call and no reasoning."""
+    return not any(True for key in ("content", "tool_calls", *REASONING_KEYS) for _ in texts_in(message.get(key)))
