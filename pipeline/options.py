@@ -65,7 +65,7 @@ def _option(
 
 
 REWRITTEN = ("refuse", "append", "replace")
-PREFERENCE_ADVICE = "--schema preference --preference chosen --overwrite trains on the chosen answers instead"
+PREFERENCE_ADVICE = "--preference chosen --overwrite trains on the chosen answers instead"
 _REQUIRED = "required"
 
 

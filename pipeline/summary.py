@@ -20,6 +20,7 @@ from transforms.outputs import loading_code
 
 # Reasons in a line, lines of notes, and lines of sources.
 _SHOWN, _SOURCES_SHOWN = 3, 4
+_SCHEMA_NAMES = {"text": "plain text"}
 # Notes that have lines of their own, or warnings.
 _SHOWN_ELSEWHERE = {
     "not_printed",
@@ -90,7 +91,8 @@ def _table(manifest: dict[str, Any]) -> Table:
         if count := sum(reasons.values()) or (0 if outcome in ("dropped", "rejected") else records[outcome]):
             table.add_row(f"  {outcome}", f"{count:,}", most_of(reasons, _SHOWN))
     schemas = manifest["statistics"].get("schemas", {})
-    table.add_row("read as", "", most_of({name.replace("_", " "): count for name, count in schemas.items()}, _SHOWN))
+    read_as = {_SCHEMA_NAMES.get(name, name.replace("_", " ")): count for name, count in schemas.items()}
+    table.add_row("read as", "", most_of(read_as, _SHOWN))
     if unread := unread_text(manifest):
         table.add_row("not read", f"{len(manifest['statistics']['unread']):,}", Text(unread))
     if not manifest["rows"]:

@@ -7,6 +7,7 @@ import shlex
 from support.chats import assistant, user
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import TOKENIZER
+from support.templates import CHATML
 
 
 def command_in(err: str) -> list[str]:
@@ -43,6 +44,35 @@ def test_a_finished_build_ends_with_the_command_that_keeps_what_was_rejected(bui
     second = build(*command_in(first.err))
     assert (second.code, second.err) == (0, "")
     assert manifest_of(tmp_path / "out")["records"]["rejected"] == {}
+
+
+def test_reasoning_under_another_name_is_kept_by_the_command_that_gives_it_the_usual_one(build, tmp_path):
+    answer = {"role": "assistant", "content": "Listing.", "thought": "I should list"}
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": [user("ls"), answer]}] * 3)
+    template = tmp_path / "template.jinja"
+    template.write_text(CHATML.replace("message.content", "(message.reasoning_content or '') + message.content"))
+    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--chat_template={template}"]
+
+    first = build(*options, "--output", tmp_path / "out")
+    assert first.code == 1 and "--message_fields reasoning_content=thought" in first.err
+    second = build(*command_in(first.err))
+    assert (second.code, second.err) == (0, "")
+    assert manifest_of(tmp_path / "out")["statistics"]["unread"] == {}
+
+
+def test_what_is_read_and_what_is_not_is_in_the_summary_the_manifest_the_report_and_the_card(build, tmp_path):
+    records = [{"messages": [user("Hi"), assistant("Hello", apis="BookTable")], "summary": "A greeting"}] * 3
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [*records, {"text": "A document"}])
+    done = build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--output", tmp_path / "out")
+    assert done.code == 0
+    expected = "summary (3 records, 30 characters), messages[].apis (3 records, 27 characters)"
+    assert expected in " ".join(done.out.split())
+    assert "read as messages 3, plain text 1" in " ".join(done.out.split())
+    assert f"Not read: {expected}." in (tmp_path / "out" / "README.md").read_text()
+    assert f"Not read: {expected}." in (tmp_path / "out" / "report.html").read_text()
+    statistics = manifest_of(tmp_path / "out")["statistics"]
+    assert statistics["schemas"] == {"messages": 3, "text": 1}
+    assert statistics["unread"]["messages[].apis"] == {"records": 3, "characters": 27}
 
 
 def test_rejects_without_a_remedy_lead_to_the_list_of_reasons(build, tmp_path):
