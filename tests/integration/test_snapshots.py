@@ -151,11 +151,11 @@ def test_snapshots_lists_the_versions_and_fails_if_the_newest_append_did(grown, 
     assert [each["version"] for each in listed(built[0], 0)] == [1]
     copy = tmp_path / "out"
     shutil.copytree(built[0], copy)
-    grow(copy, built[1], "bad", "too many records are rejected")
+    grow(copy, built[1], "bbbbbbbbbbbbbbbb", "too many records are rejected")
     assert listed(copy, 1)[-1]["error"] == "too many records are rejected"
     assert main(["snapshots", str(copy)]) == 1
     assert "version 2 failed: too many records are rejected" in capsys.readouterr().out
-    grow(copy, built[2], "good")
+    grow(copy, built[2], "0000000000000001")
     assert [each["status"] for each in listed(copy, 0)] == ["done", "failed", "done"]
     assert main(["snapshots", str(tmp_path / "none")]) == 2
     assert "there is no dataset" in capsys.readouterr().err
@@ -193,7 +193,7 @@ def test_file_that_was_appended_again_after_a_change_has_its_records_in_two_incr
     shutil.copytree(built[0], rewritten)
     line = json.loads(plan.read_text())
     (rewritten / "_chatmill" / "plan.jsonl").write_text(json.dumps(line | {"version": "another"}))
-    grow(copy, rewritten, "again")
+    grow(copy, rewritten, "aaaaaaaaaaaaaaaa")
     assert main(["verify", str(copy), "--replay=1"]) == 0
     assert "note: not replayed: 1 file taken again after a change" in capsys.readouterr().out
 
@@ -201,7 +201,7 @@ def test_file_that_was_appended_again_after_a_change_has_its_records_in_two_incr
 def test_rejects_of_an_increment_that_failed_are_shown_and_do_not_count(built, tmp_path, capsys):
     copy = tmp_path / "out"
     shutil.copytree(built[0], copy)
-    grow(copy, built[1], "bad", "too many records are rejected")
+    grow(copy, built[1], "bbbbbbbbbbbbbbbb", "too many records are rejected")
     assert manifest_of(copy)["records"] == manifest_of(built[0])["records"]
     assert main(["inspect", str(copy), "--reason=bad_text", "--json"]) == 0
     rejects = json.loads(capsys.readouterr().out)["rejects"]

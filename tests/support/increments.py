@@ -63,7 +63,7 @@ def begin(output: str) -> None:
 
 def commit_numbers(output: str, kind: str, first: int, last: int, remove: tuple[str, ...] = ()) -> str:
     """Commit an increment of one shard with the rows first to last. Returns its id."""
-    id = f"{kind}-{first}-{last}"
+    id = f"{first:08x}{last:08x}"
     rows = [[number] for number in range(first, last + 1)]
     shard = {"path": f"data/{id}/train-00000-of-00001.parquet", "split": "train", "format": "parquet"}
     sources = manifest_by_hand()["sources"][:1]

@@ -332,8 +332,9 @@ def test_tfrecord_has_the_rows_that_were_written_or_is_an_error(compressed, rows
 def test_any_bytes_in_the_log_of_a_dataset_are_an_error_in_one_line(folder, content, damage, is_checkpoint):
     log = Log(Folder(str(folder / "grown")))
     shutil.rmtree(folder / "grown", ignore_errors=True)
-    for id in "ab":
-        log.commit("append", Increment.of(id, manifest_by_hand(), [InputFile(f"{id}.jsonl", "jsonl", None, 10, "1")]))
+    for name in "ab":
+        inputs = [InputFile(f"{name}.jsonl", "jsonl", None, 10, "1")]
+        log.commit("append", Increment.of(name * 16, manifest_by_hand(), inputs))
     [entry] = (folder / "grown").rglob("00000002.json")
     if is_checkpoint:
         log.drop_before(2)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,12 @@ import msgspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from support.increments import begin, commit_numbers
 from support.manifests import manifest_by_hand
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Conflict, Log
 from transforms.dataset.snapshot import Increment, Snapshot
-from transforms.errors import InputError, UserError
+from transforms.errors import InputError, StoreError, UserError
 from transforms.inputs.listing import InputFile
 from transforms.storage.writing import create
 
@@ -30,7 +34,17 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
     MemoryFileSystem.store.clear()
 
 
-def increment(id: str, *urls: str, version: str = "1", error: str | None = None) -> Increment:
+def id_of(name: str) -> str:
+    """The id of an increment, from a name of at most eight characters."""
+    return name.encode().hex().rjust(16, "0")
+
+
+def name_of(id: str) -> str:
+    return bytes.fromhex(id).lstrip(b"\0").decode()
+
+
+def increment(name: str, *urls: str, version: str = "1", error: str | None = None) -> Increment:
+    id = id_of(name)
     shard = {"path": f"data/{id}/train-00000-of-00001.parquet", "split": "train", "format": "parquet", "rows": 3}
     manifest = manifest_by_hand(shards=[shard], rejects=[f"rejects/{id}/rejects-00000-of-00001.parquet"])
     return Increment.of(id, manifest, [InputFile(url, "jsonl", None, 10, version) for url in urls], error)
@@ -38,7 +52,7 @@ def increment(id: str, *urls: str, version: str = "1", error: str | None = None)
 
 def ids(snapshot: Snapshot | None) -> list[str]:
     assert snapshot
-    return [each.id for each in snapshot.increments]
+    return [name_of(each.id) for each in snapshot.increments]
 
 
 def finish(output: Path, *urls: str) -> None:
@@ -59,7 +73,7 @@ def test_commits_follow_each_other_and_each_version_can_be_read(folder):
         assert snapshot == Log(folder).newest()
     assert [ids(log.snapshot(version)) for version in (1, 2, 3)] == [["a"], ["a", "b"], ["a", "b", "c"]]
     assert [ids(snapshot) for snapshot in log.snapshots(2)] == [["a", "b"], ["a", "b", "c"]]
-    assert [(entry.version, entry.parent, entry.kind, entry.add.id) for entry in log.versions()] == [
+    assert [(entry.version, entry.parent, entry.kind, name_of(entry.add.id)) for entry in log.versions()] == [
         (1, 0, "append", "a"), (2, 1, "append", "b"), (3, 2, "append", "c")
     ]  # fmt: skip
     with pytest.raises(UserError, match="there is no version 4; it has the versions 1 to 3"):
@@ -70,7 +84,7 @@ def test_increment_that_replaces_others_stands_where_the_first_of_them_stood(fol
     log = Log(folder)
     for id in "abcd":
         log.commit("append", increment(id, f"{id}.jsonl"))
-    snapshot = log.commit("compact", increment("bc", "b.jsonl", "c.jsonl"), remove=("b", "c"))
+    snapshot = log.commit("compact", increment("bc", "b.jsonl", "c.jsonl"), remove=(id_of("b"), id_of("c")))
     assert ids(snapshot) == ids(log.newest()) == ["a", "bc", "d"]
     assert ids(log.snapshot(4)) == ["a", "b", "c", "d"]
     assert snapshot.taken() == {(0, f"{id}.jsonl"): {"1"} for id in "abcd"}
@@ -81,7 +95,7 @@ def test_same_increment_is_committed_once_also_after_a_compaction_joined_it_with
     log.commit("append", increment("a", "a.jsonl"))
     log.commit("append", increment("b", "b.jsonl"))
     assert log.commit("append", increment("a", "a.jsonl")).version == 2
-    log.commit("compact", increment("ab", "a.jsonl", "b.jsonl"), remove=("a", "b"))
+    log.commit("compact", increment("ab", "a.jsonl", "b.jsonl"), remove=(id_of("a"), id_of("b")))
     assert ids(log.commit("append", increment("b", "b.jsonl"))) == ["ab"]
     assert len(log.versions()) == 3
 
@@ -91,11 +105,11 @@ def test_increment_that_has_what_another_took_or_replaces_what_is_gone_is_refuse
     log.commit("append", increment("a", "a.jsonl"))
     with pytest.raises(Conflict, match=r"a\.jsonl: another commit took it meanwhile"):
         log.commit("append", increment("ab", "a.jsonl", "b.jsonl"))
-    with pytest.raises(Conflict, match="removed the increment b meanwhile"):
-        log.commit("append", increment("c", "c.jsonl"), remove=("b",))
+    with pytest.raises(Conflict, match=f"removed the increment {id_of('b')} meanwhile"):
+        log.commit("append", increment("c", "c.jsonl"), remove=(id_of("b"),))
     rewritten = increment("a2", "a.jsonl", version="2")
     assert log.commit("append", rewritten).taken() == {(0, "a.jsonl"): {"1", "2"}}
-    replaced = log.commit("append", increment("a3", "a.jsonl", version="3"), remove=("a", "a2"))
+    replaced = log.commit("append", increment("a3", "a.jsonl", version="3"), remove=(id_of("a"), id_of("a2")))
     assert replaced.taken() == {(0, "a.jsonl"): {"3"}}
 
 
@@ -115,8 +129,8 @@ def test_of_eight_processes_that_commit_at_once_each_version_has_one_winner_and_
     assert [process.exitcode for process in racers] == [0] * RACERS
     entries = Log(folder).versions()
     assert [(entry.version, entry.parent) for entry in entries] == [(n + 1, n) for n in range(5 * RACERS)]
-    assert ids(Log(folder).newest()) == [entry.add.id for entry in entries]
-    assert {entry.add.id for entry in entries} == {f"{racer}-{n}" for racer in range(RACERS) for n in range(5)}
+    assert ids(Log(folder).newest()) == [name_of(entry.add.id) for entry in entries]
+    assert {name_of(entry.add.id) for entry in entries} == {f"{racer}-{n}" for racer in range(RACERS) for n in range(5)}
     assert len([*Path(folder.log).iterdir()]) == 5 * RACERS  # no attempt is left
 
 
@@ -174,8 +188,58 @@ def test_log_that_lost_an_entry_is_not_read_as_if_it_had_it(tmp_path):
     with pytest.raises(InputError, match=r"00000002\.json: it is damaged"):
         log.newest()
     entry.unlink()
-    with pytest.raises(InputError, match=r"log: it is damaged \(.*00000002\.json"):
+    with pytest.raises(InputError, match=r"log: 00000002\.json is missing, and later versions are there"):
         log.newest()
+
+
+def test_log_that_lost_its_beginning_or_its_end_is_not_read_as_if_it_had_it(tmp_path):
+    folder = Folder(str(tmp_path))
+    begin(str(tmp_path))
+    for number in range(3):
+        commit_numbers(str(tmp_path), "append", number, number)
+    kept = Path(shutil.copytree(folder.log, tmp_path / "kept"))
+
+    def lose(*names: str) -> Log:
+        shutil.rmtree(folder.log)
+        shutil.copytree(kept, folder.log)
+        for name in names:
+            (Path(folder.log) / name).unlink()
+        return Log(folder)
+
+    with pytest.raises(InputError, match=r"log: 00000001\.json is missing"):
+        lose("00000001.json").newest()
+    with pytest.raises(InputError, match=r"log: 00000003\.json is missing: manifest\.json is of version 3"):
+        lose("00000003.json").newest()
+    with pytest.raises(InputError, match=r"log: the log is missing, and manifest\.json is of version 3"):
+        lose(*(f"0000000{number}.json" for number in (1, 2, 3))).newest()
+    assert not Log(folder).exists()  # a copy without it can be read
+
+    lose().drop_before(2)
+    shutil.rmtree(kept)
+    shutil.copytree(folder.log, kept)
+    with pytest.raises(InputError, match=r"log: 00000001\.json is missing, or the checkpoint of 00000002"):
+        lose("00000002.checkpoint.json").versions()
+    with pytest.raises(InputError, match=r"log: 00000002\.json is missing, and later versions are there"):
+        lose("00000002.json").versions()
+
+
+def test_log_that_a_disk_does_not_list_or_read_is_not_an_empty_one(tmp_path, monkeypatch):
+    log = Log(Folder(str(tmp_path)))
+    log.commit("append", increment("a", "a.jsonl"))
+    folder, scandir = Path(log._folder.log), os.scandir
+    (folder / "00000002.json").symlink_to("/proc/self/mem")  # whose first byte gives EIO
+    with pytest.raises(StoreError, match=r"00000002\.json: it cannot be read \(Input/output error\)"):
+        log.newest()
+
+    def fail(path: str) -> Any:
+        if str(path) == str(folder):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    for read in (log.newest, log.versions, log.exists, lambda: log.commit("append", increment("b", "b.jsonl"))):
+        with pytest.raises(StoreError, match=r"log: it cannot be listed \(Input/output error\)"):
+            read()
 
 
 def test_finished_dataset_is_version_1_and_the_first_commit_writes_that_down(tmp_path):
@@ -200,7 +264,7 @@ def test_failed_increment_counts_as_taken_and_not_in_the_sums(folder):
         "version": 2, "increments": 2, "failed": 1, "failed_records": before["records"]
     }  # fmt: skip
     del before["snapshot"]
-    assert manifest.pop("rejects") == [*before.pop("rejects"), "rejects/b/rejects-00000-of-00001.parquet"]
+    assert manifest.pop("rejects") == [*before.pop("rejects"), f"rejects/{id_of('b')}/rejects-00000-of-00001.parquet"]
     assert manifest == before
     assert (0, "b.jsonl") in log.newest().taken()
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from transforms.errors import ParameterError
+import re
+
+from transforms.errors import ParameterError, UserError
 from transforms.model.receipts import INCREMENTS, work_of
 from transforms.outputs import output_folders
-from transforms.storage.files import exists, holds_anything, join, kind_of
+from transforms.storage.files import exists, holds_anything, join, kind_of, link_below
 
 # Of the rows of a dataset.
 SPLITS = ("train", "validation")
+# The folders of the files that a job publishes. An increment has a folder of its own in each.
+PUBLISHED = (*output_folders(), "rejects", "ledger")
 # What a dataset consists of.
-PARTS = (
-    "_SUCCESS", "manifest.json", "report.html", "README.md", *output_folders(), "rejects", "ledger", "_delta_log",
-    "_chatmill",
-)  # fmt: skip
+PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", *PUBLISHED, "_delta_log", "_chatmill")
+_INCREMENT = "[0-9a-f]{16}"
+_PUBLISHED = re.compile(rf"({'|'.join(PUBLISHED)})/({_INCREMENT}/)?\w+-\d+-of-\d+(\.\w+)+")
 
 
 class Folder:
@@ -63,6 +66,32 @@ class Folder:
         return [*(join(self.output, part) for part in PARTS if part != "_chatmill"), *self.work_parts()]
 
 
+def is_increment(id: str) -> bool:
+    """Return whether a text is the id of an increment: 16 hexadecimal digits."""
+    return re.fullmatch(_INCREMENT, id) is not None
+
+
+def is_published(path: str) -> bool:
+    """Return whether a path, relative to the folder of a dataset, is that of a file that a job publishes."""
+    return _PUBLISHED.fullmatch(path) is not None
+
+
+def check_no_links(folder: Folder) -> None:
+    """Check that nothing is written or removed through a link: no folder of a dataset may be one.
+
+    Args:
+        folder: of the dataset. It may itself be a link.
+
+    Raises:
+        UserError: if one is.
+    """
+    if link := next(filter(None, (link_below(join(folder.output, part)) for part in PARTS)), None):
+        raise UserError(
+            f"{link}: it is a link to a folder or to nothing; expected a folder of the dataset, in which files are "
+            "written and removed. Put the folder itself there."
+        )
+
+
 def check_free(folder: Folder, overwrite: bool = False) -> None:
     """Check that a folder is new or empty, or holds a dataset, finished or not.
 
@@ -72,7 +101,9 @@ def check_free(folder: Folder, overwrite: bool = False) -> None:
 
     Raises:
         ParameterError: if it is a file, or holds something else.
+        UserError: if a folder of the dataset is a link.
     """
+    check_no_links(folder)
     kind = kind_of(folder.output)
     if kind == "file":
         raise ParameterError("output", folder.output, "there is a file of that name. Give a folder.")

@@ -14,11 +14,12 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from transforms.dataset.layout import Folder
+from transforms.dataset.layout import Folder, is_increment, is_published
 from transforms.dataset.snapshot import Entry, Increment, Snapshot
 from transforms.errors import InputError, UserError
 from transforms.inputs.plan import decode_plan
-from transforms.storage.files import exists, join, names_below, read_bytes
+from transforms.storage.files import exists, join, names_in, read_bytes
+from transforms.storage.retries import disk_errors
 from transforms.storage.writing import create, creates_exclusively, remove, write_atomically
 
 _COMMITS_IN_CHECKPOINT = 100
@@ -27,8 +28,19 @@ _NAME = re.compile(r"(\d{8,})(\.checkpoint)?\.json")
 
 _T = TypeVar("_T")
 
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+class _Derived(msgspec.Struct):
+    """What manifest.json says of the log. A dataset that did not grow has no snapshot."""
+
+    snapshot: _Version | None = None
+
+
 _ENTRY, _SNAPSHOT = msgspec.json.Decoder(Entry), msgspec.json.Decoder(Snapshot)
-_MANIFEST = msgspec.json.Decoder(dict[str, Any])
+_MANIFEST, _DERIVED = msgspec.json.Decoder(dict[str, Any]), msgspec.json.Decoder(_Derived)
 
 
 class Conflict(Exception):
@@ -54,6 +66,23 @@ class _Kept(NamedTuple):
         first = min(self.entries, default=1)
         return [version for version in self.entries if self.base(version) >= first - 1]
 
+    def missing(self, derived: int) -> str | None:
+        """What is missing of the log, for an error; None if it is complete.
+
+        Args:
+            derived: the version of which manifest.json is, which was read before the log was listed.
+        """
+        # A checkpoint has the entry of its version beside it, but older ones that `drop_before` has not removed yet.
+        there = {*self.entries, *self.checkpoints[-1:]}
+        first, last = min(there, default=1), max(there, default=0)
+        if gone := sorted({*range(first, last + 1)} - {*self.entries}):
+            return f"{gone[0]:08d}.json is missing, and later versions are there"
+        if there and not self.versions():
+            return f"{first - 1:08d}.json is missing, or the checkpoint of {first:08d}: nothing says what was before it"
+        if there and derived > last:
+            return f"{last + 1:08d}.json is missing: manifest.json is of version {derived}"
+        return None
+
 
 class Log:
     """The log of a dataset.
@@ -66,8 +95,13 @@ class Log:
         self._folder = Folder(folder.output)  # which may be that of an increment
 
     def exists(self) -> bool:
-        """Return whether there is a log. A finished dataset without one did not grow, and is read as it is."""
-        return exists(self._folder.log) and not self._kept().is_plain
+        """Return whether there is a log. A finished dataset without one did not grow, or was copied without it.
+
+        Raises:
+            InputError, StoreError: as for `newest`.
+        """
+        kept = self._kept()
+        return bool(kept.entries) and not kept.is_plain
 
     def newest(self) -> Snapshot | None:
         """Return the newest snapshot.
@@ -76,7 +110,7 @@ class Log:
             The fold of the log; a finished dataset without a log as version 1; None if there is neither.
 
         Raises:
-            InputError: if the log is damaged.
+            InputError: if the log is damaged, or a file of it is missing.
             StoreError: if the store fails.
         """
         return next(iter(self.snapshots(1)), None)
@@ -176,11 +210,30 @@ class Log:
         return join(self._folder.log, f"{version:08d}{suffix}.json")
 
     def _kept(self) -> _Kept:
-        found = [match for name in names_below(self._folder.log) if (match := _NAME.fullmatch(name))]
-        if not found and exists(self._folder.success):
-            return _Kept((1,), (), is_plain=True)
-        entries, checkpoints = ([int(each[1]) for each in found if bool(each[2]) == is_it] for is_it in (False, True))
-        return _Kept(tuple(sorted(entries)), tuple(sorted(checkpoints)))
+        """What the log holds. Files come and go while it is listed: what is missing must be missing twice."""
+        before = None
+        while True:
+            derived = self._derived()
+            found = [match for name in names_in(self._folder.log) if (match := _NAME.fullmatch(name))]
+            if not found and (derived or exists(self._folder.success)):
+                return _Kept((1,), (), is_plain=True)
+            of_kinds = ([int(each[1]) for each in found if bool(each[2]) == is_it] for is_it in (False, True))
+            entries, checkpoints = (tuple(sorted(of_kind)) for of_kind in of_kinds)
+            kept = _Kept(entries, checkpoints)
+            if not (missing := kept.missing(derived)):
+                return kept
+            if kept == before:
+                raise InputError(f"{self._folder.log}: {missing}. Copy it again.")
+            before = kept
+
+    def _derived(self) -> int:
+        """The version of which manifest.json is; 0 if it is not there, or damaged, since it is written again."""
+        try:
+            with disk_errors(self._folder.manifest, "read"):
+                derived = _DERIVED.decode(read_bytes(self._folder.manifest))
+        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+            return 0
+        return derived.snapshot.version if derived.snapshot else 0
 
     def _looking(self, read: Callable[[_Kept], _T]) -> _T:
         """Call a function with what the log holds, again if some of it expired while it was read."""
@@ -198,9 +251,12 @@ class Log:
         if not versions:
             return []
         base = kept.base(versions[0])
-        snapshot = _decoded(self._url(base, ".checkpoint"), _SNAPSHOT) if base else Snapshot(0)
+        snapshot = self._checkpoint(base) if base else Snapshot(0)
         found = [snapshot] if base == versions[0] else []
         for entry in self._entries(kept, range(base + 1, versions[-1] + 1)):
+            if snapshot.has(entry.add.id) or not all(map(snapshot.has, entry.remove)):
+                problem = f"its increments are not those that follow version {snapshot.version}"
+                raise _damaged(self._url(entry.version), problem)
             snapshot = snapshot.after(entry)
             if entry.version >= versions[0]:
                 found.append(snapshot)
@@ -210,12 +266,33 @@ class Log:
         if kept.is_plain:
             return [self._first_entry("")]
         with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-            return [*pool.map(lambda version: _decoded(self._url(version), _ENTRY), versions)]
+            return [*pool.map(self._entry, versions)]
+
+    def _entry(self, version: int) -> Entry:
+        entry = _decoded(self._url(version), _ENTRY)
+        if (entry.version, entry.parent) != (version, version - 1):
+            problem = f"it is version {entry.version} after {entry.parent}; expected {version} after {version - 1}"
+            raise _damaged(self._url(version), problem)
+        _check_increments(self._url(version), [entry.add])
+        return entry
+
+    def _checkpoint(self, version: int) -> Snapshot:
+        url = self._url(version, ".checkpoint")
+        snapshot = _decoded(url, _SNAPSHOT)
+        if snapshot.version != version or not snapshot.increments:
+            raise _damaged(url, f"expected the increments of version {version}")
+        _check_increments(url, snapshot.increments)
+        return snapshot
 
     def _first_entry(self, time: str) -> Entry:
         """The entry of a finished dataset without a log."""
         plan = read_bytes(self._folder.plan) if exists(self._folder.plan) else b""  # a pipeline of one's own has none
         manifest = _decoded(self._folder.manifest, _MANIFEST)
+        if "snapshot" in manifest:
+            raise InputError(
+                f"{self._folder.log}: the log is missing, and manifest.json is of version "
+                f"{manifest['snapshot']['version']} of a dataset that grows. Copy it again."
+            )
         increment = Increment.of("", manifest, decode_plan(plan))
         return Entry(1, 0, "append", increment, (), time)
 
@@ -240,12 +317,31 @@ def _is_in(snapshot: Snapshot, add: Increment, remove: Sequence[str]) -> bool:
     return False
 
 
+def _check_increments(url: str, increments: Iterable[Increment]) -> None:
+    """Raise InputError if an id or a path in a file of the log is not one that a job makes."""
+    for each in increments:
+        try:
+            paths = [*each.files.paths(), *(path for file in each.files.ledger for path in file["shards"].values())]
+            wrong = [path for path in paths if not is_published(path)]
+        except (AttributeError, KeyError, TypeError):
+            raise _damaged(url, "its files are not those of an increment") from None
+        if wrong:
+            raise _damaged(url, f"{wrong[0]!r} is not a file of a dataset")
+        if each.id and not is_increment(each.id):
+            raise _damaged(url, f"{each.id!r} is not the id of an increment")
+
+
 def _decoded(url: str, decoder: msgspec.json.Decoder[_T]) -> _T:
     """The content of a file of the log, or the manifest. Raises InputError if it is damaged."""
     try:
-        return decoder.decode(read_bytes(url))
+        with disk_errors(url, "read"):
+            return decoder.decode(read_bytes(url))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InputError(f"{url}: it is damaged ({error}). Copy it again.") from None
+        raise _damaged(url, str(error)) from None
+
+
+def _damaged(url: str, problem: str) -> InputError:
+    return InputError(f"{url}: it is damaged ({problem}). Copy it again.")
 
 
 def _now() -> str:

@@ -6,6 +6,7 @@ than was requested.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import mmap
@@ -24,7 +25,7 @@ from fsspec.implementations.local import LocalFileSystem
 from transforms.errors import InputError, StoreError, UserError
 from transforms.storage.compression import decompressed
 from transforms.storage.ranges import RangeReader, complete
-from transforms.storage.retries import is_missing, is_transient, protocol_of, reason_of, with_retries
+from transforms.storage.retries import disk_errors, is_missing, is_transient, protocol_of, reason_of, with_retries
 from transforms.storage.versions import check_version, entry_on_disk, modified_of, version_of
 
 # Query parameters that let anyone who has the url read the file.
@@ -35,6 +36,9 @@ _NOT_OPENED = frozenset({
     "", "blockcache", "cached", "dir", "filecache", "ftp", "generic", "libarchive", "reference", "simplecache", "tar",
     "zip",
 })  # fmt: skip
+
+# The errors of a disk of which a path is not that of a file or folder. Others say nothing of what is there.
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 
 _SECONDS_TO_ANSWER = 30
 _READ_AHEAD = 4 << 20
@@ -242,9 +246,18 @@ def read_range(url: str, start: int, stop: int) -> bytes:
 
 @with_retries("reached")
 def exists(url: str) -> bool:
-    """Return whether there is a file or folder. Raises StoreError if the store fails."""
+    """Return whether there is a file or folder. Raises StoreError if the store fails, for a disk as well."""
     system, path = file_system(url)
-    return system.exists(path)
+    if not isinstance(system, LocalFileSystem):
+        return system.exists(path)
+    with disk_errors(url, "reached"):
+        try:
+            os.stat(path)
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise
+            return False
+    return True
 
 
 @with_retries("reached")
@@ -266,6 +279,44 @@ def holds_anything(folder: str) -> bool:
     """Return whether a folder holds a file or a folder. Raises StoreError if the store fails."""
     system, path = file_system(folder)
     return bool(system.ls(path, detail=False))
+
+
+def link_below(folder: str) -> str | None:
+    """Return the first link in a folder of a disk, or the folder itself, that leads to a folder or to nothing.
+
+    Raises:
+        StoreError: if it cannot be listed.
+    """
+    system, path = file_system(folder)
+    if not isinstance(system, LocalFileSystem):
+        return None
+    if os.path.islink(path):
+        return None if os.path.isfile(path) else path
+    if not os.path.isdir(path):
+        return None
+    found: list[tuple[str, bool]] = []
+    # Somebody else may remove it.
+    with suppress(FileNotFoundError), disk_errors(path, "listed"), os.scandir(path) as entries:
+        found = sorted((each.path, each.is_symlink()) for each in entries if not each.is_file())
+    return next(filter(None, (inner if is_link else link_below(inner) for inner, is_link in found)), None)
+
+
+@with_retries("listed")
+def names_in(folder: str) -> list[str]:
+    """Return the names of what is in a folder, relative to it and sorted; none if it does not exist.
+
+    Raises:
+        StoreError: if the store fails, for a disk as well.
+    """
+    system, path = file_system(folder)
+    try:
+        with disk_errors(folder, "listed"):
+            found = system.ls(path, detail=False)
+    except FileNotFoundError as error:
+        if is_missing(error):
+            return []
+        raise
+    return sorted(posixpath.basename(name.rstrip("/")) for name in found)
 
 
 @with_retries("listed")

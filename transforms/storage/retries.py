@@ -6,7 +6,8 @@ An operation may be run twice without harm: a store may have done it although it
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import tenacity
@@ -50,6 +51,25 @@ def with_retries(action: str) -> Callable[[_Operation], _Operation]:
         return run
 
     return decorate
+
+
+@contextmanager
+def disk_errors(url: str, action: str) -> Iterator[None]:
+    """Inside, an error of a disk is a StoreError that names what could not be read, as that of a store does.
+
+    Args:
+        url: of the file or folder.
+        action: as of with_retries.
+
+    Raises:
+        FileNotFoundError: as it is.
+    """
+    try:
+        yield
+    except (FileNotFoundError, StoreError):
+        raise
+    except OSError as error:
+        raise StoreError(url, action, error.strerror or reason_of(error), is_transient=False) from None
 
 
 def protocol_of(url: str) -> str:
