@@ -23,7 +23,7 @@ from transforms.dataset.delta import check_delta, has_delta, write_delta
 from transforms.dataset.derived import derive, is_stale
 from transforms.dataset.description import read_description
 from transforms.dataset.increment_commit import commit_failed
-from transforms.dataset.layout import Folder
+from transforms.dataset.layout import Folder, is_increment
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Increment, Snapshot
 from transforms.errors import InputError, UserError
@@ -211,7 +211,7 @@ class _Growth:
 
 def begun(folder: Folder) -> list[str]:
     """Return the ids of the increments that were begun and not committed, or of which something is left."""
-    return sorted({name.partition("/")[0] for name in names_below(folder.increments)})
+    return sorted(filter(is_increment, {name.partition("/")[0] for name in names_below(folder.increments)}))
 
 
 def _is_unclean(folder: Folder, snapshot: Snapshot) -> bool:

@@ -25,7 +25,7 @@ from pipeline.summary import print_summary
 from pipeline.summary_json import appended_sums, check_summary_json, sums, write_summary_json
 from pipeline.temporary import temporary_folder
 from transforms.dataset.consumers import RowLayout, warnings
-from transforms.dataset.layout import Folder
+from transforms.dataset.layout import Folder, check_no_links
 from transforms.dataset.manifest import FORMAT
 from transforms.errors import ParameterError, RejectsError, StoreError, UserError
 from transforms.storage.files import check_reachable, exists, full_url, names_below, read_bytes
@@ -242,6 +242,7 @@ def _remove_what_is_left(options: Options, folder: Folder) -> None:
     """Remove what a build that was killed in its very last step left in a finished dataset: shards, and its claim."""
     if not exists(folder.shards) and not names_below(folder.claims):
         return
+    check_no_links(folder)
     # Unless a build replaces the dataset now.
     with claim_of(folder, options.output, options.no_lock) as claim, suppress(ParameterError):
         if claim:

@@ -13,7 +13,7 @@ from pipeline.job import Job, differences, differences_without_inputs, encode_jo
 from pipeline.options import Options
 from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import Source
-from transforms.dataset.layout import Folder, check_free
+from transforms.dataset.layout import Folder, check_free, check_no_links
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Snapshot
 from transforms.errors import UserError
@@ -85,9 +85,11 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
         sources: of read_sources.
 
     Raises:
-        UserError: if it has a dataset that cannot grow, or one that was begun with other options.
+        UserError: if it has a dataset that cannot grow, or one that was begun with other options; or a folder of it is
+            a link.
     """
     Log(folder).check_store()
+    check_no_links(folder)
     grows = exists(folder.log)
     if not grows and not exists(folder.success):
         if exists(folder.plan):

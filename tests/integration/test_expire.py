@@ -106,22 +106,24 @@ def test_version_is_kept_that_was_the_newest_within_the_time_or_is_among_the_new
         assert expire(str(output), days * DAY, keep) == Expired(0, 0, first, 5)
 
 
-def test_file_that_no_version_names_goes_if_it_is_old_and_of_no_increment_that_is_being_built(output):
-    new, in_work = (output / "data" / id / "train-00000-of-00001.parquet" for id in ("0e", "0f"))
+def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increment_that_is_being_built(output):
+    new, in_work = (output / "data" / (id * 16) / "train-00000-of-00001.parquet" for id in "ef")
     # Of an append that failed, and was never finished.
-    old = [output / part / "0d" / "a.parquet" for part in FOLDERS]
-    for path in (*old, new, in_work, output / "data" / "stray.parquet"):
+    names = dict(zip(FOLDERS, ("train", "rejects", "ledger"), strict=True))
+    old = [output / part / ("d" * 16) / f"{name}-00000-of-00001.parquet" for part, name in names.items()]
+    stray, own = output / "data" / "train-00007-of-00009.parquet", output / "data" / "notes.txt"
+    for path in (*old, new, in_work, stray, own):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
         if path != new:
             os.utime(path, (time.time() - 2 * DAY,) * 2)
-    (output / "_chatmill" / "increments" / "0f").mkdir(parents=True)
-    (output / "_chatmill" / "increments" / "0f" / "job.json").write_bytes(b"{}")
+    (output / "_chatmill" / "increments" / ("f" * 16)).mkdir(parents=True)
+    (output / "_chatmill" / "increments" / ("f" * 16) / "job.json").write_bytes(b"{}")
     named_files = named(output, 5)
 
     assert expire(str(output), DAY).newest == 5
 
-    assert files_of(output) == named_files | {str(path.relative_to(output)) for path in (new, in_work)}
+    assert files_of(output) == named_files | {str(path.relative_to(output)) for path in (new, in_work, own)}
     assert not any(path.parent.exists() for path in old)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from transforms.dataset.derived import derive, is_stale
-from transforms.dataset.layout import Folder
+from transforms.dataset.layout import Folder, check_no_links
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Snapshot
 from transforms.storage.claim import Claim, Holder
@@ -23,8 +23,10 @@ def held(folder: Folder, when_held: Callable[[Holder | None], None]) -> Iterator
         when_held: is called once if another one holds it, for which this waits.
 
     Raises:
+        UserError: if a folder of the dataset is a link.
         Unavailable: in the end, if another one took it over, because this one gave no sign.
     """
+    check_no_links(folder)
     claim, lost = Claim(folder.claims, folder.output), list[Exception]()
     claim.take(when_held=when_held)
     try:

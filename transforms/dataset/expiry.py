@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from transforms.dataset.claimed import held, repair
+from transforms.dataset.layout import PUBLISHED, is_published
 from transforms.dataset.log import Log
 from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.snapshot import Entry, Increment
-from transforms.outputs import output_folders
 from transforms.storage.claim import Holder
 from transforms.storage.files import join, modified_below, names_below
 from transforms.storage.writing import remove, remove_if_empty
@@ -40,13 +40,13 @@ def expire(
 
     Args:
         url: of the dataset's folder.
-        older_than: seconds. Files that no version names, such as those of a build that was killed, are removed too, if
-            they are older and belong to no increment that is being built.
+        older_than: seconds. Files of a job that no version names, such as those of a build that was killed, are removed
+            too, if they are older and belong to no increment that is being built.
         keep: so many versions are kept in any case, the newest ones.
         when_held: is called if something else writes to the dataset, for which this waits.
 
     Raises:
-        UserError: if there is no finished dataset.
+        UserError: if there is no finished dataset, or a folder of it is a link.
         InputError: if the log is damaged.
         Unavailable: if another one took the folder over, because this one gave no sign.
         StoreError: if the store fails.
@@ -63,15 +63,15 @@ def expire(
         newest = log.snapshot(entries[-1].version)
         repair(folder, newest)
         # In this order: an increment that is committed meanwhile is one that is being built, or has its entry.
-        found = {part: modified_below(join(folder.output, part)) for part in (*output_folders(), "rejects", "ledger")}
+        found = {part: modified_below(join(folder.output, part)) for part in PUBLISHED}
         in_work = {name.partition("/")[0] for name in names_below(folder.increments)}
         named = {path for increment in _increments(log, entries[first].version) for path in increment.files.paths()}
         claim.check()
         removed = 0
         for part, files in found.items():
             for name, modified in files.items():
-                is_in_work = "/" in name and name.partition("/")[0] in in_work
-                if modified < before and not is_in_work and f"{part}/{name}" not in named:
+                path, is_in_work = f"{part}/{name}", "/" in name and name.partition("/")[0] in in_work
+                if modified < before and not is_in_work and path not in named and is_published(path):
                     remove(join(folder.output, part, name))
                     removed += 1
             for increment in sorted({name.partition("/")[0] for name in files if "/" in name}):

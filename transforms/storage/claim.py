@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import platform
 import random
+import re
 import threading
 import time
 import uuid
@@ -32,6 +33,9 @@ from transforms.storage.processes import is_running, start_of_process, this_mach
 from transforms.storage.writing import create, creates_exclusively, remove, remove_if_empty, write_atomically
 
 _T = TypeVar("_T")
+
+# A claim, a sign, or one of them that was being written when its process was killed.
+_NAME = re.compile(r"(\d+\.json|[0-9a-f]{32}\.sign)(\.[0-9a-f]{32})?")
 
 # How often a holder shows that it is at work, and after which time without a sign it is taken for gone: longer than the
 # retries of a store that fails.
@@ -281,7 +285,7 @@ class Claim:
     def _remove_others(self) -> None:
         own = {f"{self._number}.json", f"{self._holder.token}.sign"}
         for name in names_below(self._folder):
-            if name not in own:
+            if name not in own and _NAME.fullmatch(name):
                 remove(join(self._folder, name))
 
     def _cannot_be_claimed(self) -> ParameterError:

@@ -1,0 +1,133 @@
+"""Links inside a dataset: nothing is written or removed through them, and no file that a job could not have written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main
+from support.datasets import write_jsonl
+from support.paths import TOKENIZER
+
+OPTIONS = [f"--tokenizer={TOKENIZER}", "--direct_num_workers=1", "--report=none", "--max_reject_fraction=0.5"]
+COMMANDS = ("append", "overwrite", "resume", "compact", "expire")
+LINKS = ("data", "rejects", "tfrecord", "_delta_log", "_chatmill", *(f"_chatmill/{part}" for part in (
+    "claims", "increments", "log", "receipts", "shards", "tokenizer"
+)))  # fmt: skip
+ID = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build and an append, next to the inputs of three days."""
+    folder = tmp_path_factory.mktemp("grown")
+    for day in range(3):
+        write_jsonl(folder / f"day-{day}.jsonl", [{"text": f"{n} of day {day}"} for n in range(4)] + [{"text": 5}])
+    for day, kind in enumerate(([], ["--append"])):
+        assert main(["build", *OPTIONS, *kind, f"--input={folder}/day-{day}.jsonl", f"--output={folder}/out"]) == 0
+    return folder / "out"
+
+
+def command_of(name: str, output: Path, folder: Path) -> list[str]:
+    build = ["build", *OPTIONS, f"--output={output}", f"--input={folder}/day-2.jsonl"]
+    return {
+        "append": [*build, "--append"],
+        "overwrite": [*build, "--overwrite"],
+        "resume": build,
+        "compact": ["compact", str(output)],
+        "expire": ["expire", str(output), "--older_than", "0s"],
+    }[name]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("link", LINKS)
+def test_nothing_is_changed_through_a_link(grown, tmp_path, capfd, link, command):
+    output, elsewhere = Path(shutil.copytree(grown, tmp_path / "out")), tmp_path / "elsewhere"
+    if (output / link).exists():
+        (output / link).rename(elsewhere)
+    for name in ("1.json", "train-00000-of-00001.parquet", "notes.txt", f"{ID}/job.json", "alice/thesis.txt"):
+        (elsewhere / name).parent.mkdir(parents=True, exist_ok=True)
+        (elsewhere / name).write_text("of somebody else")
+    (output / link).symlink_to(elsewhere)
+    if command == "resume":
+        (output / "_SUCCESS").unlink()
+    before, here = contents(elsewhere), contents(output)
+
+    code = main(command_of(command, output, grown.parent))
+
+    assert contents(elsewhere) == before and contents(output) == here
+    err = capfd.readouterr().err
+    assert code in (1, 2) and "Traceback" not in err
+    assert str(output / link) in err or (command == "resume" and "was begun with --append" in err)
+
+
+def test_dataset_that_is_itself_behind_a_link_grows(grown, tmp_path):
+    shutil.copytree(grown, tmp_path / "there")
+    (tmp_path / "out").symlink_to(tmp_path / "there")
+    for command in ("append", "compact", "expire"):
+        assert main(command_of(command, tmp_path / "out", grown.parent)) == 0
+    assert main(["verify", str(tmp_path / "out")]) == 0
+
+
+def test_shard_that_is_a_link_to_a_file_is_read_and_what_it_leads_to_stays(grown, tmp_path):
+    output = Path(shutil.copytree(grown, tmp_path / "out"))
+    shard = next((output / "data").glob("*.parquet"))
+    shard.rename(tmp_path / "shard")
+    shard.symlink_to(tmp_path / "shard")
+    content = (tmp_path / "shard").read_bytes()
+    for command in ("append", "compact", "expire"):
+        assert main(command_of(command, output, grown.parent)) == 0
+    assert main(["verify", str(output)]) == 0
+    assert (tmp_path / "shard").read_bytes() == content
+
+
+@pytest.mark.parametrize("id", ["alice", "..", "../../alice", "/home/alice", "0123456789ABCDEF"])
+@pytest.mark.parametrize("command", ["append", "compact", "expire"])
+def test_entry_with_an_id_that_no_job_makes_is_refused(grown, tmp_path, capfd, id, command):
+    output = Path(shutil.copytree(grown, tmp_path / "out"))
+    entry = output / "_chatmill" / "log" / "00000002.json"
+    content = json.loads(entry.read_bytes())
+    content["add"]["id"] = id
+    entry.write_text(json.dumps(content))
+    (output / "_chatmill" / "increments" / "alice").mkdir(parents=True)
+    (output / "_chatmill" / "increments" / "alice" / "thesis.txt").touch()
+    check_is_refused(command, output, grown, capfd, repr(id))
+
+
+@pytest.mark.parametrize("path", ["data/../../alice.parquet", "/etc/passwd", "alice/train-00000-of-00001.parquet", 7])
+@pytest.mark.parametrize("command", ["append", "compact", "expire"])
+def test_entry_with_a_path_that_no_job_writes_is_refused(grown, tmp_path, capfd, path, command):
+    output = Path(shutil.copytree(grown, tmp_path / "out"))
+    entry = output / "_chatmill" / "log" / "00000002.json"
+    content = json.loads(entry.read_bytes())
+    content["add"]["files"]["shards"][0]["path"] = path
+    entry.write_text(json.dumps(content))
+    check_is_refused(command, output, grown, capfd, "00000002.json")
+
+
+def check_is_refused(command: str, output: Path, grown: Path, capfd: pytest.CaptureFixture[str], name: str) -> None:
+    before = contents(output)
+    capfd.readouterr()
+    assert main(command_of(command, output, grown.parent)) == 1
+    err = capfd.readouterr().err
+    assert "00000002.json: it is damaged" in err and name in err and err.count("\n") == 1
+    assert contents(output) == before
+
+
+def test_files_of_somebody_else_stay_where_a_job_writes_its_own(grown, tmp_path):
+    output = Path(shutil.copytree(grown, tmp_path / "out"))
+    own = [output / "data" / "notes.txt", output / "_chatmill" / "claims" / "notes.json"]
+    own.append(output / "_chatmill" / "increments" / "alice" / "thesis.txt")
+    for path in own:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("of somebody else")
+    for command in ("append", "compact", "expire"):
+        assert main(command_of(command, output, grown.parent)) == 0
+    assert [path.read_text() for path in own] == ["of somebody else"] * 3
