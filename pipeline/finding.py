@@ -234,7 +234,7 @@ def _by_provenance(dataset: Dataset, split: str, source: str, position: int) -> 
 def _of_lines(dataset: Dataset, wanted: Callable[[pa.RecordBatch], np.ndarray]) -> Iterator[Found]:
     """The examples of the lines of the ledger that are wanted of each batch; the line itself if there is no row."""
     for file in dataset.manifest.get("ledger", ()):
-        for batch in dataset.read_table(file["path"]):
+        for batch in dataset.read_ledger(file):
             for line in batch.filter(pa.array(wanted(batch))).to_pylist():
                 if line["row"] is None:
                     yield {name: value for name, value in line.items() if value is not None and name != "content"}

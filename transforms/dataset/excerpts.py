@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from transforms.dataset.consumers import RowLayout
 from transforms.dataset.examples import RowExamples, examples_of
 from transforms.dataset.layout import Folder
+from transforms.dataset.reader import open_shard
 from transforms.dataset.schema import schema_of
 from transforms.dataset.tfrecord import read_tfrecord
 from transforms.outputs import ShardEntry
-from transforms.storage.files import join, open_file
 from transforms.tokens.decoding import TokenDecoder
-from transforms.tokens.tokenizer import load_tokenizer
+from transforms.tokens.tokenizer import load_tokenizer, reading_tokenizer
 
 _ROWS = 10
 # Of a shard, the rows are taken from its first ones: its first row group is not read to the end.
@@ -77,6 +77,7 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
         The excerpts, in the order of the shards; none if there are no rows, or they have no ids.
 
     Raises:
+        InputError: if a shard or the stored tokenizer is missing or damaged.
         StoreError: if the store fails.
     """
     layout = RowLayout.of(manifest["job"]["options"])
@@ -93,7 +94,8 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
             examples = examples_of(rows.slice(row, 1), layout.packed, layout.shift_labels)
             found.append((shard["path"], row, examples))
     # The worker that commits a dataset has loaded the tokenizer already.
-    tokenizer = load_tokenizer(folder.tokenizer)
+    with reading_tokenizer(folder.tokenizer):
+        tokenizer = load_tokenizer(folder.tokenizer)
     decoder = TokenDecoder.of_tokenizer(tokenizer, np.concatenate([examples.ids for *_, examples in found]))
     return [_excerpt(*row, decoder) for row in found]
 
@@ -106,14 +108,14 @@ def _spread(count: int, most: int) -> list[int]:
 
 def _first_rows(folder: Folder, shard: ShardEntry, layout: RowLayout) -> pa.RecordBatch:
     """Some of the first rows of a shard."""
-    url, columns = join(folder.output, shard["path"]), [name for name in layout.columns if name in _COLUMNS]
-    with open_file(url) as file:
+    columns = [name for name in layout.columns if name in _COLUMNS]
+    with open_shard(folder.output, shard) as file:
         if shard["format"] == "parquet":
             # A thread of Arrow that reads the file while Python ends would abort the process (apache/arrow#34314).
             table = pq.ParquetFile(file, pre_buffer=False)
             return next(table.iter_batches(_FIRST_ROWS, columns=columns, use_threads=False))
         schema = pa.schema([schema_of(layout).field(name) for name in columns])
-        return next(read_tfrecord(file, schema, compressed=url.endswith(".gz"))).slice(0, _FIRST_ROWS)
+        return next(read_tfrecord(file, schema, compressed=shard["path"].endswith(".gz"))).slice(0, _FIRST_ROWS)
 
 
 def _excerpt(shard: str, row: int, examples: RowExamples, decoder: TokenDecoder) -> Excerpt:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import SEEK_END, BufferedReader
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,7 +26,7 @@ from transforms.dataset.snapshot import Snapshot
 from transforms.dataset.tfrecord import read_tfrecord
 from transforms.errors import InputError, StoreError, UserError
 from transforms.outputs import OUTPUT_FORMATS, ShardEntry
-from transforms.storage.files import exists, join, names_below, open_file, read_bytes
+from transforms.storage.files import exists, join, mapped, names_below, open_file, read_bytes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -198,7 +200,7 @@ class Dataset:
         """Read one row of a shard. row: its number in the shard. Raises as `row` does."""
         url, left = join(self.url, shard["path"]), row
         if shard["format"] == "parquet":
-            with reading(url), open_file(url) as opened:
+            with open_shard(self.url, shard) as opened:
                 file = pq.ParquetFile(opened)
                 for group in range(file.num_row_groups):
                     if left < (rows := file.metadata.row_group(group).num_rows):
@@ -223,20 +225,28 @@ class Dataset:
         Raises:
             InputError, StoreError: as for `rows`.
         """
-        url = join(self.url, shard["path"])
-        if shard["format"] == "parquet":
-            yield from _read_parquet(url, columns)
-            return
-        schema = schema_of(self.layout)
-        if columns is not None:
-            schema = pa.schema([schema.field(name) for name in columns])
-        with reading(url), open_file(url) as file:
-            yield from read_tfrecord(file, schema, compressed=url.endswith(".gz"))
+        with open_shard(self.url, shard) as file:
+            if shard["format"] == "parquet":
+                yield from _batches(pq.ParquetFile(file), columns)
+                return
+            schema = schema_of(self.layout)
+            if columns is not None:
+                schema = pa.schema([schema.field(name) for name in columns])
+            yield from read_tfrecord(file, schema, compressed=shard["path"].endswith(".gz"))
 
     def ledger(self) -> Iterator[pa.RecordBatch]:
         """Read the ledger (docs/output.md), in the order of the input. Raises as `rows` does."""
         for file in self.manifest.get("ledger", ()):
-            yield from _read_parquet(join(self.url, file["path"]))
+            yield from self.read_ledger(file)
+
+    def read_ledger(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Read a file of the ledger. file: its entry in the manifest. Raises as `rows` does."""
+        url = join(self.url, file["path"])
+        with reading(url):
+            content = mapped(url)
+            if hashlib.sha256(content).hexdigest() != file["sha256"]:
+                raise ValueError("its sha256 is not that of the manifest")
+            yield from _batches(pq.ParquetFile(pa.BufferReader(pa.py_buffer(content))))
 
     def rejected(self) -> dict[str, int]:
         """Return how many records were rejected, by reason, also of increments that failed."""
@@ -246,10 +256,10 @@ class Dataset:
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records: source, position, reason, detail, record. Raises as `rows` does."""
         for path in self.manifest["rejects"]:
-            yield from self.read_table(path)
+            yield from self.read_rejects(path)
 
-    def read_table(self, path: str) -> Iterator[pa.RecordBatch]:
-        """Read a Parquet file of the ledger or of rejects. path: as in the manifest. Raises as `rows` does."""
+    def read_rejects(self, path: str) -> Iterator[pa.RecordBatch]:
+        """Read a file of rejects. path: as in the manifest. Raises as `rows` does."""
         yield from _read_parquet(join(self.url, path))
 
     def readable(self, split: str | None = None) -> list[ShardEntry]:
@@ -343,11 +353,33 @@ def reading(url: str) -> Iterator[None]:
         raise InputError(f"{url}: the file is damaged ({reason}). Copy it again, or build the dataset again.") from None
 
 
-def _read_parquet(url: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+@contextmanager
+def open_shard(output: str, shard: ShardEntry) -> Iterator[BufferedReader]:
+    """Open a shard. Inside, errors are those of `reading`.
+
+    Args:
+        output: the url of the dataset's folder.
+        shard: of the manifest.
+
+    Raises:
+        InputError: if its size is not that of the manifest: it was cut, or exchanged with another file.
+    """
+    url = join(output, shard["path"])
+    with reading(url), open_file(url) as file:
+        if (size := file.seek(0, SEEK_END)) != shard["bytes"]:
+            raise ValueError(f"it has {size:,} bytes, and the manifest says {shard['bytes']:,}")
+        file.seek(0)
+        yield file
+
+
+def _read_parquet(url: str) -> Iterator[pa.RecordBatch]:
     with reading(url), open_file(url) as opened:
-        file = pq.ParquetFile(opened)
-        for group in range(file.num_row_groups):
-            yield from file.read_row_group(group, columns).combine_chunks().to_batches()
+        yield from _batches(pq.ParquetFile(opened))
+
+
+def _batches(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    for group in range(file.num_row_groups):
+        yield from file.read_row_group(group, columns).combine_chunks().to_batches()
 
 
 class _Records(msgspec.Struct):

@@ -18,7 +18,7 @@ import numpy as np
 
 from transforms.rows.ragged import offsets_of, slices_of
 from transforms.storage.files import join, names_below, read_bytes
-from transforms.tokens.tokenizer import load_tokenizer, loaded_tokenizer
+from transforms.tokens.tokenizer import load_tokenizer, loaded_tokenizer, reading_tokenizer
 
 _FILE, _CONFIG, _ADDED = "tokenizer.json", "tokenizer_config.json", "added_tokens.json"
 _UNKNOWN = "\ufffd".encode()
@@ -65,9 +65,14 @@ class TokenDecoder:
             folder: that holds the tokenizer's files, at any url.
 
         Raises:
+            InputError: if the files are not those of a tokenizer.
             StoreError: if the store of the folder fails.
-            Exception: what transformers raises if the files are not those of a tokenizer.
         """
+        with reading_tokenizer(folder):
+            return cls._load(folder)
+
+    @classmethod
+    def _load(cls, folder: str) -> TokenDecoder:
         names = set(names_below(folder))
         files = {name: read_bytes(join(folder, name)) for name in (_FILE, _CONFIG, _ADDED) if name in names}
         found = _TOKENIZER_FILE.decode(files[_FILE]) if _FILE in files else None
@@ -93,7 +98,7 @@ class TokenDecoder:
             ids: integers, shape (any,): those that it will decode.
 
         Raises:
-            StoreError, Exception: as load does.
+            InputError, StoreError: as load does.
         """
         tokenizer = loaded_tokenizer(folder)
         return cls.load(folder) if tokenizer is None else cls.of_tokenizer(tokenizer, ids)

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from transforms.deferred import defer_init
-from transforms.errors import UserError
+from transforms.errors import InputError, StoreError, UserError
 from transforms.once import once_per_version
 from transforms.storage.files import file_system, versions_below
 from transforms.tokens.files import fingerprint, read_tokenizer_folder
@@ -35,6 +35,8 @@ _GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 # From these files transformers takes the added tokens as well, if tokenizer_config.json does not have them.
 _OTHERS_WITH_ADDED_TOKENS = ("added_tokens.json", "special_tokens_map.json")
 
+
+_MOST_SHOWN = 200  # characters of an error
 
 # The folder of the job's tokenizer, and the fingerprint of its files.
 _HELD: ContextVar[tuple[str, str] | None] = ContextVar("held_tokenizer", default=None)
@@ -88,6 +90,22 @@ def load_tokenizer(folder: str) -> Any:
     tokenizer, content = _load(folder)
     _check_held(folder, content)
     return tokenizer
+
+
+@contextmanager
+def reading_tokenizer(folder: str) -> Iterator[None]:
+    """Inside, what is raised for the files of a tokenizer that is stored with a dataset is an InputError.
+
+    Args:
+        folder: that holds them.
+    """
+    try:
+        yield
+    except (StoreError, UserError):
+        raise
+    except Exception as error:  # each kind of tokenizer has its own
+        reason = " ".join(str(error).split())[:_MOST_SHOWN]
+        raise InputError(f"{folder}: the tokenizer is missing or damaged ({reason}). Copy it again.") from None
 
 
 def loaded_tokenizer(folder: str) -> Any | None:

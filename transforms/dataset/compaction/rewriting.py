@@ -18,14 +18,14 @@ from transforms.dataset.compaction.repacking import Repacked, knows_segments, re
 from transforms.dataset.consumers import about_rows
 from transforms.dataset.layout import SPLITS, Folder
 from transforms.dataset.manifest import Name, numbered
-from transforms.dataset.reader import Dataset
+from transforms.dataset.reader import Dataset, reading
 from transforms.dataset.schema import schema_of
 from transforms.model.statistics import Statistics, histogram_of, total
 from transforms.outputs import OutputOptions, output_format
 from transforms.rows.ragged import offsets_of
 from transforms.steps.ledger import ledger_writer
 from transforms.steps.row_files import RowFiles
-from transforms.storage.files import join
+from transforms.storage.files import join, sha256_of
 from transforms.storage.writing import NewFile
 
 # Rows are read and repacked by so many tokens: some 300 MB.
@@ -96,6 +96,11 @@ class Rewriter:
             for format in self._layout.formats
         ]
         before = _shards(group, split)
+        for each in before:  # what was damaged, or is the file of another shard, would get checksums that fit
+            url = join(self._dataset.url, each["path"])
+            with reading(url):
+                if sha256_of(url) != each["sha256"]:
+                    raise ValueError("its sha256 is not that of the manifest")
         was = {what: sum(shard[what] for shard in before) for what in ("rows", "tokens", "trained_tokens")}
         facts = was
         if self._repacks:
@@ -133,7 +138,7 @@ class Rewriter:
         firsts = dict.fromkeys(SPLITS, 0)
         for unit in group:
             if unit.ledger:
-                lines = pa.Table.from_batches(self._dataset.read_table(unit.ledger["path"]))
+                lines = pa.Table.from_batches(self._dataset.read_ledger(unit.ledger))
                 writer = writer or ledger_writer(file, lines.schema)
                 writer.write_table(_moved(lines, firsts, moves))
                 entries += len(lines)

@@ -259,7 +259,7 @@ def _by_ledger(dataset: Dataset, hasher: ExampleHasher) -> Iterator[np.ndarray]:
     all_shards = dataset.readable()
     columns = [name for name in EXAMPLE_COLUMNS if name in dataset.layout.columns]
     for file in dataset.manifest["ledger"]:
-        lines = pa.Table.from_batches(dataset.read_table(file["path"]))
+        lines = pa.Table.from_batches(dataset.read_ledger(file))
         is_first = first_lines(lines, "source", "position")
         lost = pc.fill_null(lines.column("tokens_lost"), 0).to_numpy()[is_first]
         lines = lines.append_column("lost", pa.array(lost[np.cumsum(is_first) - 1]))

@@ -52,9 +52,12 @@ class LedgerLines:
             InputError: if the file is missing or damaged.
         """
         with reading(join(url, path)), open_file(join(url, path)) as file:
-            lines = pq.ParquetFile(file, read_dictionary=["split"]).read(["split", *_PLACES], use_threads=False)
-        lines = lines.filter(pc.equal(lines["split"].cast(pa.string()), split))
-        columns = [lines[name].to_numpy().astype(np.int64) for name in _PLACES]
+            try:
+                lines = pq.ParquetFile(file, read_dictionary=["split"]).read(["split", *_PLACES], use_threads=False)
+                lines = lines.filter(pc.equal(lines["split"].cast(pa.string()), split))
+                columns = [lines[name].to_numpy().astype(np.int64) for name in _PLACES]
+            except KeyError as error:
+                raise ValueError(f"it has no column {error}, so that it is not of a ledger") from None
         return cls(path, np.stack(columns, axis=1), has_all)
 
     def check(self, rows: pa.Table | pa.RecordBatch, layout: RowLayout, path: str, first: int) -> Iterator[Fault]:

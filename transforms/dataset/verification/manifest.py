@@ -164,7 +164,7 @@ def rejects_faults(dataset: Dataset, receipts: Sequence[Receipt]) -> Iterator[Fa
     for path in dataset.manifest["rejects"]:
         url = join(dataset.url, path)
         try:
-            for batch in dataset.read_table(path):
+            for batch in dataset.read_rejects(path):
                 reasons.update(batch.column("reason").to_pylist())
             expected = of_files.get(checksums.get(path, ""))
             if expected is not None and sha256_of(url) != expected:
