@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transforms.errors import ParameterError
+from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import list_inputs
 from transforms.storage.writing import write_atomically
 
 RECORDS = b'{"text": "a"}\n'
 MANIFEST = {"format": 1, "records": {"read": 2}, "shards": [], "rejects": [], "job": {}}
+
+
+def manifest_of(folder: Path, *shards: str, **more: Any) -> bytes:
+    entries = [{"path": shard, "bytes": (folder / shard).stat().st_size} for shard in shards]
+    return msgspec.json.encode(MANIFEST | {"shards": entries} | more)
 
 
 def write_dataset(folder: Path, parts: str = "job manifest success") -> Path:
@@ -25,7 +31,7 @@ def write_dataset(folder: Path, parts: str = "job manifest success") -> Path:
         (folder / "_chatmill").mkdir()
         (folder / "_chatmill" / "job.json").write_text("{}")
     if "manifest" in parts:
-        (folder / "manifest.json").write_bytes(msgspec.json.encode(MANIFEST))
+        (folder / "manifest.json").write_bytes(manifest_of(folder, "data/train-00000-of-00001.parquet"))
     if "success" in parts:
         (folder / "_SUCCESS").touch()
     (folder / "README.md").write_text("# A dataset")
@@ -100,7 +106,25 @@ def test_a_dataset_in_a_bucket_is_not_read(caplog):
 def test_a_dataset_that_grows_gives_the_rows_of_its_newest_version(corpus):
     write_dataset(corpus / "out")
     pq.write_table(pa.table({"input_ids": [[3]]}), corpus / "out" / "data" / "train-00001-of-00001.parquet")
-    shards = [{"path": "data/train-00001-of-00001.parquet", "split": "train", "format": "parquet"}]
-    manifest = MANIFEST | {"shards": shards, "snapshot": {"version": 2}}
-    (corpus / "out" / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    manifest = manifest_of(corpus / "out", "data/train-00001-of-00001.parquet", snapshot={"version": 2})
+    (corpus / "out" / "manifest.json").write_bytes(manifest)
     assert listed(corpus / "out", corpus) == ["out/data/train-00001-of-00001.parquet"]
+
+
+def test_a_dataset_with_a_shard_that_is_missing_or_cut_or_whose_shards_are_not_known_is_not_read(corpus):
+    out = write_dataset(corpus / "out")
+    shard = out / "data" / "train-00000-of-00001.parquet"
+    shard.write_bytes(content := shard.read_bytes()[:-1])
+    with pytest.raises(UserError, match=rf"out: data/{shard.name} has {len(content)} bytes; expected "):
+        listed(out, out)
+    shard.write_bytes(b"")
+    with pytest.raises(UserError, match=rf"data/{shard.name} has 0 bytes"):
+        listed(out, out)
+    shard.unlink()
+    with pytest.raises(UserError, match=rf"data/{shard.name} is missing; expected {len(content) + 1} bytes"):
+        listed(out, out)
+    (out / "_chatmill" / "log").mkdir()
+    (out / "_chatmill" / "log" / "00000001.json").touch()
+    (out / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"out: manifest\.json is missing or damaged"):
+        listed(out, out)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 _JOB = "_chatmill/job.json"  # of each dataset, finished or not
 _MANIFEST, _SUCCESS = "manifest.json", "_SUCCESS"  # of a copy without its folder _chatmill
-_KEYS = {"format", "records", "shards", "job"}
+_LOG = "_chatmill/log/"  # of one that grows
 
 
 def dataset_folders(names: Collection[str], read: Callable[[str], bytes]) -> list[str]:
@@ -58,23 +58,54 @@ def _folder_of(name: str, end: str) -> str:
     return name.removesuffix(end).rstrip("/")
 
 
-def shards_of_version(names: Collection[str], read: Callable[[str], bytes]) -> frozenset[str] | None:
-    """Find the shards of the newest version of a dataset that grows, whose folder has those of others, too.
+def shards_of_dataset(sizes: Mapping[str, int], read: Callable[[str], bytes]) -> frozenset[str] | None:
+    """Find the shards of a dataset; of one that grows those of its newest version, since its folder has others, too.
 
     Args:
-        names: the files below the folder of a dataset.
+        sizes: of the files below the folder of the dataset, by their names.
         read: returns the content of one of them.
 
     Returns:
-        The names that its manifest lists; None if it does not grow.
+        The names that its manifest lists; None if it has none, and does not grow.
+
+    Raises:
+        ValueError: if one of them is not there with the size that it was written with, or if it is not known which
+            they are.
     """
-    manifest = _manifest(read(_MANIFEST)) if _MANIFEST in names else None
-    return frozenset(shard["path"] for shard in manifest["shards"]) if manifest and "snapshot" in manifest else None
+    manifest = _manifest(read(_MANIFEST)) if _MANIFEST in sizes else None
+    if manifest is None:
+        if any(name.startswith(_LOG) for name in sizes):
+            raise ValueError(
+                f"{_MANIFEST} is missing or damaged, and which of the shards are those of the newest version is not "
+                "known. `chatmill compact` writes it again."
+            )
+        return None
+    for shard in manifest.shards:
+        if (size := sizes.get(shard.path)) != shard.bytes:
+            found = "is missing" if size is None else f"has {size:,} bytes"
+            raise ValueError(f"{shard.path} {found}; expected {shard.bytes:,} bytes. Copy it again.")
+    return frozenset(shard.path for shard in manifest.shards)
 
 
-def _manifest(content: bytes) -> dict[str, Any] | None:
+class _Shard(msgspec.Struct):
+    path: str
+    bytes: int
+
+
+class _Manifest(msgspec.Struct):
+    """By these keys a manifest is known among other files of its name."""
+
+    format: int
+    records: dict[str, Any]
+    shards: list[_Shard]
+    job: dict[str, Any]
+
+
+_decode = msgspec.json.Decoder(_Manifest).decode
+
+
+def _manifest(content: bytes) -> _Manifest | None:
     try:
-        manifest = msgspec.json.decode(content)
+        return _decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return manifest if isinstance(manifest, dict) and manifest.keys() >= _KEYS else None

@@ -16,9 +16,9 @@ import msgspec
 from fsspec.implementations.local import LocalFileSystem
 
 from transforms.checks import check_choice
-from transforms.errors import ParameterError, StoreError, Unavailable
+from transforms.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.inputs.detection import detect_format
-from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, job_of, shards_of_version
+from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, job_of, shards_of_dataset
 from transforms.inputs.formats import INPUT_FORMATS, format_of_suffix, input_format
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import file_system, full_url, open_input, read_range
@@ -240,7 +240,12 @@ def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
         return content
 
     datasets = dataset_folders(found.keys(), read)
-    shards = shards_of_version(found.keys(), read) if "" in datasets else None
+    shards = None
+    if "" in datasets:
+        try:
+            shards = shards_of_dataset({below: entry["size"] for below, (_, entry) in found.items()}, read)
+        except ValueError as error:
+            raise UserError(f"{folder}: {error}") from None
     skipped = [dataset for dataset in datasets if dataset]
     _log_skipped(folder, skipped)
     for below, (path, entry) in found.items():
