@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import glob
 import logging
 import os
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -21,9 +20,10 @@ from transforms.inputs.detection import detect_format
 from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, job_of, shards_of_dataset
 from transforms.inputs.formats import INPUT_FORMATS, format_of_suffix, input_format
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
-from transforms.storage.files import file_system, full_url, open_input, read_range
+from transforms.storage.files import exists, file_system, full_url, open_input, read_range
 from transforms.storage.retries import with_retries
 from transforms.storage.versions import version_of
+from transforms.storage.walking import find, find_matching
 
 # Files that `datasets` writes next to files of records.
 _NOT_RECORDS = {"dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json"}
@@ -179,7 +179,8 @@ def _found(pattern: str) -> dict[str, dict[str, Any]]:
     """Find the files that a pattern names: what the store says of each, by its path."""
     system, path = file_system(pattern)
     is_here = "://" not in pattern and os.path.exists(path)
-    if not is_here and any(sign in path for sign in "*?["):
+    signs = "*[" if "http" in system.protocol else "*?["  # a url may have a query
+    if not is_here and any(sign in path for sign in signs):
         return _matching(system, path)
     entry = system.info(path)
     return _records_below(system, path) if entry["type"] == "directory" else {path: entry}
@@ -207,7 +208,7 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     hidden = posixpath.basename(pattern).startswith(".")
     found = {
         path: entry
-        for path, entry in _with_targets(system, system.glob(pattern, detail=True)).items()
+        for path, entry in _with_targets(system, find_matching(system, pattern)).items()
         if entry["type"] != "directory" and (hidden or not posixpath.basename(path).startswith("."))
     }
     first_sign = min(pattern.find(sign) for sign in "*?[" if sign in pattern)
@@ -215,15 +216,13 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     if "/" not in pattern[first_sign:]:
         return found
     if isinstance(system, LocalFileSystem):
-        found |= {link: system.info(link) for link in _links_above(pattern, base, found)}
+        links = {folder for path in found for folder in folders_above(path, base) if os.path.islink(folder)}
+        found |= {link: system.info(link) for link in links}
     # Of folders that only the signs match, nobody chose that they are read.
     folders = {folder for path in found for folder in folders_above(path, base)}
+    jobs = [full_url(system.unstrip_protocol(job_of(folder))) for folder in folders]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
-        datasets = [
-            folder
-            for folder, is_dataset in zip(folders, threads.map(system.exists, map(job_of, folders)), strict=True)
-            if is_dataset
-        ]
+        datasets = [folder for folder, is_there in zip(folders, threads.map(exists, jobs), strict=True) if is_there]
     _log_skipped(base, sorted(folder.removeprefix(base).strip("/") for folder in datasets))
     return {path: entry for path, entry in found.items() if not any(is_below(path, folder) for folder in datasets)}
 
@@ -232,7 +231,7 @@ def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
     """Find the files of records in a folder and those below it. Logs what else is there."""
     suffixes = format_of_suffix()
     chosen, others = {}, []
-    entries = _with_targets(system, system.find(folder, detail=True)).items()
+    entries = _with_targets(system, find(system, folder)).items()
     found = {path.removeprefix(folder).strip("/"): (path, entry) for path, entry in entries}
 
     def read(below: str) -> bytes:
@@ -277,13 +276,6 @@ def _with_targets(system: Any, entries: dict[str, dict[str, Any]]) -> dict[str, 
         path: system.info(path) if entry.get("islink") and os.path.exists(path) else entry
         for path, entry in entries.items()
     }
-
-
-def _links_above(pattern: str, base: str, found: Collection[str]) -> Iterator[str]:
-    """Find links to folders below a folder on a disk, through which a glob matches a file that `found` lacks."""
-    for path in glob.iglob(pattern, recursive=True):
-        if path not in found and os.path.isfile(path):
-            yield from filter(os.path.islink, folders_above(path, base))
 
 
 def _log_skipped(folder: str, datasets: Sequence[str]) -> None:
@@ -362,6 +354,6 @@ def _store_errors(url: str, parameter: str, action: str) -> Iterator[None]:
     except StoreError as error:
         if error.is_transient:
             raise Unavailable(str(error)) from None
-        raise ParameterError(parameter, url, f"it cannot be {action} ({error.reason}).") from None
+        raise ParameterError(parameter, error.url, f"it cannot be {action} ({error.reason}).") from None
     except OSError as error:
         raise ParameterError(parameter, url, f"it cannot be {action} ({error}).") from None

@@ -27,6 +27,7 @@ from transforms.storage.compression import decompressed
 from transforms.storage.ranges import RangeReader, complete
 from transforms.storage.retries import disk_errors, is_missing, is_transient, protocol_of, reason_of, with_retries
 from transforms.storage.versions import check_version, entry_on_disk, modified_of, version_of
+from transforms.storage.walking import find
 
 # Query parameters that let anyone who has the url read the file.
 _SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(access_)?token)=", re.IGNORECASE)
@@ -244,7 +245,6 @@ def read_range(url: str, start: int, stop: int) -> bytes:
     return complete(system.cat_file(path, start=start, end=stop), start, stop - start)
 
 
-@with_retries("reached")
 def exists(url: str) -> bool:
     """Return whether there is a file or folder. Raises StoreError if the store fails, for a disk as well."""
     system, path = file_system(url)
@@ -327,7 +327,7 @@ def names_below(folder: str) -> list[str]:
         StoreError: if the store fails.
     """
     system, path = file_system(folder)
-    return sorted(name.removeprefix(path).lstrip("/") for name in system.find(path))
+    return sorted(name.removeprefix(path).lstrip("/") for name in find(system, path))
 
 
 @with_retries("listed")
@@ -338,7 +338,7 @@ def modified_below(folder: str) -> dict[str, float]:
         StoreError: if the store fails.
     """
     system, path = file_system(folder)
-    found = system.find(path, detail=True)
+    found = find(system, path)
     return {name.removeprefix(path).lstrip("/"): modified_of(entry) for name, entry in sorted(found.items())}
 
 
@@ -353,9 +353,9 @@ def versions_below(folder: str) -> tuple[Any, ...]:
         StoreError: if the store fails.
     """
     system, path = file_system(folder)
-    if isinstance(system, LocalFileSystem):
-        return tuple((name, _local_version(name)) for name in sorted(system.find(path)))
-    return tuple((name, version_of(entry)) for name, entry in sorted(system.find(path, detail=True).items()))
+    is_local = isinstance(system, LocalFileSystem)
+    found = sorted(find(system, path).items())
+    return tuple((name, _local_version(name) if is_local else version_of(entry)) for name, entry in found)
 
 
 def _local_version(path: str) -> tuple[int, int, int] | None:

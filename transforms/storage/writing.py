@@ -17,7 +17,7 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from transforms.errors import StoreError
-from transforms.storage.files import file_system
+from transforms.storage.files import exists, file_system
 from transforms.storage.retries import reason_of, with_retries
 
 # Of a file that does not have its final name yet.
@@ -216,7 +216,7 @@ def publish(url: str, final: str) -> None:
         else:
             system.cp_file(source, target)
     except FileNotFoundError:
-        if not system.exists(target):
+        if not exists(final):
             raise
 
 
@@ -276,10 +276,10 @@ def _make_folder(path: str) -> None:
 def remove(url: str) -> None:
     """Remove a file, or a folder with all that is in it, if it exists. Raises StoreError if the store fails."""
     system, path = file_system(url)
-    if system.exists(path):
+    if exists(url):
         with suppress(FileNotFoundError):  # an earlier attempt removed it, and its answer was lost
             system.rm(path, recursive=True)
-        if system.exists(path):  # s3fs does not report files that it could not remove
+        if exists(url):  # s3fs does not report files that it could not remove
             raise ConnectionError("some of it still exists")
 
 

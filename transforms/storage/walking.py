@@ -1,0 +1,134 @@
+"""Walking through the folders of a store: one that cannot be listed is an error.
+
+fsspec's own find, walk and glob take a folder for empty if the store refuses to list it, or fails to.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from fsspec import AbstractFileSystem
+from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import glob_translate
+
+from transforms.errors import StoreError
+from transforms.storage.retries import is_missing, is_transient, reason_of
+
+_Entries = dict[str, dict[str, Any]]
+_T = TypeVar("_T")
+
+_REQUESTS_AT_ONCE = 32
+
+
+def find(system: Any, folder: str) -> _Entries:
+    """Find all files below a folder.
+
+    Args:
+        system: an fsspec file system.
+        folder: its path there.
+
+    Returns:
+        What the store says of each file, by its path, in no order; nothing if the folder does not exist.
+
+    Raises:
+        StoreError: if a folder cannot be listed.
+    """
+    if _has_no_folders(system):
+        return _listed(system, folder, lambda: system.find(folder, detail=True), {})
+    return _walk(system, folder, lambda _: True)
+
+
+def find_matching(system: Any, pattern: str) -> _Entries:
+    """Find the files that match a glob, and on a disk also those to which it leads through links to folders.
+
+    Args:
+        system: an fsspec file system.
+        pattern: a path there, with at least one of the signs of a glob.
+
+    Returns:
+        As find does.
+
+    Raises:
+        StoreError: if a folder that the glob can lead through cannot be listed.
+    """
+    names = pattern.split("/")
+    first_sign = next(number for number, name in enumerate(names) if set(name) & set("*?["))
+    base = "/".join(names[:first_sign]) or "/"
+    is_deep = "**" in names
+    if is_deep and _has_no_folders(system):
+        entries = find(system, base)
+    else:
+        steps = [re.compile(glob_translate(name)).match for name in names[: names.index("**") if is_deep else -1]]
+
+        def leads(folder: str) -> bool:
+            parts = folder.split("/")
+            return (is_deep or len(parts) <= len(steps)) and all(
+                step(part) for step, part in zip(steps, parts, strict=False)
+            )
+
+        entries = _walk(system, base, leads, follows_links=isinstance(system, LocalFileSystem))
+    matches = re.compile(glob_translate(pattern)).match
+    return {path: entry for path, entry in entries.items() if matches(path)}
+
+
+def _has_no_folders(system: Any) -> bool:
+    """Whether a store lists all names below a prefix at once: its client does not leave `find` to fsspec."""
+    if isinstance(system, AsyncFileSystem):
+        return type(system)._find is not AsyncFileSystem._find
+    return type(system).find is not AbstractFileSystem.find
+
+
+def _walk(system: Any, base: str, leads: Callable[[str], bool], follows_links: bool = False) -> _Entries:
+    """Find the files in a folder, and in those below it that `leads` accepts, one level of folders after another."""
+
+    def entries_of(folder: str) -> list[dict[str, Any]]:
+        return _listed(system, folder, lambda: system.ls(folder, detail=True), [])
+
+    found, level = {}, [base]
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+        while level:
+            below = []
+            for folder, entries in zip(level, threads.map(entries_of, level), strict=True):
+                for entry in entries:
+                    path = entry["name"].rstrip("/")
+                    if entry["type"] == "directory":
+                        if path != folder and leads(path):
+                            below.append(path)
+                    elif follows_links and entry["islink"] and leads(path) and _is_folder(system, path):
+                        if not _leads_upwards(path):
+                            below.append(path)
+                    else:
+                        found[entry["name"]] = entry
+            level = below
+    return found
+
+
+def _is_folder(system: Any, link: str) -> bool:
+    return _listed(system, link, lambda: system.info(link)["type"] == "directory", False)
+
+
+def _leads_upwards(link: str) -> bool:
+    """Whether a link leads to a folder that it is in, so that following it would never end."""
+    folder = link
+    while folder != (folder := posixpath.dirname(folder)):
+        if os.path.samefile(link, folder):
+            return True
+    return False
+
+
+def _listed(system: Any, path: str, list_: Callable[[], _T], nothing: _T) -> _T:
+    """Return what a store lists; nothing if there is no such folder, or if it has just been removed."""
+    try:
+        return list_()
+    except Exception as error:  # each store's client has its own classes
+        if is_missing(error) or isinstance(error, NotADirectoryError):
+            return nothing
+        url = path if isinstance(system, LocalFileSystem) else system.unstrip_protocol(path)
+        reason = getattr(error, "strerror", None) or reason_of(error)
+        raise StoreError(url, "listed", reason, is_transient(error)) from error
