@@ -113,7 +113,7 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         engine: one of ENGINES.
     """
     options = job.options
-    formatter = _stored(options.formatter, folder.formatter if job.formatter else None)
+    formatter = _stored(options.formatter, job.formatter, folder.formatter)
     config = RenderConfig(
         tokenizer=folder.tokenizer,
         chat_template=job.chat_template,
@@ -165,13 +165,36 @@ def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]],
     for number, source in enumerate(job.sources):
         own = dict(source.options)
         if "formatter" in own:
-            file = join(folder.formatters, f"{number}.py") if source.formatter else None
-            own["formatter"] = _stored(own["formatter"], file)
+            own["formatter"] = _stored(own["formatter"], source.formatter, join(folder.formatters, f"{number}.py"))
         parsing.append(parse_options_of(own))
         rendering.append(render_options_of(own))
     return parsing if any(parsing) else [], rendering if any(rendering) else []
 
 
-def _stored(formatter: str | None, file: str | None) -> str | None:
-    """The name of a formatter on a worker. file: where it is stored next to the job, if it is in a file."""
-    return f"{file}:{formatter.rpartition(':')[2]}" if formatter and file else formatter
+def formatters_of(job: Job, folder: Folder) -> dict[str, str | None]:
+    """Return the sha256 of each formatter of a job, None for one in a module, by its name on a worker.
+
+    Args:
+        job: that has the formatters.
+        folder: of the dataset, next to which they are stored.
+    """
+    found = {_stored(job.options.formatter, job.formatter, folder.formatter): job.formatter}
+    for number, source in enumerate(job.sources):
+        file = join(folder.formatters, f"{number}.py")
+        found[_stored(source.options.get("formatter"), source.formatter, file)] = source.formatter
+    return {name: sha256 for name, sha256 in found.items() if name}
+
+
+def fingerprints_of(job: Job, folder: Folder) -> dict[str, str]:
+    """Return the fingerprints of what workers load, as held_to takes them: of the tokenizer and of formatters' files.
+
+    Args:
+        job, folder: as formatters_of takes them.
+    """
+    files = {name.rpartition(":")[0]: sha256 for name, sha256 in formatters_of(job, folder).items() if sha256}
+    return {folder.tokenizer: job.tokenizer} | files
+
+
+def _stored(formatter: str | None, sha256: str | None, file: str) -> str | None:
+    """The name of a formatter on a worker. sha256: of its file. file: where that is stored next to the job."""
+    return f"{file}:{formatter.rpartition(':')[2]}" if formatter and sha256 else formatter

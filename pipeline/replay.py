@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pipeline.console import counted
-from pipeline.graph import steps_of
+from pipeline.graph import formatters_of, steps_of
 from pipeline.job import Job, read_job
 from transforms.dataset.description import library_versions
 from transforms.dataset.examples import examples_of
@@ -23,6 +23,7 @@ from transforms.dataset.layout import SPLITS
 from transforms.dataset.reader import Dataset
 from transforms.dataset.verification.rows import Fault
 from transforms.errors import UserError
+from transforms.held import held_to
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan import decode_plan
 from transforms.inputs.splits import splits_of
@@ -31,7 +32,7 @@ from transforms.model.parts import PART_BYTES
 from transforms.rows import IGNORED
 from transforms.rows.packing import packing_of
 from transforms.steps.read import read_split
-from transforms.storage.files import read_bytes
+from transforms.storage.files import exists, join, read_bytes, sha256_of
 
 _DIGEST_BYTES = 16
 _Record: TypeAlias = tuple[str, int]  # its source and position
@@ -80,7 +81,19 @@ class Replayed:
     notes: list[str] = field(default_factory=list)
 
 
-def replay(dataset: Dataset, fraction: float) -> Replayed:
+def check_replayable(dataset: Dataset, trust_formatter: bool) -> None:
+    """Check that a dataset can be replayed, before it is read.
+
+    Args:
+        dataset, trust_formatter: as replay takes them.
+
+    Raises:
+        UserError: if it cannot, or has a formatter that may not be run.
+    """
+    _replayable_job(dataset, trust_formatter)
+
+
+def replay(dataset: Dataset, fraction: float, trust_formatter: bool = False) -> Replayed:
     """Process a sample of the records again, and compare them to the rows and rejects.
 
     The sample is the same each time: it is chosen by a hash of the source and the position of each record. With
@@ -89,12 +102,28 @@ def replay(dataset: Dataset, fraction: float) -> Replayed:
     Args:
         dataset: that the command line built, with its folder `_chatmill`.
         fraction: how much of the records, above 0, up to 1.
+        trust_formatter: whether the code of the dataset's formatters may be run.
 
     Raises:
-        UserError: if the dataset cannot be replayed, or an input has changed since.
+        UserError: if the dataset cannot be replayed, or has a formatter that may not be run, or if an input has changed
+            since.
         InputError, StoreError: if an input or the dataset cannot be read.
     """
-    job = _replayable_job(dataset)
+    job = _replayable_job(dataset, trust_formatter)
+    formatters = {name.rpartition(":")[0]: sha256 for name, sha256 in formatters_of(job, dataset.folder).items()}
+    held = {file: sha256 or "" for file, sha256 in formatters.items() if file.endswith(".py")}
+    if others := [file for file, sha256 in held.items() if not exists(file) or sha256_of(file) != sha256]:
+        return Replayed(
+            faults=[
+                Fault(name, "it is not the formatter that the job was run with: it was not run, and nothing replayed")
+                for name in (file.removeprefix(join(dataset.url, "")) for file in others)
+            ]
+        )
+    with held_to(held):
+        return _replayed(dataset, fraction, job)
+
+
+def _replayed(dataset: Dataset, fraction: float, job: Job) -> Replayed:
     found = Replayed()
     for library, now in library_versions().items():
         if (before := job.versions.get(library)) != now:
@@ -124,7 +153,7 @@ def replay(dataset: Dataset, fraction: float) -> Replayed:
     return found
 
 
-def _replayable_job(dataset: Dataset) -> Job:
+def _replayable_job(dataset: Dataset, trust_formatter: bool) -> Job:
     if "steps" in dataset.manifest["job"]:
         raise UserError(f"{dataset.url}: a pipeline of your own wrote it, whose functions are not stored with it.")
     job = read_job(dataset.folder)
@@ -143,6 +172,11 @@ def _replayable_job(dataset: Dataset) -> Job:
     if dataset.packed and not columns & {"seq_lengths", "position_ids"} and job.options.packing != "wrapped":
         raise UserError(
             f"{dataset.url}: the rows do not say where examples begin (seq_lengths), so that none is found."
+        )
+    if not trust_formatter and (names := [*formatters_of(job, dataset.folder)]):
+        raise UserError(
+            f"{dataset.url}: --replay runs code that came with the dataset, its formatter ({', '.join(names)}). "
+            "Read it, and if you trust it, add --trust_formatter."
         )
     return job
 

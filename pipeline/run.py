@@ -28,19 +28,19 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.runner import create_runner
 
 from pipeline.console import raise_terminated, show
-from pipeline.graph import budgets_of, build_graph
+from pipeline.graph import budgets_of, build_graph, fingerprints_of
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.progress import ReportProgress, show_plan
 from pipeline.temporary import remove_temporary_folder
 from transforms.dataset.layout import Folder
 from transforms.errors import InputError, RejectsError, StoreError, Unavailable, UserError
+from transforms.held import held_to
 from transforms.steps.failures import failures_written_to, last_failure
 from transforms.steps.reports import reports_written_to
 from transforms.storage.claim import Claim, kept_by_steps
 from transforms.storage.files import exists
 from transforms.storage.writing import remove
-from transforms.tokens.tokenizer import tokenizer_held_to
 
 if TYPE_CHECKING:
     from pipeline.runners.fork_server import ForkServer
@@ -167,7 +167,7 @@ def run_job(
     dry_run = beam_options.view_as(TestOptions).dry_run
     with (
         TemporaryDirectory() if runner == "DirectRunner" else nullcontext() as reports,
-        tokenizer_held_to(folder.tokenizer, job.tokenizer),
+        held_to(fingerprints_of(job, folder)),
         _runner(runner, job, folder, beam_options, options, server, reports) as beam_runner,
         stopping_all_processes(flink_job.cancel if flink_job else None, claim) as handle_signals,
         nullcontext() if options.detach or template else ReportProgress(job, folder, reports),

@@ -7,9 +7,11 @@ import dataclasses
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pipeline.console import CommandParser, counted, show_phase
+from transforms.errors import InputError
 
 if TYPE_CHECKING:
     from transforms.dataset.verification.rows import Fault
@@ -31,6 +33,8 @@ def run(arguments: Sequence[str]) -> int:
         StoreError: if the store of the dataset fails.
     """
     options = _parse(arguments)
+    if options.replay:
+        _check_replayable(options.dataset, options.trust_formatter)
     show_phase(f"reading {options.dataset}")
     from pipeline.view import visible
     from transforms.dataset.verification.verify import verify
@@ -41,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
         from transforms.dataset.reader import Dataset
 
         show_phase("replaying records")
-        replayed = replay(Dataset(options.dataset), options.replay)
+        replayed = replay(Dataset(options.dataset), options.replay, options.trust_formatter)
         found.faults += replayed.faults
         found.notes += replayed.notes
         found.figures |= {"records_replayed": replayed.records}
@@ -93,9 +97,23 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="also process this share of the records again, from their sources, with transformers, and compare them to "
         "the rows and rejects, such as 0.01 (default: none)",
     )
+    parser.add_argument(
+        "--trust_formatter",
+        action="store_true",
+        help="let --replay run the dataset's own formatter: code of whoever wrote the dataset",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, with all faults")
-    parser.set_defaults(replay=None, json=False)
+    parser.set_defaults(replay=None, trust_formatter=False, json=False)
     return parser.parse_args(arguments)
+
+
+def _check_replayable(url: str, trust_formatter: bool) -> None:
+    """Raise UserError if a replay would be refused, before all of the dataset is read."""
+    from pipeline.replay import check_replayable
+    from transforms.dataset.reader import Dataset, Unfinished
+
+    with suppress(InputError, Unfinished):  # which are faults that are shown
+        check_replayable(Dataset(url), trust_formatter)
 
 
 def _fraction(text: str) -> float:

@@ -21,7 +21,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 
 from pipeline.claims import claim_of, take
 from pipeline.console import error_text, show, show_phase
-from pipeline.graph import budgets_of, build_splits
+from pipeline.graph import budgets_of, build_splits, fingerprints_of
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.pinning import check_appendable, pin
@@ -42,11 +42,11 @@ from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Snapshot
 from transforms.errors import Unavailable, UserError
+from transforms.held import held_to
 from transforms.model.batches import Split
 from transforms.steps.metrics import NAMESPACE
 from transforms.storage.claim import Claim, ClaimKeeper, kept_by_steps
 from transforms.storage.files import exists, full_url
-from transforms.tokens.tokenizer import tokenizer_held_to
 
 _ADVICE = "Run the same command again to go on with what was begun."
 
@@ -115,7 +115,7 @@ def _run(
     on_dataflow = options.runner == "DataflowRunner"
     exit_codes = {signal.SIGINT: 0, signal.SIGTERM: 0}
     with (
-        tokenizer_held_to(folder.tokenizer, job.tokenizer),
+        held_to(fingerprints_of(job, folder)),
         stopping_all_processes(None if on_dataflow else end, claim, exit_codes, _ADVICE) as handle_signals,
         claim.kept(end_without_claim) if claim else nullcontext(),
     ):

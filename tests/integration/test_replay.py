@@ -29,7 +29,7 @@ WITHOUT_LABELS = "without_labels"
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != WITHOUT_LABELS])
 def test_records_of_a_sound_dataset_give_its_rows_again(kind):
-    found = replay(Dataset(str(dataset_of(kind))), 0.3)
+    found = replay(Dataset(str(dataset_of(kind))), 0.3, trust_formatter=True)
     assert (found.faults, found.notes) == ([], [])
     read = manifest_of(dataset_of(kind))["records"]["read"]
     most = 1 if kind == "wrapped" else 0.7  # of which whole parts are replayed
@@ -38,7 +38,7 @@ def test_records_of_a_sound_dataset_give_its_rows_again(kind):
 
 def test_every_record_is_replayed_on_request():
     manifest = manifest_of(dataset_of("sources"))
-    found = replay(Dataset(str(dataset_of("sources"))), 1)
+    found = replay(Dataset(str(dataset_of("sources"))), 1, trust_formatter=True)
     rejected = sum(manifest["records"]["rejected"].values())
     assert (found.records, found.examples, found.rejects) == (manifest["records"]["read"], manifest["rows"], rejected)
     assert found.faults == []
@@ -56,7 +56,7 @@ def first_shard(folder: Path) -> str:
 
 
 def faults_of(folder: Path) -> list[str]:
-    return [line_of(fault) for fault in replay(Dataset(str(folder)), 1).faults]
+    return [line_of(fault) for fault in replay(Dataset(str(folder)), 1, trust_formatter=True).faults]
 
 
 def test_mask_that_was_moved_and_signed_is_found_by_replay_alone(folder):
@@ -72,7 +72,7 @@ def test_mask_that_was_moved_and_signed_is_found_by_replay_alone(folder):
     (line,) = faults_of(folder)
     expected = r"data/train-.*, row 3: replayed, token \d+ of the example of .*:\d+ has the label -100, not \d+"
     assert re.fullmatch(expected, line)
-    assert main(["verify", str(folder), "--replay", "1"]) == 1
+    assert main(["verify", str(folder), "--replay", "1", "--trust_formatter"]) == 1
 
 
 def test_text_that_was_changed_and_signed_is_found(folder):
@@ -127,7 +127,7 @@ def test_what_cannot_be_replayed_is_a_user_error_in_one_line(folder, tmp_path, c
     plan = folder / "_chatmill" / "plan.jsonl"
     plan.write_text(re.sub(r'"version":"', '"version":"9', plan.read_text()))
     capfd.readouterr()
-    assert main(["verify", str(folder), "--replay", "0.5"]) == 2
+    assert main(["verify", str(folder), "--replay", "0.5", "--trust_formatter"]) == 2
     err = capfd.readouterr().err
     assert err.startswith("chatmill: ") and err.count("\n") == 1
 
@@ -136,7 +136,7 @@ def test_another_version_of_a_library_is_named(folder):
     edit_job = json.loads((folder / "_chatmill" / "job.json").read_text())
     edit_job["versions"]["tokenizers"] = "0.1"
     (folder / "_chatmill" / "job.json").write_text(json.dumps(edit_job))
-    (note,) = replay(Dataset(str(folder)), 0.01).notes
+    (note,) = replay(Dataset(str(folder)), 0.01, trust_formatter=True).notes
     assert note.startswith("the dataset was built with tokenizers 0.1, and replayed with ")
 
 

@@ -17,6 +17,7 @@ LAYERS = [
         "transforms.cores",
         "transforms.deferred",
         "transforms.errors",
+        "transforms.held",
         "transforms.hidden",
         "transforms.once",
         "transforms.places",

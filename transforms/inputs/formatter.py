@@ -9,7 +9,8 @@ import types
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from transforms.errors import ParameterError, StoreError
+from transforms.errors import ParameterError, StoreError, UserError
+from transforms.held import check_held
 from transforms.once import once
 from transforms.storage.files import read_bytes
 
@@ -28,12 +29,15 @@ def load_formatter(name: str) -> Formatter:
 
     Raises:
         ParameterError: if it cannot be loaded.
+        UserError: if its file is not the one that was planned, see held_to. Nothing of it is run then.
     """
     module, _, function = name.rpartition(":")
     try:
         source = read_bytes(module) if module.endswith(".py") else None
+        if source is not None:
+            check_held("formatter", module, hashlib.sha256(source).hexdigest())
         names = vars(_load_module(module, source))
-    except StoreError:
+    except (StoreError, UserError):
         raise
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is loaded
         raise ParameterError("formatter", name, f"{module or 'it'} cannot be loaded: {error}") from error

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
+from transforms.held import Hold
 from transforms.model.parts import Parts
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import seconds_recorder
-from transforms.tokens.tokenizer import TokenizerHold
 
 
 class Step(beam.PTransform):
@@ -78,7 +78,7 @@ class _MapParts(beam.DoFn):
     def __init__(self, make: Callable[[], Callable[[Any], Any]]):
         self._make = make
         self._failures = FailureWriter()
-        self._hold = TokenizerHold()
+        self._hold = Hold()
 
     def setup(self) -> None:
         with self._failures, self._hold.holding():

@@ -245,6 +245,7 @@ def read_range(url: str, start: int, stop: int) -> bytes:
     return complete(system.cat_file(path, start=start, end=stop), start, stop - start)
 
 
+@with_retries("reached")
 def exists(url: str) -> bool:
     """Return whether there is a file or folder. Raises StoreError if the store fails, for a disk as well."""
     system, path = file_system(url)

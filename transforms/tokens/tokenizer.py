@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ import msgspec
 
 from transforms.deferred import defer_init
 from transforms.errors import InputError, StoreError, UserError
+from transforms.held import check_held
 from transforms.once import once_per_version
 from transforms.storage.files import file_system, versions_below
 from transforms.tokens.files import fingerprint, read_tokenizer_folder
@@ -34,43 +34,7 @@ _CONFIG = "tokenizer_config.json"
 _GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 # From these files transformers takes the added tokens as well, if tokenizer_config.json does not have them.
 _OTHERS_WITH_ADDED_TOKENS = ("added_tokens.json", "special_tokens_map.json")
-
-
 _MOST_SHOWN = 200  # characters of an error
-
-# The folder of the job's tokenizer, and the fingerprint of its files.
-_HELD: ContextVar[tuple[str, str] | None] = ContextVar("held_tokenizer", default=None)
-
-
-@contextmanager
-def tokenizer_held_to(folder: str, expected: str) -> Iterator[None]:
-    """Let the steps that are applied inside refuse the tokenizer of a folder if it is not the one that was planned.
-
-    Args:
-        folder: as load_tokenizer gets it.
-        expected: the fingerprint of its files.
-    """
-    token = _HELD.set((folder, expected))
-    try:
-        yield
-    finally:
-        _HELD.reset(token)
-
-
-class TokenizerHold:
-    """What tokenizer_held_to says. Make it while the pipeline is built; it is pickled with the DoFn."""
-
-    def __init__(self) -> None:
-        self._held = _HELD.get()
-
-    @contextmanager
-    def holding(self) -> Iterator[None]:
-        """Inside, load_tokenizer raises UserError if the files in the folder are others."""
-        token = _HELD.set(self._held)
-        try:
-            yield
-        finally:
-            _HELD.reset(token)
 
 
 def load_tokenizer(folder: str) -> Any:
@@ -84,11 +48,11 @@ def load_tokenizer(folder: str) -> Any:
 
     Raises:
         StoreError: if the store of the folder fails.
-        UserError: if the files are not those that were planned, see tokenizer_held_to.
+        UserError: if the files are not those that were planned, see held_to.
         Exception: what transformers raises if the files are not those of a tokenizer.
     """
     tokenizer, content = _load(folder)
-    _check_held(folder, content)
+    check_held("tokenizer", folder, content)
     return tokenizer
 
 
@@ -120,17 +84,12 @@ def loaded_tokenizer(folder: str) -> Any | None:
     return _LOADED.get(fingerprint(read_tokenizer_folder(folder)))
 
 
-def _check_held(folder: str, content: str) -> None:
-    if (held := _HELD.get()) and held[0] == folder and held[1] != content:
-        raise UserError(f"{folder}: the tokenizer was changed during the build. Run the same command again.")
-
-
 @once_per_version(versions_below)
 def _load(folder: str) -> tuple[Any, str]:
     """The tokenizer of a folder, and the fingerprint of its files."""
     files = read_tokenizer_folder(folder)
     content = fingerprint(files)
-    _check_held(folder, content)  # before what cannot be loaded
+    check_held("tokenizer", folder, content)  # before what cannot be loaded
     tokenizer = _LOADED.get(content)
     if tokenizer is None:
         with _local_folder(folder, files) as local:
