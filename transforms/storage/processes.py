@@ -12,6 +12,14 @@ import psutil
 _PROC = Path("/proc")
 
 
+def this_boot() -> str:
+    """Return what all processes of this machine have in common since it was started, also those in containers."""
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"{platform.node()} {uuid.getnode():x}"
+
+
 def this_machine() -> str:
     """Return what all processes have in common whose ids mean the same.
 
@@ -19,10 +27,9 @@ def this_machine() -> str:
     they have the same host name.
     """
     try:
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink(_PROC / 'self/ns/pid')}"
+        return f"{this_boot()} {os.readlink(_PROC / 'self/ns/pid')}"
     except OSError:
-        return f"{platform.node()} {uuid.getnode():x}"
+        return this_boot()
 
 
 def start_of_process(pid: int) -> str | None:
