@@ -20,7 +20,8 @@ from transforms.checks import did_you_mean
 from transforms.dataset.layout import PARTS, Folder
 from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
-from transforms.storage.files import is_inside, join
+from transforms.storage.files import join
+from transforms.storage.identity import Places
 
 # The options that a source may have of its own.
 SOURCE_OPTIONS = (
@@ -249,9 +250,9 @@ def inputs_of(sources: Sequence[Source], folder: Folder) -> list[InputFile]:
         UserError, Unavailable: as for files_of, and if a file is one of the dataset.
     """
     files = files_of(sources)
-    parts = [join(folder.output, part) for part in PARTS]
+    dataset = Places([join(folder.output, part) for part in PARTS])
     for file in files:
-        if is_inside(file.url, folder.output) and any(is_inside(file.url, part) for part in parts):
+        if dataset.have(file.url):
             raise UserError(
                 f"{sources[file.source].option('input')} {file.url}: it is part of the dataset in --output. Give "
                 "another --output."

@@ -554,11 +554,12 @@ def test_a_dataset_is_not_overwritten_by_a_build_that_reads_it(build, corpus, tm
     output = tmp_path / "out"
     assert build(*options_for(corpus, output), "--max_reject_fraction=0.2").code == 0
     (tmp_path / "link").symlink_to(output)
+    (tmp_path / "other").mkdir()
+    for shard in (output / "data").iterdir():
+        os.link(shard, tmp_path / "other" / shard.name)
     before = digests(output)
-    for name in ("out", "link"):
-        refused = build(
-            f"--input={tmp_path}/{name}/data", f"--tokenizer={TOKENIZER}", f"--output={output}", "--overwrite"
-        )
+    for name in ("out/data", "link/data", "other"):
+        refused = build(f"--input={tmp_path}/{name}", f"--tokenizer={TOKENIZER}", f"--output={output}", "--overwrite")
         assert refused.code == 2
         assert "it is part of the dataset in --output" in refused.err
         assert digests(output) == before
