@@ -20,6 +20,7 @@ from pipeline.snapshots import shards
 from support.faulty_proxy import FAULTS, seeded
 from support.killed import kill_at
 from support.paths import ROOT, TOKENIZER
+from support.signals import with_default_signals
 from support.stores import Store, gs, running, s3
 from transforms import Dataset
 from transforms.dataset.layout import Folder
@@ -123,7 +124,9 @@ def test_watch_adds_what_arrives_in_a_bucket(store, folder):
     options, output = options_of(store, folder), store.url(f"{folder}/out")
     when = ["--every=1s", "--settle=1s", "--max_delay=1s", "--compact_every=2s"]
     command = [sys.executable, "-m", "pipeline", "watch", *options, *when]
-    watch = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    watch = subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=with_default_signals
+    )
     try:
         for day in range(2):
             arrive(store, folder, day)

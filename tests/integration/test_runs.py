@@ -35,6 +35,7 @@ from support.datasets import (
     write_jsonl,
 )
 from support.paths import CHATS, ROOT, TOKENIZER
+from support.signals import wait_until_stopped, with_default_signals
 from transforms import __version__
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import commit, final_names
@@ -131,8 +132,7 @@ def start_and_wait_for_receipts(output: Path, count: int, **environment: str) ->
     build = subprocess.Popen(
         [sys.executable, "-m", "pipeline", *JOB, f"--output={output}", "--direct_num_workers=2"],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        # A shell starts background jobs with SIGINT ignored, and child processes inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), env=os.environ | environment,
+        preexec_fn=with_default_signals, env=os.environ | environment,
     )  # fmt: skip
     receipts = output / "_chatmill" / "receipts"
     deadline = time.monotonic() + 120
@@ -247,6 +247,7 @@ def test_a_second_build_is_refused_until_the_first_one_is_gone(build, in_memory,
     first = start_and_wait_for_receipts(output, 1)
     holding = launcher_of(first).pid
     os.killpg(first.pid, signal.SIGSTOP)
+    wait_until_stopped(first.pid)
     before = sorted(output.rglob("*"))
     for options in ([], ["--overwrite", "--seed=1", "--validation_fraction=0.2"]):
         second = build(*JOB, f"--output={output}", *options)
@@ -486,7 +487,7 @@ def test_tokenizer_that_is_replaced_after_the_job_was_planned_is_refused(workers
     monkeypatch.setattr("pipeline.prepare.prepare", prepare_and_replace)
     ended = build(*SMALL_JOB, f"--output={output}", f"--direct_num_workers={workers}")
     message = f"chatmill: {stored.parent}: the tokenizer was changed during the build. Run the same command again.\n"
-    assert (ended.code, ended.err) == (2, message)
+    assert ended.code == 2 and ended.err.endswith(message), ended.err  # after the progress, on a busy machine
     assert not (output / "_SUCCESS").exists()
     monkeypatch.undo()
     ended = build(*SMALL_JOB, f"--output={output}")

@@ -18,6 +18,7 @@ import pytest
 from support.datasets import build_in_process, digests, manifest_of
 from support.flink import Cluster, install_flink, running_cluster
 from support.paths import CHATS, ROOT, TOKENIZER
+from support.signals import with_default_signals
 
 # How many times the examples are copied: with TEST_SLOW they are 200 MB.
 COPIES, SPLIT_BYTES, SECONDS = (280, 2_000_000, 1_500) if "TEST_SLOW" in os.environ else (8, 60_000, 180)
@@ -59,7 +60,7 @@ def start(*options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pipeline", *options]
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # in the background of a shell it is ignored
+        preexec_fn=with_default_signals,
     )  # fmt: skip
 
 

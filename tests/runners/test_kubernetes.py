@@ -24,6 +24,7 @@ from pipeline.commands.watch import parse as parse_watch
 from pipeline.options import Options, parse_options
 from support.datasets import build_in_process, digests
 from support.paths import CHATS, ROOT, TOKENIZER
+from support.signals import with_default_signals
 
 MANIFESTS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "deploy" / "kubernetes").glob("*.yaml")}
 # From the jar org.apache.flink:flink-kubernetes-operator-api:1.10.0, META-INF/fabric8 (Apache License 2.0).
@@ -262,7 +263,9 @@ def test_deployment_appends_what_arrives_and_ends_with_0_when_its_pod_is_stopped
     path = os.pathsep.join(map(str, (Path(sys.executable).parent, os.environ["PATH"])))
 
     incoming.mkdir()
-    pod = subprocess.Popen(command, env=os.environ | {"PATH": path}, stderr=subprocess.DEVNULL)
+    pod = subprocess.Popen(
+        command, env=os.environ | {"PATH": path}, stderr=subprocess.DEVNULL, preexec_fn=with_default_signals
+    )
     try:
         for version, name in enumerate(("monday", "tuesday"), 1):
             shutil.copy(CHATS / "support.jsonl", incoming / f"{name}.jsonl")

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pipeline.snapshots import shards
 from support.datasets import build_in_process
 from support.paths import ROOT, TOKENIZER
+from support.signals import with_default_signals
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.verification.verify import verify
@@ -85,7 +86,9 @@ def watch(folder: Path, output: Path, *more: str) -> Iterator[subprocess.Popen[b
             "--compact_every=5s"]  # fmt: skip
     command = [sys.executable, "-m", "pipeline", "watch", *options(folder), f"--output={output}", *when, *more]
     with output.with_name("log").open("w") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=ROOT, stderr=log, start_new_session=True, preexec_fn=with_default_signals
+        )
         try:
             yield process
         finally:

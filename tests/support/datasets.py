@@ -12,12 +12,15 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from support.paths import ROOT
+from support.signals import with_default_signals
 
 
 def build_in_process(*options: object, **popen_options: Any) -> subprocess.CompletedProcess[str]:
     """Build a dataset in a separate process."""
     command = [sys.executable, "-m", "pipeline", *map(str, options)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, **popen_options)
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, preexec_fn=with_default_signals, **popen_options
+    )
 
 
 def manifest_of(output: Path) -> dict[str, Any]:
