@@ -5,8 +5,10 @@ The time is given with each listing, and nothing is read: a test says what is li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+from transforms.inputs.listing import InputFile
 
 Key = tuple[int, str]
 
@@ -68,6 +70,11 @@ class Arrivals:
             key: before[key] if key in before and before[key].file.version == file.version else Arrival(file, now)
             for key, file in files.items()
         }
+
+    def drop(self, files: Iterable[InputFile]) -> None:
+        """Let files that were committed wait no longer."""
+        for file in files:
+            self._waiting.pop(file.key, None)
 
     def due(self, now: float, bytes_per_record: float) -> list[Arrival]:
         """Return the files to take now, in the order of the listing: all that have settled, or none.

@@ -181,6 +181,7 @@ class Loop:
     def _note(self, increment: Increment, since: Mapping[Key, float]) -> None:
         """Show what was committed. since: when each file that was due was first seen as it is."""
         self._read_log()
+        self._arrivals.drop(increment.inputs)
         arrived = [since[file.key] for file in increment.inputs if file.key in since]
         line = self._figures.add(increment, time.monotonic() - min(arrived, default=time.monotonic()))
         show(f"version {self._snapshot.version}: {line}")

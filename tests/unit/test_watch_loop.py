@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import signal
 import time
@@ -11,10 +12,13 @@ import pytest
 
 from pipeline.append import append
 from pipeline.options import Options
+from pipeline.sources import read_sources
 from pipeline.watch import loop
 from pipeline.watch.settings import Settings
 from pipeline.watch.stop import Stop
 from pipeline.watch.taking import replaceable
+from support.arriving import lines
+from support.paths import TOKENIZER
 from transforms.dataset.snapshot import Files, Increment, Snapshot
 from transforms.errors import StoreError, Unavailable, UserError
 from transforms.inputs.listing import InputFile
@@ -48,6 +52,30 @@ def test_what_cannot_succeed_later_ends_a_watch_that_has_committed_nothing(tmp_p
     monkeypatch.setattr(loop, "find_arriving", find)
     with pytest.raises(type(error)):
         loop.Loop(Options(output=str(tmp_path / "out")), [], append, Settings()).run()
+
+
+def test_files_that_were_taken_do_not_wait_any_more(tmp_path, monkeypatch):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.jsonl").write_bytes(lines(name, 2))
+    options = Options(
+        input=(f"{tmp_path}/*.jsonl",),
+        tokenizer=str(TOKENIZER),
+        output=str(tmp_path / "out"),
+        summary_json=str(tmp_path / "summary.json"),
+    )
+    sources, find, written = read_sources(options), loop.find_arriving, []
+
+    def find_and_end(_):
+        watch = json.loads((tmp_path / "summary.json").read_bytes())["watch"]
+        if watch["increments"]:
+            written.append(watch)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return find(sources)
+
+    monkeypatch.setattr(loop, "find_arriving", find_and_end)
+    settings = Settings(every=0, settle=0, min_records=1, max_delay=0)
+    loop.Loop(options, sources, functools.partial(append, options, sources), settings).run()
+    assert [(watch["files"], watch["files_waiting"]) for watch in written] == [(3, 0)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
