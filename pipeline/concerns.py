@@ -12,6 +12,7 @@ from transforms.chat.contexts import KINDS
 _BY_REFERENCE = {"rendered_by_reference": "rendered", "tokenized_by_reference": "tokenized"}
 # The user chose the reference, or the input is so small that the fast engine would not be faster.
 _EXPECTED_REASONS = {"engine", "small_input"}
+# Of fewer records it is not worth a line.
 _NOTED_FRACTION = 0.01
 _SHOWN = 2
 _SOURCES_SHOWN = 4
@@ -61,6 +62,12 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"warning: of {counted(records, 'record')} the template does not print all; --unprinted reject rejects "
             "them (docs/masks.md)"
+        )
+    records, read = notes.get("last_reasoning_not_printed", 0), manifest["records"]["read"]
+    if records > _NOTED_FRACTION * read:
+        yield (
+            f"warning: of {records:,} of {counted(read, 'record')} the template does not print the reasoning of the "
+            "last answer: a model does not learn to write it (docs/masks.md)"
         )
     if records := notes.get("records_with_special_tokens_in_content"):
         typed = most_of(manifest["special_tokens_in_content"], 1)

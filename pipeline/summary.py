@@ -24,6 +24,7 @@ _SCHEMA_NAMES = {"text": "plain text"}
 # Notes that have lines of their own, or warnings.
 _SHOWN_ELSEWHERE = {
     "not_printed",
+    "last_reasoning_not_printed",
     "records_that_lost_trained_tokens",
     "rendering_fell_back_to_reference",
     "tokenizing_fell_back_to_reference",

@@ -81,6 +81,7 @@ EVERYTHING = manifest_with(
         "turns_without_end": COUNT,
         "records_without_generation_prompt": COUNT,
         "not_printed": COUNT,
+        "last_reasoning_not_printed": COUNT,
         "records_with_special_tokens_in_content": COUNT,
         "parity_turns_differing": COUNT,
         "parity_turns_context": COUNT,
@@ -101,13 +102,24 @@ EVERYTHING = manifest_with(
 def test_each_concern_is_one_line_that_says_where_to_read_more(parity):
     options = EVERYTHING["job"]["options"] | {"parity": parity}
     lines = [*concerns(EVERYTHING | {"job": {"options": options}}, 0.01)]
-    assert len(lines) == 9
+    assert len(lines) == 10
     assert all("\n" not in line and len(f"chatmill: {line}") <= 170 for line in lines), lines
     assert all("docs/" in line or "--max_length" in line or "manifest.json" in line for line in lines)
 
 
 def test_nothing_is_a_concern_of_a_dataset_without_notes():
     assert [*concerns(manifest_with(), 0.01)] == []
+
+
+def test_reasoning_that_is_lost_is_a_concern_if_it_is_lost_in_many_records():
+    def lines(**notes: int) -> list[str]:
+        return [*concerns(manifest_with(records={"read": 198}, notes=notes), 0.01)]
+
+    [line] = lines(reasoning_not_printed=198, last_reasoning_not_printed=198)
+    assert line.startswith(
+        "warning: of 198 of 198 records the template does not print the reasoning of the last answer"
+    )
+    assert lines(reasoning_not_printed=198) == lines(reasoning_not_printed=198, last_reasoning_not_printed=1) == []
 
 
 def test_a_thousand_sources_that_are_rejected_take_a_few_lines():

@@ -95,7 +95,7 @@ def generated(seed: int, parts: bool) -> Generated:
     def add(role: str, text: str, words: list[str], **fields: Any) -> int:
         messages.append({"role": role, "content": text, **fields})
         if words:
-            contents.append((f"the content of messages[{len(messages) - 1}]", words))
+            contents.append((f"the content of messages[{len(messages) - 1}] ({role})", words))
         return len(messages) - 1
 
     def add_plain(role: str) -> None:
@@ -109,7 +109,8 @@ def generated(seed: int, parts: bool) -> Generated:
             number, words = len(messages), [word(), word()]
             add("user", [{"type": "text", "text": said} for said in words], [])  # type: ignore[arg-type]
             contents += [
-                (f"the {o} part of messages[{number}]", [w]) for o, w in zip(("first", "second"), words, strict=True)
+                (f"the {o} part of messages[{number}] (user)", [w])
+                for o, w in zip(("first", "second"), words, strict=True)
             ]
         else:
             add_plain("user")
@@ -160,7 +161,9 @@ def absent(made: Generated, text: str) -> Omissions:
     for call in [name for name in missing if "tool call" in name and not name.startswith("the argument")]:
         missing = [name for name in missing if not name.endswith(f"of {call}")]
     reasoning = [name for name, words in made.reasoning if not any(word in text for word in words)]
-    return Omissions(tuple(missing), tuple(reasoning))
+    answers = [n for n, message in enumerate(made.conversation.messages) if message["role"] != "tool"]
+    of_last = any(name.endswith(f"[{answers[-1]}]") for name in reasoning)
+    return Omissions(tuple(missing), tuple(reasoning), of_last)
 
 
 @pytest.mark.parametrize("name", [*PRINTS, *real_templates()])
@@ -199,7 +202,7 @@ def test_record_of_which_a_content_is_not_printed_is_rejected_or_counted(engine:
     )
     messages = [user("Hi"), assistant("One moment."), {"role": "tool", "content": "seen"}, assistant("Done.")]
     reported = rendered(messages, hides_tools, unprinted="report", loss_on=loss_on, engine=engine)
-    found = "the chat template does not print the content of messages[2]"
+    found = "the chat template does not print the content of messages[2] (tool)"
     assert (reported.outcomes.notes, reported.outcomes.first_examples["not_printed"]) == (
         {"not_printed": 1},
         (0, found),
@@ -216,7 +219,7 @@ def test_record_of_which_a_content_is_not_printed_is_rejected_or_counted(engine:
 def test_reasoning_that_is_not_printed_is_counted_and_never_rejects(engine: str):
     messages = [user("1?"), assistant("1", reasoning_content="I count."), user("2?"), assistant("2", thinking="On.")]
     outcomes = rendered(messages, DROPS_REASONING, engine=engine).outcomes
-    assert outcomes.notes == {"reasoning_not_printed": 1}
+    assert outcomes.notes == {"reasoning_not_printed": 1, "last_reasoning_not_printed": 1}
     found = "the chat template does not print the reasoning_content of messages[1] and the thinking of messages[3]"
     assert outcomes.first_examples["reasoning_not_printed"] == (0, found)
 
@@ -227,7 +230,34 @@ def test_reasoning_that_is_printed_from_another_key_of_its_message_is_printed(en
     same = [user("1?"), assistant("1", reasoning_content="I count.", reasoning="I count.")]
     assert not rendered(same, template, engine=engine).outcomes.notes
     other = [user("1?"), assistant("1", reasoning_content="I count.", reasoning="I guess.")]
-    assert rendered(other, template, engine=engine).outcomes.notes == {"reasoning_not_printed": 1}
+    assert rendered(other, template, engine=engine).outcomes.notes["reasoning_not_printed"] == 1
+
+
+UNREAD = [user("2+2?"), assistant("4", reasoning_content="A sum.")]
+LATER = [user("And 3+3?"), assistant("6")]
+CALL = assistant("", tool_calls=[{"type": "function", "function": {"name": "add", "arguments": {}}}], thinking="A sum.")
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize(
+    ("name", "messages", "lost", "of_last"),
+    [
+        ("gptoss", UNREAD, 1, 1),  # it reads `thinking`
+        ("gptoss", [*UNREAD, *LATER], 1, 0),
+        ("gptoss", [user("2+2?"), assistant("4", thinking="A sum.")], 0, 0),
+        ("gptoss", [user("2+2?"), CALL, {"role": "tool", "content": "4"}], 0, 0),
+        ("gptoss", [user("2+2?"), CALL, {"role": "tool", "content": "4"}, assistant("4")], 1, 0),
+        ("qwen3", UNREAD, 0, 0),
+        ("qwen3", [*UNREAD, *LATER], 1, 0),
+        ("deepseek_r1_distill", [user("2+2?"), assistant("<think>A sum.</think>4")], 1, 1),
+    ],
+)
+def test_reasoning_of_the_last_answer_is_told_apart_from_that_of_earlier_turns(engine, name, messages, lost, of_last):
+    if name not in real_templates():
+        pytest.skip("../shared is absent")
+    notes = rendered(messages, real_templates()[name], engine=engine, now="2026-11-20T12:00:00").outcomes.notes
+    assert notes.get("reasoning_not_printed", 0) == lost
+    assert notes.get("last_reasoning_not_printed", 0) == of_last
 
 
 CUTS = CHATML.replace("message.content", "message.content.split('</think>')[-1].split('|')[0].replace('<b>', '')")
@@ -239,12 +269,12 @@ CUTS = CHATML.replace("message.content", "message.content.split('</think>')[-1].
         ("Hello", NO_OMISSIONS),
         ("  Hello\n", NO_OMISSIONS),
         ("a <b> c", NO_OMISSIONS),
-        ("|", Omissions(("the content of messages[0]",))),
+        ("|", Omissions(("the content of messages[0] (assistant)",))),
         (" \n", NO_OMISSIONS),
-        ("<think>So.</think>Hello", Omissions((), ("the reasoning in the content of messages[0]",))),
-        ("<think>So.</think>\n", Omissions((), ("the reasoning in the content of messages[0]",))),
-        ("Hello | there", Omissions(("a part of the content of messages[0]",))),
-        ("<think>So.</think>Hello | there", Omissions(("a part of the content of messages[0]",))),
+        ("<think>So.</think>Hello", Omissions((), ("the reasoning in the content of messages[0] (assistant)",), True)),
+        ("<think>So.</think>\n", Omissions((), ("the reasoning in the content of messages[0] (assistant)",), True)),
+        ("Hello | there", Omissions(("a part of the content of messages[0] (assistant)",))),
+        ("<think>So.</think>Hello | there", Omissions(("a part of the content of messages[0] (assistant)",))),
     ],
 )
 def test_content_of_which_only_a_part_is_printed(content: str, expected: Omissions):
@@ -325,7 +355,7 @@ def test_several_parts_are_joined_as_the_template_prints_them_or_with_line_break
 def test_template_that_reads_the_first_part_only_does_not_print_the_others():
     texts = rendered([as_parts(user(""), "a", "b"), assistant("Hello")], REFUSES_STRINGS)
     assert [reject.detail.partition(";")[0] for reject in texts.outcomes.rejects] == [
-        "the chat template does not print the second part of messages[0]"
+        "the chat template does not print the second part of messages[0] (user)"
     ]
 
 

@@ -35,11 +35,14 @@ class Omissions:
 
     Attributes:
         not_printed: names of contents, tool calls and tools, in the order of the conversation.
-        reasoning: names of what holds reasoning. Templates drop it on purpose.
+        reasoning: names of what holds reasoning. Templates drop that of earlier turns on purpose.
+        of_last: whether some of it is that of the last message, or of the one whose tools answer last. A model writes
+            it there, and no later turn is the reason why it is dropped.
     """
 
     not_printed: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
+    of_last: bool = False
 
     def detail(self) -> str:
         """Return a sentence about `not_printed`."""
@@ -159,7 +162,9 @@ def find_omissions(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] |
     """
     missing: list[str] = []
     reasoning: list[str] = []
+    of_last = False
     for number, message in enumerate(messages):
+        of_earlier = len(reasoning)
         for kind, key, part, text in texts_of(message):
             ranges = printed.get((number, kind, key, part), ())
             name = _name_of_text(number, key, part, message)
@@ -174,12 +179,14 @@ def find_omissions(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] |
         calls = given if isinstance(given := message.get("tool_calls"), list) else []
         for at, call in enumerate(calls):
             missing += _missing_of_call(call, number, at, len(calls), printed)
+        if message.get("role") != "tool":
+            of_last = len(reasoning) > of_earlier
     absent = [at for at, tool in enumerate(tools or ()) if _is_named(tool) and (None, "tool", at, None) not in printed]
     if tools and len(absent) == len(tools):
         missing.append("the tools")
     else:
         missing += [f"the {_ordinal(at)} tool" for at in absent]
-    return Omissions(tuple(missing), tuple(reasoning)) if missing or reasoning else NO_OMISSIONS
+    return Omissions(tuple(missing), tuple(reasoning), of_last) if missing or reasoning else NO_OMISSIONS
 
 
 def judge_content(
@@ -235,9 +242,9 @@ def _is_named(tool: Any) -> bool:
 
 
 def _name_of_text(number: int, key: str, part: int | None, message: Mapping[str, Any]) -> str:
-    if part is None or len(message["content"]) == 1:
-        return f"the {key} of messages[{number}]"
-    return f"the {_ordinal(part)} part of messages[{number}]"
+    place = f"messages[{number}] ({message.get('role')})" if key == "content" else f"messages[{number}]"
+    what = key if part is None or len(message["content"]) == 1 else f"{_ordinal(part)} part"
+    return f"the {what} of {place}"
 
 
 def _ordinal(number: int) -> str:

@@ -264,8 +264,9 @@ _NOTED = {
     "that the header of each answer is trained on.",
     "records_with_special_tokens_in_content": "records have special tokens in a message, a tool or a text.",
     "not_printed": "records have a content, a tool call or tools that the chat template does not print.",
-    "reasoning_not_printed": "records have reasoning that the chat template does not print.",
     "empty_answers": "records are trained on a turn that is empty, so that only its end is trained on.",
+    "last_reasoning_not_printed": "records have an answer at their end whose reasoning the chat template does not "
+    "print, so that a model does not learn to write it.",
     "train_flags_not_understood": "records have a key that looks as if it said what is trained on, and is not known.",
     "rendering_fell_back_to_reference": "batches were rendered by the reference, because the fast engine differed.",
     "tokenizing_fell_back_to_reference": "batches were tokenized by the reference, because the fast engine differed.",

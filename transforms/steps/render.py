@@ -263,7 +263,12 @@ def _noted(outcomes: Outcomes, omitted: Omitted) -> Outcomes:
     """Count the records of which something is not printed."""
     unprinted = [(position, omissions.detail()) for position, omissions in omitted if omissions.not_printed]
     reasoning = [(position, omissions.reasoning_detail()) for position, omissions in omitted if omissions.reasoning]
-    for name, records in (("not_printed", unprinted), ("reasoning_not_printed", reasoning)):
+    of_last = [(position, omissions.reasoning_detail()) for position, omissions in omitted if omissions.of_last]
+    for name, records in (
+        ("not_printed", unprinted),
+        ("reasoning_not_printed", reasoning),
+        ("last_reasoning_not_printed", of_last),
+    ):
         if records:
             outcomes = outcomes.note(name, len(records), records[0])
     return outcomes
