@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import pyarrow.parquet as pq
 
+from pipeline.view import visible
 from transforms.dataset.layout import Folder
 from transforms.errors import ParameterError, RecordDropped, RecordError, StoreError, UserError
 from transforms.inputs.formats import MAX_RECORD_BYTES
@@ -28,6 +29,8 @@ Options: TypeAlias = dict[str, Any]  # of a build, by name
 
 # The files of rejects that are read for a remedy, the records of a reason in them, and how often one is tried.
 _FILES, _RECORDS, _TRIES = 16, 64, 12
+# The most characters of what the records of a reject say.
+_SHOWN = 160
 # The names that datasets have for messages, for a question and its answer, and for a text, in small letters.
 _MESSAGES = ("messages", "conversations", "conversation", "dialog", "dialogue", "trajectory", "turns", "chat")
 _QUESTIONS_AND_ANSWERS = (
@@ -78,7 +81,8 @@ def find_remedy(folder: Folder, options: Options, rejected: Mapping[str, int] | 
         for reason, _ in Counter(counts).most_common():
             rejects = [*_rejects(folder, reason)] if reason in REMEDIES else []
             if changes := rejects and _changes(folder, reason, rejects, options):
-                return Remedy(reason, changes, REMEDIES[reason].does)
+                does = REMEDIES[reason].does
+                return Remedy(reason, changes, does if isinstance(does, str) else does(changes, rejects))
     return None
 
 
@@ -259,11 +263,23 @@ def _more_seconds(reject: Reject, record: Any, options: Options) -> Iterator[Cha
         yield {"formatter_seconds": 10 * options["formatter_seconds"]}
 
 
+def _with_or_without_the_unprinted(changes: Changes, rejects: Sequence[Reject]) -> str:
+    """What is lost of records that are kept, such as a system prompt."""
+    if "unprinted" not in changes:
+        return "reads them"
+    found = Counter(reject.detail.rpartition("; ")[0].partition(" does not print ")[2] for reject in rejects)
+    what = visible(" ".join(found.most_common(1)[0][0].split()))
+    if len(what) > _SHOWN:
+        what = f"{what[:_SHOWN]}…"
+    example = "for example " * (len(found) > 1)
+    return f"keeps them, without what the template does not print ({example}{what})"
+
+
 class _Entry(NamedTuple):
     """A line of the table: finds changes for a reject, its record and the options; what the build then does."""
 
     find: Callable[[Reject, Any, Options], Iterable[Changes]]
-    does: str
+    does: str | Callable[[Changes, Sequence[Reject]], str]
 
 
 # Each reason of docs/records.md for which an option helps.
@@ -284,7 +300,7 @@ REMEDIES = {
     "forged_turn": _Entry(_plain, "encodes the special tokens in them as plain text"),
     "special_tokens_in_content": _Entry(_plain, "encodes the special tokens in them as plain text"),
     "template_limit": _Entry(_longer_texts, "allows longer texts"),
-    "not_printed": _Entry(_printed, "keeps them, without what the template does not print"),
+    "not_printed": _Entry(_printed, _with_or_without_the_unprinted),
     "loss_not_applicable": _Entry(_to(loss_on="auto"), "trains on what each has"),
     "differs_from_inference": _Entry(_to(parity="expand"), "writes a row for each context that a server renders"),
     "not_expandable": _Entry(_to(parity="report"), "keeps them as they are, and counts them"),

@@ -14,10 +14,11 @@ import pytest
 
 from pipeline.advice import advice, retyped
 from pipeline.options import Options
-from pipeline.remedies import _READ_BY, REMEDIES, find_remedy
+from pipeline.remedies import _READ_BY, REMEDIES, Reject, find_remedy
 from pipeline.sources import parse_options_of, read_sources
 from support.datasets import build_in_process, write_jsonl
 from support.paths import ROOT, SHARED, TOKENIZER
+from transforms.chat.omissions import Omissions
 from transforms.dataset.layout import Folder
 from transforms.errors import RecordError
 from transforms.model.examples import Record
@@ -206,6 +207,33 @@ def is_rejected(record: Any) -> bool:
     except RecordError:
         return True
     return False
+
+
+def unprinted(*names: str) -> tuple[str, str]:
+    advice = "give another chat_template, or keep such records and count them (unprinted: report)"
+    return "not_printed", f"{Omissions(names).detail()}; {advice}"
+
+
+@pytest.mark.parametrize(
+    ("rejects", "without"),
+    [
+        ([unprinted("the content of messages[0] (system)")] * 2, "the content of messages[0] (system)"),
+        (
+            [unprinted("the tools", "the content of messages[0] (system)")],
+            "the tools and the content of messages[0] (system)",
+        ),
+        (
+            [unprinted("the tools"), *[unprinted("the content of messages[0] (system)")] * 2],
+            "for example the content of messages[0] (system)",
+        ),
+        ([unprinted("the argument a;\x1b[2J\nb of the tool call of messages[1]")], "the argument a;\\x1b[2J b of"),
+        ([unprinted(f"the argument {'x' * 9999} of the tool call of messages[1]")], f"the argument {'x' * 80}"),
+    ],
+)
+def test_a_command_that_drops_what_is_not_printed_says_what_it_drops(rejects, without):
+    does: Any = REMEDIES["not_printed"].does
+    said = does({"unprinted": "report"}, [Reject(*reject, b"{}") for reject in rejects])
+    assert said.startswith(f"keeps them, without what the template does not print ({without}") and len(said) < 300
 
 
 @pytest.mark.parametrize("reason", REMEDIES)
