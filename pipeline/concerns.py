@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.console import counted
 from transforms.chat.contexts import KINDS
+from transforms.dataset.manifest import records_compared
 
 # The keys of the manifest that count records by the reason why the reference and not the fast engine handled them.
 _BY_REFERENCE = {"rendered_by_reference": "rendered", "tokenized_by_reference": "tokenized"}
@@ -43,6 +44,12 @@ def most_of(counts: Mapping[str, int], shown: int = _SHOWN) -> str:
     return text if len(counts) <= shown else f"{text} and {len(counts) - shown} more"
 
 
+def kinds_of_differences(notes: Mapping[str, int]) -> str:
+    """The most frequent kinds of turns that differ from inference, with their counts. notes: of a manifest."""
+    of_kinds = {kind.replace("_", " "): notes.get(f"parity_turns_{kind}", 0) for kind in KINDS}
+    return most_of({kind: count for kind, count in of_kinds.items() if count})
+
+
 def _of_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
     notes, options = manifest["notes"], manifest["job"]["options"]
     for what in ("rendering", "tokenizing", "comparing"):
@@ -77,14 +84,14 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
             "(--special_tokens_in_content, docs/records.md)"
         )
     if turns := notes.get("parity_turns_differing"):
-        of_kinds = {kind.replace("_", " "): notes.get(f"parity_turns_{kind}", 0) for kind in KINDS}
-        kinds = most_of({kind: count for kind, count in of_kinds.items() if count})
+        kinds = kinds_of_differences(notes)
         done = {
             "report": "--parity expand writes each context",
             "expand": "expanded, or rejected",
             "reject": "rejected",
         }[options["parity"]]
-        yield f"warning: {counted(turns, 'turn')} differ from inference ({kinds}); {done} (docs/masks.md)"
+        sample = f" of {records_compared(notes)}" * bool(notes.get("parity_records_not_checked"))
+        yield f"warning: {counted(turns, 'turn')}{sample} differ from inference ({kinds}); {done} (docs/masks.md)"
 
 
 def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pipeline.console import counted
 from pipeline.row_view import print_preview
 from transforms.chat.contexts import KINDS
 from transforms.dataset.layout import Folder
-from transforms.dataset.manifest import counts_of_source, unread_text
+from transforms.dataset.manifest import counts_of_source, records_compared, unread_text
 from transforms.dataset.reader import Dataset
 from transforms.outputs import loading_code
 
@@ -119,7 +119,8 @@ def _table(manifest: dict[str, Any]) -> Table:
     if len(others) > _SHOWN:
         table.add_row("other notes", f"{len(others) - _SHOWN:,}", "in manifest.json")
     if checked := notes.get("parity_turns_checked"):
-        differ = f"turns, {notes.get('parity_turns_differing', 0):,} differ from inference"
+        differing = notes.get("parity_turns_differing", 0)
+        differ = f"turns of {records_compared(notes)}, {differing:,} differ from inference"
         table.add_row("parity", f"{checked:,}", differ)
     if added := notes.get("parity_rows_added"):
         table.add_row("  rows added", f"{added:,}")

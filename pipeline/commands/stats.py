@@ -42,7 +42,8 @@ def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         "stats",
         "OUT [--json]",
-        "Prints histograms of a dataset's lengths, trained share and turns, and its roles, tools and scripts.",
+        "Prints histograms of a dataset's lengths, trained share and turns, its roles, tools and scripts, and its "
+        "parity with inference.",
         ["out/mine", "gs://bucket/mine --json"],
     )
     parser.add_argument("dataset", metavar="OUT", help="the folder of a dataset, at any url")
@@ -84,6 +85,8 @@ def _print(console: Console, manifest: Mapping[str, Any]) -> None:
         if any(counts.values()):
             console.print(f"\n[bold]{title}[/]")
             console.print(_counts(counts))
+    if checked := manifest["notes"].get("parity_turns_checked"):
+        console.print(f"\n[bold]parity with inference[/]\n{_parity(checked, manifest['notes'])}")
 
 
 def _described(name: str, histogram: Mapping[str, Any]) -> str:
@@ -93,6 +96,16 @@ def _described(name: str, histogram: Mapping[str, Any]) -> str:
     quantiles = ", ".join(f"{percent}% <= {at_most(name, histogram, percent):,}" for percent in _PERCENTILES)
     mean = histogram["sum"] / histogram["count"]
     return f"mean {mean:,.1f}, from {histogram['min']:,} to {histogram['max']:,}; {quantiles}"
+
+
+def _parity(checked: int, notes: Mapping[str, int]) -> str:
+    """How many turns differ from inference of those that were compared, which may be a sample."""
+    from pipeline.concerns import kinds_of_differences
+    from transforms.dataset.manifest import records_compared
+
+    differing = notes.get("parity_turns_differing", 0)
+    kinds = f" ({kinds_of_differences(notes)})" if differing else ""
+    return f"{checked:,} turns of {records_compared(notes)} were compared: {differing:,} differ{kinds}"
 
 
 def _bars(console: Console, name: str, histogram: Mapping[str, Any]) -> Table:

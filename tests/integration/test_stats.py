@@ -55,6 +55,15 @@ def test_histograms_and_counts_fit_80_columns_without_colours(stats, dataset):
     assert f"to {statistics['histograms']['row_tokens']['max']:,};" in out
 
 
+def test_parity_is_of_a_sample_and_says_of_how_many_records(stats, dataset):
+    notes = manifest_of(dataset)["notes"]
+    checked, left = notes["parity_records_checked"], notes["parity_records_not_checked"]
+    assert checked and left
+    line = " ".join(stats().partition("parity with inference\n")[2].split())
+    compared = f"{notes['parity_turns_checked']:,} turns of {checked:,} of {checked + left:,} records were compared"
+    assert line == f"{compared}: {notes.get('parity_turns_differing', 0):,} differ"
+
+
 def test_each_line_of_a_histogram_is_a_share_and_all_are_everything(stats):
     lines = stats().partition("tokens of a row\n")[2].partition("\n\n")[0].splitlines()[1:]
     shares = re.findall(r"([\d,]+) +([\d.]+)% *\n", "\n".join(lines) + "\n")

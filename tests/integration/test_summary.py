@@ -111,6 +111,14 @@ def test_nothing_is_a_concern_of_a_dataset_without_notes():
     assert [*concerns(manifest_with(), 0.01)] == []
 
 
+def test_turns_that_differ_in_a_sample_are_those_of_a_sample():
+    notes = {"parity_turns_differing": 3, "parity_turns_context": 3, "parity_records_checked": 20}
+    [of_all] = concerns(manifest_with(notes=notes), 0.01)
+    [of_sample] = concerns(manifest_with(notes=notes | {"parity_records_not_checked": 5_000}), 0.01)
+    assert of_all.startswith("warning: 3 turns differ from inference (context 3); ")
+    assert of_sample.startswith("warning: 3 turns of 20 of 5,020 records differ from inference (context 3); ")
+
+
 def test_reasoning_that_is_lost_is_a_concern_if_it_is_lost_in_many_records():
     def lines(**notes: int) -> list[str]:
         return [*concerns(manifest_with(records={"read": 198}, notes=notes), 0.01)]

@@ -31,7 +31,12 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
         "tokens": 630,
         "trained_tokens": 120,
         "trained_tokens_lost": 10,
-        "notes": {"parity_records_checked": 10, "parity_turns_checked": 20, "parity_turns_differing": 4},
+        "notes": {
+            "parity_records_checked": 10,
+            "parity_records_not_checked": 188,
+            "parity_turns_checked": 20,
+            "parity_turns_differing": 4,
+        },
         "layout": {"columns": ["input_ids", "labels"], "packing": "bfd", "max_length": 270, "shift_labels": False},
         "sources": [
             {"name": "chats", "records": records, "rows": 2, "tokens": 430, "trained_tokens": 100},

@@ -119,7 +119,7 @@ def test_what_stands_out_is_listed_first():
     page = _Texts(page_of()).text
     assert "4 of 16 records (25.0%) were rejected, most often as not_json." in page
     assert "10 trained tokens (7.7%) were lost to max_length 270." in page
-    assert "4 of 20 checked turns (20.0%)" in page
+    assert "4 of 20 checked turns (20.0%)" in page and "Turns of 10 of 198 records were compared." in page
     lost = "8 records have an answer at their end whose reasoning the chat template does not print"
     assert lost in _Texts(page_of(notes={"reasoning_not_printed": 9, "last_reasoning_not_printed": 8})).text
     nothing = {"read": 10, "kept": 10, "truncated": 0, "dropped": {}, "rejected": {}}

@@ -223,6 +223,12 @@ def _counted(records: int, characters: int) -> str:
     return f"{records:,} record{'s' * (records != 1)}, {size} character{'s' * (characters != 1)}"
 
 
+def records_compared(notes: Mapping[str, int]) -> str:
+    """Return of how many records parity was checked, such as `20 of 198 records`. notes: of a manifest."""
+    checked = notes.get("parity_records_checked", 0)
+    return f"{checked:,} of {checked + notes.get('parity_records_not_checked', 0):,} records"
+
+
 def sum_records(receipts: Sequence[Receipt]) -> dict[str, Any]:
     """How many records were read, and how many had which outcome."""
     return {

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.excerpts import Excerpt, read_excerpts
 from transforms.dataset.layout import Folder
-from transforms.dataset.manifest import unread_text
+from transforms.dataset.manifest import records_compared, unread_text
 from transforms.hidden import HIDDEN
 from transforms.model.statistics import at_most, bins_of
 from transforms.storage.writing import remove, write_atomically
@@ -299,7 +299,7 @@ def _findings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append((
             "checks",
             f"{differing:,} of {checked:,} checked turns ({_share(differing, checked)}) are trained on in another way "
-            "than the model would write them for a server.",
+            f"than the model would write them for a server. Turns of {records_compared(notes)} were compared.",
         ))  # fmt: skip
     found += [("checks", f"{notes[name]:,} {text}") for name, text in _NOTED.items() if notes.get(name)]
     found += [
