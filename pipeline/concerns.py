@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.console import counted
 from transforms.chat.contexts import KINDS
+from transforms.chat.typed_tokens import FOREIGN_TOKENS
 from transforms.dataset.manifest import records_compared
 
 # The keys of the manifest that count records by the reason why the reference and not the fast engine handled them.
@@ -82,6 +83,14 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"warning: {counted(records, 'record')} {have} special tokens in contents: {typed} "
             "(--special_tokens_in_content, docs/records.md)"
+        )
+    records = notes.get(FOREIGN_TOKENS, 0)
+    if records > _NOTED_FRACTION * read:
+        each = f"{FOREIGN_TOKENS} "
+        tokens = {name.removeprefix(each): count for name, count in notes.items() if name.startswith(each)}
+        yield (
+            f"warning: {records:,} of {counted(read, 'record')} have control tokens of other templates as plain text: "
+            f"{most_of(tokens, 1)} (docs/records.md)"
         )
     if turns := notes.get("parity_turns_differing"):
         kinds = kinds_of_differences(notes)

@@ -13,6 +13,7 @@ from pipeline.concerns import concerns, most_of
 from pipeline.console import counted
 from pipeline.row_view import print_preview
 from transforms.chat.contexts import KINDS
+from transforms.chat.typed_tokens import FOREIGN_TOKENS
 from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import counts_of_source, records_compared, unread_text
 from transforms.dataset.reader import Dataset
@@ -113,7 +114,8 @@ def _table(manifest: dict[str, Any]) -> Table:
         share = padding / (padding + manifest["tokens"])
         table.add_row("padding left", f"{padding:,}", f"{share:.2%} of rows of {options['max_length']:,}")
     notes = manifest["notes"]
-    others = {what.replace("_", " "): notes[what] for what in sorted(notes.keys() - _SHOWN_ELSEWHERE)}
+    own_lines = {name for name in notes if name.startswith(f"{FOREIGN_TOKENS} ")} | _SHOWN_ELSEWHERE
+    others = {what.replace("_", " "): notes[what] for what in sorted(notes.keys() - own_lines)}
     for what in [*others][:_SHOWN]:
         table.add_row(what, f"{others[what]:,}")
     if len(others) > _SHOWN:

@@ -122,6 +122,8 @@ def test_what_stands_out_is_listed_first():
     assert "4 of 20 checked turns (20.0%)" in page and "Turns of 10 of 198 records were compared." in page
     lost = "8 records have an answer at their end whose reasoning the chat template does not print"
     assert lost in _Texts(page_of(notes={"reasoning_not_printed": 9, "last_reasoning_not_printed": 8})).text
+    foreign = "8 records hold control tokens of other chat templates, as plain text"
+    assert foreign in _Texts(page_of(notes={"records_with_foreign_tokens_in_content": 8})).text
     nothing = {"read": 10, "kept": 10, "truncated": 0, "dropped": {}, "rejected": {}}
     assert "Nothing stands out" in page_of(records=nothing, trained_tokens_lost=0, notes={"reasoning_not_printed": 9})
 

@@ -1,20 +1,23 @@
 """Special tokens that were typed: those in the contents of a record, which the chat template did not print.
 
 Most records have none, which the first characters of the tokens show for all contents at once. Where the template
-printed the contents is needed only to encode typed tokens as plain text.
+printed the contents is needed only to encode typed tokens as plain text. Control tokens that the tokenizer does not
+have are found as well: text that the template of another model rendered is plain text for this one.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, TypeAlias
 
 import msgspec
 
 from transforms.chat.config import RenderConfig
 from transforms.chat.contents import Content, contents_of_messages, contents_of_value, parts_of_template
+from transforms.chat.control_tokens import CONTROL_TOKENS
 from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import ChatTemplate
 from transforms.chat.turn_tokens import find_turn_tokens
@@ -26,7 +29,12 @@ from transforms.tokens.tokenizer import load_tokenizer
 
 # A content and the special tokens in it.
 Typed: TypeAlias = tuple[Content, list[str]]
+# The note of records with control tokens that the tokenizer does not have. With one of these after it, of that alone.
+FOREIGN_TOKENS = "records_with_foreign_tokens_in_content"
 _ADVICE = "with special_tokens_in_content plain it would be encoded as plain text"
+# The sample that is searched for control tokens of others: the first texts of a batch, and one of so many others; of it
+# the first contents, and of each the characters at both ends.
+_FIRST, _ONE_OF, _CONTENTS, _SEEN = 16, 64, 32, 512
 # The most lists of tools of which it is kept what was found in them.
 _KEPT = 1024
 
@@ -103,6 +111,25 @@ class TypedTokens:
                 text = msgspec.structs.replace(text, added_tokens=added)
         return text, typed
 
+    def foreign(self, texts: Sequence[Text]) -> list[tuple[int, Typed]]:
+        """Find control tokens of chats that neither the tokenizer nor the template has.
+
+        Text that another template rendered is seldom alone. So if a sample of the texts has none, no other is searched.
+
+        Args:
+            texts: of a batch.
+
+        Returns:
+            The position of each record, and a content of it that has some.
+        """
+        sample = chain(texts[:_FIRST], texts[_FIRST::_ONE_OF])
+        contents = (islice(_contents_of(text.example.content), _CONTENTS) for text in sample)
+        seen = (f"{one.text[:_SEEN]}\n{one.text[-_SEEN:]}" for one in chain.from_iterable(contents))
+        if not any(map(self._foreign.are_in, seen)):
+            return []
+        found = ((text, _found(_contents_of(text.example.content), self._foreign)) for text in texts)
+        return [(text.example.position, one) for text, of_text in found for one in of_text]
+
     def _check_answers(self, typed: Sequence[Typed]) -> None:
         """Raise RecordError if a message of the assistant ends or begins a turn."""
         for content, tokens in typed:
@@ -111,18 +138,15 @@ class TypedTokens:
                 raise RecordError("forged_turn", f"{described((content, forged))}, {why}")
 
     def _typed(self, content: Any) -> list[Typed]:
-        if isinstance(content, Conversation):
-            found: list[Typed] = []
-            texts = content.texts
-            if texts is None or self._strings.are_in("".join(texts)):
-                found += self._found(contents_of_messages(content))
-            if content.tools:
-                found += self._of_tools(content.tools)[0]
-            return found + self._found(contents_of_value("chat_template_kwargs", content.template_kwargs))
-        if isinstance(content, PromptCompletion):
-            prompt, completion = content.prompt, content.completion
-            return self._found([Content("prompt", "prompt", prompt), Content("completion", "completion", completion)])
-        return self._found([Content("text", "text", content.text)]) if isinstance(content, PlainText) else []
+        if not isinstance(content, Conversation):
+            return _found(_contents_of(content), self._strings)
+        found: list[Typed] = []
+        texts = content.texts
+        if texts is None or self._strings.are_in("".join(texts)):
+            found += _found(contents_of_messages(content), self._strings)
+        if content.tools:
+            found += self._of_tools(content.tools)[0]
+        return found + _found(contents_of_value("chat_template_kwargs", content.template_kwargs), self._strings)
 
     def _of_tools(self, tools: list[Any]) -> tuple[list[Typed], bool]:
         """The special tokens in tools, and whether one of their texts may be completed to one."""
@@ -131,11 +155,8 @@ class TypedTokens:
                 self._tools = {}
             contents = [*contents_of_value("tools", tools)]
             may_be_completed = self._mode == "plain" and self._is_at_edge(contents)
-            self._tools[id(tools)] = tools, (self._found(contents), may_be_completed)
+            self._tools[id(tools)] = tools, (_found(contents, self._strings), may_be_completed)
         return self._tools[id(tools)][1]
-
-    def _found(self, contents: Iterable[Content]) -> list[Typed]:
-        return [(content, tokens) for content in contents if (tokens := self._strings.findall(content.text))]
 
     @functools.cached_property
     def _turn_tokens(self) -> frozenset[str]:
@@ -153,6 +174,16 @@ class TypedTokens:
     def _in_json(self) -> _Strings:
         """The same strings, as they are and as they are written in JSON."""
         return _Strings({*self._strings.strings, *(_json(string)[1:-1] for string in self._strings.strings)})
+
+    @functools.cached_property
+    def _foreign(self) -> _Strings:
+        """Control tokens that neither the tokenizer nor the template has."""
+        try:
+            source = self._template.source(Conversation([])) + self._template.source(Conversation([], []))
+        except (RecordError, UserError):  # there is none
+            source = ""
+        own = self._added | self._strings.strings
+        return _Strings(token for token in CONTROL_TOKENS - own if token not in source)
 
     # What follows is needed for plain text alone.
 
@@ -203,6 +234,21 @@ class TypedTokens:
 
     def _every_added_token(self, text: str, *edges: int) -> list[Span]:
         return [found.span() for found in self._all.finditer(text, *edges)]
+
+
+def _contents_of(content: Any) -> Iterator[Content]:
+    """The contents of the messages of a conversation, or of what is not rendered."""
+    if isinstance(content, Conversation):
+        yield from contents_of_messages(content)
+    elif isinstance(content, PromptCompletion):
+        yield Content("prompt", "prompt", content.prompt)
+        yield Content("completion", "completion", content.completion)
+    elif isinstance(content, PlainText):
+        yield Content("text", "text", content.text)
+
+
+def _found(contents: Iterable[Content], strings: _Strings) -> list[Typed]:
+    return [(content, strings.findall(content.text)) for content in contents if strings.are_in(content.text)]
 
 
 def described(typed: Typed) -> str:

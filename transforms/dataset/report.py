@@ -263,6 +263,8 @@ _NOTED = {
     "records_without_generation_prompt": "records are rendered by a template that ignores add_generation_prompt, so "
     "that the header of each answer is trained on.",
     "records_with_special_tokens_in_content": "records have special tokens in a message, a tool or a text.",
+    "records_with_foreign_tokens_in_content": "records hold control tokens of other chat templates, as plain text: the "
+    "tokenizer does not have them.",
     "not_printed": "records have a content, a tool call or tools that the chat template does not print.",
     "empty_answers": "records are trained on a turn that is empty, so that only its end is trained on.",
     "last_reasoning_not_printed": "records have an answer at their end whose reasoning the chat template does not "

@@ -20,7 +20,7 @@ from transforms.chat.stop_tokens import load_turn_rules
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache
 from transforms.chat.turns import TurnFinder, has_weights, loss_of, trained_turns
-from transforms.chat.typed_tokens import Typed, TypedTokens, described
+from transforms.chat.typed_tokens import FOREIGN_TOKENS, Typed, TypedTokens, described
 from transforms.checks import check_type
 from transforms.errors import RecordError
 from transforms.model.batches import Examples, Texts
@@ -305,7 +305,20 @@ def _checked(texts: Texts, typed_tokens: TypedTokens) -> Texts:
         outcomes = outcomes.note("records_with_special_tokens_in_content", records, (position, described(typed)))
         counts = Counter(f"{content.role} {token}" for _, (content, tokens) in found for token in tokens)
         outcomes = outcomes.count_special_tokens_in_content(counts)
-    return replace(texts, texts=kept, outcomes=outcomes)
+    return replace(texts, texts=kept, outcomes=_noted_foreign(outcomes, typed_tokens.foreign(kept)))
+
+
+def _noted_foreign(outcomes: Outcomes, foreign: Sequence[tuple[int, Typed]]) -> Outcomes:
+    """Count the records with control tokens that the tokenizer does not have, in all and for each token."""
+    if not foreign:
+        return outcomes
+    position, typed = foreign[0]
+    records = len({position for position, _ in foreign})
+    outcomes = outcomes.note(FOREIGN_TOKENS, records, (position, described(typed)))
+    by_token = {(token, position) for position, (_, tokens) in foreign for token in tokens}
+    for token, count in sorted(Counter(token for token, _ in by_token).items()):
+        outcomes = outcomes.note(f"{FOREIGN_TOKENS} {token}", count)
+    return outcomes
 
 
 def _whole(text: str) -> list[Span]:
