@@ -66,11 +66,11 @@ def commit_numbers(output: str, kind: str, first: int, last: int, remove: tuple[
     id = f"{first:08x}{last:08x}"
     rows = [[number] for number in range(first, last + 1)]
     shard = {"path": f"data/{id}/train-00000-of-00001.parquet", "split": "train", "format": "parquet"}
-    sources = manifest_by_hand()["sources"][:1]
-    manifest = manifest_by_hand(sources=sources, rejects=[], shards=[shard | {"rows": len(rows)}])
     content = io.BytesIO()
     pq.write_table(pa.table({"input_ids": pa.array(rows, pa.list_(pa.int32()))}), content)
     write_atomically(f"{output}/{shard['path']}", content.getvalue())
+    described = shard | {"rows": len(rows), "bytes": len(content.getvalue())}
+    manifest = manifest_by_hand(sources=manifest_by_hand()["sources"][:1], rejects=[], shards=[described])
     inputs = [InputFile(f"{number}.jsonl", "jsonl", None, 1, "1") for number in range(first, last + 1)]
     snapshot = Log(Folder(output)).commit(kind, Increment.of(id, manifest, inputs), remove)
     derive(Folder(output), snapshot, "none")
