@@ -165,7 +165,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _render(renderer: Any, omitted: Any, example: Any) -> Any:
-    return renderer.check_special_tokens(renderer.render(example, omitted))
+    return renderer.check_keys(renderer.check_special_tokens(renderer.render(example, omitted)))
 
 
 def _parse(arguments: Sequence[str]) -> dict[str, Any]:

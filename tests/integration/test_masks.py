@@ -131,6 +131,13 @@ def test_spans_that_are_traced_although_the_template_has_markers_are_shown(masks
     assert "⟦4<|im_end|>\n⟧" in out
 
 
+def test_a_conversation_that_a_build_would_reject_for_a_key_is_shown_as_rejected(masks, tmp_path):
+    messages = [{"role": "user", "content": "ls"}, {"role": "assistant", "content": "Listing.", "thought": "I should"}]
+    write_jsonl(tmp_path / "chats.jsonl", [{"messages": messages}])
+    code, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--input={tmp_path}/chats.jsonl")
+    assert code == 1 and "rejected (not_printed): the chat template does not print the thought of messages[1]" in out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -29,7 +29,7 @@ from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
 from transforms.steps.counting import of_contents
 from transforms.steps.proof import fall_back, sample_conversations
-from transforms.steps.unread_keys import check_keys
+from transforms.steps.unread_keys import check_keys, unread_keys
 
 # The position of a record, and what of it the template does not print.
 Omitted: TypeAlias = list[tuple[int, Omissions]]
@@ -216,6 +216,12 @@ class Renderer:
     def check_special_tokens(self, text: Text) -> Text:
         """Return a text after the check of its contents for special tokens. Raises RecordError, see TypedTokens."""
         return text if self._typed_tokens is None else self._typed_tokens.check(text)[0]
+
+    def check_keys(self, text: Text) -> Text:
+        """Return a text after the check of the keys of its messages. Raises RecordError, see unread_keys."""
+        if isinstance(text.example.content, Conversation):
+            unread_keys(text, self._unprinted)
+        return text
 
     def _check_omissions(self, example: Example, omissions: Omissions, omitted: Omitted) -> None:
         """Raise RecordError, or report what the template does not print."""

@@ -15,13 +15,14 @@ from transforms.chat.turns import loss_of, trained_turns
 from transforms.errors import RecordError
 from transforms.inputs.unread import ReadTexts, kind_of_name, texts_in
 from transforms.model.batches import Texts
-from transforms.model.examples import REASONING_KEYS, Conversation, PromptCompletion
+from transforms.model.examples import REASONING_KEYS, Conversation, PromptCompletion, Text
 from transforms.model.outcomes import Reject
 from transforms.model.statistics import Statistics, sum_of_unread
 
 # Other modules judge these: contents, calls and reasoning that are not printed are omissions.
 _OF_MESSAGES = {"role", "content", "tool_calls", "tool_call_id", "name", "weight", *REASONING_KEYS}
 _OF_PARTS = {"type", "text", "weight"}
+_ALL_PRINTED: Mapping[str, int] = {}
 _OF_CALLS = {"id", "type", "function", "name", "arguments"}
 
 
@@ -43,19 +44,19 @@ def check_keys(texts: Texts, unprinted: str, loss_on: str) -> Texts:
         loss_on: what is trained on, one of LOSSES.
 
     Returns:
-        The texts. With `reject`, a record is rejected as `not_printed` if a message has a key that names an answer, a
-        prompt, tools or reasoning, or if it has no content, no call and no reasoning, and a key with any text.
+        The texts, without those of records that are rejected, see unread_keys.
     """
     rejects: dict[int, Reject] = {}
-    unread: list[dict[str, int]] = []
+    unread: list[Mapping[str, int]] = []
     empty: list[int] = []
     for text in texts.texts:
         content, position = text.example.content, text.example.position
         if type(content) is Conversation:
-            keys = _unread_keys(content.lazy_messages, text.text) if type(content.lazy_messages) is list else []
-            if keys and unprinted == "reject" and (lost := _lost(keys, content.messages)):
-                rejects.setdefault(position, text.example.rejected(lost))
-            unread += [_by_name(keys)] * bool(keys)
+            try:
+                if keys := unread_keys(text, unprinted):
+                    unread.append(keys)
+            except RecordError as error:
+                rejects.setdefault(position, text.example.rejected(error))
             empty += [position] * _has_empty_turn(content, loss_on)
         elif type(content) is PromptCompletion:
             empty += [position] * (loss_on != "all" and not content.completion.strip())
@@ -65,6 +66,29 @@ def check_keys(texts: Texts, unprinted: str, loss_on: str) -> Texts:
         outcomes = outcomes.note("empty_answers", len(empty), (empty[0], found))
     kept = [text for text in texts.texts if text.example.position not in rejects] if rejects else texts.texts
     return replace(texts, texts=kept, outcomes=outcomes)
+
+
+def unread_keys(text: Text, unprinted: str) -> Mapping[str, int]:
+    """Count the characters of the keys of a conversation's messages that are not printed, by the names of the keys.
+
+    Args:
+        text: of a conversation, as the chat template prints it.
+        unprinted: as of check_keys.
+
+    Raises:
+        RecordError: with `reject`, if a message has a key that names an answer, a prompt, tools or reasoning; or if it
+            has no content, no call and no reasoning, and a key with any text.
+    """
+    content: Any = text.example.content
+    messages = content.lazy_messages
+    if type(messages) is tuple or not (keys := _unread_keys(messages, text.text)):
+        return _ALL_PRINTED
+    if unprinted == "reject" and (lost := _lost(keys, messages)):
+        raise lost
+    sums = Counter[str]()
+    for key in keys:
+        sums[key.name] += key.characters
+    return sums
 
 
 def _unread_keys(messages: Sequence[Mapping[str, Any]], printed: str) -> list[_Key]:
@@ -94,13 +118,6 @@ def _further_keys(message: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 def _as_json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-def _by_name(keys: Sequence[_Key]) -> dict[str, int]:
-    sums = Counter[str]()
-    for key in keys:
-        sums[key.name] += key.characters
-    return dict(sums)
 
 
 def _lost(keys: Sequence[_Key], messages: Sequence[Mapping[str, Any]]) -> RecordError | None:
