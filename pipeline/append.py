@@ -80,7 +80,7 @@ def append(
     show_phase("listing the input")
     listed = inputs_of(sources, folder) if files is None else files
     snapshot = Log(folder).newest() or Snapshot(0)
-    new = select(listed, snapshot, options.rewritten, sources).files
+    new = select(listed, snapshot, options.rewritten, sources, options.retry_failed).files
     if not (new or has_table or _is_unclean(folder, snapshot)):
         return Appended("nothing_new", _manifest(folder, snapshot))
     for_runner = with_all_inputs(options, sources)
@@ -138,7 +138,7 @@ class _Growth:
         return Appended("done" if job else "nothing_new", _manifest(self._folder, snapshot), added, replaced)
 
     def _selected(self, files: Sequence[InputFile], snapshot: Snapshot) -> Selected:
-        return select(files, snapshot, self._options.rewritten, self._sources)
+        return select(files, snapshot, self._options.rewritten, self._sources, self._options.retry_failed)
 
     def _repair(self, snapshot: Snapshot) -> None:
         """Complete what one that was killed did not, after its commit or before."""
@@ -169,7 +169,7 @@ class _Growth:
                 selected = self._selected(files, snapshot)
             except UserError:
                 continue
-            if selected.files == files and increment_of(job, files)[0] == id:
+            if selected.files == files and increment_of(job, files, selected.replaces)[0] == id:
                 return selected
         return None
 
@@ -178,7 +178,7 @@ class _Growth:
         from pipeline.plan import begin_increment, increment_of
         from pipeline.run import parse_beam_options, run_job
 
-        id, of_increment = increment_of(job, selected.files)
+        id, of_increment = increment_of(job, selected.files, selected.replaces)
         folder = Folder(self._folder.output, id)
         self._remove_unfinished(id)
         begin_increment(folder, of_increment, selected.files)

@@ -23,7 +23,13 @@ class Selected(NamedTuple):
     replaces: tuple[str, ...] = ()
 
 
-def select(files: Sequence[InputFile], snapshot: Snapshot, rewritten: str, sources: Sequence[Source]) -> Selected:
+def select(
+    files: Sequence[InputFile],
+    snapshot: Snapshot,
+    rewritten: str,
+    sources: Sequence[Source],
+    retry_failed: bool = False,
+) -> Selected:
     """Select what a dataset does not have yet.
 
     Args:
@@ -31,12 +37,14 @@ def select(files: Sequence[InputFile], snapshot: Snapshot, rewritten: str, sourc
         snapshot: the newest one.
         rewritten: what to do with a file of which the dataset has another version; one of REWRITTEN.
         sources: of the build, for errors.
+        retry_failed: whether the files of failed increments are to be taken again, in the place of these.
 
     Raises:
         UserError: if a file was rewritten, and is to be refused; or if what its increment has of other files cannot be
             built again.
     """
-    taken = snapshot.taken()
+    failed = [each for each in snapshot.increments if retry_failed and each.status == "failed"]
+    taken = snapshot.taken(without=[each.id for each in failed])
     new = {file.key for file in files if file.version not in taken.get(file.key, ())}
     again = [file for file in files if file.key in new and file.key in taken]
     replaces: tuple[str, ...] = ()
@@ -60,4 +68,5 @@ def select(files: Sequence[InputFile], snapshot: Snapshot, rewritten: str, sourc
                 )
             new.add(file.key)
         replaces = tuple(each.id for each in replaced)
-    return Selected([file for file in files if file.key in new], replaces)
+    retried = [each.id for each in failed if any(file.key in new for file in each.inputs)]
+    return Selected([file for file in files if file.key in new], tuple(dict.fromkeys((*replaces, *retried))))

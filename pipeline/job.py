@@ -145,6 +145,7 @@ def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> t
 _OF_A_RUN = {
     "output", "overwrite", "no_lock", "max_reject_fraction", "max_lost_fraction", "max_parity_fraction",
     "max_unprinted_fraction", "report", "engine", "summary_json", "runner", "detach", "append", "rewritten",
+    "retry_failed",
 }  # fmt: skip
 
 

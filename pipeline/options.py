@@ -341,6 +341,13 @@ class Options:
         "refuse",
         "|".join(REWRITTEN),
     )
+    retry_failed: bool = _option(
+        "Output",
+        "with --append, take the files of failed increments again, in the place of these",
+        kinds.flag,
+        False,
+        "true|false",
+    )
     table: str | None = _option(
         "Output",
         "with --append, a table of the newest version in the same folder, for queries; delta: a Delta table of its "
@@ -620,6 +627,8 @@ def check_options(options: Options) -> None:
         raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
     if options.rewritten != "refuse" and not options.append:
         raise UserError(f"--rewritten {options.rewritten} needs --append.")
+    if options.retry_failed and not options.append:
+        raise UserError("--retry_failed needs --append.")
     if options.table and not options.append:
         raise UserError(f"--table {options.table} needs --append.")
     if options.table and "parquet" not in options.output_format:

@@ -23,12 +23,14 @@ from transforms.storage.files import exists, read_bytes
 from transforms.storage.writing import write_atomically
 
 
-def increment_of(job: Job, files: Sequence[InputFile]) -> tuple[str, Job]:
+def increment_of(job: Job, files: Sequence[InputFile], replaces: Sequence[str] = ()) -> tuple[str, Job]:
     """Return the id and the job of an increment: a function of the files and of the job of the dataset alone.
 
     Args:
         job: of the dataset.
         files: the input of the increment.
+        replaces: the ids of the increments that it takes the place of. The same files that are tried again have another
+            id than the increment that failed.
     """
     split_bytes = job.options.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in files))
     of_increment = msgspec.structs.replace(
@@ -38,7 +40,10 @@ def increment_of(job: Job, files: Sequence[InputFile]) -> tuple[str, Job]:
         input_bytes=sum(file.bytes for file in files),
         splits=sum(1 for _ in splits_of(files, split_bytes)),
     )
-    return hashlib.sha256(encode_job(of_increment)).hexdigest()[:16], of_increment
+    id = hashlib.sha256(encode_job(of_increment)).hexdigest()[:16]
+    while id in replaces:
+        id = hashlib.sha256(id.encode()).hexdigest()[:16]
+    return id, of_increment
 
 
 def begin_increment(folder: Folder, job: Job, files: Sequence[InputFile]) -> None:

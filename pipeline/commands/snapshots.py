@@ -101,3 +101,6 @@ def _print(console: Console, entries: Sequence[Entry]) -> None:
     for entry in entries:
         if entry.add.error:
             console.print(Text(f"version {entry.version} failed: {visible(entry.add.error)}", "red"))
+    replaced = {id for entry in entries for id in entry.remove}
+    if any(entry.add.status == "failed" and entry.add.id not in replaced for entry in entries):
+        console.print("chatmill build --append --retry_failed, with the same options, takes their files again.")

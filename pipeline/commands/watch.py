@@ -103,8 +103,9 @@ def parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
     if not settings.every:
         raise UserError("--every 0s: expected 1s or more.")
     options = options_of("watch", given | {"append": True}, rest, list(_SETTINGS))
-    if options.no_lock:
-        raise UserError("--no_lock true: chatmill watch does not have this option.")
+    for name in ("no_lock", "retry_failed"):
+        if getattr(options, name):
+            raise UserError(f"--{name} true: chatmill watch does not have this option.")
     if options.runner == "DirectRunner":
         if options.detach:
             raise UserError("--detach needs a cluster: --runner FlinkRunner with --flink_master, or DataflowRunner.")

@@ -53,7 +53,9 @@ class Figures:
         self._records += records
         self._lag, self._longest_lag = lag, max(lag, self._longest_lag)
         added = f"{counted(files, 'file')} with {counted(records, 'record')}"
-        return f"{added} failed: {increment.error}" if has_failed else f"{added}, {lag:,.0f} s after they arrived"
+        if has_failed:
+            return f"{added} failed: {increment.error} (chatmill build --append --retry_failed takes them again)"
+        return f"{added}, {lag:,.0f} s after they arrived"
 
     def line(self) -> str:
         """Return the sums in one line."""

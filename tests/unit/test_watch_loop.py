@@ -11,6 +11,7 @@ import time
 import pytest
 
 from pipeline.append import append
+from pipeline.increments import select
 from pipeline.options import Options
 from pipeline.sources import read_sources
 from pipeline.watch import loop
@@ -97,8 +98,17 @@ def file_of(name: str, version: int = 1) -> InputFile:
 
 
 def snapshot_of(*increments: str) -> Snapshot:
-    """A snapshot of increments, each of some files whose names are one letter."""
-    made = (Increment(names, Files([], [], []), [file_of(name) for name in names], {}) for names in increments)
+    """A snapshot of increments, each of some files whose names are one letter; those in capitals have failed."""
+    made = (
+        Increment(
+            names,
+            Files([], [], []),
+            [file_of(name.lower()) for name in names],
+            {},
+            "failed" if names.isupper() else "done",
+        )
+        for names in increments
+    )
     return Snapshot(len(increments), tuple(made))
 
 
@@ -118,3 +128,23 @@ def test_a_rewritten_file_is_replaced_if_all_that_was_built_with_it_is_there(rew
     listed = {(0, name): "2" if name in rewritten else "1" for name in "abcdef" if name not in gone}
     ready = replaceable([file_of(name, 2) for name in rewritten], listed, snapshot)
     assert "".join(file.url for file in ready) == expected
+
+
+@pytest.mark.parametrize(
+    ("listed", "rewritten", "files", "replaces"),
+    [
+        ("abc", "", "b", ("B",)),
+        ("abcd", "", "bd", ("B",)),
+        ("ac", "", "", ()),  # it is not there any more
+        ("abc", "b", "b", ("B",)),  # no record of its earlier version is in the dataset
+        ("abcef", "", "bef", ("B", "EF")),
+        ("abce", "", "be", ("B", "EF")),
+    ],
+)
+def test_files_of_failed_increments_are_taken_again_in_the_place_of_these(listed, rewritten, files, replaces):
+    snapshot = snapshot_of("a", "B", "c", "EF")
+    now = [file_of(name, 2 if name in rewritten else 1) for name in listed]
+    selected = select(now, snapshot, "refuse", [], retry_failed=True)
+    assert ("".join(file.url for file in selected.files), selected.replaces) == (files, replaces)
+    if not rewritten:
+        assert select(now, snapshot, "refuse", []).files == [file for file in now if file.url == "d"]
