@@ -44,6 +44,7 @@ layouts = st.fixed_dictionaries(
 def parts_of(content: bytes, chunk: int = 1 << 20, part_bytes: int = 1 << 20) -> list[Part]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_format, "_CHUNK", chunk)
+        patch.setattr(json_format, "SNIFFED_BYTES", max(chunk, len(BOM)))
         return list(json_format.read(io.BytesIO(content), 0, None, part_bytes, MAX_RECORD_BYTES))
 
 

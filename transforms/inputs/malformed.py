@@ -18,14 +18,15 @@ _NEXT_OBJECT = re.compile(rb"[^,\[:\s]\s*\n(?=\{)")
 _OPENING = {b"}": ord("{"), b"]": ord("[")}
 
 
-def end_of_malformed(content: bytes, start: int, in_array: bool) -> int | None:
+def end_of_malformed(content: bytes, start: int, closing: bytes) -> int | None:
     """Find where a malformed record ends.
 
     Args:
         content: part of a file.
         start: where the record begins in it.
-        in_array: whether it is an element of an array. Then it ends before a comma or the array's bracket. Otherwise it
-            ends where its brackets are closed, or before a line that begins with an object where none can follow.
+        closing: the bracket that ends the array or object that it is an element of: then it ends before a comma or that
+            bracket. If it is empty, the record ends where its brackets are closed, or before a line that begins with an
+            object where none can follow.
 
     Returns:
         The index in the content; None if the record does not end in it.
@@ -42,21 +43,21 @@ def end_of_malformed(content: bytes, start: int, in_array: bool) -> int | None:
                 if string and _BETWEEN_OBJECTS.search(string[0]):
                     string = _STRICT_STRING.match(content, here)
                 # A search in all of the content, for each record, would take the square of its length.
-                next_object = None if in_array else _NEXT_OBJECT.search(content, here, string.end() if string else size)
+                next_object = None if closing else _NEXT_OBJECT.search(content, here, string.end() if string else size)
                 if string is None or next_object:
                     return next_object.end() if next_object else None
                 at = string.end()
         elif sign in (b"{", b"["):
-            if sign == b"{" and not in_array and content[here - 1 : here] == b"\n" and follows not in b",[:":
+            if sign == b"{" and not closing and content[here - 1 : here] == b"\n" and follows not in b",[:":
                 return here
             if open_brackets[-1:] == b"{" and follows == b",":  # an object cannot be a key: one was not closed
                 counts[open_brackets.pop()] -= 1
                 if not open_brackets:
-                    return before if in_array else here
+                    return before if closing else here
             open_brackets += sign
             counts[sign[0]] += 1
         elif not open_brackets:
-            if in_array and sign in (b",", b"]"):
+            if closing and sign in (b",", closing):
                 return here
         elif sign != b"," and counts[_OPENING[sign]]:
             is_closed = False
@@ -64,7 +65,7 @@ def end_of_malformed(content: bytes, start: int, in_array: bool) -> int | None:
                 last = open_brackets.pop()
                 counts[last] -= 1
                 is_closed = last == _OPENING[sign]
-            if not open_brackets and not in_array:
+            if not open_brackets and not closing:
                 return at
     return None
 

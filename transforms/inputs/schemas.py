@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from transforms.errors import RecordDropped, RecordError
@@ -48,6 +49,8 @@ _READERS: dict[str, Reader] = {}
 _OF_CONVERSATIONS = ("tools", "functions", "chat_template_kwargs")
 # Schemas without an answer that a label could be about: `label` is a class there.
 WITHOUT_ANSWER = ("tokenized", "text", "preference")
+# So many columns are named in an error: an object may have thousands.
+_SHOWN_COLUMNS = 20
 # Names that datasets have for a question and its answer.
 _QUESTIONS = (("question", "answer"), ("query", "response"), ("instruction", "response"), ("question", "response"))
 _QUESTION_NAMES = ("question", "query", "instruction", "answer", "response")
@@ -147,14 +150,16 @@ def _detected(record: Mapping[str, Any]) -> str:
     if any({*pair} <= record.keys() for pair in _QUESTIONS):
         return "question_answer"
     for column, value in record.items():
-        if isinstance(value, list) and value and isinstance(value[0], dict) and _has_messages(value[0]):
+        if isinstance(value, list) and value and isinstance(value[0], dict) and has_messages(value[0]):
             problem = f"the records are in the list {column} of an object; expected that list alone, or its elements"
             raise RecordError("unknown_schema", problem)
     if any({*names} <= record.keys() for names in (("role", "content"), ("from", "value"))):
         raise RecordError("one_message", "the record is one message; expected a conversation, as a list of messages")
+    columns = ", ".join(map(str, islice(record, _SHOWN_COLUMNS))) or "none"
+    more = f" and {len(record) - _SHOWN_COLUMNS:,} more" if len(record) > _SHOWN_COLUMNS else ""
     raise RecordError(
         "unknown_schema",
-        f"the columns are {', '.join(map(str, record)) or 'none'}; expected "
+        f"the columns are {columns}{more}; expected "
         + "; or ".join(" and ".join(sorted(known.required)) for known in SCHEMA_COLUMNS.values())
         + ". Name others with columns, such as messages=dialog, or give a formatter",
     )
@@ -171,7 +176,8 @@ def _check_is_document(record: Mapping[str, Any]) -> None:
         )
 
 
-def _has_messages(record: Mapping[str, Any]) -> bool:
+def has_messages(record: Mapping[str, Any]) -> bool:
+    """Return whether the columns of an object are those of a record, other than a text."""
     return any(isinstance(record.get(column), list) for column in ("messages", "conversations")) or any(
         known.required <= record.keys() for name, known in SCHEMA_COLUMNS.items() if name != "text"
     )

@@ -12,9 +12,8 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import BinaryIO, TypeAlias
 
-import msgspec
-
-from transforms.inputs.formats import KEPT_BYTES, InputFormat, Part, too_long
+from transforms.inputs.formats import KEPT_BYTES, SNIFFED_BYTES, InputFormat, Part, too_long
+from transforms.inputs.json_values import KEY, has_records_by_id, next_after_value, with_id
 from transforms.inputs.malformed import end_of_malformed
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
@@ -28,9 +27,6 @@ _SIGN = re.compile(rb'["\[\]{},]')
 _IN_STRING = re.compile(rb'["\\]')
 # The bytes of a value, or what is wrong with the last one and its bytes.
 _Value: TypeAlias = bytes | tuple[str, bytes]
-
-_decode = msgspec.json.Decoder(msgspec.Raw).decode
-_FOLLOWED = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
@@ -67,8 +63,10 @@ class _Reader:
     def __init__(self, file: BinaryIO, max_record_bytes: int):
         self._file = file
         self._longest = max_record_bytes
-        self._buffer = file.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
-        self._offset = 0 if self._buffer else len(BOM_UTF8)  # position in the file of the buffer's first byte
+        start = file.read(SNIFFED_BYTES)
+        self._is_by_id = has_records_by_id(start)
+        self._buffer = start.removeprefix(BOM_UTF8)
+        self._offset = len(start) - len(self._buffer)  # position in the file of the buffer's first byte
         self._at = 0  # what precedes this index of the buffer has been yielded
 
     @property
@@ -79,25 +77,32 @@ class _Reader:
         while sign := self._next():
             begin = self._position
             if sign == b"[":
-                yield from self._elements()
+                yield from self._elements(b"]")
+            elif self._is_by_id and sign == b"{":
+                self._is_by_id = False
+                yield from self._elements(b"}")
             elif sign == b"{":
-                yield begin, self._value(in_array=False)
+                yield begin, self._value(b"")
             # A comma between objects says nothing. Other text is not a record: it is rejected, and so not lost.
             elif (text := self._text()) != b",":
                 yield begin, text
 
-    def _elements(self) -> Iterator[tuple[int, _Value]]:
+    def _elements(self, closing: bytes) -> Iterator[tuple[int, _Value]]:
+        """The elements of an array; those of an object, if that is what the closing bracket ends, with their ids."""
         begin = self._position
         self._at += 1
-        while (sign := self._next()) not in (b"]", b""):
+        while (sign := self._next()) not in (closing, b""):
             at = self._position
-            yield at, (element := b"" if sign == b"," else self._value(in_array=True))
+            key = self._key() if closing == b"}" and sign == b'"' else b""
+            element = b"" if sign == b"," else self._value(closing)
+            yield at, with_id(key, element) if key and isinstance(element, bytes) else element
             if not isinstance(element, bytes):
                 return
             if self._next() == b",":
                 self._at += 1
         if not sign:
-            yield self._position, (f"the file ends inside the array that begins at byte {begin:,}", b"")
+            kind = "array" if closing == b"]" else "object"
+            yield self._position, (f"the file ends inside the {kind} that begins at byte {begin:,}", b"")
         self._at += 1
 
     def _next(self) -> bytes:
@@ -109,20 +114,29 @@ class _Reader:
         self._at = found.start()
         return found[0]
 
-    def _value(self, in_array: bool) -> _Value:
+    def _key(self) -> bytes:
+        """Go to the value of the next entry of an object, and return its key; nothing if there is no such entry."""
+        while not (found := KEY.match(self._buffer, self._at)):
+            if self._is_too_long() or not self._read_more():
+                return b""
+        self._at = found.end()
+        return found[1]
+
+    def _value(self, closing: bytes) -> _Value:
+        """The next value. closing: the bracket that ends what the value is an element of, if it is one."""
         begin, is_last = self._position, False
-        while (end := self._end(in_array, is_last)) is None:
+        while (end := self._end(closing, is_last)) is None:
             if is_last:
                 return f"the file ends inside the record that begins at byte {begin:,}", self._take(len(self._buffer))
             if self._is_too_long():
                 start = self._buffer[self._at : self._at + self._longest + 1]
-                if self._skip(in_array):
+                if self._skip(closing):
                     return start
                 return f"the file ends inside the record that begins at byte {begin:,}", start[:KEPT_BYTES]
             is_last = not self._read_more()
         return self._take(end)
 
-    def _skip(self, in_array: bool) -> bool:
+    def _skip(self, closing: bytes) -> bool:
         """Go to the end of a value, of which nothing is kept; False if the file ends before."""
         depth, in_string, at = 0, False, self._at
         while True:
@@ -135,12 +149,12 @@ class _Reader:
                     in_string = True
                 elif sign in b"[{":
                     depth += 1
-                elif not depth and in_array and sign in b",]":
+                elif not depth and closing and sign in b"," + closing:
                     self._at = found.start()
                     return True
                 elif sign in b"]}":
                     depth -= 1
-                    if not depth and not in_array:
+                    if not depth and not closing:
                         self._at = at
                         return True
             at = max(at - len(self._buffer), 0)  # after an escape that the buffer ends with
@@ -148,16 +162,18 @@ class _Reader:
             if not self._read_more():
                 return False
 
-    def _end(self, in_array: bool, is_last: bool) -> int | None:
+    def _end(self, closing: bytes, is_last: bool) -> int | None:
         """Find where the value ends in the buffer; None if it does not. is_last: whether the file ends there."""
-        found = _next_after_value(memoryview(self._buffer)[self._at :])
+        found = next_after_value(memoryview(self._buffer)[self._at :])
         if found is not None:
             end, size = self._at + found, len(self._buffer)
-            if (end < size and (not in_array or self._buffer[end] in b",]")) or (end == size and is_last):
+            if (end < size and (not closing or self._buffer[end] in b"," + closing)) or (
+                end == size and (is_last or not closing)
+            ):
                 return end
-            if end > size and not is_last:
+            if end >= size and not is_last:
                 return None  # without a search in all of it
-        return end_of_malformed(self._buffer, self._at, in_array)
+        return end_of_malformed(self._buffer, self._at, closing)
 
     def _text(self) -> bytes:
         start = b""  # of a text that is too long
@@ -184,27 +200,16 @@ class _Reader:
         return bool(more)
 
 
-def _next_after_value(content: memoryview) -> int | None:
-    """Find what follows a valid value and white space: its index, the length if nothing does, more if the value does
-    not end in the content. None if the value is malformed.
-    """
-    try:
-        _decode(content)
-        return len(content)
-    except (msgspec.DecodeError, RecursionError) as error:
-        if followed := _FOLLOWED.search(str(error)):
-            return int(followed[1]) - 1
-        return len(content) + 1 if str(error) == "Input data was truncated" else None
-
-
 def _recognizes(start: bytes) -> bool:
     """Return whether a file begins with an array, or with an object that is not alone on its line."""
     content = start.removeprefix(BOM_UTF8).strip()
     if content.startswith(b"["):
         return _is_array_of_records(content)
+    if has_records_by_id(content):
+        return True
     at = records = 0
     while content[at : at + 1] == b"{" and records < _LOOKED_AT:
-        found = _next_after_value(memoryview(content)[at:])
+        found = next_after_value(memoryview(content)[at:])
         if found is None or found > len(content) - at:
             return at == 0 and _spans_lines(content, is_malformed=found is None)
         record, next_record = content[at : at + found].rstrip(), content[at + found : at + found + 1]
@@ -228,7 +233,7 @@ def _spans_lines(content: bytes, is_malformed: bool) -> bool:
 
 def _is_array_of_records(content: bytes) -> bool:
     """Return whether an array is one of records; if arrays are on lines, each line is a record, which is rejected."""
-    found = _next_after_value(memoryview(content))
+    found = next_after_value(memoryview(content))
     if found is None:
         return content[1:].lstrip().startswith((b"{", b"["))
     return b"\n" in content[:found].rstrip() or not content[found:].startswith(b"[")
