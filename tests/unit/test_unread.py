@@ -122,6 +122,9 @@ def test_the_option_columns_decides_which_answer_is_read():
         ({"reasoning": "off"}, {"reasoning": 3}),
         ({"empty": "", "blank": " \n", "nothing": None, "list": [], "numbers": [1, 2.5, True]}, {}),
         ({"tokens of text": "a"}, {"tokens of text": 1}),
+        ({"task": "summarise", "label": "very good", "user": "U1", "info": {"row": "x"}}, {}),
+        ({"task": "Summarise what the user says here."}, {"task": 34}),
+        ({"file": "x" * 41, "meta": {"file": "x" * 41}}, {"file": 41}),
     ],
 )
 def test_further_columns_are_counted_if_they_have_text_that_is_not_in_the_messages_and_are_not_metadata(more, unread):
@@ -151,7 +154,10 @@ def test_a_pair_is_read_as_its_schema_says():
     ("name", "kind"),
     [
         *((name, "metadata") for name in ("id", "prompt_id", "num_tokens", "is_correct", "finish_reason", "createdAt")),
-        *((name, "metadata") for name in ("Model", "answer_type", "question_source", "sha256", "model_a", "languages")),
+        *(
+            (name, "metadata")
+            for name in ("Model", "answer_type", "question_source", "sha256", "model_a", "languages", "metadata")
+        ),
         *(
             (name, "answer")
             for name in ("Response", "final_answer", "rejected_response", "generated_solution", "answers")
@@ -163,7 +169,7 @@ def test_a_pair_is_read_as_its_schema_says():
         *((name, "prompt") for name in ("systemInstruction", "system_prompt", "documents", "chat_history", "inputs")),
         *((name, "tools") for name in ("available_tools", "tool_defs", "function_calls")),
         *((name, "conversation") for name in ("conversation_a", "rejected_messages", "dialogue")),
-        *((name, None) for name in ("summary", "foo", "", "7", "标题", "apis", "reasoning_details")),
+        *((name, None) for name in ("summary", "foo", "", "7", "标题", "apis", "reasoning_details", "task", "user")),
     ],
 )
 def test_the_last_word_of_a_name_says_what_it_names(name, kind):

@@ -16,57 +16,36 @@ from transforms.model.examples import Content, Conversation, PlainText, PromptCo
 
 # Names that say what a record is about, and not what it says: docs/records.md has the reason for each group.
 METADATA = {
-    *("id", "uuid", "guid", "key", "hash", "sha", "md5", "digest", "fingerprint", "index", "idx", "number", "num"),
-    *("offset", "position", "row", "line", "file", "filename", "path", "folder", "url", "uri", "link", "doi", "slug"),
+    *("id", "uuid", "guid", "hash", "sha", "md5", "digest", "fingerprint", "index", "idx", "number", "num"),
+    *("offset", "position", "filename", "path", "folder", "url", "uri", "link", "doi", "slug"),
     *("source", "src", "origin", "dataset", "corpus", "subset", "split", "repo", "repository", "provenance", "license"),
     *("licence", "copyright", "collection", "site", "website", "platform", "channel", "domain", "host"),
-    *("author", "user", "username", "annotator", "worker", "creator", "owner", "organization", "model", "engine"),
-    *("generator", "provider", "version", "revision", "commit", "date", "datetime", "time", "timestamp", "ts", "year"),
+    *("author", "username", "annotator", "worker", "creator", "owner", "organization", "model", "engine"),
+    *("generator", "provider", "version", "revision", "date", "datetime", "time", "timestamp", "ts", "year"),
     *("at", "created", "updated", "modified", "country", "region"),
-    *("lang", "language", "locale", "script", "category", "topic", "tag", "label", "type", "kind", "class", "task"),
-    *("genre", "style", "format", "role", "from", "speaker", "sender", "subject", "level", "grade", "difficulty"),
+    *("lang", "language", "locale", "category", "tag", "type", "kind", "class"),
+    *("genre", "from", "speaker", "sender", "level", "grade", "difficulty"),
     *("score", "rating", "rank", "ranking", "quality", "reward", "vote", "count", "length", "len", "size", "token"),
     *("ratio", "percent", "probability", "prob", "logprob", "perplexity", "loss", "weight", "mask", "cost", "usage"),
     *("latency", "duration", "seed", "temperature"),
-    *("flag", "status", "verdict", "correct", "correctness", "valid", "verified", "redacted", "toxic", "toxicity"),
+    *("flag", "correct", "correctness", "valid", "verified", "redacted", "toxic", "toxicity"),
     *("moderation", "safe", "safety", "nsfw", "pii", "deleted", "finished", "finish_reason", "stop_reason"),
-    *("meta", "metadata", "info", "stats", "statistics", "config", "configuration", "parameter", "param", "setting"),
-    *("header", "signature"),
+    *("meta", "metadata", "stats", "statistics", "config", "configuration", "parameter", "param", "signature"),
 }
+# Names that may be of both: a label of a few words is metadata there, a longer text is not.
+_AMBIGUOUS = {
+    *("topic", "task", "style", "format", "role", "subject", "label", "user", "file", "line", "row", "key", "commit"),
+    *("setting", "header", "info", "verdict", "status", "script"),
+}
+_MOST_OF_A_LABEL = 40, 3  # characters and words
 _KINDS = {
-    "answer": (
-        "answer",
-        "response",
-        "completion",
-        "output",
-        "solution",
-        "generation",
-        "reply",
-        "target",
-        "choice",
-        "chosen",
-        "rejected",
-        "refusal",
-    ),
-    "prompt": (
-        "prompt",
-        "question",
-        "query",
-        "instruction",
-        "input",
-        "problem",
-        "context",
-        "document",
-        "passage",
-        "background",
-        "system",
-        "history",
-    ),
-    "tools": ("tool", "function", "call"),
-    "reasoning": ("reasoning", "thinking", "thought", "think", "cot", "rationale", "explanation", "scratchpad"),
-    "conversation": ("message", "conversation", "dialog", "dialogue", "turn", "chat"),
+    "answer": "answer response completion output solution generation reply target choice chosen rejected refusal",
+    "prompt": "prompt question query instruction input problem context document passage background system history",
+    "tools": "tool function call",
+    "reasoning": "reasoning thinking thought think cot rationale explanation scratchpad",
+    "conversation": "message conversation dialog dialogue turn chat",
 }
-_CONTENT = {name: kind for kind, names in _KINDS.items() for name in names}
+_CONTENT = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 # Words that do not change what the word before them names, as in `reasoning_content`, `tool_defs`, `answer_b`.
 _TRANSPARENT = {
     "content",
@@ -127,18 +106,39 @@ def _singular(word: str) -> str:
     return f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")
 
 
-def texts_in(value: Any) -> Iterator[str]:
-    """Give the texts in a value that are not empty, without those under names of metadata."""
-    left = [value]  # no recursion: a record may be nested more deeply than Python calls functions
+def texts_in(value: Any, name: str = "") -> Iterator[str]:
+    """Give the texts in a value that are not empty, without those that are metadata by their names.
+
+    Args:
+        value: of a column or key.
+        name: its name.
+    """
+    left = [(name, value)]  # no recursion: a record may be nested more deeply than Python calls functions
     while left:
-        value = left.pop()
+        name, value = left.pop()
         if isinstance(value, str):
-            if value and not value.isspace():
+            if value and not value.isspace() and not (_is_ambiguous(name) and _is_label(value)):
                 yield value
         elif isinstance(value, Mapping):
-            left += [item for name, item in value.items() if kind_of_name(str(name)) != "metadata"]
+            left += [(str(key), item) for key, item in value.items() if kind_of_name(str(key)) != "metadata"]
         elif isinstance(value, (list, tuple)):
-            left += value
+            left += [(name, item) for item in value]
+
+
+def has_text(value: Any, name: str = "") -> bool:
+    """Return whether there is a text in a value, see texts_in."""
+    return next(texts_in(value, name), None) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_ambiguous(name: str) -> bool:
+    words = [word.lower() for word in _WORD.findall(name)]
+    return bool(words) and not _AMBIGUOUS.isdisjoint((words[-1], _singular(words[-1])))
+
+
+def _is_label(text: str) -> bool:
+    characters, words = _MOST_OF_A_LABEL
+    return len(text) <= characters and len(text.split()) <= words
 
 
 class ReadTexts:
@@ -166,11 +166,6 @@ class ReadTexts:
         return False
 
 
-def unread_characters(value: Any, texts: ReadTexts) -> int:
-    """Count the characters of the texts in a value that are not in what was read."""
-    return sum(len(text) for text in texts_in(value) if not texts.have(text))
-
-
 def find_unread(
     columns: Iterable[tuple[str, Any]], schema: str, content: Content, decided: frozenset[str] | None
 ) -> dict[str, int]:
@@ -188,14 +183,16 @@ def find_unread(
     Raises:
         RecordError: if one of them has content that may be what was meant, and no option decides.
     """
-    with_text = [(name, value) for name, value in columns if kind_of_name(name) != "metadata" and _has_text(value)]
+    with_text = [(name, value) for name, value in columns if kind_of_name(name) != "metadata" and has_text(value, name)]
     if not with_text:
         return {}
     says = _Said(content)
     unread: dict[str, int] = {}
     for name, value in with_text:
         kind = kind_of_name(name)
-        if not (characters := unread_characters(value, says.answers if kind == "answer" else says.texts)):
+        read = says.answers if kind == "answer" else says.texts
+        characters = sum(len(text) for text in texts_in(value, name) if not read.have(text))
+        if not characters:
             continue
         unread[name] = characters
         is_open = kind is not None and decided is not None and kind not in decided
@@ -242,10 +239,6 @@ class _Said:
         else:
             answers = everything = []
         self.answers, self.texts = ReadTexts(answers), ReadTexts(everything)
-
-
-def _has_text(value: Any) -> bool:
-    return next(texts_in(value), None) is not None
 
 
 def _is_about(kind: str | None, name: str, value: Any, schema: str, is_answered: bool) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from transforms.chat.turns import loss_of, trained_turns
 from transforms.errors import RecordError
-from transforms.inputs.unread import ReadTexts, kind_of_name, texts_in
+from transforms.inputs.unread import ReadTexts, has_text, kind_of_name, texts_in
 from transforms.model.batches import Texts
 from transforms.model.examples import REASONING_KEYS, Conversation, PromptCompletion, Text
 from transforms.model.outcomes import Reject
@@ -96,9 +96,10 @@ def _unread_keys(messages: Sequence[Mapping[str, Any]], printed: str) -> list[_K
     found: list[_Key] = []
     for number, message in enumerate(messages):
         for key, name, value in _further_keys(message):
-            if kind_of_name(key) != "metadata" and any(True for _ in texts_in(value)):
-                texts = ReadTexts([printed])
-                unread = [text for text in texts_in(value) if not texts.have(text) and not texts.have(_as_json(text))]
+            if kind_of_name(key) != "metadata" and has_text(value, key):
+                read = ReadTexts([printed])
+                texts = texts_in(value, key)
+                unread = [text for text in texts if not read.have(text) and not read.have(_as_json(text))]
                 found += [_Key(number, key, name, sum(map(len, unread)))] * bool(unread)
     return found
 
@@ -147,4 +148,4 @@ def _has_empty_turn(content: Conversation, loss_on: str) -> bool:
 
 def _is_empty(message: Mapping[str, Any]) -> bool:
     """Whether a message has no content, no call and no reasoning."""
-    return not any(True for key in ("content", "tool_calls", *REASONING_KEYS) for _ in texts_in(message.get(key)))
+    return not any(has_text(message.get(key)) for key in ("content", "tool_calls", *REASONING_KEYS))
