@@ -42,8 +42,8 @@ def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         "stats",
         "OUT [--json]",
-        "Prints histograms of a dataset's lengths, trained share and turns, its roles, tools and scripts, and its "
-        "parity with inference.",
+        "Prints histograms of a dataset's lengths, trained share and turns, its schemas, roles, tools and scripts, "
+        "what was not read, and its parity with inference.",
         ["out/mine", "gs://bucket/mine --json"],
     )
     parser.add_argument("dataset", metavar="OUT", help="the folder of a dataset, at any url")
@@ -66,6 +66,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _print(console: Console, manifest: Mapping[str, Any]) -> None:
+    from transforms.dataset.manifest import unread_text
+
     statistics = manifest["statistics"]
     trained = manifest["trained_tokens"] / max(manifest["tokens"], 1)  # all increments of a dataset may have failed
     console.print(f"{manifest['rows']:,} rows, {manifest['tokens']:,} tokens, {trained:.1%} of them trained on")
@@ -78,6 +80,7 @@ def _print(console: Console, manifest: Mapping[str, Any]) -> None:
         console.print(_limits(statistics))
     scripts = f"letters by script, in a sample of {statistics['characters_sampled']:,} characters"
     for title, counts in (
+        ("examples by schema", statistics.get("schemas", {})),
         ("messages by role", statistics["roles"]),
         ("tools", statistics["tools"]),
         (scripts, statistics["scripts"]),
@@ -85,6 +88,9 @@ def _print(console: Console, manifest: Mapping[str, Any]) -> None:
         if any(counts.values()):
             console.print(f"\n[bold]{title}[/]")
             console.print(_counts(counts))
+    if unread := unread_text(manifest, _MOST_LINES):
+        console.print("\n[bold]not read[/]")
+        console.print(unread, markup=False)
     if checked := manifest["notes"].get("parity_turns_checked"):
         console.print(f"\n[bold]parity with inference[/]\n{_parity(checked, manifest['notes'])}")
 
