@@ -110,7 +110,7 @@ def content_of(record: Mapping[str, Any], schema: str, reading: Reading) -> tupl
             raise RecordError(
                 "preference_data",
                 "the record has a chosen and a rejected answer, which are not for supervised training as they are. "
-                "With schema preference and preference chosen, the chosen answer is trained on",
+                "With preference chosen, the chosen answer is trained on",
             )
     if schema == "question_answer":
         record = _with_question(record, detected)
