@@ -32,6 +32,7 @@ from transforms.chat.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.turns import TurnFinder
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import Folder, check_free
+from transforms.dataset.replacing import remove_dataset
 from transforms.errors import RecordDropped, RecordError, StoreError, Unavailable, UserError
 from transforms.inputs.formats import input_format
 from transforms.inputs.formatter import load_formatter
@@ -97,8 +98,11 @@ def prepare(
         changed = [*differences(before, job), *_changed_files(folder, before, job, files)] if before else []
         if not changed:
             is_new = options.overwrite or not exists(folder.job)
-            for url in folder.parts() if options.overwrite else folder.work_parts() if is_new else []:
-                remove(url)
+            if options.overwrite:
+                warnings += _files_that_stay(folder, remove_dataset(folder))
+            elif is_new:
+                for url in folder.work_parts():
+                    remove(url)
             stored = stored_materials(folder, materials)
             if not before or before.inputs == job.inputs:  # otherwise the plan has the same files in another order
                 stored[folder.plan] = encode_plan(files)
@@ -114,6 +118,16 @@ def prepare(
             "replace it."
         )
     return job
+
+
+def _files_that_stay(folder: Folder, paths: Sequence[str]) -> Iterator[str]:
+    """A warning of files that were not written by a job, although they are where it writes its own."""
+    if paths:
+        others = f" and {len(paths) - 1:,} others" if len(paths) > 1 else ""
+        yield (
+            f"warning: {join(folder.output, paths[0])}{others}: no build gives files such names, so --overwrite leaves "
+            "them there. Whoever reads the folder may read them; move them elsewhere."
+        )
 
 
 class Materials(NamedTuple):

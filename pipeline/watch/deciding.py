@@ -27,6 +27,7 @@ from transforms.dataset.derived import derive, is_stale
 from transforms.dataset.increment_commit import commit_failed
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
+from transforms.dataset.replacing import remove_published
 from transforms.dataset.snapshot import Snapshot
 from transforms.errors import RejectsError, UserError, WorkerDied
 from transforms.inputs.listing import InputFile
@@ -234,8 +235,7 @@ class Deciding:
         if len(files) == 1:
             self._fail(files, problem)
             return []
-        remove(folder.rejects)
-        remove(folder.ledger)
+        remove_published(folder, (folder.rejects, folder.ledger))
         middle = len(files) // 2
         left = next(half for half in (files[:middle], files[middle:]) if not all(map(now.is_taken, half)))
         return self._go_on(left, now, since, is_certain=True)

@@ -19,6 +19,7 @@ from pipeline.watch.arrivals import Key
 from transforms.dataset.increment_commit import commit_failed
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
+from transforms.dataset.replacing import remove_published
 from transforms.dataset.snapshot import Increment, Snapshot
 from transforms.errors import InputError, RejectsError, Unavailable, UserError, WorkerDied
 from transforms.inputs.listing import InputFile
@@ -152,8 +153,8 @@ def may_be_due_to(files: Sequence[InputFile], error: Exception) -> bool:
 
 def remove_attempt(folder: Folder) -> None:
     """Remove what is left of an increment that is not committed. folder: of the increment."""
-    for url in (folder.rejects, folder.ledger, folder.work):
-        remove(url)
+    remove_published(folder, (folder.rejects, folder.ledger))
+    remove(folder.work)
 
 
 def replaceable(files: Sequence[InputFile], listed: Mapping[Key, str], snapshot: Snapshot) -> list[InputFile]:

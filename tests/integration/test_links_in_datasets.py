@@ -131,3 +131,29 @@ def test_files_of_somebody_else_stay_where_a_job_writes_its_own(grown, tmp_path)
     for command in ("append", "compact", "expire"):
         assert main(command_of(command, output, grown.parent)) == 0
     assert [path.read_text() for path in own] == ["of somebody else"] * 3
+
+
+def test_overwrite_removes_what_builds_published_and_names_what_stays(grown, tmp_path, capfd):
+    output = Path(shutil.copytree(grown, tmp_path / "out"))
+    increment = next(path for path in (output / "data").iterdir() if path.is_dir())
+    shard = "train-00000-of-00001.parquet"
+    names = ["data/train.parquet", "data/train-0-of-1.parquet", f"data/mine/{shard}", f"data/{increment.name}/notes"]
+    names += [f"rejects/{shard}", "rejects/mine-00000-of-00001.parquet", "tfrecord/notes", "ledger/notes"]
+    names += [f"data/{shard}-of-00001"]
+    written = ["data/train-00007-of-00009.parquet", "ledger/ledger-00000-of-00001.parquet", f"data/{shard}.{ID}{ID}"]
+    written += [f"rejects/{ID}/rejects-00000-of-00001.parquet", "tfrecord/validation-00000-of-00001.tfrecord.gz"]
+    for name in (*names, *written):
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_text("of somebody else")
+    capfd.readouterr()
+
+    assert main(command_of("overwrite", output, grown.parent)) == 0
+
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
+    assert len(warnings) == 1 and f"{output}/data/" in warnings[0] and f" and {len(names) - 1} others:" in warnings[0]
+    manifest = json.loads((output / "manifest.json").read_bytes())
+    here = {name for name in contents(output) if name.startswith(("data", "rejects", "tfrecord", "ledger"))}
+    published = {shard["path"] for shard in manifest["shards"]} | {*manifest["rejects"]}
+    assert here == published | {file["path"] for file in manifest["ledger"]} | {*names}
+    assert {(output / name).read_text() for name in names} == {"of somebody else"}
+    assert not (output / "rejects" / ID).exists()

@@ -16,7 +16,11 @@ PUBLISHED = (*output_folders(), "rejects", "ledger")
 # What a dataset consists of.
 PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", *PUBLISHED, "_delta_log", "_chatmill")
 _INCREMENT = "[0-9a-f]{16}"
-_PUBLISHED = re.compile(rf"({'|'.join(PUBLISHED)})/({_INCREMENT}/)?\w+-\d+-of-\d+(\.\w+)+")
+_NUMBERED = r"-\d{5,}-of-\d{5,}(\.\w+)+"
+_PUBLISHED = re.compile(
+    rf"(({'|'.join(output_folders())})/({_INCREMENT}/)?({'|'.join(SPLITS)})"
+    rf"|rejects/({_INCREMENT}/)?rejects|ledger/({_INCREMENT}/)?ledger){_NUMBERED}"
+)
 
 
 class Folder:
@@ -60,10 +64,6 @@ class Folder:
             self.receipts, self.shards, self.failures, self.job, self.plan, self.tokenizer, self.formatter,
             self.formatters, self.increments, self.log,
         ]  # fmt: skip
-
-    def parts(self) -> list[str]:
-        """The urls of all that a dataset consists of, except the claims."""
-        return [*(join(self.output, part) for part in PARTS if part != "_chatmill"), *self.work_parts()]
 
 
 def is_increment(id: str) -> bool:
