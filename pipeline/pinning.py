@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 from collections.abc import Callable, Sequence
 
@@ -18,7 +17,7 @@ from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Snapshot
 from transforms.errors import UserError
 from transforms.inputs.listing import InputFile
-from transforms.storage.files import exists, read_bytes
+from transforms.storage.files import exists
 from transforms.storage.writing import remove
 
 
@@ -87,11 +86,11 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
     Raises:
         UserError: if it has a dataset that cannot grow, or one that was begun with other options; or a folder of it is
             a link.
+        InputError: if the log, or the list of the inputs of a dataset that did not grow yet, is damaged.
     """
-    Log(folder).check_store()
     check_no_links(folder)
-    grows = exists(folder.log)
-    if not grows and not exists(folder.success):
+    Log(folder).check_growable()
+    if not exists(folder.log) and not exists(folder.success):
         if exists(folder.plan):
             raise UserError(
                 f"{folder.output} holds an unfinished dataset that was begun without --append. Finish it with the "
@@ -99,18 +98,12 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
             )
         return
     job = read_job(folder)
-    if job is None or not (grows or _is_listed(folder, job)):
+    if job is None:
         raise UserError(
-            f"{folder.work}: the job of the dataset, or the list of its inputs, is missing or damaged, so that it is "
-            "not known what is new. Copy the folder _chatmill of the dataset, too."
+            f"{folder.job}: it is missing or damaged, so that it is not known how the dataset was built. Copy it again."
         )
     if changed := [*differences_without_inputs(job, options, sources)]:
         raise _other_options(folder, changed)
-
-
-def _is_listed(folder: Folder, job: Job) -> bool:
-    """Whether the list of the inputs of a dataset that has not grown yet is there."""
-    return exists(folder.plan) and hashlib.sha256(read_bytes(folder.plan)).hexdigest() == job.inputs
 
 
 def _other_options(folder: Folder, changed: Sequence[str]) -> UserError:

@@ -205,7 +205,7 @@ def test_a_dataset_whose_inputs_are_not_known_does_not_grow(build, corpus, tmp_p
     for damaged in (b"", content[:-20], None):
         plan.unlink() if damaged is None else plan.write_bytes(damaged)
         ended = build(*append_to(output, corpus))
-        assert ended.code == 2 and "it is not known what is new" in ended.err and ended.err.count("\n") == 1
+        assert ended.code == 1 and f"{plan}: it is missing or damaged" in ended.err and ended.err.count("\n") == 1
     # It was begun without --append.
     plan.write_bytes(content)
     (output / "_SUCCESS").unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import multiprocessing
 import os
@@ -11,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -22,6 +22,7 @@ from transforms.dataset.log import Conflict, Log
 from transforms.dataset.snapshot import Increment, Snapshot
 from transforms.errors import InputError, StoreError, UserError
 from transforms.inputs.listing import InputFile
+from transforms.inputs.plan import encode_plan
 from transforms.storage.writing import create
 
 FORK: Any = multiprocessing.get_context("fork")
@@ -55,13 +56,16 @@ def ids(snapshot: Snapshot | None) -> list[str]:
     return [name_of(each.id) for each in snapshot.increments]
 
 
-def finish(output: Path, *urls: str) -> None:
-    """Leave what a finished build leaves, as far as the log reads it."""
+def finish(output: Path, *urls: str, **job: Any) -> Path:
+    """Leave what a finished build leaves, as far as the log reads it. Returns the plan."""
     (output / "_chatmill").mkdir(parents=True)
     (output / "_SUCCESS").touch()
-    (output / "manifest.json").write_text(json.dumps(manifest_by_hand()))
-    plan = [msgspec.json.encode(InputFile(url, "jsonl", None, 10, "1")) + b"\n" for url in urls]
-    (output / "_chatmill" / "plan.jsonl").write_bytes(b"".join(plan))
+    plan = output / "_chatmill" / "plan.jsonl"
+    plan.write_bytes(encode_plan([InputFile(url, "jsonl", None, 10, "1") for url in urls]))
+    inputs = hashlib.sha256(plan.read_bytes()).hexdigest()
+    manifest = manifest_by_hand(job=manifest_by_hand()["job"] | {"inputs": inputs} | job)
+    (output / "manifest.json").write_text(json.dumps(manifest))
+    return plan
 
 
 def test_commits_follow_each_other_and_each_version_can_be_read(folder):
@@ -254,6 +258,29 @@ def test_finished_dataset_is_version_1_and_the_first_commit_writes_that_down(tmp
     assert [entry.version for entry in log.versions()] == [1, 2]
 
 
+@pytest.mark.parametrize("damaged", [None, b"", b'{"url": "a.j', "of another dataset"])
+def test_finished_dataset_that_lost_the_list_of_its_inputs_is_read_and_does_not_grow(tmp_path, damaged):
+    plan = finish(tmp_path / "out", "a.jsonl", "b.jsonl")
+    log = Log(Folder(f"{tmp_path}/out"))
+    whole = log.newest()
+    plan.unlink()
+    if damaged == "of another dataset":
+        finish(tmp_path / "another", "a.jsonl").rename(plan)
+    elif damaged is not None:
+        plan.write_bytes(damaged)
+    assert log.newest().version == 1 and log.newest().shards() == whole.shards()
+    for change in (log.check_growable, lambda: log.commit("append", increment("a", "a.jsonl"))):
+        with pytest.raises(InputError, match=rf"^{plan}: it is missing or damaged"):
+            change()
+    assert not Path(log._folder.log).exists()
+
+
+def test_finished_dataset_of_a_pipeline_of_ones_own_has_no_list_of_inputs_and_can_be_compacted(tmp_path):
+    finish(tmp_path, steps=[], inputs="2" * 64).unlink()
+    log = Log(Folder(str(tmp_path)))
+    assert ids(log.commit("compact", increment("all"), remove=[""])) == ["all"]
+
+
 def test_failed_increment_counts_as_taken_and_not_in_the_sums(folder):
     log, job = Log(folder), manifest_by_hand()["job"] | {"sources": [{"name": "chats"}, {"name": "code"}]}
     log.commit("append", increment("a", "a.jsonl"))
@@ -271,4 +298,4 @@ def test_failed_increment_counts_as_taken_and_not_in_the_sums(folder):
 
 def test_store_that_does_not_create_exclusively_is_refused():
     with pytest.raises(UserError, match="cannot create a file only if there is none"):
-        Log(Folder("http://host/out")).check_store()
+        Log(Folder("http://host/out")).check_growable()

@@ -6,6 +6,7 @@ the entry of a version and the checkpoint of the same version.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ import msgspec
 from transforms.dataset.layout import Folder, is_increment, is_published
 from transforms.dataset.snapshot import Entry, Increment, Snapshot
 from transforms.errors import InputError, UserError
+from transforms.inputs.listing import InputFile
 from transforms.inputs.plan import decode_plan
 from transforms.storage.files import exists, join, names_in, read_bytes
 from transforms.storage.retries import disk_errors
@@ -164,10 +166,9 @@ class Log:
 
         Raises:
             Conflict: if an increment in `remove` is gone, or some of the inputs were taken by another increment.
-            UserError: if the store cannot create a file only if there is none.
-            InputError, StoreError: as for `newest`.
+            UserError, InputError, StoreError: as for `check_growable`.
         """
-        self.check_store()
+        self.check_growable()
         while True:
             if self._kept().is_plain:
                 create(self._url(1), msgspec.json.encode(self._first_entry(_now())))
@@ -198,12 +199,24 @@ class Log:
         for url in old:
             remove(url)
 
-    def check_store(self) -> None:
-        """Raise UserError if the store cannot create a file only if there is none."""
+    def check_growable(self) -> None:
+        """Check that something can be committed, before it is built.
+
+        Raises:
+            UserError: if the store cannot create a file only if there is none.
+            InputError: if the list of the inputs of a finished dataset without a log is lost; otherwise as for
+                `newest`.
+            StoreError: as for `newest`.
+        """
         if not creates_exclusively(self._folder.log):
             raise UserError(
                 f"{self._folder.output}: its store cannot create a file only if there is none, so that two commits "
                 "might overwrite each other. Write the dataset to a disk, s3:// or gs://."
+            )
+        if self._looking(lambda kept: kept.is_plain and self._first_inputs(self._first_manifest()) is None):
+            raise InputError(
+                f"{self._folder.plan}: it is missing or damaged, so that it is not known which inputs the dataset has. "
+                "Copy it again."
             )
 
     def _url(self, version: int, suffix: str = "") -> str:
@@ -285,16 +298,26 @@ class Log:
         return snapshot
 
     def _first_entry(self, time: str) -> Entry:
-        """The entry of a finished dataset without a log."""
-        plan = read_bytes(self._folder.plan) if exists(self._folder.plan) else b""  # a pipeline of one's own has none
+        """The entry of a finished dataset without a log. If the list of its inputs is lost, it can still be read."""
+        manifest = self._first_manifest()
+        return Entry(1, 0, "append", Increment.of("", manifest, self._first_inputs(manifest) or ()), (), time)
+
+    def _first_inputs(self, manifest: dict[str, Any]) -> list[InputFile] | None:
+        """The inputs of a finished dataset without a log; None if their list is not the one of its job."""
+        plan = read_bytes(self._folder.plan) if exists(self._folder.plan) else b""
+        if hashlib.sha256(plan).hexdigest() == manifest["job"]["inputs"]:
+            return decode_plan(plan)
+        return [] if "steps" in manifest["job"] else None  # a pipeline of one's own has its inputs in its graph
+
+    def _first_manifest(self) -> dict[str, Any]:
+        """The manifest of a finished dataset without a log."""
         manifest = _decoded(self._folder.manifest, _MANIFEST)
         if "snapshot" in manifest:
             raise InputError(
                 f"{self._folder.log}: the log is missing, and manifest.json is of version "
                 f"{manifest['snapshot']['version']} of a dataset that grows. Copy it again."
             )
-        increment = Increment.of("", manifest, decode_plan(plan))
-        return Entry(1, 0, "append", increment, (), time)
+        return manifest
 
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         """Write the fold, unless one of the last hundred commits did. One that was killed here is made up for."""

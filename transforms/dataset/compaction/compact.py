@@ -57,13 +57,13 @@ def compact(
     Raises:
         UserError: if there is no finished dataset, its store cannot create a file only if there is none, or it has a
             Delta table and deltalake is not installed.
-        InputError: if a file of it is missing or damaged.
+        InputError: if a file of it is missing or damaged, also the list of the inputs of a dataset that did not grow.
         Unavailable: if another one took the folder over, because this one gave no sign.
         StoreError: if the store fails.
     """
     folder = Dataset(url_of_all(url)).folder
     log = Log(folder)
-    log.check_store()
+    log.check_growable()
     has_table = has_delta(folder)
     if has_table:
         check_delta(folder)
