@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from transforms.dataset.description import library_versions
-from transforms.dataset.log import Increment, Snapshot
+from transforms.dataset.snapshot import Increment, Snapshot
 from transforms.outputs import ShardEntry, stem_of
 
 
