@@ -30,7 +30,8 @@ from transforms.errors import InputError, UserError
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan import decode_plan
 from transforms.storage.claim import Claim
-from transforms.storage.files import exists, full_url, join, names_below, read_bytes
+from transforms.storage.files import exists, full_url, join, read_bytes
+from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, remove_attempts
 
 

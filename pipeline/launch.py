@@ -28,7 +28,8 @@ from transforms.dataset.consumers import RowLayout, warnings
 from transforms.dataset.layout import Folder, check_no_links
 from transforms.dataset.manifest import FORMAT
 from transforms.errors import ParameterError, RejectsError, StoreError, UserError
-from transforms.storage.files import check_reachable, exists, full_url, names_below, read_bytes
+from transforms.storage.files import check_reachable, exists, full_url, read_bytes
+from transforms.storage.walking import names_below
 from transforms.storage.writing import remove
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 

@@ -44,7 +44,8 @@ from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 from transforms.storage.claim import Claim
-from transforms.storage.files import exists, join, names_below, read_bytes
+from transforms.storage.files import exists, join, read_bytes
+from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, write_atomically
 from transforms.tokens.files import fingerprint
 

@@ -28,7 +28,8 @@ from transforms.dataset.description import job_id
 from transforms.dataset.layout import Folder
 from transforms.model.receipts import Receipt, numbers_of, read_receipt
 from transforms.steps.reports import read_reports
-from transforms.storage.files import join, names_below
+from transforms.storage.files import join
+from transforms.storage.walking import names_below
 
 _BAR_WIDTH = 16
 _SECONDS_IN_TERMINAL = 0.5

@@ -21,7 +21,8 @@ from transforms.dataset.layout import Folder
 from transforms.errors import ParameterError, RecordDropped, RecordError, StoreError, UserError
 from transforms.inputs.formats import MAX_RECORD_BYTES
 from transforms.inputs.reading import ROLE_NAMES
-from transforms.storage.files import join, names_below, open_file
+from transforms.storage.files import join, open_file
+from transforms.storage.walking import names_below
 
 # Options and their new values. Those of a mapping are added to the ones that it has.
 Changes: TypeAlias = dict[str, Any]

@@ -14,7 +14,8 @@ from transforms.dataset.layout import Folder
 from transforms.errors import WorkerDied
 from transforms.model.receipts import numbers_of
 from transforms.steps.failures import read_failure, write_failure
-from transforms.storage.files import exists, join, names_below, read_bytes
+from transforms.storage.files import exists, join, read_bytes
+from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, write_atomically
 
 _COMMIT = "commit.json"

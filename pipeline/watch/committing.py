@@ -30,7 +30,8 @@ from transforms.dataset.snapshot import Snapshot
 from transforms.inputs.plan import decode_plan
 from transforms.model.receipts import Receipt, numbers_of, read_receipt
 from transforms.storage.claim import ClaimKeeper
-from transforms.storage.files import full_url, join, names_below, read_bytes
+from transforms.storage.files import full_url, join, read_bytes
+from transforms.storage.walking import names_below
 
 _AT_ONCE = 16
 

@@ -14,7 +14,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from transforms.errors import ParameterError, StoreError
 from transforms.inputs.listing import find_files, list_inputs
-from transforms.storage.files import exists, modified_below, names_below, versions_below
+from transforms.storage.files import exists
+from transforms.storage.walking import modified_below, names_below, versions_below
 from transforms.storage.writing import write_atomically
 
 RECORD = b'{"text": "a"}\n'

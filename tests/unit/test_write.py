@@ -45,7 +45,8 @@ from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
 from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.steps import write
 from transforms.steps.write import ShardWriter
-from transforms.storage.files import exists, names_below, read_bytes
+from transforms.storage.files import exists, read_bytes
+from transforms.storage.walking import names_below
 
 URL = "/corpus/chats.jsonl"
 

@@ -10,7 +10,8 @@ from transforms.dataset.layout import Folder, check_no_links
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Snapshot
 from transforms.storage.claim import Claim, Holder
-from transforms.storage.files import exists, names_below
+from transforms.storage.files import exists
+from transforms.storage.walking import names_below
 from transforms.storage.writing import remove
 
 

@@ -13,7 +13,8 @@ from transforms.dataset.log import Log
 from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.snapshot import Entry, Increment
 from transforms.storage.claim import Holder
-from transforms.storage.files import join, modified_below, names_below
+from transforms.storage.files import join
+from transforms.storage.walking import modified_below, names_below
 from transforms.storage.writing import remove, remove_if_empty
 
 

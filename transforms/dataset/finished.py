@@ -13,7 +13,8 @@ import apache_beam as beam
 from transforms.model.batches import Split
 from transforms.model.receipts import Receipt, numbers_of, read_receipts, work_of
 from transforms.steps.failures import FailureWriter
-from transforms.storage.files import exists, join, names_below, sha256_of
+from transforms.storage.files import exists, join, sha256_of
+from transforms.storage.walking import names_below
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ import re
 from transforms.errors import ParameterError, UserError
 from transforms.model.receipts import INCREMENTS, work_of
 from transforms.outputs import output_folders
-from transforms.storage.files import exists, holds_anything, join, kind_of, link_below
+from transforms.storage.files import exists, join, kind_of
+from transforms.storage.walking import holds_anything, link_below
 
 # Of the rows of a dataset.
 SPLITS = ("train", "validation")

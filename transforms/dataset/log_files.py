@@ -18,8 +18,9 @@ from transforms.dataset.snapshot import Entry, Increment, Snapshot
 from transforms.errors import InputError
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan import decode_plan
-from transforms.storage.files import exists, join, names_in, read_bytes
+from transforms.storage.files import exists, join, read_bytes
 from transforms.storage.retries import disk_errors
+from transforms.storage.walking import names_in
 
 _READ_AT_ONCE = 16
 _NAME = re.compile(r"(\d{8,})(\.checkpoint)?\.json")

@@ -26,7 +26,8 @@ from transforms.dataset.snapshot import Snapshot
 from transforms.dataset.tfrecord import read_tfrecord
 from transforms.errors import InputError, StoreError, UserError
 from transforms.outputs import OUTPUT_FORMATS, ShardEntry
-from transforms.storage.files import exists, join, mapped, names_below, open_file, read_bytes
+from transforms.storage.files import exists, join, mapped, open_file, read_bytes
+from transforms.storage.walking import names_below
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

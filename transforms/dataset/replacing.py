@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from posixpath import dirname
 
 from transforms.dataset.layout import PUBLISHED, Folder, is_published
-from transforms.storage.files import join, names_below
+from transforms.storage.files import join
+from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, remove_if_empty
 
 _AT_ONCE = 16

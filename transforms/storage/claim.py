@@ -28,8 +28,9 @@ from typing import TypeVar
 import msgspec
 
 from transforms.errors import ParameterError, Unavailable
-from transforms.storage.files import join, names_below, read_bytes
+from transforms.storage.files import join, read_bytes
 from transforms.storage.processes import is_running, start_of_process, this_machine
+from transforms.storage.walking import names_below
 from transforms.storage.writing import create, creates_exclusively, remove, remove_if_empty, write_atomically
 
 _T = TypeVar("_T")

@@ -1,7 +1,7 @@
 """Files at any url that fsspec opens: they are found, and read completely.
 
-All file operations of the project go through this module and `writing`, so that each is retried, and none returns less
-than was requested.
+All file operations of the project go through this module, `walking` and `writing`, so that each is retried, and none
+returns less than was requested.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from transforms.errors import InputError, StoreError, UserError
 from transforms.storage.compression import decompressed
 from transforms.storage.ranges import RangeReader, complete
 from transforms.storage.retries import disk_errors, is_missing, is_transient, protocol_of, reason_of, with_retries
-from transforms.storage.versions import check_version, entry_on_disk, modified_of, version_of
-from transforms.storage.walking import find
+from transforms.storage.versions import check_version, entry_on_disk
 
 # Query parameters that let anyone who has the url read the file.
 _SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(access_)?token)=", re.IGNORECASE)
@@ -273,95 +272,3 @@ def kind_of(url: str) -> str | None:
         if is_missing(error):
             return None
         raise
-
-
-@with_retries("listed")
-def holds_anything(folder: str) -> bool:
-    """Return whether a folder holds a file or a folder. Raises StoreError if the store fails."""
-    system, path = file_system(folder)
-    return bool(system.ls(path, detail=False))
-
-
-def link_below(folder: str) -> str | None:
-    """Return the first link in a folder of a disk, or the folder itself, that leads to a folder or to nothing.
-
-    Raises:
-        StoreError: if it cannot be listed.
-    """
-    system, path = file_system(folder)
-    if not isinstance(system, LocalFileSystem):
-        return None
-    if os.path.islink(path):
-        return None if os.path.isfile(path) else path
-    if not os.path.isdir(path):
-        return None
-    found: list[tuple[str, bool]] = []
-    # Somebody else may remove it.
-    with suppress(FileNotFoundError), disk_errors(path, "listed"), os.scandir(path) as entries:
-        found = sorted((each.path, each.is_symlink()) for each in entries if not each.is_file())
-    return next(filter(None, (inner if is_link else link_below(inner) for inner, is_link in found)), None)
-
-
-@with_retries("listed")
-def names_in(folder: str) -> list[str]:
-    """Return the names of what is in a folder, relative to it and sorted; none if it does not exist.
-
-    Raises:
-        StoreError: if the store fails, for a disk as well.
-    """
-    system, path = file_system(folder)
-    try:
-        with disk_errors(folder, "listed"):
-            found = system.ls(path, detail=False)
-    except FileNotFoundError as error:
-        if is_missing(error):
-            return []
-        raise
-    return sorted(posixpath.basename(name.rstrip("/")) for name in found)
-
-
-@with_retries("listed")
-def names_below(folder: str) -> list[str]:
-    """Return the names of all files below a folder, relative to it and sorted; none if it does not exist.
-
-    Raises:
-        StoreError: if the store fails.
-    """
-    system, path = file_system(folder)
-    return sorted(name.removeprefix(path).lstrip("/") for name in find(system, path))
-
-
-@with_retries("listed")
-def modified_below(folder: str) -> dict[str, float]:
-    """Return when each file below a folder was last written, in seconds since 1970, by its name relative to the folder.
-
-    Raises:
-        StoreError: if the store fails.
-    """
-    system, path = file_system(folder)
-    found = find(system, path)
-    return {name.removeprefix(path).lstrip("/"): modified_of(entry) for name, entry in sorted(found.items())}
-
-
-@with_retries("listed")
-def versions_below(folder: str) -> tuple[Any, ...]:
-    """Return a value that changes when a file below a folder is added, removed or written again, from one listing.
-
-    Returns:
-        For each file its name, and its version: the size, the time and the inode of a disk's, version_of of others.
-
-    Raises:
-        StoreError: if the store fails.
-    """
-    system, path = file_system(folder)
-    is_local = isinstance(system, LocalFileSystem)
-    found = sorted(find(system, path).items())
-    return tuple((name, _local_version(name) if is_local else version_of(entry)) for name, entry in found)
-
-
-def _local_version(path: str) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:  # a link to nothing
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ino

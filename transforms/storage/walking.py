@@ -10,6 +10,7 @@ import posixpath
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from fsspec import AbstractFileSystem
@@ -18,7 +19,9 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import glob_translate
 
 from transforms.errors import StoreError
-from transforms.storage.retries import is_missing, is_transient, reason_of
+from transforms.storage.files import file_system
+from transforms.storage.retries import disk_errors, is_missing, is_transient, reason_of, with_retries
+from transforms.storage.versions import modified_of, version_of
 
 _Entries = dict[str, dict[str, Any]]
 _T = TypeVar("_T")
@@ -75,6 +78,98 @@ def find_matching(system: Any, pattern: str) -> _Entries:
         entries = _walk(system, base, leads, follows_links=isinstance(system, LocalFileSystem))
     matches = re.compile(glob_translate(pattern)).match
     return {path: entry for path, entry in entries.items() if matches(path)}
+
+
+@with_retries("listed")
+def holds_anything(folder: str) -> bool:
+    """Return whether a folder holds a file or a folder. Raises StoreError if the store fails."""
+    system, path = file_system(folder)
+    return bool(system.ls(path, detail=False))
+
+
+def link_below(folder: str) -> str | None:
+    """Return the first link in a folder of a disk, or the folder itself, that leads to a folder or to nothing.
+
+    Raises:
+        StoreError: if it cannot be listed.
+    """
+    system, path = file_system(folder)
+    if not isinstance(system, LocalFileSystem):
+        return None
+    if os.path.islink(path):
+        return None if os.path.isfile(path) else path
+    if not os.path.isdir(path):
+        return None
+    found: list[tuple[str, bool]] = []
+    # Somebody else may remove it.
+    with suppress(FileNotFoundError), disk_errors(path, "listed"), os.scandir(path) as entries:
+        found = sorted((each.path, each.is_symlink()) for each in entries if not each.is_file())
+    return next(filter(None, (inner if is_link else link_below(inner) for inner, is_link in found)), None)
+
+
+@with_retries("listed")
+def names_in(folder: str) -> list[str]:
+    """Return the names of what is in a folder, relative to it and sorted; none if it does not exist.
+
+    Raises:
+        StoreError: if the store fails, for a disk as well.
+    """
+    system, path = file_system(folder)
+    try:
+        with disk_errors(folder, "listed"):
+            found = system.ls(path, detail=False)
+    except FileNotFoundError as error:
+        if is_missing(error):
+            return []
+        raise
+    return sorted(posixpath.basename(name.rstrip("/")) for name in found)
+
+
+@with_retries("listed")
+def names_below(folder: str) -> list[str]:
+    """Return the names of all files below a folder, relative to it and sorted; none if it does not exist.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    system, path = file_system(folder)
+    return sorted(name.removeprefix(path).lstrip("/") for name in find(system, path))
+
+
+@with_retries("listed")
+def modified_below(folder: str) -> dict[str, float]:
+    """Return when each file below a folder was last written, in seconds since 1970, by its name relative to the folder.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    system, path = file_system(folder)
+    found = find(system, path)
+    return {name.removeprefix(path).lstrip("/"): modified_of(entry) for name, entry in sorted(found.items())}
+
+
+@with_retries("listed")
+def versions_below(folder: str) -> tuple[Any, ...]:
+    """Return a value that changes when a file below a folder is added, removed or written again, from one listing.
+
+    Returns:
+        For each file its name, and its version: the size, the time and the inode of a disk's, version_of of others.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    system, path = file_system(folder)
+    is_local = isinstance(system, LocalFileSystem)
+    found = sorted(find(system, path).items())
+    return tuple((name, _local_version(name) if is_local else version_of(entry)) for name, entry in found)
+
+
+def _local_version(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:  # a link to nothing
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _has_no_folders(system: Any) -> bool:

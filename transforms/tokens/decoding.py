@@ -17,7 +17,8 @@ import msgspec
 import numpy as np
 
 from transforms.rows.ragged import offsets_of, slices_of
-from transforms.storage.files import join, names_below, read_bytes
+from transforms.storage.files import join, read_bytes
+from transforms.storage.walking import names_below
 from transforms.tokens.tokenizer import load_tokenizer, loaded_tokenizer, reading_tokenizer
 
 _FILE, _CONFIG, _ADDED = "tokenizer.json", "tokenizer_config.json", "added_tokens.json"

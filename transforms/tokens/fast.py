@@ -14,7 +14,7 @@ import numpy as np
 from transforms.errors import ParameterError
 from transforms.once import once_per_version
 from transforms.rows.ragged import offsets_of
-from transforms.storage.files import versions_below
+from transforms.storage.walking import versions_below
 from transforms.tokens import Encoded, concatenated
 from transforms.tokens.boundaries import can_be_cut
 from transforms.tokens.components import components_of

@@ -12,7 +12,8 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from transforms.errors import ParameterError
-from transforms.storage.files import file_system, is_inside, join, names_below, read_bytes
+from transforms.storage.files import file_system, is_inside, join, read_bytes
+from transforms.storage.walking import names_below
 
 # It names the stop tokens of a model.
 GENERATION_CONFIG = "generation_config.json"

@@ -19,7 +19,8 @@ from transforms.deferred import defer_init
 from transforms.errors import InputError, StoreError, UserError
 from transforms.held import check_held
 from transforms.once import once_per_version
-from transforms.storage.files import file_system, versions_below
+from transforms.storage.files import file_system
+from transforms.storage.walking import versions_below
 from transforms.tokens.files import fingerprint, read_tokenizer_folder
 
 # The environment variable that is set in a process of ours which needs only tokenizers and templates of transformers.

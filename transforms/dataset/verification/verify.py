@@ -34,7 +34,7 @@ from transforms.errors import InputError, StoreError
 from transforms.model.receipts import Receipt
 from transforms.outputs import ShardEntry, stem_of
 from transforms.rows.packing import packing_of
-from transforms.storage.files import names_below
+from transforms.storage.walking import names_below
 from transforms.tokens.decoding import TokenDecoder
 
 # Less is read in this process, since another one takes half a second to start.
