@@ -166,6 +166,16 @@ def signed_empty_shard(folder):
     sign(folder, shards_of(folder)[0])
 
 
+@harm("_chatmill/plan.jsonl: it is missing, or is not the list of the inputs of the job")
+def missing_plan(folder):
+    (folder / "_chatmill" / "plan.jsonl").unlink()
+
+
+@harm("_chatmill/plan.jsonl: it is missing, or is not the list of the inputs of the job")
+def plan_cut_short(folder):
+    os.truncate(folder / "_chatmill" / "plan.jsonl", 20)
+
+
 @harm("_SUCCESS: it is missing")
 def missing_success(folder):
     (folder / "_SUCCESS").unlink()

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import job_id, read_description
+from transforms.dataset.log_files import LogFiles
 from transforms.dataset.manifest import build_manifest, check_complete, named_rejects
 from transforms.dataset.reader import Dataset
 from transforms.dataset.verification.rows import Fault
@@ -181,7 +182,7 @@ def rejects_faults(dataset: Dataset, receipts: Sequence[Receipt]) -> Iterator[Fa
 
 
 def stored_files_faults(dataset: Dataset) -> Iterator[Fault]:
-    """Yield which files next to a dataset are not those of its job: job.json, the tokenizer, formatters."""
+    """Yield which files next to a dataset are not those of its job: job.json, plan, tokenizer, formatters."""
     job = dataset.manifest["job"]
     try:
         stored = msgspec.json.decode(read_bytes(dataset.folder.job))
@@ -190,6 +191,8 @@ def stored_files_faults(dataset: Dataset) -> Iterator[Fault]:
     else:
         if stored != job:
             yield Fault("_chatmill/job.json", "it is not the job that the manifest has")
+    if dataset.version is None and not LogFiles(dataset.folder).has_first_inputs():
+        yield Fault("_chatmill/plan.jsonl", "it is missing, or is not the list of the inputs of the job")
     try:
         found = fingerprint(read_tokenizer_folder(dataset.folder.tokenizer))
     except ParameterError as error:
