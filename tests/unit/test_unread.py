@@ -142,6 +142,12 @@ def test_columns_to_keep_are_not_unread():
     assert read(LIMO, keep_columns=("solution",)) == {}
 
 
+def test_a_record_without_the_renamed_column_is_read_by_the_name_in_the_schema():
+    call = {"type": "function", "function": {"name": "find", "arguments": '{"a":  1}'}}
+    chat = [*CHAT[:1], assistant("", tool_calls=[call]), {"role": "tool", "content": "1"}, CHAT[1]]
+    assert read({"messages": chat}, columns={"messages": "dialog"}) == {}
+
+
 def test_a_pair_is_read_as_its_schema_says():
     pair = {"prompt": "What is 6*7?", "chosen": "42", "rejected": "41"}
     assert read(pair, preference="chosen") == {}

@@ -110,7 +110,8 @@ class Parser:
             return [Example(record.position, content, kept, validation, record.raw, notes, 0, schema, unread)]
         reading = Reading(self._read_options)
         fields, beyond = _decoded(record.raw)
-        self._decode_typed.learn(fields)
+        if fields is not record.raw:
+            self._decode_typed.learn(fields)
         kept, notes = self._kept(fields)
         reading.notes.update(notes)
         if self._format:
@@ -165,7 +166,9 @@ class Parser:
             schema, content = content_of(record, self._options.schema, reading)
         except RecordError as error:
             raise (_not_json(beyond, error.detail) if beyond else error) from None
-        read = {self._columns.get(name, name) for name in columns_read(schema, record)}
+        # A record without the renamed column is read by the name in the schema.
+        theirs = {ours: name for ours, name in self._columns.items() if name in fields}
+        read = {theirs.get(name, name) for name in columns_read(schema, record)}
         if read_beyond := [name for name in beyond if name in read]:
             raise _not_json(read_beyond, "expected a number or null")
         others = [
