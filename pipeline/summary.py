@@ -87,14 +87,13 @@ def _table(manifest: dict[str, Any]) -> Table:
     table.add_column()
     table.add_column(justify="right")
     table.add_column()
-    table.add_row("records read", f"{records['read']:,}")
+    schemas = manifest["statistics"].get("schemas", {})
+    read_as = {_SCHEMA_NAMES.get(name, name.replace("_", " ")): count for name, count in schemas.items()}
+    table.add_row("records read", f"{records['read']:,}", f"as {most_of(read_as, _SHOWN)}" if read_as else "")
     for outcome in ("kept", "truncated", "dropped", "rejected"):
         reasons = records[outcome] if isinstance(records[outcome], dict) else {}
         if count := sum(reasons.values()) or (0 if outcome in ("dropped", "rejected") else records[outcome]):
             table.add_row(f"  {outcome}", f"{count:,}", most_of(reasons, _SHOWN))
-    schemas = manifest["statistics"].get("schemas", {})
-    read_as = {_SCHEMA_NAMES.get(name, name.replace("_", " ")): count for name, count in schemas.items()}
-    table.add_row("read as", "", most_of(read_as, _SHOWN))
     if unread := unread_text(manifest):
         table.add_row("not read", f"{len(manifest['statistics']['unread']):,}", Text(unread))
     if not manifest["rows"]:

@@ -173,6 +173,7 @@ def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
         "overwrite",
         "append",
         "rewritten",
+        "retry_failed",
         "table",
         "engine",
         "summary_json",

@@ -76,7 +76,7 @@ def test_a_dataset_that_cannot_grow_by_these_options_ends_a_watch_in_one_line(tm
     (output / "_chatmill" / "job.json").unlink()
     assert main(command) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "the job of the dataset, or the list of its inputs, is missing or damaged" in line
+    assert "job.json: it is missing or damaged, so that it is not known how the dataset was built" in line
 
 
 @pytest.mark.parametrize(

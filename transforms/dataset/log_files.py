@@ -18,7 +18,7 @@ from transforms.dataset.snapshot import Entry, Increment, Snapshot
 from transforms.errors import InputError
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan import decode_plan
-from transforms.storage.files import exists, join, read_bytes
+from transforms.storage.files import exists, join, read_bytes, read_in_one_request
 from transforms.storage.retries import disk_errors
 from transforms.storage.walking import names_in
 
@@ -183,7 +183,7 @@ class LogFiles:
         """The version of which manifest.json is; 0 if it is not there, or damaged, since it is written again."""
         try:
             with disk_errors(self._folder.manifest, "read"):
-                derived = _DERIVED.decode(read_bytes(self._folder.manifest))
+                derived = _DERIVED.decode(read_in_one_request(self._folder.manifest))
         except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
             return 0
         return derived.snapshot.version if derived.snapshot else 0

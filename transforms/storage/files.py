@@ -38,7 +38,7 @@ _NOT_OPENED = frozenset({
 })  # fmt: skip
 
 # The errors of a disk of which a path is not that of a file or folder. Others say nothing of what is there.
-_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
+NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 
 _SECONDS_TO_ANSWER = 30
 _READ_AHEAD = 4 << 20
@@ -244,6 +244,18 @@ def read_range(url: str, start: int, stop: int) -> bytes:
     return complete(system.cat_file(path, start=start, end=stop), start, stop - start)
 
 
+@with_retries("read")
+def read_in_one_request(url: str) -> bytes:
+    """Return the content of a small file that somebody may write again at any moment: the one before or after.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        StoreError: if its store fails.
+    """
+    system, path = file_system(url)
+    return system.cat_file(path)
+
+
 @with_retries("reached")
 def exists(url: str) -> bool:
     """Return whether there is a file or folder. Raises StoreError if the store fails, for a disk as well."""
@@ -254,7 +266,7 @@ def exists(url: str) -> bool:
         try:
             os.stat(path)
         except OSError as error:
-            if error.errno not in _NOT_THERE:
+            if error.errno not in NOT_THERE:
                 raise
             return False
     return True

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import posixpath
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from transforms.errors import StoreError
-from transforms.storage.files import is_inside
+from transforms.storage.files import NOT_THERE, is_inside
 
 _Identity = tuple[int, int]  # its device and its number there
 
@@ -28,12 +28,12 @@ class Places:
         self._urls = [url for url in urls if "://" in url]
         self._identities = set[_Identity]()
         for path in (url for url in urls if "://" not in url):
-            with suppress(FileNotFoundError):
+            with _not_there():
                 self._identities |= {_identity_of(os.stat(path)), _identity_of(os.lstat(path))}
             if os.path.isdir(path):
                 for parent, folders, names in os.walk(path, onerror=_raise):
                     for name in (*folders, *names):
-                        with suppress(FileNotFoundError):  # a build that is running has just renamed it
+                        with _not_there():  # a build that is running has just renamed it
                             self._identities.add(_identity_of(os.lstat(posixpath.join(parent, name))))
         self._has_folder = functools.cache(self._has_folder_or_parent)
 
@@ -41,7 +41,7 @@ class Places:
         """Return whether a file is one of them, or is in one of them. url: a full one."""
         if "://" in url:
             return any(is_inside(url, each) for each in self._urls)
-        with suppress(FileNotFoundError):  # it was removed after it was listed
+        with _not_there():  # it was removed after it was listed
             is_one = _identity_of(os.stat(url)) in self._identities
             return is_one or self._has_folder(posixpath.dirname(os.path.realpath(url)))
         return False
@@ -50,6 +50,16 @@ class Places:
         parent = posixpath.dirname(folder)
         is_one = _identity_of(os.stat(folder)) in self._identities
         return is_one or (parent != folder and self._has_folder(parent))
+
+
+@contextmanager
+def _not_there() -> Iterator[None]:
+    """Inside, a path of which there is no file is passed over."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NOT_THERE:
+            raise
 
 
 def _identity_of(status: os.stat_result) -> _Identity:

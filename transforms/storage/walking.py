@@ -5,6 +5,7 @@ fsspec's own find, walk and glob take a folder for empty if the store refuses to
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import re
@@ -222,7 +223,7 @@ def _listed(system: Any, path: str, list_: Callable[[], _T], nothing: _T) -> _T:
     try:
         return list_()
     except Exception as error:  # each store's client has its own classes
-        if is_missing(error) or isinstance(error, NotADirectoryError):
+        if is_missing(error) or (isinstance(error, OSError) and error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG)):
             return nothing
         url = path if isinstance(system, LocalFileSystem) else system.unstrip_protocol(path)
         reason = getattr(error, "strerror", None) or reason_of(error)
