@@ -83,9 +83,9 @@ def read(raw: bytes, options: dict[str, Any], typed: bool) -> Any:
     """What a record becomes, with or without typed decoders: an example, or the reason why there is none."""
     parser = Parser(**options)
     if typed:
-        parser._decode_typed.learn(names_of(raw))
+        parser._typed.learn(names_of(raw))
     else:
-        parser._decode_typed = Declines()
+        parser._typed = Declines()
     try:
         (example,) = parser.parse_all(Record(7, raw))
     except (RecordError, RecordDropped) as error:
@@ -107,7 +107,7 @@ def read(raw: bytes, options: dict[str, Any], typed: bool) -> Any:
 class Declines:
     """Leaves each record to the general way."""
 
-    def __call__(self, raw: bytes) -> None:
+    def decode(self, raw: bytes) -> None:
         return None
 
     def learn(self, names: Any) -> None:
@@ -123,7 +123,7 @@ def names_of(raw: bytes) -> list[str]:
 def is_typed(raw: bytes, options: dict[str, Any]) -> bool:
     decoder = TypedDecoder(ParseOptions(**options))
     decoder.learn(names_of(raw))
-    return decoder(raw) is not None
+    return decoder.decode(raw) is not None
 
 
 def check(raw: bytes, options: dict[str, Any]) -> None:
@@ -202,13 +202,13 @@ def test_a_number_out_of_range_in_a_column_that_is_not_read_costs_no_record():
 def test_a_record_with_a_new_column_is_left_to_the_general_way_and_those_after_it_are_decoded_with_their_types():
     raw = b'{"text": "a", "summary": "b", "id": 3}'
     decoder = TypedDecoder(ParseOptions())
-    assert decoder(raw) is None
+    assert decoder.decode(raw) is None
     decoder.learn(["text", "summary", "id"])
-    assert decoder(raw)[3] == [("summary", "b")]
+    assert decoder.decode(raw)[3] == [("summary", "b")]
     for number in range(400):  # names that are different in each record are not learned without end
         decoder.learn([f"key {number}"])
-    assert decoder(b'{"text": "a", "key 3": "b"}') is not None
-    assert decoder(b'{"text": "a", "key 399": "b"}') is None
+    assert decoder.decode(b'{"text": "a", "key 3": "b"}') is not None
+    assert decoder.decode(b'{"text": "a", "key 399": "b"}') is None
 
 
 @pytest.mark.parametrize("separators", [None, (",", ":")])
@@ -216,7 +216,7 @@ def test_messages_in_parts_are_decoded_when_they_are_needed_if_their_keys_have_t
     def content(messages: list[Any]) -> Any:
         record = {"messages": messages, "meta": {"type": "text", "text": "b"}}
         parser = Parser()
-        parser._decode_typed.learn(record)
+        parser._typed.learn(record)
         return parser.parse(Record(0, json.dumps(record, separators=separators).encode())).content
 
     usual = content(IN_PARTS)

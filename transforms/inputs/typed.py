@@ -73,7 +73,7 @@ class TypedDecoder:
             self._others |= dict.fromkeys(new)
             self._by_sign = self._made()
 
-    def __call__(self, raw: bytes) -> Typed | None:
+    def decode(self, raw: bytes) -> Typed | None:
         """Decode the JSON of a record; None if it has none of the shapes."""
         # To search for a sign takes 1 us for each KB, so a record is not tried with later signs than the first it has.
         for sign, group in self._by_sign:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import operator
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, repeat
@@ -42,7 +43,9 @@ _OF_ALL_SOURCES = ("formatter_seconds", "keep_columns", "loss_weights", "validat
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one of so many.
 _FIRST, _ONE_OF = 16, 512
+_schema_of = operator.attrgetter("schema")
 _ALL_READ: dict[str, int] = {}
+_NOTHING_KEPT: tuple[dict[str, str | None], Notes] = ({}, ())
 
 
 class _Read(NamedTuple):
@@ -67,9 +70,10 @@ class Parser:
         self._read_options = options.read_options()
         self._columns = options.columns or {}
         self._format = load_formatter(options.formatter) if options.formatter else None
+        self._keeps_columns = bool(options.keep_columns)
         self._validation_below = int(options.validation_fraction * 2**64)
         self._seed = str(options.seed).encode()
-        self._decode_typed = TypedDecoder(options)
+        self._typed = TypedDecoder(options)
         self._decided = decided_kinds(self._columns) if options.schema == "auto" else None
 
     def __call__(self, batch: Records) -> Examples:
@@ -102,16 +106,17 @@ class Parser:
             RecordError: if it cannot be understood, or one of them.
             RecordDropped: if no example is left.
         """
-        if type(record.raw) is bytes and (typed := self._decode_typed(record.raw)):
+        if type(record.raw) is bytes and (typed := self._typed.decode(record.raw)):
             schema, content, columns, others = typed
             unread = find_unread(others, schema, content, self._decided) if others else _ALL_READ
-            kept, notes = self._kept(columns)
-            validation = self._is_validation(content)
+            # Most jobs need neither: a call takes as long as 1% of the rest.
+            kept, notes = self._kept(columns) if self._keeps_columns else _NOTHING_KEPT
+            validation = self._validation_below > 0 and self._is_validation(content)
             return [Example(record.position, content, kept, validation, record.raw, notes, 0, schema, unread)]
         reading = Reading(self._read_options)
         fields, beyond = _decoded(record.raw)
         if fields is not record.raw:
-            self._decode_typed.learn(fields)
+            self._typed.learn(fields)
         kept, notes = self._kept(fields)
         reading.notes.update(notes)
         if self._format:
@@ -133,8 +138,8 @@ class Parser:
 
     def _kept(self, fields: Mapping[str, Any]) -> tuple[dict[str, str | None], Notes]:
         """The columns to keep of a record, and a note of each that is missing, which may be mistyped."""
-        if not self._options.keep_columns:
-            return {}, ()
+        if not self._keeps_columns:
+            return _NOTHING_KEPT
         kept = {name: _as_string(name, fields.get(name)) for name in self._options.keep_columns}
         return kept, tuple((f"records_without_{name}", None) for name in sorted(kept) if kept[name] is None)
 
@@ -228,7 +233,7 @@ class Parser:
 
 def _statistics(examples: Sequence[Example]) -> Statistics:
     """How many examples were read by each schema, and what was not read of their records."""
-    schemas = Counter([example.schema for example in examples])
+    schemas = Counter(map(_schema_of, examples))
     unread = sum_of_unread([example.unread for example in examples if example.unread])
     return Statistics(schemas=dict(sorted(schemas.items())), unread=unread)
 
