@@ -50,16 +50,24 @@ def check_keys(texts: Texts, unprinted: str, loss_on: str) -> Texts:
     unread: list[Mapping[str, int]] = []
     empty: list[int] = []
     for text in texts.texts:
-        content, position = text.example.content, text.example.position
+        content = text.example.content
         if type(content) is Conversation:
-            try:
-                if keys := unread_keys(text, unprinted):
-                    unread.append(keys)
-            except RecordError as error:
-                rejects.setdefault(position, text.example.rejected(error))
-            empty += [position] * _has_empty_turn(content, loss_on)
-        elif type(content) is PromptCompletion:
-            empty += [position] * (loss_on != "all" and not content.completion.strip())
+            messages = content.lazy_messages
+            if type(messages) is tuple:  # they have no other keys, and most have no empty text
+                if all(messages[1]) and True not in map(str.isspace, messages[1]):
+                    continue
+            else:
+                try:
+                    if keys := unread_keys(text, unprinted):
+                        unread.append(keys)
+                except RecordError as error:
+                    rejects.setdefault(text.example.position, text.example.rejected(error))
+                if not any(message["role"] == "assistant" and _is_empty(message) for message in content.messages):
+                    continue
+            if any(_is_empty(content.messages[turn]) for turn in trained_turns(content, loss_of(content, loss_on))):
+                empty.append(text.example.position)
+        elif type(content) is PromptCompletion and loss_on != "all" and not content.completion.strip():
+            empty.append(text.example.position)
     outcomes = texts.outcomes.reject([*rejects.values()]).count(Statistics(unread=sum_of_unread(unread)))
     if empty := [position for position in dict.fromkeys(empty) if position not in rejects]:
         found = "it is trained on a turn without content, call or reasoning: only on the end of the turn"
@@ -95,6 +103,8 @@ def _unread_keys(messages: Sequence[Mapping[str, Any]], printed: str) -> list[_K
     """Find the keys of messages, of their parts and of their calls that have text which is not printed."""
     found: list[_Key] = []
     for number, message in enumerate(messages):
+        if _is_usual(message):
+            continue
         for key, name, value in _further_keys(message):
             if kind_of_name(key) != "metadata" and has_text(value, key):
                 read = ReadTexts([printed])
@@ -104,16 +114,28 @@ def _unread_keys(messages: Sequence[Mapping[str, Any]], printed: str) -> list[_K
     return found
 
 
+def _is_usual(message: Mapping[str, Any]) -> bool:
+    """Whether a message has certainly no further keys, as most have."""
+    calls = message.get("tool_calls") or []
+    if type(message.get("content")) is list or type(calls) is not list or not message.keys() <= _OF_MESSAGES:
+        return False
+    for call in calls:
+        function = call.get("function") if type(call) is dict else None
+        if type(function) is not dict or not call.keys() <= _OF_CALLS or not function.keys() <= _OF_CALLS:
+            return False
+    return True
+
+
 def _further_keys(message: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Give the keys that other modules do not judge: the key, the name by which it is counted, and its value."""
-    if message.keys() - _OF_MESSAGES:
+    if not message.keys() <= _OF_MESSAGES:
         yield from ((key, f"messages[].{key}", message[key]) for key in message if key not in _OF_MESSAGES)
     inner = [("content", message.get("content"), _OF_PARTS), ("tool_calls", message.get("tool_calls"), _OF_CALLS)]
     for outer, items, known in inner:
         for item in items if isinstance(items, list) else ():
             if isinstance(item, Mapping):
                 for at in (item, item.get("function")):
-                    if isinstance(at, Mapping) and at.keys() - known:
+                    if isinstance(at, Mapping) and not at.keys() <= known:
                         yield from ((key, f"messages[].{outer}[].{key}", at[key]) for key in at if key not in known)
 
 
@@ -136,16 +158,9 @@ def _lost(keys: Sequence[_Key], messages: Sequence[Mapping[str, Any]]) -> Record
     return None
 
 
-def _has_empty_turn(content: Conversation, loss_on: str) -> bool:
-    messages = content.lazy_messages
-    if type(messages) is tuple:
-        if all(messages[1]) and not any(map(str.isspace, messages[1])):
-            return False
-    elif not any(message["role"] == "assistant" and _is_empty(message) for message in content.messages):
-        return False
-    return any(_is_empty(content.messages[turn]) for turn in trained_turns(content, loss_of(content, loss_on)))
-
-
 def _is_empty(message: Mapping[str, Any]) -> bool:
     """Whether a message has no content, no call and no reasoning."""
-    return not any(has_text(message.get(key)) for key in ("content", "tool_calls", *REASONING_KEYS))
+    content = message.get("content")
+    if (type(content) is str and content and not content.isspace()) or message.get("tool_calls"):
+        return False
+    return not any(has_text(message.get(key)) for key in ("content", *REASONING_KEYS))
