@@ -167,6 +167,8 @@ def find_omissions(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] |
         of_earlier = len(reasoning)
         for kind, key, part, text in texts_of(message):
             ranges = printed.get((number, kind, key, part), ())
+            if len(ranges) == 1 and ranges[0] == (0, len(text)):
+                continue  # all of it is printed, as of most texts
             name = _name_of_text(number, key, part, message)
             if kind == "reasoning":
                 # Some servers write the same reasoning under two keys, of which a template prints one.
