@@ -54,7 +54,7 @@ class Places:
 
 @contextmanager
 def _not_there() -> Iterator[None]:
-    """Inside, a path of which there is no file is passed over."""
+    """Inside, a path that does not exist is passed over."""
     try:
         yield
     except OSError as error:
