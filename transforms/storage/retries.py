@@ -91,7 +91,9 @@ def is_missing(error: BaseException) -> bool:
 
     fsspec's http file system raises FileNotFoundError for every failure, with the real one as its cause.
     """
-    return isinstance(error, FileNotFoundError) and (error.__cause__ is None or _http_status(error) == 404)
+    cause = error.__cause__
+    is_answer = cause is None or isinstance(cause, KeyError)  # in memory, there is no such key
+    return isinstance(error, FileNotFoundError) and (is_answer or _http_status(error) == 404)
 
 
 def reason_of(error: Exception) -> str:
