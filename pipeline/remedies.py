@@ -114,10 +114,14 @@ def _changes(folder: Folder, reason: str, rejects: Sequence[Reject], options: Op
         candidates: Iterable[Changes] = [changes]
     else:
         candidates = (found for reject in rejects for found in REMEDIES[reason].find(reject, None, options))
+    tried: list[Changes] = []  # most rejects of a reason have the same candidates, and a trial takes a second
     for changes in candidates:
         changes = {name: value for name, value in changes.items() if options[name] != value}
-        if changes and (reason not in _TRIED or _keeps_most(folder, rejects, changes)):
+        if not changes or changes in tried:
+            continue
+        if reason not in _TRIED or _keeps_most(folder, rejects, changes):
             return changes
+        tried.append(changes)
     return None
 
 
