@@ -9,6 +9,7 @@ from pipeline.console import counted
 from transforms.chat.contexts import KINDS
 from transforms.chat.typed_tokens import FOREIGN_TOKENS
 from transforms.dataset.manifest import records_compared
+from transforms.model.receipts import DIFFERS
 
 # The keys of the manifest that count records by the reason why the reference and not the fast engine handled them.
 _BY_REFERENCE = {"rendered_by_reference": "rendered", "tokenized_by_reference": "tokenized"}
@@ -53,10 +54,12 @@ def kinds_of_differences(notes: Mapping[str, int]) -> str:
 
 def _of_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
     notes, options = manifest["notes"], manifest["job"]["options"]
-    for what in ("rendering", "tokenizing", "comparing"):
-        if batches := notes.get(f"{what}_fell_back_to_reference"):
-            again = f"{what} fell back to the reference in {batches:,} batches"
-            yield f"warning: {again}: the fast engine gave another result (docs/engines.md)"
+    if DIFFERS in notes:
+        first = manifest["first_examples"][DIFFERS]
+        yield (
+            f"warning: the fast engine differed from transformers ({first['source']}, {first['position']}: "
+            f"{first['detail']}), so that the rows were made by the reference (docs/engines.md)"
+        )
     if turns := notes.get("turns_without_end"):
         closed = "1 turn that is trained on is" if turns == 1 else f"{turns:,} turns that are trained on are"
         advice = "none of --eot_tokens follows" if options.get("eot_tokens") else "--eot_tokens"

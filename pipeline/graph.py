@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -21,6 +21,7 @@ from transforms.dataset.description import job_id
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
 from transforms.model.batches import Split
+from transforms.model.receipts import FirstExample, Receipt
 from transforms.steps.base import Step
 from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
@@ -61,6 +62,8 @@ def build_graph(
     """
     splits = pipeline | "plan" >> ReadPlan(folder, job.split_bytes)
     receipts = build_splits(splits, job, folder, engine)
+    if engine == "auto":
+        receipts = (splits, receipts) | "by reference" >> _ByReferenceIfDiffering(job, folder)
     receipts | "commit" >> CommitDataset(folder, budgets, report, replaces, commits_failed)
 
 
@@ -102,6 +105,43 @@ def build_splits(
         on_error=on_error,
     )
     return (receipts, skipped.finished) | "all" >> beam.Flatten()
+
+
+class _ByReferenceIfDiffering(beam.PTransform):
+    """Build all splits again, by the reference, if the engines differ in one of them.
+
+    (PCollection[Split], PCollection[Receipt] of them) -> PCollection[Receipt].
+    """
+
+    def __init__(self, job: Job, folder: Folder):
+        super().__init__()
+        self._job, self._folder = job, folder
+
+    def expand(self, built: tuple[beam.PCollection, beam.PCollection]) -> beam.PCollection:
+        splits, receipts = built
+        first = receipts | beam.FlatMap(_differing) | beam.CombineGlobally(_first).without_defaults()
+        differing = beam.pvalue.AsSingleton(first, default_value=None)
+        again = splits | beam.FlatMap(_by_reference, differing).with_output_types(Split)
+        trusted = receipts | beam.FlatMap(lambda receipt, differing: [] if differing else [receipt], differing)
+        return (trusted, build_splits(again, self._job, self._folder, "auto")) | beam.Flatten()
+
+
+# Of which the engines differ: the split, the part and the record.
+_Differing = tuple[int, int, FirstExample]
+
+
+def _differing(receipt: Receipt) -> Iterator[_Differing]:
+    if receipt.differing:
+        yield receipt.split, receipt.part, receipt.differing
+
+
+def _first(differing: Iterable[_Differing]) -> _Differing | None:
+    return min(filter(None, differing), key=lambda one: one[:2], default=None)
+
+
+def _by_reference(split: Split, differing: _Differing | None) -> Iterator[Split]:
+    if differing:
+        yield dataclasses.replace(split, differing=differing[2])
 
 
 def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
+from transforms.chat.limits import limit_memory
 from transforms.inputs.deadline import STUCK, end_process_if_stuck
 from transforms.places import noted_place, share_places
 
@@ -49,6 +50,7 @@ def run_supervised(command: Callable[[], int], write_failure: Callable[[str], No
             os._exit(1)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         end_process_if_stuck()
+        limit_memory()
         code = command()
         for number in _FORWARDED:  # sent again, they must not change how the process ends
             signal.signal(number, signal.SIG_IGN)

@@ -142,13 +142,13 @@ def run(arguments: Sequence[str]) -> int:
     rejected = untrained = 0
     for title, example in found:
         console.print(Text(f"\n{visible(title)}", "bold"))
-        omitted: Omitted = []
+        omitted: Omitted = {}
         render = functools.partial(_render, renderer, omitted)
         texts, rejects = ([], [example]) if isinstance(example, Reject) else attempt([example], render)
         for reject in rejects:
             rejected += 1
             console.print(f"rejected ({reject.reason}): {visible(reject.detail)}", style="red", markup=False)
-        for _, omissions in omitted:
+        for omissions in omitted.values():
             console.print(f"note: {omissions.reasoning_detail()}", style="yellow", markup=False)
         for text in texts:
             if not any(start < stop for start, stop in text.spans):

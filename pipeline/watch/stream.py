@@ -163,7 +163,10 @@ def build_stream(
         | "ticks" >> EmitTicks(settings.every, options.runner == "FlinkRunner")
         | "look" >> beam.ParDo(_Look(options, sources, settings, job)).with_output_types(Split)
     )
-    receipts = build_splits(splits, job, folder, options.engine, _Fail(folder.output))
+    # What was published of earlier splits cannot be built again: of an increment in which the engines differ, no split
+    # is built.
+    engine = "fast" if options.engine == "auto" else options.engine
+    receipts = build_splits(splits, job, folder, engine, _Fail(folder.output))
     receipts | "commit" >> CommitIncrements(options, sources, budgets_of(options))
 
 

@@ -77,7 +77,7 @@ def manifest_with(**more: Any) -> dict[str, Any]:
 COUNT = 1_234_567
 EVERYTHING = manifest_with(
     notes={
-        "rendering_fell_back_to_reference": COUNT,
+        "fast_engine_differs": COUNT,
         "turns_without_end": COUNT,
         "records_without_generation_prompt": COUNT,
         "not_printed": COUNT,
@@ -92,7 +92,10 @@ EVERYTHING = manifest_with(
         "parity_turns_other_text": COUNT,
         "records_that_lost_trained_tokens": COUNT,
     },
-    first_examples={"not_printed": {}},
+    first_examples={
+        "not_printed": {},
+        "fast_engine_differs": {"source": "a.jsonl", "position": "byte 7", "detail": "rendering: other text"},
+    },
     special_tokens_in_content={f"assistant <|{name}|>": COUNT for name in ("im_end", "im_start", "endoftext", "pad")},
     rendered_by_reference={f"reason_{number}": COUNT for number in range(9)},
     trained_tokens_lost=COUNT,

@@ -14,7 +14,7 @@ import pytest
 from support.chats import SPLIT, render_config
 from support.generated import Generated, generate
 from support.paths import SHARED
-from transforms.chat.transformers_jinja import compile_template
+from transforms.chat.transformers_jinja import apply_chat_template
 from transforms.model.batches import Examples, Records, Texts
 from transforms.model.examples import Record, Text
 from transforms.model.outcomes import Outcomes
@@ -54,15 +54,10 @@ def rendered(template: str, generated: list[Generated], **options: Any) -> Texts
 
 
 def printed_by_transformers(template: str, messages: list[dict[str, Any]], tools: Any = None) -> str | None:
-    """Return what apply_chat_template prints, None if the template refuses the messages.
-
-    apply_chat_template itself reads the clock, and newer versions copy reasoning between its names.
-    """
-    tokens = load_tokenizer(str(TOKENIZER)).special_tokens_map
+    """Return what transformers prints, None if the template refuses the messages."""
+    tokenizer = load_tokenizer(str(TOKENIZER))
     try:
-        return compile_template(template).render(
-            messages=messages, tools=tools, add_generation_prompt=False, strftime_now=NOW.strftime, **tokens
-        )
+        return apply_chat_template(tokenizer, template, messages, tools, False, {}, NOW.strftime)
     except Exception:  # a template may raise anything
         return None
 

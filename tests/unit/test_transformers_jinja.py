@@ -16,7 +16,14 @@ from transformers.utils import chat_template_utils
 
 from support.chats import assistant, user
 from support.paths import TOKENIZER
-from transforms.chat.transformers_jinja import compile_template, new_environment, render, render_with_generation_blocks
+from transforms.chat.transformers_jinja import (
+    apply_chat_template,
+    compile_template,
+    new_environment,
+    render,
+    render_generation_blocks,
+    with_reasoning_aliases,
+)
 from transforms.tokens.tokenizer import load_tokenizer
 
 ADAPT = f"in transformers {transformers.__version__}: adapt transforms/chat/transformers_jinja.py"
@@ -50,12 +57,37 @@ def test_compile_jinja_template_compiles_as_apply_chat_template_does():
         render(compile_template("{{ raise_exception('no roles') }}"), {})
 
 
-def test_activate_tracker_records_the_characters_of_generation_blocks():
-    template = compile_template(
-        "{% for m in messages %}{{ m.role }}:{% generation %}({{ m.content }}){% endgeneration %};{% endfor %}"
-    )
-    if not hasattr(template.environment, "activate_tracker"):
-        pytest.fail(f"environment.activate_tracker is not {ADAPT}")
-    text, spans = render_with_generation_blocks(template, {"messages": [assistant("é水"), assistant("")]})
+TOKENIZER_OF_TESTS = load_tokenizer(str(TOKENIZER))
+
+
+def test_generation_blocks_are_those_of_transformers():
+    source = "{% for m in messages %}{{ m.role }}:{% generation %}({{ m.content }}){% endgeneration %};{% endfor %}"
+    messages = [assistant("é水"), assistant("")]
+    text, spans = render_generation_blocks(TOKENIZER_OF_TESTS, source, messages, None, {}, None)
     assert text == "assistant:(é水);assistant:();"
     assert spans == [(10, 14), (25, 27)], f"generation blocks have other positions {ADAPT}"
+
+
+def test_clock_is_replaced_for_one_rendering_alone():
+    source = "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    year = datetime.now().strftime("%Y")
+    for number in range(200):  # transformers keeps some compiled templates and forgets others
+        compile_template(f"{{{{ {number} }}}}")
+        clock = datetime(1999, 7, 26).strftime
+        text = apply_chat_template(TOKENIZER_OF_TESTS, source, [user("a")], None, False, {}, clock)
+        assert text == "1999a", f"strftime_now cannot be replaced {ADAPT}"
+    assert TOKENIZER_OF_TESTS.apply_chat_template([user("a")], chat_template=source, tokenize=False) == f"{year}a"
+
+
+def test_reasoning_is_copied_as_apply_chat_template_copies_it():
+    source = "{% for m in messages %}{{ m | tojson }}{% endfor %}"
+    messages = [user("a"), assistant("b", reasoning="r"), assistant("c", thinking="t", reasoning_content="c")]
+    given = with_reasoning_aliases(messages)
+    text = render(compile_template(source), {"messages": given})
+    assert text == apply_chat_template(TOKENIZER_OF_TESTS, source, messages, None, False, {}, None), ADAPT
+    assert given[0] is messages[0]
+
+
+def test_a_conversation_without_messages_is_rendered_for_what_comes_before_an_answer():
+    source = "{{ bos_token }}{% if add_generation_prompt %}<assistant>{% endif %}"
+    assert apply_chat_template(TOKENIZER_OF_TESTS, source, [], None, True, {}, None).endswith("<assistant>")

@@ -16,11 +16,10 @@ from typing import Any
 
 import jinja2
 from jinja2 import nodes
-from jinja2.compiler import Frame
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.runtime import Context, LoopContext, missing
 from jinja2.utils import Namespace
 
-from transforms.chat.limits import GROWING_METHODS, LimitedCode, collected
 from transforms.chat.message_map import (
     MARK_FUNCTIONS,
     Piece,
@@ -114,14 +113,14 @@ def render_with_marks(
     Raises whatever the template raises, too.
     """
     functions = mark_functions(_loop_mark, messages)
-    parts = collected(template.root_render_func(template.new_context({**values, **functions})))
+    parts = [*template.root_render_func(template.new_context({**values, **functions}))]
     text = "".join(parts)
     offsets = itertools.accumulate(map(len, parts))
     marks = [(offset, part.place) for offset, part in zip(offsets, parts, strict=True) if type(part) is LoopMark]
     return text, read_pieces(len(text), marks)
 
 
-class _FastCode(LimitedCode):
+class _FastCode(CodeGenerator):
     """Generates code that looks into dicts and namespaces itself, and that calls marks without the sandbox."""
 
     def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:
@@ -167,7 +166,7 @@ class _FastCode(LimitedCode):
 
     def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:
         method, arguments = node.node, node.args
-        is_method = isinstance(method, nodes.Getattr) and method.attr in _STRING_METHODS - GROWING_METHODS
+        is_method = isinstance(method, nodes.Getattr) and method.attr in _STRING_METHODS
         if not is_method or node.kwargs or node.dyn_args or node.dyn_kwargs or forward_caller:
             super().visit_Call(node, frame, forward_caller=forward_caller)
             return
@@ -299,7 +298,7 @@ def _entry_of(otherwise: Callable[..., Any]) -> Callable[[Any, str], Any]:
 def _call(otherwise: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
     """What a function returns, as `SandboxedEnvironment.call` calls it."""
     is_method = type(function) is BuiltinMethodType and type(function.__self__) in (str, dict)
-    if is_method and function.__name__ not in GROWING_METHODS:
+    if is_method and function.__name__ not in ("format", "format_map"):
         for name in _KEYWORDS_OF_JINJA:
             keywords.pop(name, None)
         return function(*arguments, **keywords)

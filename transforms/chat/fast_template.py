@@ -144,7 +144,7 @@ class FastTemplate:
         values = self._template.values(conversation, messages, add_generation_prompt) | {"tools": tools}
         try:
             template = compile_with_marks(source)
-            return limited(self._template.max_text_bytes, render_with_marks, template, values, messages)
+            return limited(render_with_marks, template, values, values["messages"])
         except MarksLost:
             raise NotFollowed("the template prints messages in a place that is not followed, such as a macro") from None
         except Exception:  # a template may raise any error; the reference says which

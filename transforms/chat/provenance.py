@@ -17,8 +17,6 @@ from jinja2.filters import make_attrgetter
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
-from transforms.chat.limits import check_size, modulo
-
 # A part of a text of the record: the key of the text, the offsets of the part.
 Source: TypeAlias = tuple[Any, int, int]
 # A number of adjacent characters, and where they came from. They are a copy of their source if that is one, and as
@@ -323,7 +321,7 @@ def _indented(text: str, width: int | str = 4, first: bool = False, blank: bool 
 
 
 def _formatted(left: Any, right: Any) -> Any:
-    result = modulo(left, right)
+    result = left % right
     return _made_of(result, (left, right)) if type(result) is str else result
 
 
@@ -386,7 +384,6 @@ def _standing_for(replaced: tuple[Source, ...], text: str) -> str:
 def _joined(parts: Iterable[str]) -> str:
     """Strings one after another. What Jinja itself joins is joined here, too."""
     parts = [*parts]
-    check_size(sum(map(str.__len__, parts)))
     text = "".join(parts)
     if not any(isinstance(part, (SourcedText, _SourcedMarkup)) for part in parts):
         return text

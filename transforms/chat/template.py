@@ -1,8 +1,6 @@
-"""A chat template, rendered as `apply_chat_template` of transformers renders it.
+"""A chat template, rendered by `apply_chat_template` of transformers.
 
-A record is passed to the template unchanged. Newer versions of apply_chat_template also copy reasoning between the
-names it has in different corpora (reasoning_content, thinking), which would make the text depend on the version that is
-installed.
+What has to be prepared for it is prepared in the messages: `ChatTemplate.plain_messages`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import jinja2
 from transforms.chat.config import MAX_TEXT_BYTES, RenderConfig
 from transforms.chat.content_forms import ContentForms, find_content_forms
 from transforms.chat.contents import with_sourced_contents
-from transforms.chat.limits import TemplateLimit, limited
+from transforms.chat.limits import OutOfMemory, TemplateLimit, limited
 from transforms.chat.message_map import (
     Marks,
     MessageMap,
@@ -30,16 +28,17 @@ from transforms.chat.message_map import (
 from transforms.chat.omissions import Omissions, Printed, find_omissions, with_sources
 from transforms.chat.provenance import Run, runs_of
 from transforms.chat.transformers_jinja import (
+    CLOCK,
+    apply_chat_template,
     compile_template,
     new_environment,
     render,
-    render_with_generation_blocks,
+    render_generation_blocks,
+    with_reasoning_aliases,
 )
 from transforms.errors import ParameterError, RecordError
 from transforms.model.examples import Conversation, Span
 from transforms.tokens.tokenizer import load_tokenizer
-
-_CLOCK = "strftime_now"
 
 NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one"
 _NO_MOMENT = "the chat template prints the date (strftime_now). Give the moment, such as 2026-11-20T12:00:00."
@@ -52,7 +51,7 @@ def reads_clock(template: str | Mapping[str, str] | None) -> bool:
 
 @functools.lru_cache(16)
 def _reads_clock(source: str) -> bool:
-    return _CLOCK in source
+    return CLOCK in source
 
 
 @functools.cache
@@ -77,8 +76,7 @@ class ChatTemplate:
             tools and one for those without.
         arguments: what the template reads besides messages and tools. Those of a conversation take precedence.
         now: the moment that strftime_now prints; needed if the template calls it, since the clock is never read.
-        max_text_bytes: of the text of a conversation. A template that prints more is refused, as is one that does more
-            than `limits` allows.
+        max_text_bytes: of the text of a conversation. A template that prints more characters is refused.
     """
 
     def __init__(
@@ -91,10 +89,9 @@ class ChatTemplate:
     ):
         self.max_text_bytes = max_text_bytes
         self._tokenizer = tokenizer
-        self._has_moment = now is not None
+        self._clock = None if now is None else now.strftime
         self._template = template
-        clock = {} if now is None else {_CLOCK: now.strftime}
-        self._arguments = {**tokenizer.special_tokens_map, **clock, **(arguments or {})}
+        self._arguments = arguments or {}
         self._sources: dict[bool, str] = {}  # without tools, and with them
         self._forms: dict[tuple[str, str], ContentForms] = {}
         self._last_map: tuple[Conversation, MessageMap] | None = None
@@ -112,7 +109,7 @@ class ChatTemplate:
                 source = self._tokenizer.get_chat_template(self._template, conversation.tools)
             except ValueError:
                 raise RecordError("no_chat_template", f"{NO_TEMPLATE}: give chat_template") from None
-            if not self._has_moment and _reads_clock(source):
+            if self._clock is None and _reads_clock(source):
                 raise ParameterError("now", None, _NO_MOMENT)
             self._sources[conversation.tools is None] = source
         return source
@@ -137,7 +134,11 @@ class ChatTemplate:
         Raises:
             RecordError: if the template refuses it.
         """
-        return self.render_with(compile_template, conversation, messages, add_generation_prompt)
+        source = self.source(conversation)
+        plain = self.plain_messages(conversation, messages)
+        arguments = {**self._arguments, **conversation.template_kwargs}
+        given = source, plain, conversation.tools, add_generation_prompt, arguments, self._clock
+        return self._rendered(apply_chat_template, self._tokenizer, *given)
 
     def render_with(
         self,
@@ -146,19 +147,17 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
     ) -> str:
-        """Render a conversation with a template that is compiled in another way.
+        """Render a conversation with a template that is compiled in another way than transformers does.
 
         Args:
-            compile: compiles the text of the template.
+            compile: compiles the text of the template, in a copy of transformers' environment.
             conversation, messages, add_generation_prompt: as in `render`.
 
         Raises:
             RecordError: if the template refuses it.
         """
-        source = self.source(conversation)
-        template = compile(source)
-        plain = self._plain(conversation.messages if messages is None else messages, source)
-        values = self.values(conversation, plain, add_generation_prompt)
+        template = compile(self.source(conversation))
+        values = self.values(conversation, self.plain_messages(conversation, messages), add_generation_prompt)
         return self._rendered(render, template, values)
 
     def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
@@ -170,10 +169,10 @@ class ChatTemplate:
         Raises:
             RecordError: if the template refuses it.
         """
-        source = self.source(conversation)
-        template = compile_template(source)
-        values = self.values(conversation, self._plain(conversation.messages, source), False)
-        return self._rendered(render_with_generation_blocks, template, values)
+        plain = self.plain_messages(conversation)
+        arguments = {**self._arguments, **conversation.template_kwargs}
+        given = self.source(conversation), plain, conversation.tools, arguments, self._clock
+        return self._rendered(render_generation_blocks, self._tokenizer, *given)
 
     def map_messages(
         self,
@@ -264,9 +263,9 @@ class ChatTemplate:
         plain = self._plain(conversation.messages if messages is None else messages, source)
         marks = unused_marks(text)
         plain, tools = with_sources(plain, conversation.tools)
-        functions = marks.functions(plain) if mark_loops else marks.silent_functions()
-        values = self.values(conversation, plain, add_generation_prompt) | functions | {"tools": tools}
-        return read_message_map(self._rendered(render, _template_with_marks(source), values), marks)
+        values = self.values(conversation, plain, add_generation_prompt) | {"tools": tools}
+        functions = marks.functions(values["messages"]) if mark_loops else marks.silent_functions()
+        return read_message_map(self._rendered(render, _template_with_marks(source), values | functions), marks)
 
     def _plain(self, messages: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
         """The messages as apply_chat_template passes them, without nulls, with contents in a form that is printed."""
@@ -300,10 +299,12 @@ class ChatTemplate:
             messages: as `plain_messages` returns them.
             add_generation_prompt: as in `apply_chat_template`.
         """
-        given = {**self._arguments, "documents": None, **conversation.template_kwargs}
+        clock = {} if self._clock is None else {CLOCK: self._clock}
+        own = {**self._tokenizer.special_tokens_map, "documents": None, **clock, **self._arguments}
         return {
-            **given,
-            "messages": messages,
+            **own,
+            **conversation.template_kwargs,
+            "messages": with_reasoning_aliases(messages),
             "tools": conversation.tools,
             "add_generation_prompt": add_generation_prompt,
         }
@@ -330,13 +331,18 @@ class ChatTemplate:
 
     def _rendered(self, render: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return limited(self.max_text_bytes, render, *arguments)
-        except TemplateLimit:
+            text = limited(render, *arguments)
+        except (TemplateLimit, OutOfMemory):
             raise
         except RecursionError:  # its message depends on where
             raise RecordError("template", "the chat template refuses it: it is nested too deeply") from None
         except Exception as error:  # a template may raise any error, and a record may hold anything
             raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
+        if isinstance(text, str) and str.__len__(text) > self.max_text_bytes:
+            raise TemplateLimit(
+                f"prints {str.__len__(text):,} characters, and max_text_bytes is {self.max_text_bytes:,}"
+            )
+        return text
 
 
 def load_template(config: RenderConfig) -> ChatTemplate:

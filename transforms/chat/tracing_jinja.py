@@ -11,7 +11,6 @@ from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
 from transforms.chat.fast_jinja import attribute_of
-from transforms.chat.limits import check_size
 from transforms.chat.tracer import SENTINEL, UNSEEN, NotTraceable, TracedLength, TracedText, traced_text
 from transforms.chat.transformers_jinja import compile_template, new_environment
 
@@ -86,7 +85,6 @@ def _join(parts: Any) -> str:
     texts = [part for part in parts if isinstance(part, TracedText)]
     if not all(isinstance(part, TracedText) or not SENTINEL.search(part) for part in parts):
         raise NotTraceable(UNSEEN)
-    check_size(sum(map(str.__len__, parts)))
     if not texts:
         return "".join(parts)
     return parts[0] if len(parts) == 1 else traced_text("".join(parts), texts[0].guards)

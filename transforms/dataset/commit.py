@@ -42,6 +42,16 @@ def final_names(receipts: Sequence[Receipt], is_exceeded: bool) -> list[Name]:
     return others if is_exceeded else others + [(shard.file, path) for shard, path in named_shards(receipts)]
 
 
+def check_engines(receipts: Sequence[Receipt]) -> None:
+    """Raise InputError if the engines differ in a part, and not all parts were made by the reference."""
+    differing = next(filter(None, (receipt.differing for receipt in receipts)), None)
+    if differing and not all(receipt.by_reference for receipt in receipts):
+        raise InputError(
+            f"{differing.source}, {differing.position}: the fast engine differs from transformers ("
+            f"{differing.detail}), so nothing that it made is published. Give the engine reference."
+        )
+
+
 def commit(folder: Folder, receipts: Sequence[Receipt], budgets: Budgets, report: str) -> None:
     """Write the manifest, the card, the report and, last, _SUCCESS.
 
@@ -124,6 +134,7 @@ def _batches_of_names(
         with failures:
             job = read_description(folder.job)
             check_complete(job.splits, in_order)
+            check_engines(in_order)
             names = final_names(in_order, bool(budgets.exceeded(in_order, job, folder)))
         for i in range(0, len(names), _IN_BATCH):
             yield names[i : i + _IN_BATCH]

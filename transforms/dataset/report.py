@@ -270,8 +270,8 @@ _NOTED = {
     "last_reasoning_not_printed": "records have an answer at their end whose reasoning the chat template does not "
     "print, so that a model does not learn to write it.",
     "train_flags_not_understood": "records have a key that looks as if it said what is trained on, and is not known.",
-    "rendering_fell_back_to_reference": "batches were rendered by the reference, because the fast engine differed.",
-    "tokenizing_fell_back_to_reference": "batches were tokenized by the reference, because the fast engine differed.",
+    "fast_engine_differs": "parts of the inputs were made by the reference, because the fast engine differed in a "
+    "record.",
 }
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from transforms.model.examples import Content, Example, Record, Text, attempt, content_digest
 from transforms.model.outcomes import Drop, Known, Outcomes
+from transforms.model.receipts import FirstExample
 from transforms.rows import IGNORED
 from transforms.rows.ragged import indices_of, offsets_of, slices_of, sums_of
 
@@ -66,6 +67,8 @@ class Split:
         source: the number of the source that the files belong to, from 0. Steps may have other options for each source.
         input_bytes: about how many bytes the input of all splits is without compression; 0 if that is not known.
         increment: the id of the increment of the dataset that it belongs to; empty if the dataset is built at once.
+        differing: the record of the build of which the engines differed, so that only the reference may make rows; None
+            if any engine may.
     """
 
     number: int
@@ -73,6 +76,7 @@ class Split:
     source: int = 0
     input_bytes: int = 0
     increment: str = ""
+    differing: FirstExample | None = None
 
     @property
     def bytes(self) -> int:

@@ -16,6 +16,8 @@ from transforms.storage.files import join, read_bytes
 from transforms.storage.writing import write_atomically
 
 _CHECKSUM = b',"checksum":"'
+# The note of parts in which the engines differ, and of those that the reference made because of that.
+DIFFERS = "fast_engine_differs"
 # Of a file that a receipt names: in the folder of shards, and not elsewhere.
 _FILE_NAME = re.compile(r"\w[\w-]*(\.\w+)*")
 # The folder of the work folders of increments.
@@ -110,6 +112,7 @@ class Receipt(msgspec.Struct, frozen=True):
         statistics: `statistics.Statistics`, as JSON, which takes a tenth of its memory: all receipts are held at once.
         ledger: of the records; None if it has no line.
         increment: the id of the increment of the dataset that the split belongs to; not set if there is none.
+        by_reference: whether the reference made the rows since the engines differed, in this part or in another one.
     """
 
     split: int
@@ -135,6 +138,7 @@ class Receipt(msgspec.Struct, frozen=True):
     statistics: msgspec.Raw = msgspec.Raw(b"{}")
     ledger: Ledger | None = None
     increment: str | msgspec.UnsetType = msgspec.UNSET
+    by_reference: bool = False
 
     def files(self) -> Iterator[tuple[str, str | None]]:
         """Yield the name of each file, and the sha256 of its content."""
@@ -143,6 +147,11 @@ class Receipt(msgspec.Struct, frozen=True):
             yield self.rejects_file, self.rejects_sha256
         if self.ledger:
             yield self.ledger.file, self.ledger.sha256
+
+    @property
+    def differing(self) -> FirstExample | None:
+        """The record of which the engines differ; None if the part has none, and was made by any engine."""
+        return self.first_examples.get(DIFFERS)
 
     def shards_once(self) -> list[Shard]:
         """Return the shards of one of the formats, so that each row is counted once."""

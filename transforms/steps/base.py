@@ -79,16 +79,15 @@ class _MapParts(beam.DoFn):
         self._make = make
         self._failures = FailureWriter()
         self._hold = Hold()
-
-    def setup(self) -> None:
-        with self._failures, self._hold.holding():
-            self._function = self._make()
+        self._function: Callable[[Any], Any] | None = None
 
     def process(self, parts: Parts[Any]) -> Iterator[Parts[Any]]:
         yield parts.map(functools.partial(StepCall(self._failures), self._map))
 
     def _map(self, batch: Any) -> Any:
         with self._hold.holding():  # some functions load it when they need it
+            if self._function is None:  # a step that sees no batch loads nothing
+                self._function = self._make()
             return self._function(batch)
 
 

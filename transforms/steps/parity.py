@@ -29,7 +29,7 @@ from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
-from transforms.steps.proof import fall_back, sample_conversations
+from transforms.steps.spot_checks import noted_difference, sample_conversations
 
 # The sample of those conversations of a batch that are not compared by signature: the first ones, and one of so many.
 _FIRST, _ONE_OF = 4, 256
@@ -89,8 +89,7 @@ class ParityChecker:
         by_reference_only = self._by_reference_only(batch)
         compared = {} if by_reference_only else self._by_signature(batch)
         if difference := self._difference(batch, compared):
-            batch = dataclasses.replace(batch, outcomes=fall_back(batch, self._engine, "comparing", *difference))
-            compared = {}
+            batch = dataclasses.replace(batch, outcomes=noted_difference(batch, self._engine, "comparing", *difference))
         left = self._left(batch, compared)
         chosen = self._chosen(batch, left)
         compared |= {number: self._uncompiled(batch.texts[number], left[number]) for number in chosen}
@@ -111,8 +110,7 @@ class ParityChecker:
 
     def _by_reference_only(self, batch: Texts) -> bool:
         """Whether no comparison by signature may decide which rows there are."""
-        fell_back = "rendering_fell_back_to_reference" in batch.outcomes.notes
-        return self._parity != "report" and (fell_back or self._engine == "reference")
+        return batch.split.differing is not None or (self._parity != "report" and self._engine == "reference")
 
     def _by_signature(self, batch: Texts) -> dict[int, _Compared]:
         """For the number of each text that can be compared in this way, how its turns differ."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -14,25 +14,28 @@ from transforms.chat.config import RenderConfig
 from transforms.chat.conventions import Template
 from transforms.chat.fast_template import FastTemplate, NotFollowed
 from transforms.chat.habits import HabitFinder, Habits
-from transforms.chat.limits import TemplateLimit
+from transforms.chat.limits import OutOfMemory, TemplateLimit
 from transforms.chat.omissions import NO_OMISSIONS, Omissions
 from transforms.chat.stop_tokens import load_turn_rules
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache
+from transforms.chat.transformers_jinja import compile_template
 from transforms.chat.turns import TurnFinder, has_weights, loss_of, trained_turns
 from transforms.chat.typed_tokens import FOREIGN_TOKENS, Typed, TypedTokens, described
 from transforms.checks import check_type
-from transforms.errors import RecordError
+from transforms.errors import InputError, RecordError
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
 from transforms.steps.counting import of_contents
-from transforms.steps.proof import fall_back, sample_conversations
+from transforms.steps.spot_checks import every_so_many, noted_difference, sample_conversations
 from transforms.steps.unread_keys import check_keys, unread_keys
 
-# The position of a record, and what of it the template does not print.
-Omitted: TypeAlias = list[tuple[int, Omissions]]
+# What the template does not print of examples, by the position of the record and the number of the example.
+Omitted: TypeAlias = dict[tuple[int, int], Omissions]
+# Why examples were left to the reference, by the same.
+_SlowPaths: TypeAlias = dict[tuple[int, int], SlowPath]
 # So many texts are searched at once for special tokens. Each of them is checked only if there may be one.
 _CHECKED_AT_ONCE = 256
 # Reasons that say what the template does, and not only what the conversation has.
@@ -42,8 +45,9 @@ _OF_TEMPLATE = ("guard_failed", "template_not_traceable", "trace_failed")
 class Renderer:
     """Makes a text of each example, and finds what of it is trained on.
 
-    Unless the engine is the reference, conversations are rendered by compiled templates, and a sample of each batch
-    by the reference too; if the two differ, the engine auto renders the whole batch by the reference.
+    Unless the engine is the reference, conversations are rendered by compiled templates, and some of each batch by the
+    reference too: the first of each signature, the first that is rejected for each reason, and a sample of the others.
+    What differs is noted, so that nothing of it is published.
 
     Args:
         config: how conversations are rendered.
@@ -101,50 +105,95 @@ class Renderer:
         return outcomes
 
     def _rendered(self, batch: Examples) -> Texts:
-        if self._trace_cache is None:
-            return self._by_reference(batch, "engine")
+        if self._trace_cache is None or batch.split.differing:
+            return self._by_reference(batch, "fast_engine_differed" if batch.split.differing else "engine")
         self._trace_cache.begin_batch(len(batch.examples))
-        slow_paths: list[tuple[int, SlowPath]] = []
-        omitted: Omitted = []
-        texts = batch.attempt(Texts, "texts", lambda example: self._render_compiled(example, slow_paths, omitted))
-        difference = self._difference(batch, texts, dict(omitted))
-        if difference is not None:
-            outcomes = fall_back(batch, self._engine, "rendering", *difference)
-            return self._by_reference(replace(batch, outcomes=outcomes), "fell_back")
-        outcomes = _noted(texts.outcomes, omitted)
-        for reason, count in Counter(slow.reason for _, slow in slow_paths).items():
-            first = next((position, slow.detail) for position, slow in slow_paths if slow.reason == reason)
+        slow_paths: _SlowPaths = {}
+        omitted: Omitted = {}
+        results = [
+            _result(batch, example, lambda one: self._render_compiled(one, slow_paths, omitted))
+            for example in batch.examples
+        ]
+        texts = _texts(batch, results)
+        if difference := self._difference(batch, results, slow_paths, omitted):
+            texts = replace(texts, outcomes=noted_difference(texts, self._engine, "rendering", *difference))
+        outcomes = _noted(texts, omitted)
+        kept = [(text.example.position, text.example.number) for text in texts.texts if slow_paths]
+        slow = [(key[0], slow_paths[key]) for key in kept if key in slow_paths]
+        for reason, count in Counter(why.reason for _, why in slow).items():
+            first = next((position, why.detail) for position, why in slow if why.reason == reason)
             outcomes = outcomes.count_rendered_by_reference(reason, count, first)
         return replace(texts, outcomes=outcomes)
 
     def _by_reference(self, batch: Examples, reason: str) -> Texts:
         """All texts of a batch by the reference, counted for the reason."""
-        omitted: Omitted = []
-        texts = batch.attempt(Texts, "texts", lambda example: self.render(example, omitted))
+        omitted: Omitted = {}
+        texts = _texts(batch, [_result(batch, one, lambda one: self.render(one, omitted)) for one in batch.examples])
         conversations = sum(isinstance(text.example.content, Conversation) for text in texts.texts)
-        outcomes = _noted(texts.outcomes, omitted)
-        return replace(texts, outcomes=outcomes.count_rendered_by_reference(reason, conversations))
+        return replace(texts, outcomes=_noted(texts, omitted).count_rendered_by_reference(reason, conversations))
 
-    def _difference(self, batch: Examples, texts: Texts, omitted: dict[int, Omissions]) -> tuple[int, str] | None:
-        """The position of the first record of a sample that the reference renders differently, and how; or None."""
-        for number in sample_conversations(batch, texts.texts):
-            text = texts.texts[number]
-            expected_omissions: Omitted = []
-            try:
-                expected = self.render(text.example, expected_omissions)
-            except RecordError as error:
-                return text.example.position, error.detail
-            if (text.text, text.spans, text.prompt) != (expected.text, expected.spans, expected.prompt):
-                return text.example.position, "another text" if text.text != expected.text else "another mask"
-            if dict(expected_omissions).get(text.example.position) != omitted.get(text.example.position):
-                return text.example.position, "another omission"
+    def _difference(
+        self, batch: Examples, results: Sequence[_Result], slow_paths: _SlowPaths, omitted: Omitted
+    ) -> tuple[int, str] | None:
+        """The position of the first record that the reference renders differently, and how; or None.
+
+        Compared are the first record of each signature, as its texts are printed, and of each reason for which records
+        are rejected; a sample of the others; and of more of them the text alone, which takes a tenth of the time.
+        """
+        firsts: dict[Any, int] = {}
+        kept: list[Text] = []
+        numbers: list[int] = []
+        for number, (example, result) in enumerate(zip(batch.examples, results, strict=True)):
+            content = example.content
+            if type(content) is not Conversation or (slow_paths and (example.position, example.number) in slow_paths):
+                continue
+            if type(result) is not Text:
+                firsts.setdefault(result.reason, number)  # type: ignore[union-attr]
+                continue
+            kept.append(result)
+            numbers.append(number)
+            if (signature := content.signature) is not None:
+                # White space at its ends, and other characters than ASCII, are what texts of one signature differ in.
+                kind = signature.key, signature.texts == signature.trimmed, all(map(str.isascii, signature.texts))
+                firsts.setdefault(kind, number)
+        sample = [numbers[one] for one in sample_conversations(batch, kept)]
+        compared = {*firsts.values(), *sample}
+        for number in sorted(compared):
+            if found := self._compared(batch, batch.examples[number], results[number], omitted):
+                return batch.examples[number].position, found
+        for number in every_so_many(batch, numbers):
+            if number not in compared and self._has_other_text(results[number]):
+                return batch.examples[number].position, "another text"
         return None
 
-    def _render_compiled(self, example: Example, slow_paths: list[tuple[int, SlowPath]], omitted: Omitted) -> Text:
+    def _compared(self, batch: Examples, example: Example, result: _Result, omitted: Omitted) -> str | None:
+        """How the reference renders an example differently; None if it does not."""
+        expected_omitted: Omitted = {}
+        expected = _result(batch, example, lambda one: self.render(one, expected_omitted))
+        if isinstance(expected, RecordError) or isinstance(result, RecordError):
+            errors = [one.args if isinstance(one, RecordError) else None for one in (result, expected)]
+            if errors[0] == errors[1]:
+                return None
+            found, wanted = (f"it is rejected as {error[0]}" if error else "it is kept" for error in errors)
+            return f"{found}, and by transformers {wanted}"
+        for what in ("text", "spans", "weights", "prompt"):
+            if getattr(result, what) != getattr(expected, what):
+                return f"other {what}"
+        key = example.position, example.number
+        return None if omitted.get(key) == expected_omitted.get(key) else "it leaves out something else"
+
+    def _has_other_text(self, result: _Result) -> bool:
+        """Whether the template prints another text, as transformers compiles it."""
+        assert isinstance(result, Text) and isinstance(result.example.content, Conversation)
+        try:
+            return self._template.render_with(compile_template, result.example.content) != result.text
+        except RecordError:
+            return True
+
+    def _render_compiled(self, example: Example, slow_paths: _SlowPaths, omitted: Omitted) -> Text:
         """The text of one example, as `render` gives it, by a compiled template if possible. Raises RecordError.
 
-        slow_paths: takes the position of the record, and why it was left to the reference, if it was and has a text.
-        omitted: as in `render`.
+        slow_paths: takes why it was left to the reference, if it was. omitted: as in `render`.
         """
         content = example.content
         if self._trace_cache is None or not isinstance(content, Conversation):
@@ -161,12 +210,7 @@ class Renderer:
         return rendered
 
     def _render_uncompiled(
-        self,
-        example: Example,
-        content: Conversation,
-        why: SlowPath,
-        slow_paths: list[tuple[int, SlowPath]],
-        omitted: Omitted,
+        self, example: Example, content: Conversation, why: SlowPath, slow_paths: _SlowPaths, omitted: Omitted
     ) -> Text:
         """The text of an example for which there is no compiled template."""
         try:
@@ -182,20 +226,19 @@ class Renderer:
             if omissions is not NO_OMISSIONS:
                 self._check_omissions(example, omissions, omitted)
             return text
-        rendered = self.render(example, omitted)
-        slow_paths.append((example.position, slow))
-        return rendered
+        slow_paths[example.position, example.number] = slow
+        return self.render(example, omitted)
 
     def render(self, example: Example, omitted: Omitted | None = None) -> Text:
         """The text of one example. Raises RecordError.
 
-        omitted: takes the position of the record, and what of it the template does not print, if that is reported.
+        omitted: takes what of it the template does not print, if that is reported.
         """
         text = self._within_limits(self._render(example))
         if isinstance(example.content, Conversation):
             omissions = self._template.omissions(example.content, text.text)
             if omissions is not NO_OMISSIONS:
-                self._check_omissions(example, omissions, [] if omitted is None else omitted)
+                self._check_omissions(example, omissions, {} if omitted is None else omitted)
         return text
 
     def _within_limits(self, text: Text) -> Text:
@@ -207,10 +250,7 @@ class Renderer:
             except UnicodeEncodeError as error:
                 raise RecordError("invalid_unicode", f"the text cannot be encoded: {error}") from None
         if size > self._max_text_bytes and isinstance(text.example.content, Conversation):
-            raise TemplateLimit(
-                "template_limit",
-                f"the chat template prints {size:,} bytes, and max_text_bytes is {self._max_text_bytes:,}",
-            )
+            raise TemplateLimit(f"prints {size:,} bytes, and max_text_bytes is {self._max_text_bytes:,}")
         return text
 
     def check_special_tokens(self, text: Text) -> Text:
@@ -228,7 +268,7 @@ class Renderer:
         if omissions.not_printed and self._unprinted == "reject":
             advice = "give another chat_template, or keep such records and count them (unprinted: report)"
             raise RecordError("not_printed", f"{omissions.detail()}; {advice}")
-        omitted.append((example.position, omissions))
+        omitted[example.position, example.number] = omissions
 
     def _render(self, example: Example) -> Text:
         content = example.content
@@ -265,11 +305,44 @@ class Renderer:
         return Text(example, text, spans)
 
 
-def _noted(outcomes: Outcomes, omitted: Omitted) -> Outcomes:
-    """Count the records of which something is not printed."""
-    unprinted = [(position, omissions.detail()) for position, omissions in omitted if omissions.not_printed]
-    reasoning = [(position, omissions.reasoning_detail()) for position, omissions in omitted if omissions.reasoning]
-    of_last = [(position, omissions.reasoning_detail()) for position, omissions in omitted if omissions.of_last]
+# The text of an example, or why its record is rejected.
+_Result: TypeAlias = Text | RecordError
+
+
+def _result(batch: Examples, example: Example, render: Callable[[Example], Text]) -> _Result:
+    """What rendering an example gives. Raises InputError if that takes too much memory."""
+    try:
+        return render(example)
+    except RecordError as error:
+        return error
+    except RecursionError as error:
+        return RecordError("nested_too_deeply", f"{error}")
+    except OutOfMemory as error:
+        piece, in_file = batch.split.origin(example.position)
+        raise InputError(f"{piece.url}, {in_file:,}: {error}") from None
+
+
+def _texts(batch: Examples, results: Sequence[_Result]) -> Texts:
+    """The batch of what rendering gave for each example."""
+    left = iter(results)
+
+    def next_text(_: Example) -> Text:
+        result = next(left)
+        if isinstance(result, RecordError):
+            raise result
+        return result
+
+    return batch.attempt(Texts, "texts", next_text)
+
+
+def _noted(texts: Texts, omitted: Omitted) -> Outcomes:
+    """The outcomes, with the records of which something is not printed."""
+    outcomes = texts.outcomes
+    if not omitted:
+        return outcomes
+    unprinted = [(key[0], omissions.detail()) for key, omissions in omitted.items() if omissions.not_printed]
+    reasoning = [(key[0], omissions.reasoning_detail()) for key, omissions in omitted.items() if omissions.reasoning]
+    of_last = [(key[0], omissions.reasoning_detail()) for key, omissions in omitted.items() if omissions.of_last]
     for name, records in (
         ("not_printed", unprinted),
         ("reasoning_not_printed", reasoning),

@@ -21,7 +21,7 @@ from transforms.model.examples import Text
 from transforms.model.outcomes import Reject
 from transforms.rows.ragged import joined, offsets_of, slices_of, sums_of
 from transforms.steps.base import Step
-from transforms.steps.proof import fall_back, sample
+from transforms.steps.spot_checks import noted_difference, sample
 from transforms.tokens import Encoded, TextEncoder
 from transforms.tokens.fast import WORTH_LOADING, FastEncoder, NotSupported, load_fast_encoder
 from transforms.tokens.plain import PlainEncoder
@@ -61,7 +61,7 @@ class Encoder:
         tokenizer: folder of the tokenizer, at any url.
         strip_bos: whether to remove a BOS that a row begins with.
         engine: one of ENGINES. With auto and fast, a sample of each batch is also encoded by the reference. If
-            the two differ, auto has the reference encode the whole batch, and fast fails.
+            the two differ, auto notes it, so that nothing of it is published, and fast fails.
 
     Raises:
         ParameterError: if engine is not one of those.
@@ -86,18 +86,18 @@ class Encoder:
             InputError: with the engine fast, if a sample differs from the reference.
             ParameterError: with the engine fast, if it cannot load the tokenizer.
         """
-        if self._engine == "reference":
-            return self._by_reference(batch, "engine")
+        if self._engine == "reference" or batch.split.differing:
+            return self._by_reference(batch, "fast_engine_differed" if batch.split.differing else "engine")
         if self._engine == "auto" and max(batch.split.input_bytes, batch.split.unpacked_bytes) < WORTH_LOADING:
             return self._by_reference(batch, "small_input")
         if isinstance(self._fast, NotSupported):
             return self._by_reference(batch, "tokenizer_not_supported", (None, self._fast.reason))
         tokens = self._encode(batch, self._fast)
-        difference = self._difference(batch, tokens, self._fast)
-        if difference is None:
-            return tokens
-        outcomes = fall_back(batch, self._engine, "tokenizing", *difference)
-        return self._by_reference(dataclasses.replace(batch, outcomes=outcomes), "fell_back", difference)
+        if difference := self._difference(batch, tokens, self._fast):
+            return dataclasses.replace(
+                tokens, outcomes=noted_difference(tokens, self._engine, "tokenizing", *difference)
+            )
+        return tokens
 
     def _by_reference(self, batch: Texts, reason: str, example: tuple[int | None, str] | None = None) -> Tokens:
         """Encode a batch by the reference, and count its records for the reason. Rows of token ids are not encoded.

@@ -18,7 +18,7 @@ from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.parts import Parts
-from transforms.model.receipts import FirstExample, Receipt, work_of, write_receipt
+from transforms.model.receipts import DIFFERS, FirstExample, Receipt, work_of, write_receipt
 from transforms.outputs import OUTPUT_FORMATS, OutputOptions
 from transforms.outputs.parquet import ParquetWriter
 from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS, column_of, default_columns
@@ -186,7 +186,7 @@ class _OpenShard:
             truncated=outcomes.truncated,
             dropped=dict(sorted(self._dropped.items())),
             rejected=dict(sorted(self._rejected.items())),
-            notes=dict(sorted(outcomes.notes.items())),
+            notes=dict(sorted({**outcomes.notes, **({DIFFERS: 1} if self._split.differing else {})}.items())),
             trained_tokens_lost=outcomes.trained_tokens_lost,
             rendered_by_reference=dict(sorted(outcomes.rendered_by_reference.items())),
             tokenized_by_reference=dict(sorted(outcomes.tokenized_by_reference.items())),
@@ -201,13 +201,15 @@ class _OpenShard:
             first_rejects=self._first_rejects,
             first_drops=self._first_drops,
             first_examples={what: self._first(*record) for what, record in sorted(outcomes.first_examples.items())}
-            | self._first_truncated,
+            | self._first_truncated
+            | ({DIFFERS: self._split.differing} if self._split.differing else {}),
             source=self._split.source,
             special_tokens_in_content=dict(sorted(outcomes.special_tokens_in_content.items())),
             rejects_sha256=self._rejects.sha256 if self._rejects else None,
             statistics=msgspec.Raw(msgspec.json.encode(outcomes.statistics)),
             ledger=self._ledger.complete() if self._ledger else None,
             increment=self._split.increment or msgspec.UNSET,
+            by_reference=self._split.differing is not None,
         )
         write_receipt(join(self._options.folder, "receipts"), receipt, self._options.job)
         return receipt

@@ -1,4 +1,4 @@
-"""The fast engine gives the same texts, masks and ids as the reference, or falls back to the reference."""
+"""The fast engine gives the same texts, masks and ids as the reference, or nothing of it is published."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,16 +21,21 @@ from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
 from support.tokenizers import save_tokenizer
 from transforms.chat.compiled import CompiledTemplate
-from transforms.chat.omissions import NO_OMISSIONS
+from transforms.chat.fast_template import FastTemplate
+from transforms.chat.omissions import NO_OMISSIONS, Omissions
+from transforms.chat.turns import TurnFinder
+from transforms.dataset.commit import check_engines
 from transforms.errors import InputError, ParameterError
 from transforms.model.batches import Texts, Tokens
 from transforms.model.examples import PlainText, PromptCompletion
 from transforms.model.outcomes import Outcomes
+from transforms.model.receipts import DIFFERS, FirstExample, Receipt
 from transforms.steps import render, tokenize
+from transforms.steps import write as write_step
 from transforms.steps.label import build_labels
 from transforms.steps.parity import ParityChecker
-from transforms.steps.proof import sample
 from transforms.steps.render import Renderer
+from transforms.steps.spot_checks import sample
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.fast import FastEncoder
 from transforms.tokens.reference import ReferenceEncoder
@@ -172,38 +178,74 @@ def check_all(folder: Any, content: Any) -> None:
     assert results[0] == results[1]
 
 
-def test_batch_that_renders_differently_falls_back_to_the_reference(monkeypatch, caplog):
+def faulty(monkeypatch, change: Any) -> None:
+    """Change what compiled templates make of some texts: a function of the text, the spans and the omissions."""
     render_compiled = CompiledTemplate.render
 
-    def renders_differently(self: CompiledTemplate, *texts: Any) -> Any:
-        text, spans, omissions = render_compiled(self, *texts)
-        return text.replace("6", "7"), spans, omissions
+    def changed(self: CompiledTemplate, *texts: Any) -> Any:
+        found = render_compiled(self, *texts)
+        return found and (change(*found) or found)
 
-    monkeypatch.setattr(CompiledTemplate, "render", renders_differently)
+    monkeypatch.setattr(CompiledTemplate, "render", changed)
+
+
+NOT_PRINTED = Omissions(("the tools",))
+FAULTS = {
+    "other text": lambda text, spans, omissions: (text.replace("6", "7"), spans, omissions),
+    "other spans": lambda text, spans, omissions: (text, spans[:1], omissions),
+    "it leaves out something else": lambda text, spans, _: (
+        (text, spans, Omissions(reasoning=("it",))) if "6" in text else None
+    ),
+    "it is rejected as not_printed, and by transformers it is kept": lambda text, spans, _: (
+        (text, spans, NOT_PRINTED) if "6" in text else None
+    ),
+}
+
+
+@pytest.mark.parametrize("difference", FAULTS)
+def test_first_record_of_each_signature_and_each_reject_are_compared(monkeypatch, difference):
     batch = examples_of(*[PLAIN[:2]] * 3, PLAIN, PLAIN[:2])
-    expected = Renderer(render_config(CHATML, engine="reference"))(batch)
-    with caplog.at_level(logging.WARNING):
-        texts = Renderer(render_config(CHATML))(batch)
-    assert texts.texts == expected.texts
-    assert dict(texts.outcomes.notes) == {"rendering_fell_back_to_reference": 1}
-    assert texts.outcomes.first_examples == {"rendering_fell_back_to_reference": (3, "another text")}
-    assert "chats.jsonl, 3: rendering falls back to the reference" in caplog.text
+    faulty(monkeypatch, FAULTS[difference])
+    texts = Renderer(render_config(CHATML))(batch)
+    assert texts.outcomes.notes[DIFFERS] == 1
+    assert texts.outcomes.first_examples[DIFFERS] == (3, f"rendering: {difference}")
     with pytest.raises(InputError, match=r"chats\.jsonl, 3: rendering by the fast engine differs"):
         Renderer(render_config(CHATML, engine="fast"))(batch)
 
 
-def test_different_mask_is_found(monkeypatch):
-    render_compiled = CompiledTemplate.render
-    monkeypatch.setattr(
-        CompiledTemplate, "render", lambda self, *texts: (render_compiled(self, *texts)[0], [(0, 1)], NO_OMISSIONS)
-    )
-    texts = Renderer(render_config(CHATML))(examples_of(PLAIN))
-    assert texts.outcomes.first_examples == {"rendering_fell_back_to_reference": (0, "another mask")}
-    assert texts.texts[0].spans != [(0, 1)]
+@pytest.mark.parametrize(("content", "plain"), [(" 6", "6"), ("é", "e")])
+def test_texts_of_one_signature_are_compared_for_white_space_and_other_characters(monkeypatch, content, plain):
+    batch = examples_of(*[[user("3+3?"), assistant(plain)]] * 40, [user("3+3?"), assistant(content)])
+    faulty(monkeypatch, lambda text, *found: (text.replace(content, "7"), *found))
+    assert Renderer(render_config(CHATML))(batch).outcomes.first_examples[DIFFERS] == (40, "rendering: other text")
+
+
+def test_weights_are_compared(monkeypatch):
+    weighted = [*PLAIN[:3], assistant("6", weight=0.5)]
+    by_fast = TurnFinder.weighted_spans
+
+    def other_weights(self: TurnFinder, *given: Any) -> Any:
+        text, spans, weights = by_fast(self, *given)
+        return text, spans, [1.0] * len(weights) if isinstance(self._template, FastTemplate) else weights
+
+    monkeypatch.setattr(TurnFinder, "weighted_spans", other_weights)
+    texts = Renderer(render_config(CHATML))(examples_of(weighted))
+    assert texts.outcomes.first_examples[DIFFERS] == (0, "rendering: other weights")
+
+
+def test_texts_of_one_of_so_many_records_are_compared(monkeypatch):
+    batch = examples_of(*[[user("3+3?"), assistant("6" * (1 + number % 7 == 3))] for number in range(400)])
+    faulty(monkeypatch, lambda text, *found: (text.replace("6", "7"), *found))
+    monkeypatch.setattr(render, "sample_conversations", lambda batch, texts: [])
+    found = [
+        Renderer(render_config(CHATML))(dataclasses.replace(batch, part=part)).outcomes.notes.get(DIFFERS)
+        for part in range(20)
+    ]
+    assert found == [1] * 20
 
 
 @pytest.mark.parametrize("what", ["ids", "offsets"])
-def test_batch_that_the_fast_encoder_encodes_differently_falls_back_to_the_reference(monkeypatch, what):
+def test_tokens_of_the_sample_are_compared(monkeypatch, what):
     encode = FastEncoder.encode
 
     def encode_differently(self: FastEncoder, texts: list[str], special_tokens: bool) -> Any:
@@ -213,14 +255,10 @@ def test_batch_that_the_fast_encoder_encodes_differently_falls_back_to_the_refer
         return dataclasses.replace(encoded, starts=encoded.starts + 3, stops=encoded.stops + 3)
 
     batch = batch_of([text_of("the wheel turns", [(0, 3)], position=number) for number in range(3)])
-    expected = Encoder(str(TOKENIZER), engine="reference")(batch)
     monkeypatch.setattr(FastEncoder, "encode", encode_differently)
     tokens = Encoder(str(TOKENIZER))(batch)
-    assert rows_of(tokens) == rows_of(expected)
-    assert dict(tokens.outcomes.notes) == {"tokenizing_fell_back_to_reference": 1}
-    assert tokens.outcomes.tokenized_by_reference == {"fell_back": 3}
-    first = tokens.outcomes.first_examples["tokenizing_fell_back_to_reference"]
-    assert tokens.outcomes.first_examples["tokenized_by_reference"] == (0, f"fell_back: {first[1]}")
+    assert dict(tokens.outcomes.notes) == {DIFFERS: 1}
+    assert tokens.outcomes.first_examples[DIFFERS][1].startswith("tokenizing: other t")
     with pytest.raises(InputError, match="tokenizing by the fast engine differs"):
         Encoder(str(TOKENIZER), engine="fast")(batch)
 
@@ -237,8 +275,7 @@ def test_difference_in_the_excerpt_of_a_long_text_is_found(monkeypatch):
     )
     text = "the wheel turns when the rain comes. " * 500
     tokens = Encoder(str(TOKENIZER))(batch_of([text_of(text, [(len(text) - 5, len(text))])]))
-    assert dict(tokens.outcomes.notes) == {"tokenizing_fell_back_to_reference": 1}
-    assert len(build_labels(tokens).ids) == len(tokens.ids)
+    assert dict(tokens.outcomes.notes) == {DIFFERS: 1}
 
 
 @FOLDERS
@@ -400,17 +437,52 @@ def test_engines_write_the_same_bytes(build, tmp_path):
 def test_fast_engine_that_differs_fails_the_build_in_one_line(build, tmp_path, monkeypatch):
     monkeypatch.setattr(CompiledTemplate, "render", lambda self, *texts: ("?", [(0, 1)], NO_OMISSIONS))
     chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": PLAIN}])
-    options = ("--input", chats, "--tokenizer", TOKENIZER, "--output")
-    ended = build(*options, tmp_path / "fast", "--engine", "fast")
+    ended = build("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / "fast", "--engine", "fast")
     assert ended.code == 1
     assert ended.err.strip().splitlines()[-1].startswith(f"chatmill: {chats}, 0: rendering by the fast engine differs")
-    ended = build(*options, tmp_path / "auto")
-    assert ended.code == 0
-    assert manifest_of(tmp_path / "auto")["notes"]["rendering_fell_back_to_reference"] == 1
-    warning = "warning: rendering fell back to the reference in 1 batches: the fast engine gave another result"
-    assert warning in ended.err
-    assert manifest_of(tmp_path / "auto")["first_examples"]["rendering_fell_back_to_reference"] == {
-        "source": str(chats),
-        "position": "byte 0",
-        "detail": "another text",
-    }
+
+
+def test_nothing_of_the_fast_engine_is_published_if_it_differs_in_one_record(build, tmp_path, monkeypatch):
+    """Of many splits, one record of one differs: all of them are built again, also by a run that resumes."""
+    records = [{"messages": [user(f"{number}+1?"), assistant(f"{number + 1}")]} for number in range(200)]
+    records[150] = {"messages": [*records[150]["messages"], *PLAIN]}
+    chats = write_jsonl(tmp_path / "chats.jsonl", records)
+    options = ["--input", chats, "--tokenizer", TOKENIZER, "--split_bytes", 500]
+    assert build(*options, "--output", tmp_path / "right").code == 0
+    faulty(monkeypatch, lambda text, *found: (text.replace("3?", "4?"), *found))  # of any signature
+    out = tmp_path / "out"
+    with monkeypatch.context() as killed:
+        written = iter(range(12))
+        write = write_step.write_receipt
+
+        def write_some(folder: str, receipt: Receipt, job: str) -> None:
+            if receipt.by_reference and next(written, None) is None:
+                raise OSError("the worker is killed")
+            write(folder, receipt, job)
+
+        killed.setattr(write_step, "write_receipt", write_some)
+        assert build(*options, "--output", out).code == 1
+    assert not (out / "_SUCCESS").exists()
+    ended = build(*options, "--output", out)
+    assert ended.code == 0, ended.err
+    assert digests(out, "manifest.json", "report.html", "README.md") == digests(
+        tmp_path / "right", "manifest.json", "report.html", "README.md"
+    )
+    manifest = manifest_of(out)
+    assert manifest["first_examples"][DIFFERS]["detail"] == "rendering: other text"
+    assert manifest["rendered_by_reference"] == {"fast_engine_differed": 200}
+    assert "warning: the fast engine differed from transformers" in ended.err
+    assert "so that the rows were made by the reference (docs/engines.md)" in ended.err
+
+
+def test_commit_refuses_what_the_fast_engine_made_if_it_differs():
+    counts = {name: {} for name in ("dropped", "rejected", "notes", "rendered_by_reference", "tokenized_by_reference")}
+    others = {"last": True, "read": 1, "kept": 1, "truncated": 0, "trained_tokens_lost": 0, "shards": []}
+    others |= {"rejects_file": None, "first_rejects": {}, "first_examples": {}}
+    parts = [msgspec.convert({"split": 0, "part": part} | counts | others, Receipt) for part in range(3)]
+    check_engines(parts)
+    found = {DIFFERS: FirstExample("a.jsonl", "byte 7", "rendering: other text")}
+    parts[1] = msgspec.structs.replace(parts[1], first_examples=found)
+    with pytest.raises(InputError, match=r"^a\.jsonl, byte 7: the fast engine differs .* Give the engine reference\.$"):
+        check_engines(parts)
+    check_engines([msgspec.structs.replace(part, by_reference=True, first_examples=found) for part in parts])
