@@ -268,7 +268,7 @@ CUTS = CHATML.replace("message.content", "message.content.split('</think>')[-1].
     [
         ("Hello", NO_OMISSIONS),
         ("  Hello\n", NO_OMISSIONS),
-        ("a <b> c", NO_OMISSIONS),
+        ("a <b> c", Omissions(("a part of the content of messages[0] (assistant)",))),
         ("|", Omissions(("the content of messages[0] (assistant)",))),
         (" \n", NO_OMISSIONS),
         ("<think>So.</think>Hello", Omissions((), ("the reasoning in the content of messages[0] (assistant)",), True)),
@@ -280,6 +280,58 @@ CUTS = CHATML.replace("message.content", "message.content.split('</think>')[-1].
 def test_content_of_which_only_a_part_is_printed(content: str, expected: Omissions):
     template, conversation = template_of(CUTS), Conversation([assistant(content)])
     assert template.omissions(conversation, template.render(conversation)) == expected
+
+
+PRINTS_ONE = CHATML.replace("message.content", "message.content.replace(gone, '')")
+REASONING = [
+    "<think>So.</think>",
+    "So.</think>",
+    "<think>So.</think>\n<think>And so.</think> ",
+    "<think>It says </think> and goes on.</think>",
+    "<think>It says <think> and goes on.</think>",
+    "[THINK]So.[/THINK]",
+    "<seed:think>So.</seed:think>",
+    "<|channel>thought\nSo.<channel|>",
+    "<think>So.</think><answer>",
+]
+TEXT = [
+    "<p>the river</p>",
+    "<p>",
+    "So.</p>",
+    "<think>",
+    "<think>So.</think>And: ",
+    "So.<think>And so.</think>",
+    "[INST]So.[/INST]",
+]
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize(
+    ("role", "content", "gone", "expected"),
+    [("assistant", f"{gone}Hello", gone, "reasoning_not_printed") for gone in REASONING]
+    + [("assistant", f"Hello{gone}", gone, "reasoning_not_printed") for gone in ("<think>So.", REASONING[0])]
+    + [("assistant", "<think>So.</think>Hello", tag, None) for tag in ("<think>", "</think>")]
+    + [("assistant", f"{gone}Hello", gone, "not_printed") for gone in TEXT if gone != "<think>"]
+    + [("assistant", f"Hello{gone}", gone, "not_printed") for gone in TEXT if gone != "<think>"]
+    + [("assistant", "Hello So.</think>", "So.</think>", "not_printed")]
+    + [("assistant", "<think>So it is.</think>Hello", "<think>So", "not_printed")]
+    + [("user", f"{gone}Hello", gone, "not_printed") for gone in (*REASONING, *TEXT)],
+)
+def test_only_reasoning_of_the_assistant_may_be_left_out(role, content, gone, expected, engine):
+    messages = [user("Hi"), assistant("Hello")]
+    messages[role == "assistant"]["content"] = content
+    kwargs = {"chat_template_kwargs": {"gone": gone}, "unprinted": "report", "special_tokens_in_content": "allow"}
+    notes = rendered(messages, PRINTS_ONE, engine=engine, **kwargs).outcomes.notes
+    assert {name for name in notes if name.endswith("_printed")} - {"last_reasoning_not_printed"} == {expected} - {None}
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("cut", ["message.content[:20]", "message.content.split('<p>')[0]"])
+def test_content_that_is_cut_before_a_tag_is_not_reasoning(cut: str, engine: str):
+    page = "Summarise this page: <p>the river rises in June</p>"
+    for messages in ([user(page), assistant("It rises.")], [user("Which?"), assistant(page)]):
+        rejects = rendered(messages, CHATML.replace("message.content", cut), engine=engine).outcomes.rejects
+        assert [reject.reason for reject in rejects] == ["not_printed"]
 
 
 ROUNDS = [

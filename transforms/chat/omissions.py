@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 from transforms.chat.provenance import sourced
@@ -17,13 +18,12 @@ Key: TypeAlias = tuple[int | None, str, Any, Any]
 Printed: TypeAlias = Mapping[Key, Sequence[tuple[int, int]]]
 # Takes a text and its key, and returns what stands for it.
 Sourced: TypeAlias = Callable[[str, Key], str]
-MARKER = r"(?:<[^<>\s]{1,40}>|\[/?[A-Za-z_]{1,40}\])"
-_BESIDE_MARKER = re.compile(rf"\s*{MARKER}|.*{MARKER}\s*\Z", re.DOTALL)
-_ONLY_MARKERS = re.compile(rf"(?:\s|{MARKER})*\Z")
-_ONLY_REASONING = re.compile(
-    r"\s*(?:<(think|thinking|thought|reasoning)>|\[THINK\])?.*(?:</(?:think|thinking|thought|reasoning)>|\[/THINK\])\s*\Z",
-    re.DOTALL,
-)
+# What opens and closes reasoning in contents of the assistant, and what some models write around the answer after it.
+_NAME = "(?:(?:seed:|longcat_)?think|thinking|thought|reasoning)"
+_OPENS = rf"<{_NAME}>|\[THINK\]|◁think▷|<\|channel>thought|<\|(?:START_THINKING|inner_prefix|begin_of_thought)\|>"
+_CLOSES = rf"</{_NAME}>|\[/THINK\]|◁/think▷|<channel\|>|<\|(?:END_THINKING|inner_suffix|end_of_thought)\|>"
+_AROUND_ANSWER = r"</?answer>|<\|(?:begin|end)_of_solution\|>"
+_TAG = re.compile(rf"(?P<opens>{_OPENS})|(?P<closes>{_CLOSES})|(?P<answer>{_AROUND_ANSWER})")
 # The most names in a sentence.
 _NAMED = 3
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -160,67 +160,115 @@ def find_omissions(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] |
         tools: the tool definitions that it was given.
         printed: what it printed.
     """
-    missing: list[str] = []
-    reasoning: list[str] = []
-    of_last = False
-    for number, message in enumerate(messages):
-        of_earlier = len(reasoning)
-        for kind, key, part, text in texts_of(message):
-            ranges = printed.get((number, kind, key, part), ())
-            if len(ranges) == 1 and ranges[0] == (0, len(text)):
-                continue  # all of it is printed, as of most texts
-            name = _name_of_text(number, key, part, message)
-            if kind == "reasoning":
-                # Some servers write the same reasoning under two keys, of which a template prints one.
-                same = any(
-                    (number, kind, other, None) in printed for other in REASONING_KEYS if message.get(other) == text
-                )
-                reasoning += [name] * (bool(text.strip()) and not ranges and not same)
-            else:
-                judge_content(text, ranges, name, missing, reasoning)
-        calls = given if isinstance(given := message.get("tool_calls"), list) else []
-        for at, call in enumerate(calls):
-            missing += _missing_of_call(call, number, at, len(calls), printed)
-        if message.get("role") != "tool":
-            of_last = len(reasoning) > of_earlier
+    found = [omissions_of_message(number, message, printed) for number, message in enumerate(messages)]
     absent = [at for at, tool in enumerate(tools or ()) if _is_named(tool) and (None, "tool", at, None) not in printed]
     if tools and len(absent) == len(tools):
-        missing.append("the tools")
-    else:
-        missing += [f"the {_ordinal(at)} tool" for at in absent]
-    return Omissions(tuple(missing), tuple(reasoning), of_last) if missing or reasoning else NO_OMISSIONS
+        return joined_omissions(messages, found, ["the tools"])
+    return joined_omissions(messages, found, [f"the {_ordinal(at)} tool" for at in absent])
 
 
-def judge_content(
-    text: str, ranges: Iterable[tuple[int, int]], name: str, missing: list[str], reasoning: list[str]
-) -> None:
-    """Judge whether a content is printed.
+def omissions_of_message(
+    number: int, message: Mapping[str, Any], printed: Printed
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the names of what is not printed of a message, and of what holds reasoning that is not printed."""
+    missing: list[str] = []
+    reasoning: list[str] = []
+    for kind, key, part, text in texts_of(message):
+        ranges = printed.get((number, kind, key, part), ())
+        if len(ranges) == 1 and ranges[0] == (0, len(text)):
+            continue  # all of it is printed, as of most texts
+        name = _name_of_text(number, key, part, message)
+        if kind == "reasoning":
+            # Some servers write the same reasoning under two keys, of which a template prints one.
+            same = any((number, kind, other, None) in printed for other in REASONING_KEYS if message.get(other) == text)
+            reasoning += [name] * (bool(text.strip()) and not ranges and not same)
+            continue
+        lost = lost_of_content(text, ranges, message.get("role") == "assistant")
+        if lost == "text":
+            is_shown = any(text[start:stop].strip() for start, stop in ranges)
+            missing.append(f"a part of {name}" if is_shown else name)
+        elif lost:
+            reasoning.append(f"the reasoning in {name}")
+    calls = given if isinstance(given := message.get("tool_calls"), list) else []
+    for at, call in enumerate(calls):
+        missing += _missing_of_call(call, number, at, len(calls), printed)
+    return missing, reasoning
+
+
+def joined_omissions(
+    messages: Sequence[Mapping[str, Any]],
+    found: Sequence[tuple[Sequence[str], Sequence[str]]],
+    of_tools: Sequence[str] = (),
+) -> Omissions:
+    """Return the omissions of all messages as those of a conversation.
+
+    Args:
+        messages: the messages.
+        found: for each message, what `omissions_of_message` returns.
+        of_tools: the names of tools that are not printed.
+    """
+    if not of_tools and not any(missing or reasoning for missing, reasoning in found):
+        return NO_OMISSIONS
+    last = max((at for at, message in enumerate(messages) if message.get("role") != "tool"), default=None)
+    return Omissions(
+        (*chain.from_iterable(missing for missing, _ in found), *of_tools),
+        tuple(chain.from_iterable(reasoning for _, reasoning in found)),
+        last is not None and bool(found[last][1]),
+    )
+
+
+def gaps_between(text: str, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Give the (start, stop) of what of a text is between ranges of its characters."""
+    at = 0
+    for start, stop in sorted(ranges):
+        if at < start:
+            yield at, start
+        at = max(at, stop)
+    if at < len(text):
+        yield at, len(text)
+
+
+def lost_of_content(text: str, ranges: Sequence[tuple[int, int]], is_answer: bool) -> str | None:
+    """Return what of a content is not printed.
 
     Args:
         text: the content.
         ranges: the (start, stop) of its characters that are printed.
-        name: how it is called in a sentence.
-        missing: takes the name if the content, or a part of it, is not printed.
-        reasoning: takes the name if all that is not printed was cut off at a marker such as </think>.
+        is_answer: whether it is the assistant's. Templates drop nothing of others on purpose.
+
+    Returns:
+        "text"; "reasoning" if only that is lost; None if nothing is but white space, and tags of reasoning.
     """
-    ranges = [*ranges]
-    gaps = gaps_between(text, ranges)
-    shown = any(text[start:stop].strip() for start, stop in ranges)
-    if not gaps or (shown and all(map(_ONLY_MARKERS.match, gaps))):
-        return
-    if (shown and all(map(_BESIDE_MARKER.match, gaps))) or (not shown and _ONLY_REASONING.match(text)):
-        reasoning.append(f"the reasoning in {name}")
-    else:
-        missing.append(f"a part of {name}" if shown else name)
+    gaps = [gap for gap in gaps_between(text, ranges) if text[slice(*gap)].strip()]
+    if not gaps:
+        return None
+    is_shown = any(text[start:stop].strip() for start, stop in ranges)
+    lost = {_lost_in(text, *gap, is_shown) if is_answer else "text" for gap in gaps}
+    return "text" if "text" in lost else "reasoning" if "reasoning" in lost else None
 
 
-def gaps_between(text: str, ranges: Iterable[tuple[int, int]]) -> list[str]:
-    """Return the pieces of a text between ranges of its characters, without those of white space alone."""
-    gaps, at = [], 0
-    for start, stop in sorted(ranges):
-        gaps.append(text[at:start])
-        at = max(at, stop)
-    return [gap for gap in (*gaps, text[at:]) if gap.strip()]
+def _lost_in(text: str, start: int, stop: int, is_shown: bool) -> str | None:
+    """What a gap in a content of the assistant holds: "text", "reasoning", or None if these are tags alone.
+
+    Templates drop reasoning on purpose: what is between its tags; at the beginning of the content, where a generation
+    prompt may have opened it, up to the tag that closes it; and at the end what is opened and never closed.
+    """
+    tags = [*_TAG.finditer(text, start, stop)]
+    if not tags or (not is_shown and not tags[-1]["closes"]):
+        return "text"
+    lost = None
+    for before, after in pairwise([None, *tags, None]):
+        if not text[before.end() if before else start : after.start() if after else stop].strip():
+            continue
+        if before and before["opens"]:
+            is_reasoning = after["opens"] or after["closes"] if after else not text[stop:].strip()
+        else:
+            is_closed_again = before["closes"] if before else not text[:start].strip()
+            is_reasoning = is_closed_again and after and after["closes"]
+        if not is_reasoning:
+            return "text"
+        lost = "reasoning"
+    return lost if is_shown or lost is None else "reasoning"
 
 
 def _missing_of_call(call: Any, message: int, number: int, count: int, printed: Printed) -> list[str]:

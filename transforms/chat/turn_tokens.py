@@ -9,10 +9,10 @@ from typing import Any
 
 from transforms.chat.conventions import DIALOGUE, PROBES, Template
 from transforms.chat.message_map import MessageMap
-from transforms.chat.omissions import MARKER
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation
 
+_MARKER = r"(?:<[^<>\s]{1,40}>|\[/?[A-Za-z_]{1,40}\])"
 _SYSTEM = {"role": "system", "content": "Be kind."}
 _ANSWER = {"role": "assistant", "content": "You are welcome."}
 # Some templates refuse a system message.
@@ -34,7 +34,7 @@ def find_turn_tokens(template: Template, special_token: re.Pattern[str]) -> froz
     """
     between = "".join(text for messages in _DIALOGUES for text in _between_contents(_mapped(template, messages)))
     around = "".join(_around_last(_mapped(template, PROBES["tool"])))
-    found = {*special_token.findall(between), *re.findall(MARKER, between), *special_token.findall(around)}
+    found = {*special_token.findall(between), *re.findall(_MARKER, between), *special_token.findall(around)}
     return frozenset(token for token in found if not _OF_REASONING.search(token))
 
 

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 from transforms.chat.omissions import (
-    MARKER,
     Key,
     Omissions,
     Printed,
-    find_omissions,
     gaps_between,
+    joined_omissions,
+    omissions_of_message,
     texts_of,
 )
 from transforms.chat.tracer import SENTINEL, joined_with_texts, number_of
-from transforms.model.examples import REASONING_KEYS
-
-_BEGINS_WITH_MARKER = re.compile(rf"\s*{MARKER}")
-_ENDS_WITH_MARKER = re.compile(rf"{MARKER}\s*\Z")
-# Text after markers. Since a marker begins with a bracket and holds no other one, there is one way to read them.
-_HAS_MORE_THAN_MARKERS = re.compile(rf"(?:\s|{MARKER})*[^\s<\[]")
 
 
 class Unprinted:
     """Finds what is not printed of a conversation.
 
-    What is found depends on the texts only if a text is in what is not printed: it may consist of markers.
+    What is found depends on the texts only if a text is in what is not printed: it may consist of reasoning. It is then
+    found with the texts themselves.
 
     Args:
         messages: traced messages, as ordinary strings.
@@ -36,29 +30,17 @@ class Unprinted:
     """
 
     def __init__(self, messages: Sequence[Mapping[str, Any]], printed: Printed):
-        self._usual = find_omissions(messages, None, printed)
         self._messages, self._printed = messages, printed
-        self._doubtful: set[int] = set()
-        self._dropped: list[int] = []  # one text of each piece that is not printed
-        self._is_certain = not [n for n, message in enumerate(messages) if not self._judge(n, message)]
+        self._found = [omissions_of_message(number, message, printed) for number, message in enumerate(messages)]
+        self._usual = joined_omissions(messages, self._found)
+        self._doubtful = [number for number in range(len(messages)) if self._drops_a_text(number)]
 
-    def _judge(self, number: int, message: Mapping[str, Any]) -> bool:
-        """Whether it is known for any texts what is not printed of a message, unless `_dropped` are markers."""
-        is_certain = True
-        reasoning = [key for key in REASONING_KEYS if isinstance(message.get(key), str)]
-        for kind, key, part, text in texts_of(message):
-            ranges = self._printed.get((number, kind, key, part), ())
-            dropped = [gap for gap in gaps_between(text, ranges) if SENTINEL.search(gap)]
-            if not dropped or (kind == "reasoning" and ranges):
-                continue
-            self._doubtful.add(number)
-            if kind == "reasoning":
-                is_certain = is_certain and len(reasoning) == 1
-                continue
-            self._dropped += [number_of(SENTINEL.findall(gap)[0]) for gap in dropped]
-            shown = any(text[start:stop].strip() for start, stop in ranges)
-            is_certain = is_certain and shown and all(map(_is_beside_marker, dropped))
-        return is_certain
+    def _drops_a_text(self, number: int) -> bool:
+        for kind, key, part, text in texts_of(self._messages[number]):
+            gaps = gaps_between(text, self._printed.get((number, kind, key, part), ()))
+            if any(SENTINEL.search(text, start, stop) for start, stop in gaps):
+                return True
+        return False
 
     def omissions(self, texts: list[str]) -> Omissions:
         """Find what is not printed of a conversation.
@@ -66,31 +48,27 @@ class Unprinted:
         Args:
             texts: its texts.
         """
-        if not self._doubtful or (
-            self._is_certain and all(_HAS_MORE_THAN_MARKERS.match(texts[number]) for number in self._dropped)
-        ):
+        if not self._doubtful:
             return self._usual
-        messages: list[Mapping[str, Any]] = []
+        found = [*self._found]
+        for number in self._doubtful:
+            found[number] = self._with_texts(number, texts)
+        return joined_omissions(self._messages, found)
+
+    def _with_texts(self, number: int, texts: list[str]) -> tuple[Sequence[str], Sequence[str]]:
+        """What is not printed of a message that has these texts."""
+        message = self._messages[number]
+        own = dict(message)
         printed: dict[Key, list[tuple[int, int]]] = {}
-        for number, message in enumerate(self._messages):
-            own = dict(message)
-            for kind, key, part, text in texts_of(message):
-                whole, ranges = _inserted(text, self._printed.get((number, kind, key, part), ()), texts)
-                if part is None:
-                    own[key] = whole
-                else:
-                    own[key] = [{**p, "text": whole} if at == part else p for at, p in enumerate(own[key])]
-                if ranges:
-                    printed[number, kind, key, part] = ranges
-            messages.append(own)
-        return find_omissions(messages, None, printed)
-
-
-def _is_beside_marker(gap: str) -> bool:
-    """Whether what is not printed begins or ends with a marker, whatever the texts in it are."""
-    literals = SENTINEL.split(gap)
-    encoded_is_text = not re.fullmatch(rf"(?:\s|{MARKER})*", gap)
-    return encoded_is_text and bool(_BEGINS_WITH_MARKER.match(literals[0]) or _ENDS_WITH_MARKER.search(literals[-1]))
+        for kind, key, part, text in texts_of(message):
+            whole, ranges = _inserted(text, self._printed.get((number, kind, key, part), ()), texts)
+            if part is None:
+                own[key] = whole
+            else:
+                own[key] = [{**p, "text": whole} if at == part else p for at, p in enumerate(own[key])]
+            if ranges:
+                printed[number, kind, key, part] = ranges
+        return omissions_of_message(number, own, printed)
 
 
 def _inserted(text: str, ranges: Sequence[tuple[int, int]], texts: list[str]) -> tuple[str, list[tuple[int, int]]]:
