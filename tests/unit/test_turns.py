@@ -70,17 +70,19 @@ PRINTS_ANSWERS = """
 CALL = {"type": "function", "function": {"name": "look", "arguments": {}}}
 
 
-def rendered(content: Any, template: str, folder: object = TOKENIZER, **options: Any) -> Text:
-    """Render one example with both engines, which must agree. Raises RecordError."""
+def rendered(
+    content: Any, template: str, folder: object = TOKENIZER, engine: str | None = None, **options: Any
+) -> Text:
+    """Render one example with both engines, which must agree, or with one of them. Raises RecordError."""
     content = Conversation(content) if isinstance(content, list) else content
     texts = []
-    for engine in ("reference", "fast"):
-        renderer = Renderer(render_config(template, folder, engine=engine, **options))
+    for one in (engine,) if engine else ("reference", "fast"):
+        renderer = Renderer(render_config(template, folder, engine=one, **options))
         batch = renderer(examples_of(content))
         for reject in batch.outcomes.rejects:
             raise RecordError(reject.reason, reject.detail)
         texts.append(batch.texts[0])
-    assert texts[0].spans == texts[1].spans and texts[0].text == texts[1].text
+    assert texts[0].spans == texts[-1].spans and texts[0].text == texts[-1].text
     return texts[0]
 
 
@@ -115,6 +117,30 @@ def test_completion_that_is_given_trains_on_all_that_follows_the_prompt():
     assert trained(conversation, CHATML, loss_on="completion") == [
         "4<|im_end|>\n<|im_start|>user\n3+3?<|im_end|>\n<|im_start|>assistant\n6<|im_end|>\n"
     ]
+
+
+# The last message is trimmed only, so that a prompt is another text with an answer after it.
+TRIMS_LAST = "{%- for m in messages -%}[{{ m.role }}]{{ m.content | trim if loop.last else m.content }}{%- endfor -%}"
+
+
+@pytest.mark.parametrize("closing", ["", "|"])
+def test_completion_begins_with_its_first_turn_if_the_prompt_is_printed_differently_before_it(closing):
+    template = TRIMS_LAST.replace("{%- endfor", "{{ '' if loop.last else '" + closing + "' }}{%- endfor")
+    for question in ("2+2?", "2+2?  \n"):
+        conversation = Conversation([user(question), assistant("4")], completion_start=1)
+        assert trained(conversation, template, loss_on="completion") == ["[assistant]4"]
+        assert trained(conversation.messages, template) == ["[assistant]4"]
+
+
+def test_completion_that_begins_with_a_tool_is_refused_if_its_prompt_is_printed_differently_before_it():
+    messages = [user("2+2?  "), {"role": "tool", "content": "4"}, assistant("4")]
+    template = TRIMS_LAST.replace("{%- endfor", "{{ '' if loop.last else '|' }}{%- endfor")
+    for question in messages[0]["content"], "2+2?":
+        conversation = Conversation([user(question), *messages[1:]], completion_start=1)
+        assert refusal(conversation, template, loss_on="completion", engine="reference") == "prompt_not_a_prefix"
+    # The same without white space at the end is a prefix.
+    conversation = Conversation([user("2+2?"), *messages[1:]], completion_start=1)
+    assert trained(conversation, TRIMS_LAST, loss_on="completion") == ["[tool]4[assistant]4"]
 
 
 def test_completion_of_weight_0_is_not_trained():
@@ -456,7 +482,123 @@ def test_answer_that_is_printed_as_a_part_of_the_turn_is_refused():
     assert refusal(called, template) == "spans_not_established"
 
 
+# Texts in the turns that they belong to.
+
+_CALL = "<call>{{ c.function.name }} {{ c.function.arguments | tojson }}</call>"
+_CALLS = "{%- for c in CALLER.tool_calls or [] -%}" + _CALL + "{%- endfor -%}"
+CALLS = {
+    "in its turn": "<|{{ m.role }}|>{{ m.content }}" + _CALLS.replace("CALLER", "m") + "<|end|>",
+    "before the header": _CALLS.replace("CALLER", "m") + "<|{{ m.role }}|>{{ m.content }}<|end|>",
+    "in the header": "<|{{ m.role }}" + _CALLS.replace("CALLER", "m") + "|>{{ m.content }}<|end|>",
+    "in the tool's message": (
+        "<|{{ m.role }}|>{% if m.role == 'tool' %}"
+        + _CALLS.replace("CALLER", "messages[loop.index0 - 1]")
+        + "{% endif %}{{ m.content }}<|end|>"
+    ),
+    "the name again in the tool's message": (
+        "<|{{ m.role }}|>{% if m.role == 'tool' %}{{ messages[loop.index0 - 1].tool_calls[0].function.name }}: "
+        "{% endif %}{{ m.content }}" + _CALLS.replace("CALLER", "m") + "<|end|>"
+    ),
+    "in the next answer": (
+        "<|{{ m.role }}|>{% if m.role == 'assistant' and loop.index0 > 1 %}"
+        + _CALLS.replace("CALLER", "messages[loop.index0 - 2]")
+        + "{% endif %}{{ m.content }}<|end|>"
+    ),
+}
+AT_THE_END = "{%- for m in messages -%}" + _CALLS.replace("CALLER", "m") + "{%- endfor -%}"
+THINKS = "<think>{{ REASONER.reasoning_content }}</think>"
+
+
+def looping(body: str, after: str = "") -> str:
+    prompt = "{%- if add_generation_prompt -%}<|assistant|>{%- endif -%}"
+    return "{%- for m in messages -%}" + body + "{%- endfor -%}" + after + prompt
+
+
+LOOKS = {"type": "function", "function": {"name": "look", "arguments": {"at": "Thun"}}}
+LOOKED = [user("Look."), assistant("", tool_calls=[LOOKS]), {"role": "tool", "content": "560 m"}, assistant("Done.")]
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("where", [*CALLS, "at the end"])
+def test_call_is_trained_in_its_turn_or_the_record_is_refused(where: str, engine: str):
+    template = looping(CALLS.get(where, CALLS["in its turn"].replace(_CALLS.replace("CALLER", "m"), "")))
+    if where == "at the end":
+        template = template.replace("{%- if add_", AT_THE_END + "{%- if add_")
+    if where in ("in its turn", "the name again in the tool's message"):
+        expected = ['<call>look {"at": "Thun"}</call><|end|>', "Done.<|end|>"]
+        assert trained(LOOKED, template, engine=engine) == expected
+    else:
+        assert refusal(LOOKED, template, engine=engine) == "spans_not_established"
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{% if m.role == 'assistant' %}" + THINKS.replace("REASONER", "m") + "{% endif %}<|{{ m.role }}|>"
+        "{{ m.content }}<|end|>",
+        "<|{{ m.role }}|>{% if loop.index0 == 2 %}" + THINKS.replace("REASONER", "messages[1]") + "{% endif %}"
+        "{{ m.content }}<|end|>",
+    ],
+    ids=["before the header", "in the next question"],
+)  # fmt: skip
+def test_reasoning_is_trained_in_its_turn_or_the_record_is_refused(body: str, engine: str):
+    messages = [user("2+2?"), assistant("4", reasoning_content="A sum."), user("3+3?")]
+    assert refusal(messages, looping(body), engine=engine) == "spans_not_established"
+    in_turn = "<|{{ m.role }}|>{% if m.role == 'assistant' %}" + THINKS.replace("REASONER", "m") + "{% endif %}"
+    spans = trained(messages, looping(in_turn + "{{ m.content }}<|end|>"), engine=engine)
+    assert spans == ["<think>A sum.</think>4<|end|>"]
+
+
+WORDS = looping("{{ m.role | capitalize }}: {{ m.content }}" + _CALLS.replace("CALLER", "m") + "</s>")
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("prompt", ["Assistant:", "Assistant: ", "Assistant: <think>\n"])
+@pytest.mark.parametrize("first", [[{"role": "system", "content": "Be kind."}], [user("Look.")], []])
+def test_header_is_never_found_in_a_text_of_the_record(first: list[dict[str, Any]], prompt: str, engine: str):
+    template = WORDS.replace("<|assistant|>{%- endif", "{{ '" + prompt + "' }}{%- endif")
+    function = {"name": "Assistant:", "arguments": {"Assistant:": "Assistant: <think>\n Assistant:"}}
+    messages = [*first, assistant("", tool_calls=[{**LOOKS, "function": function}]), *LOOKED[2:]]
+    found = trained(messages, template, engine=engine, chat_template_kwargs={"prompt": prompt})
+    expected = '<call>Assistant: {"Assistant:": "Assistant: <think>\\n Assistant:"}</call></s>'
+    assert [text.lstrip() for text in found] == [expected, "Done.</s>"]
+
+
 # Headers.
+
+
+def test_answer_whose_header_is_shorter_than_the_generation_prompt_is_trained_as_a_whole():
+    """The template of Nemotron 3 prints `<think></think>` before an answer without these."""
+    template = CHATML.replace("<|im_start|>assistant\\n", "<|im_start|>assistant\\n<think>\\n").replace(
+        "message.content",
+        "('<think></think>' if message.role == 'assistant' and 'think>' not in message.content else '') "
+        "+ message.content",
+    )
+    for content in ("A sum.</think>4", "</think>4", "Is <think> a tag?"):
+        messages = [user("2+2?"), assistant(content), *TWO_TURNS[2:]]
+        assert trained(messages, template) == [f"{content}<|im_end|>\n", "</think>6<|im_end|>\n"]
+        assert trained(messages[1:2], template) == [f"{content}<|im_end|>\n"]
+
+
+def test_answers_in_a_row_that_the_template_prints_as_one_turn_are_trained():
+    """As in Gemma 4."""
+    joins = looping(
+        "{%- if m.role != 'assistant' or loop.first or loop.previtem.role != 'assistant' -%}<|{{ m.role }}|>"
+        "{%- endif -%}{{ m.content }}" + _CALLS.replace("CALLER", "m") + "{%- if m.role != 'assistant' or loop.last or "
+        "loop.nextitem.role != 'assistant' -%}<|end|>{%- endif -%}"
+    )
+    messages = [user("2+2?"), assistant("Four"), assistant(", or 4", tool_calls=[LOOKS]), assistant("!"), user("So.")]
+    call = '<call>look {"at": "Thun"}</call>'
+    assert trained(messages, joins) == [f"Four, or 4{call}!<|end|>"]
+    messages[1]["weight"] = 0
+    assert trained(messages, joins) == [f", or 4{call}!<|end|>"]
+    messages[2] = assistant("", tool_calls=[LOOKS])
+    assert trained(messages, joins) == [f"{call}!<|end|>"]
+    assert trained([user("2+2?"), assistant("4"), assistant("Four")], joins) == ["4Four<|end|>"]
+    # A template that prints no header at all does not join anything.
+    bare = looping("{{ '' if m.role == 'assistant' else m.role }}{{ m.content }}<|end|>")
+    assert refusal([user("2+2?"), assistant("4"), assistant("Four")], bare) == "spans_not_established"
 
 
 @pytest.mark.parametrize("prompt", ["\\nRemember to answer:", "\\nRemember the rules.\\n", "<|assistant|>"])

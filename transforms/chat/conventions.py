@@ -103,6 +103,18 @@ class Conventions:
         closing = alone[stop:]
         return closing if alone.startswith(answered[:stop]) and answered.startswith(closing, stop) else ""
 
+    @functools.cached_property
+    def joins_answers(self) -> bool:
+        """Whether two answers in a row are one turn: nothing is printed before the content of the second."""
+        messages = [*DIALOGUE[:2], {"role": "assistant", "content": "How are you?"}]
+        text = self.rendered(messages)
+        if text is None:
+            return False
+        message_map = self._template.map_messages(self._probe(messages), text)
+        pieces = message_map.pieces_of_messages().get(2)
+        content = message_map.contents.get(2, (None, None))[0]
+        return message_map.text == text and pieces is not None and content == pieces[0][0]
+
     def rendered(
         self,
         messages: list[dict[str, Any]],

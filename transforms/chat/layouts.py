@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-from transforms.chat.message_map import MessageMap, Piece
+from transforms.chat.message_map import MessageMap, Piece, Segment
 from transforms.chat.slots import Slots, written
 from transforms.model.examples import REASONING_KEYS
 
@@ -32,6 +32,7 @@ class _Slot(NamedTuple):
     message: int  # counted from the message of the piece; in text of no message, from the first one
     text: int  # number of the text in the message
     form: int  # how it is printed, see `slots.written`
+    kind: str  # as in `omissions.Key`
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,6 @@ class _Layout:
     Attributes:
         literals: what is printed before, between and after the texts.
         slots: the texts.
-        contents: the message, counted as in slots, and the numbers of the first and the last slot of its content.
         own_texts: how many texts the message of the piece has, if these are printed and no others; otherwise None.
         is_plain: whether its content is its only text, and printed as it is.
         tools: the tools, if their names are a part of the literals.
@@ -50,16 +50,15 @@ class _Layout:
 
     literals: Sequence[str]
     slots: Sequence[_Slot]
-    contents: Sequence[tuple[int, int, int]]
     own_texts: int | None
     is_plain: bool
     tools: list[Any] | None
     printed_tools: frozenset[int]
 
-    def contents_in(
+    def segments_in(
         self, piece: str, start: int, texts: Sequence[Sequence[str]], message: int
-    ) -> Sequence[tuple[int, int, int]] | None:
-        """Find where a piece has the contents of messages.
+    ) -> Sequence[Segment] | None:
+        """Find where a piece has the texts of messages.
 
         Args:
             piece: what was printed.
@@ -68,28 +67,29 @@ class _Layout:
             message: that of the piece.
 
         Returns:
-            Messages, and the offsets in the whole text where the content of each begins and ends. None if the piece is
-            not of this layout.
+            MessageMap.segments of the piece. None if the piece is not of this layout.
         """
         if self.is_plain:  # in a third of the time
             if not texts[message]:
                 return None
             (before, after), text = self.literals, texts[message][0]
-            begin = start + len(before)
-            return ((message, begin, begin + len(text)),) if before + text + after == piece else None
+            begin, length = start + len(before), len(text)
+            key = message, "content", 0, None
+            return (Segment(begin, begin + length, key, 0, length),) if before + text + after == piece else None
         first, *others = self.literals
-        parts, ends = [first], [start + len(first)]
-        for (delta, number, form), literal in zip(self.slots, others, strict=True):
+        parts, at, segments = [first], start + len(first), []
+        for (delta, number, form, kind), literal in zip(self.slots, others, strict=True):
             owner = message + delta
             own = texts[owner] if 0 <= owner < len(texts) else ()
             if number >= len(own):
                 return None
             text = written(own[number], form)
-            ends += ends[-1] + len(text), ends[-1] + len(text) + len(literal)
+            segments.append(
+                Segment(at, at + len(text), (owner, kind, number, None), 0, len(own[number]), text == own[number])
+            )
+            at += len(text) + len(literal)
             parts += text, literal
-        if "".join(parts) != piece:
-            return None
-        return [(message + delta, ends[2 * first], ends[2 * last + 1]) for delta, first, last in self.contents]
+        return segments if "".join(parts) == piece else None
 
 
 @dataclass
@@ -211,7 +211,7 @@ class Layouts:
         """
         kinds, texts, known = described.kinds, described.texts, self._known
         outside = _kind_outside(pieces, tools, described)
-        contents: dict[int, tuple[int, int]] = {}
+        segments: list[Segment] = []
         shown: set[int] = set()  # messages of which all texts are printed
         others: list[tuple[int, _Layout]] = []
         for number, (start, stop, message) in enumerate(pieces):
@@ -222,13 +222,12 @@ class Layouts:
             piece = text[start:stop]
             for layout in known.get(kind, ()):
                 if layout.tools is None or layout.tools is tools:
-                    found = layout.contents_in(piece, start, texts, message)
+                    found = layout.segments_in(piece, start, texts, message)
                     if found is not None:
                         break
             else:
                 return None
-            for owner, begin, end in found:
-                contents[owner] = (contents[owner][0] if owner in contents else begin), end
+            segments += found
             if layout.own_texts == len(texts[message]):
                 shown.add(message)
             else:
@@ -241,7 +240,11 @@ class Layouts:
                 unseen.get(message + slot.message, set()).discard(slot.text)
         if any(unseen.values()) or len(seen_tools) < len(tools or ()):
             return None
-        return MessageMap(text, pieces, contents, {}, prints_all=True)
+        contents: dict[int, tuple[int, int]] = {}
+        for begin, end, (owner, what, _, _), *_ in segments:
+            if what == "content" and owner is not None:
+                contents[owner] = (contents[owner][0] if owner in contents else begin), end
+        return MessageMap(text, pieces, contents, {}, segments, prints_all=True)
 
     def learn(self, pieces: Sequence[Piece], tools: list[Any] | None, described: Described, slots: Slots) -> None:
         """Learn from a rendering with slots that gives the text of its record.
@@ -276,31 +279,27 @@ def _layout(
     """The layout of a piece that was printed with slots."""
     literals = [""]
     found: list[_Slot] = []
-    contents: dict[int, tuple[int, int]] = {}
     printed_tools = set()
     for before, number, form in parts:
         literals[-1] += before
         if number is None:
             continue
-        owner, own_number, inner, is_content = slots.place(number)
+        owner, own_number, inner, what = slots.place(number)
         if owner is None:
             literals[-1] += inner
             printed_tools.add(own_number)
             continue
         if [*described.texts[owner][own_number : own_number + 1]] != [inner]:
             return None
-        if is_content:
-            contents[owner - message] = contents.get(owner - message, (len(found), 0))[0], len(found)
-        found.append(_Slot(owner - message, own_number, form))
+        found.append(_Slot(owner - message, own_number, form, what))
         literals.append("")
     own = {(0, number) for texts in described.texts[message : message + 1] for number in range(len(texts))}
     is_own = {(slot.message, slot.text) for slot in found} == own and not printed_tools
     return _Layout(
         literals,
         found,
-        contents=[(delta, first, last) for delta, (first, last) in contents.items()],
         own_texts=len(own) if is_own else None,
-        is_plain=is_own and found == [(0, 0, 0)] and 0 in contents,
+        is_plain=is_own and found == [(0, 0, 0, "content")],
         tools=tools if printed_tools else None,
         printed_tools=frozenset(printed_tools),
     )

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jinja2
 from jinja2 import nodes
@@ -33,6 +33,24 @@ Piece: TypeAlias = tuple[int, int, int | None]
 MARK_FUNCTIONS = _BEGIN, _SET, _END = "chatmill_begin", "chatmill_set", "chatmill_end"
 
 
+class Segment(NamedTuple):
+    """A piece of a text that was printed from a text of the record.
+
+    Attributes:
+        start, stop: its offsets.
+        key: of the text of the record.
+        first, last: the (start, stop) of the characters of that text.
+        is_copy: whether it is a copy of them. Otherwise it was made of them, and perhaps of others.
+    """
+
+    start: int
+    stop: int
+    key: Key
+    first: int
+    last: int
+    is_copy: bool = True
+
+
 @dataclass(frozen=True)
 class MessageMap:
     """Which characters of a text were printed for which message.
@@ -45,6 +63,7 @@ class MessageMap:
             messages of whose content nothing is printed are left out.
         printed: for each text of the record, the (start, stop) of its characters that were printed. A text of which
             nothing but white space is printed is left out.
+        segments: where texts of the record were printed, in the order of the text.
         prints_all: whether it is only known that all texts of the record are printed, so that `printed` is empty.
     """
 
@@ -52,6 +71,7 @@ class MessageMap:
     pieces: list[Piece]
     contents: dict[int, tuple[int, int]]
     printed: dict[Key, list[tuple[int, int]]]
+    segments: Sequence[Segment]
     prints_all: bool = False
 
     def pieces_of_messages(self) -> dict[int, list[tuple[int, int]]]:
@@ -72,6 +92,14 @@ class MessageMap:
         starts = self._starts_of_contents
         return bisect.bisect_left(starts, start) < bisect.bisect_left(starts, stop)
 
+    def segments_between(self, start: int, stop: int) -> Sequence[Segment]:
+        """Return the segments that have characters in a range."""
+        first, last = (
+            bisect.bisect_right(self._stops_of_segments, start),
+            bisect.bisect_left(self._starts_of_segments, stop),
+        )
+        return self.segments[first:last]
+
     @functools.cached_property
     def messages_by_start(self) -> dict[int, int | None]:
         """The message of each piece, by the offset where the piece begins."""
@@ -84,6 +112,14 @@ class MessageMap:
     @functools.cached_property
     def _starts_of_contents(self) -> list[int]:
         return sorted(start for start, _ in self.contents.values())
+
+    @functools.cached_property
+    def _starts_of_segments(self) -> list[int]:
+        return [segment.start for segment in self.segments]
+
+    @functools.cached_property
+    def _stops_of_segments(self) -> list[int]:
+        return [segment.stop for segment in self.segments]
 
     @functools.cached_property
     def end_of_messages(self) -> int:
@@ -254,8 +290,7 @@ def read_message_map(marked: str, marks: Marks) -> MessageMap:
     numbers = zip(parts[1::4], map(int, parts[2::4]), map(int, parts[3::4]), strict=True)
     text = "".join(texts)
     pieces = read_pieces(len(text), zip(accumulate(map(len, texts)), numbers, strict=False))
-    contents, printed = _read_sources(marked, [mark.span() for mark in found.finditer(marked)])
-    return MessageMap(text, pieces, contents, printed)
+    return MessageMap(text, pieces, *_read_sources(marked, [mark.span() for mark in found.finditer(marked)]))
 
 
 def read_pieces(length: int, marks: Iterable[tuple[int, tuple[str, int, int]]]) -> list[Piece]:
@@ -302,26 +337,34 @@ def read_pieces(length: int, marks: Iterable[tuple[int, tuple[str, int, int]]]) 
 
 def _read_sources(
     marked: str, marks: Sequence[tuple[int, int]]
-) -> tuple[dict[int, tuple[int, int]], dict[Key, list[tuple[int, int]]]]:
-    """MessageMap.contents and printed of a text with marks."""
+) -> tuple[dict[int, tuple[int, int]], dict[Key, list[tuple[int, int]]], list[Segment]]:
+    """MessageMap.contents, printed and segments of a text with marks."""
     ends = [stop for _, stop in marks]
     lengths = [0, *accumulate(stop - start for start, stop in marks)]
+
+    def without_marks(offset: int) -> int:
+        return offset - lengths[bisect.bisect_right(ends, offset)]
+
     contents: dict[int, tuple[int, int]] = {}
     printed: dict[Key, list[tuple[int, int]]] = {}
+    segments: list[Segment] = []
     at = 0
     runs, marked = runs_of(marked), str.__str__(marked)  # its slices need no sources
     for length, sources in runs:
         start, at = at, at + length
-        if not sources or not (text := marked[start:at]).strip():
+        if not sources or not length:
             continue
-        first = start + len(text) - len(text.lstrip())
-        last = start + len(text.rstrip())
+        begin, end, copied = without_marks(start), without_marks(at), is_copy(length, sources)
+        segments += [Segment(begin, end, key, first, last, copied) for key, first, last in sources]
+        if not (text := marked[start:at]).strip():
+            continue
+        first = without_marks(start + len(text) - len(text.lstrip()))
+        last = without_marks(start + len(text.rstrip()))
         for key, *part in sources:
             printed.setdefault(key, []).append((part[0], part[1]))
             if key[1] == "content":
-                begin, end = (offset - lengths[bisect.bisect_right(ends, offset)] for offset in (first, last))
-                contents[key[0]] = (contents.get(key[0], (begin, end))[0], end)
-    return contents, printed
+                contents[key[0]] = (contents.get(key[0], (first, last))[0], last)
+    return contents, printed, segments
 
 
 def copied_texts(text: str) -> set[Key]:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transforms.chat.message_map import MessageMap, Piece
+from transforms.chat.message_map import MessageMap, Piece, Segment
 from transforms.chat.omissions import Key, with_sources
 
 # How a slot is written. What JSON makes of its last but one characters shows in which form it is printed.
@@ -76,6 +76,7 @@ class Slots:
             return None
         contents: dict[int, tuple[int, int]] = {}
         printed: dict[Key, list[tuple[int, int]]] = {}
+        segments: list[Segment] = []
         for (start, stop, _), (first, last, _) in zip(pieces, slotted, strict=True):
             at = start
             parts = _split(with_slots[first:last])
@@ -92,22 +93,24 @@ class Slots:
                 if at == begin or not text.startswith(inner_as_printed, begin):
                     return None
                 key = self._keys[number]
-                printed.setdefault(key, []).append((self._starts[number], self._starts[number] + len(inner)))
+                first, last = self._starts[number], self._starts[number] + len(inner)
+                printed.setdefault(key, []).append((first, last))
+                segments.append(Segment(begin, at, key, first, last, inner == inner_as_printed))
                 if key[1] == "content":
                     contents[key[0]] = (contents.get(key[0], (begin, at))[0], at)  # type: ignore[index,arg-type]
             if at != stop:
                 return None
-        return MessageMap(text, pieces, contents, printed)
+        return MessageMap(text, pieces, contents, printed, segments)
 
-    def place(self, number: int) -> tuple[int | None, int, str, bool]:
+    def place(self, number: int) -> tuple[int | None, int, str, str]:
         """Return what a slot stands for.
 
         Returns:
             The message (None if it is a tool), the number of the text in it (or of the tool), the text without the
-            white space around it, and whether it is a part of the content.
+            white space around it, and its kind (`omissions.Key`).
         """
         owner, kind, _, _ = self._keys[number]
-        return owner, self._of_owner[number], self._texts[number], kind == "content"
+        return owner, self._of_owner[number], self._texts[number], kind
 
 
 def _split(with_slots: str) -> list[tuple[str, int | None, int]]:

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from transforms.chat.conventions import Conventions, Template, after, common_prefix
-from transforms.chat.message_map import MessageMap
+from transforms.chat.message_map import MessageMap, Segment
+from transforms.chat.omissions import Key
 from transforms.chat.parts import spans_of_untrained_parts, subtracted, untrained_parts
 from transforms.chat.stop_tokens import TurnRules
 from transforms.errors import RecordError
@@ -16,6 +17,7 @@ from transforms.model.examples import REASONING_KEYS, Conversation, Span
 
 # The roles of messages before the first one that is answered.
 _INSTRUCTIONS = ("system", "developer")
+_KINDS = {"call": "tool call"}
 
 
 def loss_of(conversation: Conversation, loss_on: str) -> str:
@@ -243,17 +245,19 @@ class TurnFinder:
         text = self._template.render(conversation)
         first = conversation.completion_start or 0
         prompt = self._template.render(conversation, conversation.messages[:first], add_generation_prompt=True)
-        if text.startswith(prompt):
-            return text, [(len(prompt), len(text))], prompt
+        message_map = self._message_map(conversation, text)
+        start = len(prompt)
+        if text.startswith(prompt) and _divides(message_map, start, first):
+            return text, [(start, len(text))], prompt
         is_answer = conversation.messages[first]["role"] == "assistant"
         spans = self._turns(conversation, text, [first]) if is_answer else {}
-        if first not in spans:
+        start = spans[first][0][0] if first in spans else 0
+        if first not in spans or not _divides(message_map, start, first):
             raise RecordError(
                 "prompt_not_a_prefix",
                 "the rendered prompt is not a prefix of the rendered prompt and completion, and the completion does "
                 "not begin with a message of the assistant, so it is unknown where it begins",
             )
-        start = spans[first][0][0]
         return text, [(start, len(text))], text[:start]
 
     def _message_map(self, conversation: Conversation, text: str) -> MessageMap:
@@ -270,7 +274,7 @@ class TurnFinder:
         message_map = self._message_map(conversation, text)
         pieces, conventions = message_map.pieces_of_messages(), self.conventions(conversation)
         usual = self._usual_spans(conversation, conventions, message_map, turns, pieces)
-        spans = {
+        found = {
             turn: usual.get(turn) or self._pieces(conversation, conventions, message_map, turn, pieces[turn])
             for turn in turns
             if turn in pieces
@@ -278,9 +282,9 @@ class TurnFinder:
         for turn in turns:
             if turn not in pieces and _is_printed(message_map, turn, conversation.messages[turn]):
                 raise _not_established(f"the template prints messages[{turn}] outside of a loop over the messages")
-        _check_contents(message_map, spans)
+        _check_texts(message_map, found)
         _check_tool_answers(conversation, message_map)
-        return {turn: own for turn, own in ((turn, merged(own)) for turn, own in spans.items()) if own}
+        return {turn: own for turn, own in ((turn, merged(own)) for turn, (_, own) in found.items()) if own}
 
     def _usual_spans(
         self,
@@ -289,7 +293,7 @@ class TurnFinder:
         message_map: MessageMap,
         turns: Sequence[int],
         pieces: Mapping[int, Sequence[Span]],
-    ) -> dict[int, list[Span]]:
+    ) -> dict[int, tuple[int, list[Span]]]:
         """What `_pieces` finds, in a fifth of the time, for the turns in the usual form.
 
         Such a turn is printed in one piece, from the generation prompt to what closes it, between other messages.
@@ -297,7 +301,7 @@ class TurnFinder:
         if self._rules.stop_tokens or conventions.separator:
             return {}
         messages, text, contents = conversation.messages, message_map.text, message_map.contents
-        spans: dict[int, list[Span]] = {}
+        found: dict[int, tuple[int, list[Span]]] = {}
         headers: dict[str, str | None] = dict.fromkeys(_INSTRUCTIONS)
         for turn in turns:
             own = pieces.get(turn, ())
@@ -314,8 +318,9 @@ class TurnFinder:
                 continue
             if messages[follower]["role"] == "tool" and conventions.call_separator:
                 continue
-            spans[turn] = [(start + len(header), stop)]
-        return spans
+            if not message_map.segments_between(start, start + len(header)):
+                found[turn] = start, [(start + len(header), stop)]
+        return found
 
     def _pieces(
         self,
@@ -324,8 +329,8 @@ class TurnFinder:
         message_map: MessageMap,
         turn: int,
         pieces: Sequence[Span],
-    ) -> list[Span]:
-        """The span of each piece that the template prints for a turn. Raises RecordError.
+    ) -> tuple[int, list[Span]]:
+        """Where the header of a turn begins, and the span of each piece that the template prints. Raises RecordError.
 
         A template may print the answers of tools within the turn that calls them, and text of the turn after them.
         """
@@ -335,15 +340,15 @@ class TurnFinder:
         if len(pieces) > 1:
             pieces = _parts_of_turn(conversation, message_map, turn, pieces)
         elif content is not None and not pieces[0][0] <= content <= pieces[0][1]:
-            raise _not_in_turn(turn)
+            raise _not_in_turn((turn, "content", None, None))
         start, stop = pieces[0]
         start = after(conventions.separator, text, start) if turn else start
         inside = content if content is not None and content <= stop else None
-        answer = self._answer_start(conventions, conversation, text, turn, start, inside, stop)
+        header, answer = self._header(conventions, conversation, message_map, turn, start, inside, stop)
         spans = [(answer, self._end(conversation, conventions, message_map, turn, answer, stop))]
         for start, stop in pieces[1:]:
             spans.append((start, self._end(conversation, conventions, message_map, turn, start, stop)))
-        return spans
+        return header, spans
 
     def _end(
         self,
@@ -382,45 +387,61 @@ class TurnFinder:
             return stop  # it is unknown where the contents are
         return extended
 
-    def _answer_start(
+    def _header(
         self,
         conventions: Conventions,
         conversation: Conversation,
-        text: str,
+        message_map: MessageMap,
         turn: int,
         start: int,
         content: int | None,
         stop: int,
-    ) -> int:
-        """Where the header of a turn ends, which is where the generation prompt ends that the model is given.
+    ) -> Span:
+        """The header of a turn. It ends where the generation prompt ends that the model is given.
 
         start, stop: what was printed for the turn. content: the offset of its content, None if that is unknown.
         """
-        messages = conversation.messages
+        messages, text = conversation.messages, message_map.text
         is_first = all(message["role"] in _INSTRUCTIONS for message in reversed(messages[:turn]))
         usual = conventions.prompt_after("user")
         prompt = usual if is_first else conventions.prompt_after(messages[turn - 1]["role"])
+
+        def is_header(start: int, end: int) -> bool:
+            return _is_header(message_map, turn, start, end)
+
         for header in (prompt, usual):
             # After a tool's answer, a template may print in history the header of a turn that it does not print at
             # inference. It is a header all the same, and no model is meant to write it.
-            if turn and header and text.startswith(header, start, stop):
-                return start + len(header)
+            if turn and header and text.startswith(header, start, stop) and is_header(start, start + len(header)):
+                return start, start + len(header)
         if turn and prompt == "" and content is not None and not text[start:content].strip():
-            return start
-        latest = stop if content is None else content
+            return start, start
         # What a server would have rendered for the messages before this turn.
         context = conventions.rendered(messages[:turn], True, conversation)
-        if context is not None and start <= len(context) <= latest and text.startswith(context):
-            return len(context)
+        latest = stop if content is None else content
+        is_context = context is not None and start <= len(context) <= latest and text.startswith(context)
+        if context is not None and is_context and is_header(start, len(context)):
+            return start, len(context)
         header = conventions.header
+        # What is printed before the first text of the turn.
+        own = text[start : next((s.start for s in message_map.segments_between(start, stop) if s.key[0] == turn), stop)]
         if header and prompt is not None:
             # Before the first turn, the template may print a system message of its own.
-            found = text.rfind(header, start, latest) if is_first else text.find(header, start, start + len(header))
-            if found >= 0:
-                return found + common_prefix(prompt, text[found:stop], at_least=len(header))
+            begin = start + own.rfind(header) if is_first and header in own else start
+            if text.startswith(header, begin, stop) and is_header(begin, begin + len(header)):
+                end = begin + common_prefix(prompt, text[begin:stop], at_least=len(header))
+                return begin, end if is_header(begin, end) else begin + len(header)
+        is_cut = own.strip() and prompt and prompt.startswith(own) and common_prefix(prompt, own) == len(own)
+        if is_cut and is_header(start, start + len(own)):  # the generation prompt goes on
+            return start, start + len(own)
+        follows_answer = turn and messages[turn - 1]["role"] == "assistant"
+        if follows_answer and header and header not in own and conventions.joins_answers:
+            return start, start
+        if turn and prompt == "" and conventions.ignores_prompt:
+            return start, start
         expected = usual if prompt is None else prompt
         if content is not None and not text[start:content].strip() and not (expected or "").strip():
-            return start
+            return start, start
         raise _not_established(f"the template prints no generation prompt before messages[{turn}]")
 
     def conventions(self, conversation: Conversation) -> Conventions:
@@ -440,7 +461,7 @@ def _parts_of_turn(
     text = message_map.text
     content = message_map.contents.get(turn, (None, None))[0]
     if content is not None and not any(start <= content <= stop for start, stop in pieces):
-        raise _not_in_turn(turn)
+        raise _not_in_turn((turn, "content", None, None))
     # Loops over the messages that print no more than white space look for something.
     pieces = [piece for piece in pieces if text[slice(*piece)].strip()] or pieces[:1]
     for (_, before), (start, _) in pairwise(pieces):
@@ -457,19 +478,57 @@ def _is_printed(message_map: MessageMap, number: int, message: Mapping[str, Any]
     return message_map.prints_all and bool(message.get("tool_calls") or any(map(message.get, REASONING_KEYS)))
 
 
-def _not_in_turn(message: int) -> RecordError:
-    return _not_established(f"the template prints the content of messages[{message}] in another turn")
+def _not_in_turn(key: Key) -> RecordError:
+    what = f"the {_KINDS.get(key[1], key[1])} of messages[{key[0]}]" if key[0] is not None else "a tool"
+    return _not_established(f"the template prints {what} in another turn")
 
 
-def _check_contents(message_map: MessageMap, spans: dict[int, list[Span]]) -> None:
-    """Raise RecordError if the content of one message was printed inside the answer to another."""
-    ordered = sorted((start, stop, turn) for turn, own in spans.items() for start, stop in own)
+def _is_header(message_map: MessageMap, turn: int, start: int, stop: int) -> bool:
+    """Whether the template itself printed a header, but for what its turn may begin with, such as `<think>`."""
+    for segment in message_map.segments_between(start, stop):
+        number, kind = segment.key[:2]
+        if number != turn or kind == "call":
+            return False
+        if segment.is_copy and not message_map.text[start : segment.start].strip():
+            return False
+    return True
+
+
+def _divides(message_map: MessageMap, start: int, first: int) -> bool:
+    """Whether all that was printed for the messages before one is before an offset, and the texts of others after."""
+    before = [stop for _, stop, message in message_map.pieces if message is not None and message < first]
+    texts = [(segment.stop, segment.key[0]) for segment in message_map.segments if segment.key[0] is not None]
+    return max(before, default=0) <= start and all(
+        (stop <= start) if message < first else (stop > start) for stop, message in texts
+    )
+
+
+def _check_texts(message_map: MessageMap, found: Mapping[int, tuple[int, Sequence[Span]]]) -> None:
+    """Raise RecordError if a text of a turn was printed outside of it alone, or another text inside of it.
+
+    found: where the header of each turn begins, and its spans.
+    """
+    ordered = sorted((start, stop, turn) for turn, (_, own) in found.items() for start, stop in own)
     starts = [start for start, _, _ in ordered]
-    for message, offsets in message_map.contents.items():
-        for offset in offsets:
-            at = bisect.bisect_left(starts, offset) - 1
-            if at >= 0 and offset < ordered[at][1] and ordered[at][2] != message:
-                raise _not_in_turn(message)
+    inside: dict[Key, list[Span]] = {}
+    outside: list[Segment] = []
+    for segment in message_map.segments:
+        message = segment.key[0]
+        at = bisect.bisect_left(starts, segment.stop) - 1
+        if at >= 0 and segment.start < ordered[at][1]:
+            if ordered[at][2] != message:
+                raise _not_in_turn(segment.key)
+            inside.setdefault(segment.key, []).append((segment.first, segment.last))
+        elif (
+            message is not None
+            and message in found
+            and not found[message][0] <= segment.start < found[message][1][0][0]
+        ):
+            outside.append(segment)
+    for segment in outside:
+        is_printed_twice = any(a <= segment.first and segment.last <= b for a, b in inside.get(segment.key, ()))
+        if not is_printed_twice and message_map.text[segment.start : segment.stop].strip():
+            raise _not_in_turn(segment.key)
 
 
 def _check_tool_answers(conversation: Conversation, message_map: MessageMap) -> None:
