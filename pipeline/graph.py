@@ -162,6 +162,7 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         loss_on=options.loss_on,
         eot_tokens=options.eot_tokens,
         spans=options.spans,
+        after_end=options.after_end,
         unprinted=options.unprinted,
         special_tokens_in_content=options.special_tokens_in_content,
         max_text_bytes=options.max_text_bytes,

@@ -60,6 +60,7 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tool_arguments: str = "keep"
     eot_tokens: tuple[str, ...] = ()
     spans: str = "auto"
+    after_end: str = "train"
     as_chat: bool = False
     unprinted: str = "report"
     special_tokens_in_content: str = "allow"

@@ -17,6 +17,7 @@ from pipeline import kinds
 from pipeline.console import CommandParser, as_typed, unknown_option
 from pipeline.kinds import Kind
 from transforms.chat.config import (
+    AFTER_END,
     ENGINES,
     LOSSES,
     MAX_TEXT_BYTES,
@@ -251,6 +252,14 @@ class Options:
         kinds.one_of(SPANS),
         "auto",
         "|".join(SPANS),
+    )
+    after_end: str = _option(
+        "Rows",
+        "what to do with white space that the chat template prints after the end-of-turn token of an answer, such as "
+        "the line break after <|im_end|>, which no model writes; train: train on it, as TRL does; mask: do not",
+        kinds.one_of(AFTER_END),
+        "train",
+        "|".join(AFTER_END),
     )
     unprinted: str = _option(
         "Rows",

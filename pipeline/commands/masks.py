@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline import kinds
 from pipeline.console import CommandParser, unknown_option
-from transforms.chat.config import LOSSES, SPANS
+from transforms.chat.config import AFTER_END, LOSSES, SPANS
 from transforms.errors import RecordDropped, RecordError, UserError
 
 _SHOWN = 5
@@ -116,6 +116,7 @@ def run(arguments: Sequence[str]) -> int:
             loss_on=options["loss_on"],
             eot_tokens=options["eot_tokens"],
             spans=options["spans"],
+            after_end=options["after_end"],
             engine="reference",
         )
         renderer, template, rules = Renderer(config), load_template(config), load_turn_rules(config)
@@ -198,6 +199,7 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
             "what is trained on, as in a build (default: auto)",
         ),
         "spans": ("auto|traced", "traced: derive the trained parts although the template has markers (default: auto)"),
+        "after_end": ("train|mask", "mask: do not train on white space after the end of a turn (default: train)"),
     }
     for name, (metavar, help) in texts.items():
         parser.add_argument(f"--{name}", metavar=metavar, help=help)
@@ -216,6 +218,7 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
         "eot_tokens": (kinds.list_of(), ()),
         "loss_on": (kinds.one_of(LOSSES), "auto"),
         "spans": (kinds.one_of(SPANS), "auto"),
+        "after_end": (kinds.one_of(AFTER_END), "train"),
     }
     for name, (kind, default) in kinds_of.items():
         text: Any = options[name]

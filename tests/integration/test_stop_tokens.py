@@ -7,6 +7,7 @@ from pathlib import Path
 
 from support.chats import assistant, user
 from support.datasets import build_in_process, manifest_of, rows_of, write_jsonl
+from support.templates import CHATML
 from support.tokenizers import save_tokenizer
 from transforms.rows import IGNORED
 from transforms.tokens.tokenizer import load_tokenizer
@@ -45,6 +46,14 @@ def test_stop_token_of_the_generation_config_is_trained(tmp_path):
     assert notes["turns_without_end"] == 1
     assert "warning: 1 turn that is trained on is not closed: a model does not learn to stop (--eot_tokens" in errors
     assert (tmp_path / "out" / "_chatmill" / "tokenizer" / "generation_config.json").exists()
+
+
+def test_white_space_after_the_stop_token_is_not_trained_if_that_is_chosen(tmp_path):
+    template = "--chat_template=" + CHATML.replace("<|im_end|>", "</s>")
+    for choice, expected in (("train", "4</s>\n6</s>\n"), ("mask", "4</s>6</s>")):
+        folder = tmp_path / choice
+        folder.mkdir()
+        assert built(folder, {"eos_token_id": 1}, template, f"--after_end={choice}")[0] == expected
 
 
 def test_stop_token_of_the_command_line_is_trained_instead(tmp_path):

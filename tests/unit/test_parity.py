@@ -186,6 +186,18 @@ def test_only_turns_that_are_trained_on_count(loss_on, weights, differing):
         assert rows == [["8<|im_end|>\n"]]
 
 
+@pytest.mark.parametrize("template", [DROPS_EARLIER, MARKED_DROPS_EARLIER], ids=["unmarked", "marked"])
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_white_space_after_the_end_of_a_turn_is_no_difference_and_is_not_trained_in_expanded_rows(template, engine):
+    options = {"engine": engine, "after_end": "mask"}
+    as_usual = {"engine": engine, "after_end": "train"}
+    notes = parity_notes(checked(template, PLAIN, WITH_A_TOOL, **options))
+    assert notes == parity_notes(checked(template, PLAIN, WITH_A_TOOL, **as_usual))
+    rows = trained(checked(template, PLAIN, WITH_A_TOOL, parity="expand", **options))
+    expected = trained(checked(template, PLAIN, WITH_A_TOOL, parity="expand", **as_usual))
+    assert rows == [[span.removesuffix("\n") for span in spans] for spans in expected] != expected
+
+
 def test_completion_is_one_context():
     good = Conversation(PLAIN[:2], completion_start=1)
     assert parity_notes(checked(CHATML, good, loss_on="completion")) == {

@@ -352,6 +352,60 @@ def test_spans_are_traced_if_that_is_chosen_although_the_template_has_markers():
     assert trained(TWO_TURNS, MARKED_WITHOUT_END, spans="traced") == ["4<|im_end|>\n", "6<|im_end|>\n"]
 
 
+# White space after the end of a turn.
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (CHATML, ["4<|im_end|>", "6<|im_end|>"]),
+        (MARKED, ["4<|im_end|>", "6<|im_end|>"]),
+        (MARKED_WITHOUT_END, ["4", "6"]),
+        (CHATML.replace("<|im_end|>\\n", "<|im_end|>"), ["4<|im_end|>", "6<|im_end|>"]),
+        (CHATML.replace("<|im_end|>\\n", "<|im_end|> \\n\\n"), ["4<|im_end|>", "6<|im_end|>"]),
+        (CHATML.replace("<|im_end|>\\n", "\\n"), ["4\n", "6\n"]),  # nothing ends a turn, so that the line break may
+    ],
+)
+def test_white_space_after_the_end_of_a_turn_is_not_trained_if_that_is_chosen(template: str, expected: list[str]):
+    assert trained(TWO_TURNS, template, after_end="mask") == expected
+    assert trained(TWO_TURNS, template, after_end="mask", loss_on="last_assistant") == expected[1:]
+    as_usual = trained(TWO_TURNS, template)
+    assert [text.rstrip() for text in as_usual] == [text.rstrip() for text in expected]
+    assert trained([user("2+2?"), assistant("4 \n")], CHATML, after_end="mask") == ["4 \n<|im_end|>"]
+
+
+def test_white_space_after_the_end_of_a_call_is_not_trained_if_that_is_chosen():
+    template = looping(CALLS["in its turn"].replace("<|end|>", "{{ '\\n<|end|>\\n' }}"))
+    assert trained(LOOKED, template, after_end="mask") == [
+        '<call>look {"at": "Thun"}</call>\n<|end|>',
+        "Done.\n<|end|>",
+    ]
+    # The next marker ends a turn, so that the line break before it is written by the model.
+    template = looping("<|{{ m.role }}|>{{ m.content }}" + _CALLS.replace("CALLER", "m") + "{{ '\\n' }}")
+    tokens = {"eot_tokens": ("<|tool|>", "<|user|>"), "after_end": "mask"}
+    assert trained(LOOKED, template, **tokens) == ['<call>look {"at": "Thun"}</call>\n<|tool|>', "Done.\n"]
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>\n", "4<|im_end|>\n\n"])
+def test_white_space_of_a_content_is_trained_also_after_a_text_that_ends_turns(text: str):
+    end = "'' if 'im_end' in message.content else '<|im_end|>\\n'"
+    template = CHATML.replace("message.content + '<|im_end|>\\n'", f"message.content + ({end})")
+    assert template != CHATML
+    options = {"after_end": "mask", "special_tokens_in_content": "allow"}
+    assert trained([user("2+2?"), assistant(text), *TWO_TURNS[2:]], template, **options) == [text, "6<|im_end|>"]
+
+
+def test_white_space_after_the_end_of_a_completion_is_not_trained_if_that_is_chosen():
+    conversation = Conversation(TWO_TURNS, completion_start=1)
+    for template in (CHATML, MARKED):
+        assert trained(conversation, template, after_end="mask") == ["4<|im_end|>", "6<|im_end|>"]
+        whole = trained(conversation, template, after_end="mask", loss_on="completion")
+        assert whole == ["4<|im_end|>\n<|im_start|>user\n3+3?<|im_end|>\n<|im_start|>assistant\n6<|im_end|>"]
+        question = Conversation(TWO_TURNS[:3], completion_start=1)
+        assert trained(question, template, after_end="mask", loss_on="completion")[0].endswith("3+3?<|im_end|>\n")
+        assert trained(TWO_TURNS, template, after_end="mask", loss_on="all")[0].endswith("6<|im_end|>\n")
+
+
 # Weights.
 
 

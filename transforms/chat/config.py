@@ -14,6 +14,7 @@ from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
 ENGINES = ("auto", "reference", "fast")
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
 SPANS = ("auto", "traced")
+AFTER_END = ("train", "mask")
 UNPRINTED = ("reject", "report")
 SPECIAL_TOKENS_IN_CONTENT = ("report", "plain", "allow", "reject")
 PARITIES = ("report", "expand", "reject", "off")
@@ -38,6 +39,8 @@ class RenderConfig:
             none, they are read from `generation_config.json` next to the tokenizer.
         spans: `traced` derives what is trained on from the template, also if it has `{% generation %}` markers. `auto`
             follows the markers.
+        after_end: whether white space that the template prints after the end-of-turn token of an answer, such as the
+            line break after `<|im_end|>`, is trained on (`train`), as by TRL's templates, or not (`mask`).
         unprinted: what happens to a conversation of which the template leaves out a content, a tool call or the tools:
             `reject` rejects the record; `report` keeps and counts it.
         special_tokens_in_content: what happens to special tokens in the contents of a record, and to markers that the
@@ -59,6 +62,7 @@ class RenderConfig:
     loss_on: str = "auto"
     eot_tokens: tuple[str, ...] = ()
     spans: str = "auto"
+    after_end: str = "train"
     unprinted: str = "reject"
     special_tokens_in_content: str = "report"
     engine: str = "auto"
@@ -72,6 +76,7 @@ class RenderConfig:
         check_choice("special_tokens_in_content", self.special_tokens_in_content, SPECIAL_TOKENS_IN_CONTENT)
         check_choice("engine", self.engine, ENGINES)
         check_choice("spans", self.spans, SPANS)
+        check_choice("after_end", self.after_end, AFTER_END)
         check_count("max_text_bytes", self.max_text_bytes)
         if isinstance(self.eot_tokens, str) or not all(isinstance(t, str) and t.strip() for t in self.eot_tokens):
             problem = 'expected a tuple of texts, such as ("<|user|>",), and none that is white space alone.'

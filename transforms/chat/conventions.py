@@ -188,6 +188,29 @@ PROBES: dict[str, list[dict[str, Any]]] = {
     ],
 }
 
+# A turn with two calls, whose arguments show where they end.
+FIRST, SECOND = "harbour", "mountain"
+TWO_CALLS: dict[str, Any] = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [
+        {**CALL, "id": f"call0000{number}", "function": {**CALL["function"], "arguments": {"at": where}}}
+        for number, where in enumerate((FIRST, SECOND))
+    ],
+}
+_RESULTS = [
+    {"role": "tool", "tool_call_id": call["id"], "name": "look", "content": "seen"} for call in TWO_CALLS["tool_calls"]
+]
+
+
+def followers(calls: bool = True) -> dict[str | None, list[dict[str, Any]]]:
+    """Return what may follow a turn, by the role of its first message. calls: whether the turn has two calls.
+
+    No model is given a question before the results of its calls, but records have that too.
+    """
+    tools = _RESULTS if calls else _RESULTS[:1]
+    return {None: [], "user": DIALOGUE[2:], "assistant": DIALOGUE[1:2], "tool": tools}
+
 
 def common_prefix(prompt: str, text: str, at_least: int = 0) -> int:
     """The length of the longest prefix of a generation prompt that a text begins with, and that ends with a marker."""

@@ -23,11 +23,13 @@ class TurnRules:
         stop_tokens: texts with which a model ends its turn.
         named: whether the user named them. Otherwise {% generation %} markers decide alone what is trained on.
         traced: whether spans are derived from a template although it has {% generation %} markers.
+        masks_after_end: whether white space that is printed after the end of a turn is not trained on.
     """
 
     stop_tokens: tuple[str, ...] = ()
     named: bool = False
     traced: bool = False
+    masks_after_end: bool = False
 
     @functools.cached_property
     def _following(self) -> re.Pattern[str]:
@@ -66,10 +68,9 @@ def load_turn_rules(config: RenderConfig) -> TurnRules:
     Raises:
         ParameterError: if generation_config.json is not valid.
     """
-    traced = config.spans == "traced"
-    if config.eot_tokens:
-        return TurnRules(config.eot_tokens, named=True, traced=traced)
-    return TurnRules(configured_stop_tokens(config.tokenizer), traced=traced)
+    tokens = config.eot_tokens or configured_stop_tokens(config.tokenizer)
+    is_traced, masks_after_end = config.spans == "traced", config.after_end == "mask"
+    return TurnRules(tokens, bool(config.eot_tokens), is_traced, masks_after_end)
 
 
 def configured_stop_tokens(folder: str) -> tuple[str, ...]:

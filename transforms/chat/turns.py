@@ -5,9 +5,21 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
-from transforms.chat.conventions import Conventions, Template, after, common_prefix
+from transforms.chat.conventions import (
+    DIALOGUE,
+    FIRST,
+    SECOND,
+    TOOL,
+    TWO_CALLS,
+    Conventions,
+    Template,
+    after,
+    common_prefix,
+    followers,
+    shared_start,
+)
 from transforms.chat.message_map import MessageMap, Segment
 from transforms.chat.omissions import Key
 from transforms.chat.parts import spans_of_untrained_parts, subtracted, untrained_parts
@@ -15,6 +27,8 @@ from transforms.chat.stop_tokens import TurnRules
 from transforms.errors import RecordError
 from transforms.model.examples import REASONING_KEYS, Conversation, Span
 
+# A kind of turn: whether it calls tools, and the role of the message after it; None at the end of the text.
+Ending: TypeAlias = tuple[bool, str | None]
 # The roles of messages before the first one that is answered.
 _INSTRUCTIONS = ("system", "developer")
 _KINDS = {"call": "tool call"}
@@ -95,6 +109,13 @@ def assistant_turns(conversation: Conversation) -> list[int]:
     return [number for number, message in enumerate(conversation.messages) if message["role"] == "assistant"]
 
 
+def ending_of(conversation: Conversation, turn: int) -> Ending:
+    """Return the kind of a turn. Before a role that is not one of `followers`, templates close it as before a user."""
+    after = conversation.messages[turn + 1 : turn + 2]
+    follower = after[0]["role"] if after else None
+    return bool(conversation.messages[turn].get("tool_calls")), "user" if follower not in followers() else follower
+
+
 def settings_of(conversation: Conversation) -> tuple[bool, str]:
     """Return what else a template reads of a conversation: it may print other text around the same messages."""
     arguments = conversation.template_kwargs
@@ -115,6 +136,7 @@ class TurnFinder:
         self._rules = rules or TurnRules()
         self._reference = reference
         self._conventions: dict[Any, Conventions] = {}
+        self._closings: dict[Any, Mapping[Ending, str | None]] = {}
 
     def follows_markers(self, conversation: Conversation) -> bool:
         """Return whether {% generation %} markers decide what is trained on of a conversation."""
@@ -147,7 +169,7 @@ class TurnFinder:
             RecordError: if the template refuses the conversation, or the spans cannot be established.
         """
         wanted = trained_turns(conversation, loss_on)
-        if self.follows_markers(conversation) and not self._rules.named:
+        if self.follows_markers(conversation) and not self._rules.named and not self._rules.masks_after_end:
             is_all = wanted == assistant_turns(conversation) and not _has_untrained_parts(conversation, wanted)
             if is_all:
                 text, spans = self._template.render_with_markers(conversation)
@@ -171,17 +193,74 @@ class TurnFinder:
         Raises:
             RecordError: if the template refuses the conversation, or the spans cannot be established.
         """
-        if self.follows_markers(conversation):
-            text, spans = self._template.render_with_markers(conversation)
-            by_turn = self._spans_by_turn(conversation, text, spans, turns)
-        else:
-            text = self._template.render(conversation)
-            by_turn = self._turns(conversation, text, turns)
+        if not turns and not self.follows_markers(conversation):
+            return self._template.render(conversation), {}
+        message_map, by_turn = self._spans_of_turns(conversation, turns)
+        text = message_map.text
+        if self._rules.masks_after_end:
+            by_turn = {
+                turn: self._without_after_end(conversation, message_map, turn, own) for turn, own in by_turn.items()
+            }
         if whole or not _has_untrained_parts(conversation, turns):
             return text, by_turn
         parts = spans_of_untrained_parts(self._template, conversation, text, turns)
         without_parts = {turn: subtracted(own, parts) for turn, own in by_turn.items()}
         return text, {turn: own for turn, own in without_parts.items() if own}
+
+    def _spans_of_turns(
+        self, conversation: Conversation, turns: Sequence[int]
+    ) -> tuple[MessageMap, dict[int, list[Span]]]:
+        """The spans of turns with what the template prints after their ends."""
+        if self.follows_markers(conversation):
+            text, spans = self._template.render_with_markers(conversation)
+            message_map = self._message_map(conversation, text)
+            return message_map, self._spans_by_turn(conversation, message_map, spans, turns)
+        message_map = self._message_map(conversation, self._template.render(conversation))
+        return message_map, self._turns(conversation, message_map, turns)
+
+    def _without_after_end(
+        self, conversation: Conversation, message_map: MessageMap, turn: int, spans: Sequence[Span]
+    ) -> list[Span]:
+        """The spans of a turn without the white space that the template prints after what ends it."""
+        *others, (start, stop) = spans
+        closing = self.closings(conversation)[ending_of(conversation, turn)] or ""
+        end = closing.rstrip()
+        first = stop - len(closing)
+        if end and message_map.text.endswith(closing, start, stop) and not message_map.segments_between(first, stop):
+            stop = first + len(end)
+        return [*others, (start, stop)]
+
+    def closings(self, conversation: Conversation) -> Mapping[Ending, str | None]:
+        """Return what closes a turn under the template that renders a conversation, for each kind of turn.
+
+        It is found with dialogues of our own, with the stop token; None if it is unknown.
+        """
+        if self._reference is not None:
+            return self._reference.closings(conversation)
+        key = self._template.source(conversation), settings_of(conversation)
+        if key not in self._closings:
+            own = Conversation(DIALOGUE, [TOOL] if conversation.tools else None, conversation.template_kwargs)
+            self._closings[key] = {
+                (calls, follower): self._closing(own.with_messages([DIALOGUE[0], turn, *after]), calls)
+                for calls, turn in ((False, DIALOGUE[1]), (True, TWO_CALLS))
+                for follower, after in followers(calls).items()
+            }
+        return self._closings[key]
+
+    def _closing(self, conversation: Conversation, calls: bool) -> str | None:
+        """What is trained on at the end of the second message; None if that is unknown."""
+        try:
+            message_map, by_turn = self._spans_of_turns(conversation, [1])
+        except RecordError:
+            return None
+        last = message_map.text[slice(*by_turn[1][-1])] if 1 in by_turn else ""
+        if not calls:
+            content = DIALOGUE[1]["content"]
+            return last.rpartition(content)[2] if content in last else None
+        _, first, between = last.partition(FIRST)
+        _, second, end = between.partition(SECOND)
+        # What follows both calls closes the call, and not the turn.
+        return end[shared_start(end, between) :] if first and second else None
 
     def weighted_spans(self, conversation: Conversation, loss_on: str) -> tuple[str, list[Span], list[float]]:
         """Find the spans of the assistant's turns, if some have another weight than 0 and 1.
@@ -210,10 +289,9 @@ class TurnFinder:
         return text, spans, weights
 
     def _spans_by_turn(
-        self, conversation: Conversation, text: str, spans: Sequence[Span], turns: Sequence[int]
+        self, conversation: Conversation, message_map: MessageMap, spans: Sequence[Span], turns: Sequence[int]
     ) -> dict[int, list[Span]]:
         """Of the spans of generation blocks, those of each of the turns."""
-        message_map = self._message_map(conversation, text)
         pieces = message_map.pieces_of_messages()
         by_turn: dict[int, list[Span]] = {}
         for span in spans:
@@ -247,18 +325,20 @@ class TurnFinder:
         prompt = self._template.render(conversation, conversation.messages[:first], add_generation_prompt=True)
         message_map = self._message_map(conversation, text)
         start = len(prompt)
-        if text.startswith(prompt) and _divides(message_map, start, first):
-            return text, [(start, len(text))], prompt
-        is_answer = conversation.messages[first]["role"] == "assistant"
-        spans = self._turns(conversation, text, [first]) if is_answer else {}
-        start = spans[first][0][0] if first in spans else 0
-        if first not in spans or not _divides(message_map, start, first):
-            raise RecordError(
-                "prompt_not_a_prefix",
-                "the rendered prompt is not a prefix of the rendered prompt and completion, and the completion does "
-                "not begin with a message of the assistant, so it is unknown where it begins",
-            )
-        return text, [(start, len(text))], text[:start]
+        if not text.startswith(prompt) or not _divides(message_map, start, first):
+            is_answer = conversation.messages[first]["role"] == "assistant"
+            spans = self._turns(conversation, message_map, [first]) if is_answer else {}
+            start = spans[first][0][0] if first in spans else 0
+            if first not in spans or not _divides(message_map, start, first):
+                raise RecordError(
+                    "prompt_not_a_prefix",
+                    "the rendered prompt is not a prefix of the rendered prompt and completion, and the completion "
+                    "does not begin with a message of the assistant, so it is unknown where it begins",
+                )
+        span, last = (start, len(text)), len(conversation.messages) - 1
+        if self._rules.masks_after_end and conversation.messages[last]["role"] == "assistant":
+            (span,) = self._without_after_end(conversation, message_map, last, [span])
+        return text, [span], text[:start]
 
     def _message_map(self, conversation: Conversation, text: str) -> MessageMap:
         """A map whose text is the text."""
@@ -267,11 +347,10 @@ class TurnFinder:
             raise _not_established("the template prints the conversation differently with marks")
         return found
 
-    def _turns(self, conversation: Conversation, text: str, turns: Sequence[int]) -> dict[int, list[Span]]:
+    def _turns(
+        self, conversation: Conversation, message_map: MessageMap, turns: Sequence[int]
+    ) -> dict[int, list[Span]]:
         """The spans of each of the turns, without those for which the template prints nothing."""
-        if not turns:
-            return {}
-        message_map = self._message_map(conversation, text)
         pieces, conventions = message_map.pieces_of_messages(), self.conventions(conversation)
         usual = self._usual_spans(conversation, conventions, message_map, turns, pieces)
         found = {
