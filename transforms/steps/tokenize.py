@@ -28,7 +28,6 @@ from transforms.tokens.plain import PlainEncoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.trained import is_trained, weights_of
-from transforms.tokens.words import WordsEncoder
 
 # Of a text that is longer, an excerpt of so many characters is proven.
 _EXCERPT = 4096
@@ -76,7 +75,7 @@ class Encoder:
         self._reference = ReferenceEncoder(self._tokenizer)
 
     @functools.cached_property
-    def _fast(self) -> FastEncoder | WordsEncoder | NotSupported:
+    def _fast(self) -> FastEncoder | NotSupported:
         return load_fast_encoder(self._folder, self._engine)
 
     def __call__(self, batch: Texts) -> Tokens:

@@ -16,13 +16,11 @@ from transforms.once import once_per_version
 from transforms.rows.ragged import offsets_of
 from transforms.storage.walking import versions_below
 from transforms.tokens import Encoded, concatenated
-from transforms.tokens.boundaries import can_be_cut
 from transforms.tokens.components import components_of
 from transforms.tokens.newer import has_newer, may_be_of_newer
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.utf8 import Utf8, bytes_before
-from transforms.tokens.words import WordsEncoder
 
 if TYPE_CHECKING:
     from transforms.tokens.ids import IdEncoder
@@ -47,7 +45,7 @@ class NotSupported:
 
 
 @once_per_version(lambda folder, engine: versions_below(folder))
-def load_fast_encoder(folder: str, engine: str) -> FastEncoder | WordsEncoder | NotSupported:
+def load_fast_encoder(folder: str, engine: str) -> FastEncoder | NotSupported:
     """Load the fast encoder of a tokenizer, once for each process and content of its folder.
 
     Args:
@@ -55,8 +53,7 @@ def load_fast_encoder(folder: str, engine: str) -> FastEncoder | WordsEncoder | 
         engine: auto or fast.
 
     Returns:
-        The encoder. With the engine auto, NotSupported if neither gigatoken nor WordsEncoder can load the tokenizer; a
-        warning is logged.
+        The encoder. With the engine auto, NotSupported if gigatoken cannot load the tokenizer; a warning is logged.
 
     Raises:
         ParameterError: with the engine fast, if it is not supported.
@@ -67,12 +64,7 @@ def load_fast_encoder(folder: str, engine: str) -> FastEncoder | WordsEncoder | 
             raise ValueError("it has no tokenizer.json")
         from transforms.tokens.ids import load_id_encoder  # gigatoken takes long to import
 
-        try:
-            return FastEncoder(*load_id_encoder(tokenizer.backend_tokenizer), tokenizer)
-        except Exception:
-            if not can_be_cut(tokenizer.backend_tokenizer):
-                raise
-            return WordsEncoder(tokenizer, _LONG)
+        return FastEncoder(*load_id_encoder(tokenizer.backend_tokenizer), tokenizer)
     except Exception as error:  # gigatoken raises many classes
         reason = str(error).partition("\n")[0] or type(error).__name__
         if engine == "fast":
