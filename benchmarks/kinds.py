@@ -99,9 +99,8 @@ class Kind:
     trl: bool = True
 
 
-# Of SmolLM and StarCoder, whose digits are cut one by one, and of Falcon.
+# Of Falcon.
 PRE_TOKENIZERS = {
-    "digits": [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)],
     "falcon": [
         pre_tokenizers.Punctuation("contiguous"),
         pre_tokenizers.ByteLevel(add_prefix_space=False),
@@ -137,7 +136,6 @@ KINDS = [
     Kind("sharegpt", "ShareGPT (sgd)", "sgd", "llama3", None, as_sharegpt, goal=6, megabytes=32),
     Kind("alpaca", "Alpaca (gsm8k)", "gsm8k", "llama3", None, as_alpaca, goal=6, trl=False),
     Kind("completion", "prompt and completion (gsm8k)", "gsm8k", "llama3", goal=6),
-    Kind("digits", f"{PLAIN}, digits one by one", "sgd", "llama3, digits", goal=2, megabytes=24),
     Kind("refused", f"{PLAIN}, gigatoken refuses it", "sgd", "llama3, falcon", goal=2, megabytes=8),
 ]
 # fmt: on
