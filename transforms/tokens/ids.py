@@ -1,22 +1,28 @@
-"""Encoders that give token ids without offsets: gigatoken, and what is around it for more tokenizers than it knows."""
+"""gigatoken: token ids without offsets."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
+import awkward
 import gigatoken
 import msgspec
 import numpy as np
 from tokenizers import Tokenizer
 
 from transforms.tokens.components import components_of
-from transforms.tokens.headers import HeadersEncoder, numerals_of
-from transforms.tokens.pieces import PieceEncoder
 from transforms.tokens.utf8 import Utf8
 
 
-class IdEncoder(Protocol):
-    """An encoder that gives ids alone."""
+class IdEncoder:
+    """Encodes texts with gigatoken.
+
+    Args:
+        encoder: a tokenizer, as gigatoken loads it.
+    """
+
+    def __init__(self, encoder: Any):
+        self._encode = encoder.backend.encode_batch
 
     def encode(self, texts: Utf8) -> tuple[np.ndarray, np.ndarray]:
         """Encode texts, without the special tokens that the tokenizer adds.
@@ -25,18 +31,16 @@ class IdEncoder(Protocol):
             ids: int32, shape (tokens,).
             offsets: int64, shape (texts + 1,): text i has the tokens offsets[i]:offsets[i + 1].
         """
-        ...
+        layout = self._encode(_strings(texts), parallel=False).layout
+        ids = np.asarray(layout.content.data).view(np.int32)
+        return ids, np.asarray(layout.offsets.data).astype(np.int64, copy=False)
 
 
-class WholeTexts:
-    """Encodes texts with gigatoken."""
-
-    def __init__(self, encoder: PieceEncoder):
-        self._encoder = encoder
-
-    def encode(self, texts: Utf8) -> tuple[np.ndarray, np.ndarray]:
-        """Encode texts, see IdEncoder."""
-        return self._encoder.encode(texts.data, texts.offsets)
+def _strings(texts: Utf8) -> awkward.Array:
+    """The texts as an array of strings, without a copy."""
+    characters = awkward.contents.NumpyArray(np.frombuffer(texts.data, np.uint8), parameters={"__array__": "char"})
+    offsets = awkward.index.Index64(texts.offsets)
+    return awkward.Array(awkward.contents.ListOffsetArray(offsets, characters, parameters={"__array__": "string"}))
 
 
 def load_id_encoder(tokenizer: Tokenizer) -> tuple[IdEncoder, dict[int, bytes]]:
@@ -52,16 +56,12 @@ def load_id_encoder(tokenizer: Tokenizer) -> tuple[IdEncoder, dict[int, bytes]]:
         ValueError: if gigatoken would encode some texts in another way than tokenizers does.
         Exception: what gigatoken raises if it does not know the tokenizer.
     """
-    added = tokenizer.get_added_tokens_decoder().values()
-    if any(token.single_word for token in added):
+    if any(token.single_word for token in tokenizer.get_added_tokens_decoder().values()):
         raise ValueError("it has added tokens that match whole words only")
     components = components_of(tokenizer.pre_tokenizer)
     _check(components)
     encoder = gigatoken.Tokenizer.from_json(_source(tokenizer, components))
-    vocab: dict[int, bytes] = encoder.vocab
-    if numerals := numerals_of(tokenizer):
-        return HeadersEncoder(PieceEncoder(encoder), added, numerals), vocab
-    return WholeTexts(PieceEncoder(encoder)), vocab
+    return IdEncoder(encoder), encoder.vocab
 
 
 def _check(components: list[dict[str, Any]]) -> None:
