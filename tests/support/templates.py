@@ -53,3 +53,10 @@ def oracle_templates() -> dict[str, dict[str, Any]]:
     oracle = SHARED / "oracle" / "masks.jsonl"
     lines = oracle.read_text().splitlines() if oracle.exists() else []
     return {case["template"]: case for case in map(json.loads, lines)}
+
+
+def templates_of_oracles() -> dict[str, str]:
+    """Return the chat templates of the shared oracles, those of models and odd ones, by their names."""
+    oracles = sorted((SHARED / "oracle").rglob("*.jsonl"))
+    cases = [json.loads(line) for oracle in oracles for line in oracle.read_text().splitlines()]
+    return {case["template"]: case["chat_template"] for case in cases if "chat_template" in case}

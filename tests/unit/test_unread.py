@@ -22,7 +22,7 @@ from transforms.inputs.unread import kind_of_name
 from transforms.model.batches import Records
 from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.model.outcomes import Outcomes
-from transforms.model.statistics import Statistics, sum_of_unread, total
+from transforms.model.statistics import Statistics, Unread, sum_of_unread, total
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer
 
@@ -304,6 +304,86 @@ def test_a_key_with_content_that_is_not_printed_rejects_the_record(engine, answe
     [reject] = rendered([user("Hi"), answer], engine=engine).rejects
     assert reject.reason == "not_printed" and "messages[1]" in reject.detail
     assert not rendered([user("Hi"), answer], engine=engine, unprinted="report").rejects
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "find",
+        "description": "Finds what you ask for",
+        "parameters": {
+            "type": "object",
+            "properties": {"type": {"type": "string", "description": "Say a kind of place"}, "km": {"type": "number"}},
+            "required": ["km"],
+        },
+    },
+}
+NAMES_OF_TOOLS = "{%- for tool in tools or [] -%}{{- tool.function.name + '\\n' -}}{%- endfor -%}"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_texts_of_tools_that_are_not_printed_are_counted(engine):
+    chats = [Conversation([user("Hi"), assistant("Hello")], tools=[TOOL]) for _ in range(2)]
+    found = rendered(*chats, template=NAMES_OF_TOOLS + CHATML, engine=engine)
+    in_parameters = len("type" + "Say a kind of place" + "km" + "km") - len("km")  # km is one text
+    assert unread_of(found) == {
+        "tools[].function.description": 2 * len("Finds what you ask for"),
+        "tools[].function.parameters": 2 * in_parameters,
+    }
+    printed = "{{- tools | tojson -}}" + CHATML
+    assert unread_of(rendered(*chats, template=printed, engine=engine)) == {}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_is_printed_of_the_same_tools_is_found_for_each_record(order):
+    name = "{%- else -%}{{- tools[0].function.name -}}{%- endif -%}"
+    template = "{%- if messages[0].content == 'all' -%}{{- tools | tojson -}}" + name + CHATML
+    tools = [TOOL]
+    chats = [
+        Conversation([user(text), assistant("Hello")], tools=tools)
+        for text in ("all", "names", "Finds what you ask for", "all")[::order]
+    ]
+    for contents in (chats, *([chat] for chat in chats)):
+        lost = sum(one.messages[0]["content"] == "names" for one in contents)
+        said = sum(one.messages[0]["content"].startswith("Finds") for one in contents)
+        unread = rendered(*contents, template=template).statistics.unread
+        assert unread.get("tools[].function.description", Unread()).records == lost
+        assert unread.get("tools[].function.parameters", Unread()).records == lost + said
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_arguments_of_the_template_that_it_does_not_print_are_counted(engine):
+    given = {
+        "documents": [{"title": "Bridges", "text": "They are long.", "id": "d1"}],
+        "custom_instructions": "Be kind.",
+        "reasoning_effort": "high",
+        "enable_thinking": True,
+        "date_string": "1 May",
+    }
+    chats = [
+        Conversation([user("Hi"), assistant("Hello")], template_kwargs=given),
+        Conversation([user("Bridges"), assistant("Be kind.")], template_kwargs=given),
+    ]
+    expected = {
+        "chat_template_kwargs.custom_instructions": len("Be kind."),
+        "chat_template_kwargs.documents": len("Bridges" + 2 * "They are long."),
+    }
+    assert unread_of(rendered(*chats, engine=engine)) == expected
+    plain = [chat.messages for chat in chats]
+    assert unread_of(rendered(*plain, engine=engine, chat_template_kwargs=given)) == expected
+    own = Conversation([user("Hi"), assistant("Hello")], template_kwargs={"custom_instructions": ""})
+    of_job = {"custom_instructions": "Be kind."}
+    assert unread_of(rendered(own, engine=engine, chat_template_kwargs=of_job)) == {}
+    template = CHATML + "{{- custom_instructions + documents | tojson -}}"
+    assert unread_of(rendered(*chats, template=template, engine=engine)) == {}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_reasoning_that_is_not_a_string_and_names_of_speakers_are_counted(engine):
+    chat = [{**user("Hi"), "name": "Alice"}, assistant("Hello", reasoning={"steps": ["I greet"]})]
+    outcomes = rendered(chat, engine=engine)
+    assert unread_of(outcomes) == {"messages[].name": 5, "messages[].reasoning": 7}
+    assert not outcomes.rejects
 
 
 @pytest.mark.parametrize("engine", ENGINES)

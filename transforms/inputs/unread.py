@@ -7,6 +7,7 @@ a record are metadata. Names of what a record says are content: another answer, 
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -83,9 +84,13 @@ _DECIDING: Mapping[str, Sequence[str]] = {
     "reasoning": (),
 }
 _SWITCHES = ("on", "off")  # of reasoning
+# What arguments of a template are that choose what it does, and that say nothing.
+_CHOICES = {*_SWITCHES, "true", "false", "yes", "no", "auto", "none", "default", "minimal", "low", "medium", "high"}
+# Metadata of a record, and content of what is nested in it: there they are what a function is called with.
+_OF_CALLS = {"parameter", "param", "config", "configuration"}
 # A text of so many characters is nowhere by chance.
 _CERTAIN = 16
-_IN_A_WORD = re.compile(r"[A-Za-z0-9]")
+IN_A_WORD = re.compile(r"[A-Za-z0-9]")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -120,14 +125,42 @@ def texts_in(value: Any, name: str = "") -> Iterator[str]:
             if value and not value.isspace() and not (_is_ambiguous(name) and _is_label(value)):
                 yield value
         elif isinstance(value, Mapping):
-            left += [(str(key), item) for key, item in value.items() if kind_of_name(str(key)) != "metadata"]
+            left += [(str(key), item) for key, item in value.items() if not _is_nested_metadata(str(key))]
         elif isinstance(value, (list, tuple)):
             left += [(name, item) for item in value]
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Give all texts in a value that are not empty, whatever their names, which in arguments of calls say nothing."""
+    left = [value]  # no recursion, as in texts_in
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            if value and not value.isspace():
+                yield value
+        elif isinstance(value, (Mapping, list)):
+            left += value.values() if isinstance(value, Mapping) else value
+
+
+def texts_of_argument(name: str, value: Any) -> Iterator[str]:
+    """Give the texts in the value of an argument of a chat template, without those that choose what it does.
+
+    Args:
+        name: of the argument.
+        value: the value.
+    """
+    if kind_of_name(name) != "metadata":
+        yield from (text for text in texts_in(value, name) if text.strip().lower() not in _CHOICES)
 
 
 def has_text(value: Any, name: str = "") -> bool:
     """Return whether there is a text in a value, see texts_in."""
     return next(texts_in(value, name), None) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_nested_metadata(name: str) -> bool:
+    return kind_of_name(name) == "metadata" and _singular(name.lower()) not in _OF_CALLS
 
 
 @functools.lru_cache(maxsize=4096)
@@ -156,14 +189,24 @@ class ReadTexts:
         text = text.strip()
         if len(text) >= _CERTAIN:
             return text in self._text
-        starts, ends = _IN_A_WORD.match(text), _IN_A_WORD.match(text[-1:])
+        starts, ends = IN_A_WORD.match(text), IN_A_WORD.match(text[-1:])
         at = self._text.find(text)
         while at >= 0:
             before, after = self._text[max(at - 1, 0) : at], self._text[at + len(text) : at + len(text) + 1]
-            if not (starts and _IN_A_WORD.match(before)) and not (ends and _IN_A_WORD.match(after)):
+            if not (starts and IN_A_WORD.match(before)) and not (ends and IN_A_WORD.match(after)):
                 return True
             at = self._text.find(text, at + 1)
         return False
+
+    def have_printed(self, text: str) -> bool:
+        """Return whether a template printed a text there: as it is, as JSON, as Python, or each of its lines alone."""
+        if self.have(text):
+            return True
+        forms = {json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1], repr(text)[1:-1]} - {text}
+        if any(map(self.have, forms)):
+            return True
+        lines = [line for line in text.splitlines() if line and not line.isspace()]
+        return len(lines) > 1 and all(map(self.have, lines))
 
 
 def find_unread(

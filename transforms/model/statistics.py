@@ -73,7 +73,7 @@ class Statistics(msgspec.Struct, frozen=True):
         scripts: the letters of each script in a sample of the contents.
         characters_sampled: all characters of this sample.
         schemas: the examples that were read by each schema.
-        unread: text that was not read, by the name of its column, or of its key as `messages[].name`.
+        unread: text that was not read, by the name of its column, or of its key, such as `messages[].name`.
     """
 
     histograms: Mapping[str, Histogram] = {}

@@ -62,6 +62,7 @@ class Renderer:
         self._turns = TurnFinder(self._template, rules)
         self._habits = HabitFinder(self._turns)
         self._loss_on = config.loss_on
+        self._template_kwargs = config.chat_template_kwargs
         self._unprinted = config.unprinted
         self._max_text_bytes = config.max_text_bytes
         self._engine = config.engine
@@ -75,7 +76,7 @@ class Renderer:
         texts = self._rendered(batch)
         if self._typed_tokens is not None:
             texts = _checked(texts, self._typed_tokens)
-        texts = check_keys(texts, self._unprinted, self._loss_on)
+        texts = check_keys(texts, self._unprinted, self._loss_on, self._template_kwargs)
         outcomes = self._with_notes(texts)
         return replace(texts, outcomes=outcomes.count(of_contents([text.example.content for text in texts.texts])))
 

@@ -1,11 +1,10 @@
-"""Unread keys: what messages say under keys that the chat template does not print, and trained turns that are empty.
+"""Unread keys: what a record says that the chat template does not print, and trained turns that are empty.
 
 Which keys a template reads is not known before it is rendered, so that the text decides: what is in it was read.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,17 +12,22 @@ from typing import Any, NamedTuple
 
 from transforms.chat.turns import loss_of, trained_turns
 from transforms.errors import RecordError
-from transforms.inputs.unread import ReadTexts, has_text, kind_of_name, texts_in
+from transforms.inputs.unread import ReadTexts, has_text, kind_of_name, strings_in, texts_in, texts_of_argument
 from transforms.model.batches import Texts
 from transforms.model.examples import REASONING_KEYS, Conversation, PromptCompletion, Text
 from transforms.model.outcomes import Reject
 from transforms.model.statistics import Statistics, sum_of_unread
+from transforms.steps.unread_tools import UnreadTools
 
 # Other modules judge these: contents, calls and reasoning that are not printed are omissions.
-_OF_MESSAGES = {"role", "content", "tool_calls", "tool_call_id", "name", "weight", *REASONING_KEYS}
+_USUAL = {"role", "content", "tool_calls", "tool_call_id", "weight"}
+_OF_MESSAGES = {*_USUAL, *REASONING_KEYS}
+_WITH_NAME = {*_OF_MESSAGES, "name"}
 _OF_PARTS = {"type", "text", "weight"}
 _ALL_PRINTED: Mapping[str, int] = {}
 _OF_CALLS = {"id", "type", "function", "name", "arguments"}
+# Keys that never reject a record: it is usual that a template does not print them.
+_COUNTED = {"name", "arguments", *REASONING_KEYS}
 
 
 class _Key(NamedTuple):
@@ -35,13 +39,14 @@ class _Key(NamedTuple):
     characters: int
 
 
-def check_keys(texts: Texts, unprinted: str, loss_on: str) -> Texts:
-    """Count the keys of messages that have text and are not printed, and the records with trained turns that are empty.
+def check_keys(texts: Texts, unprinted: str, loss_on: str, template_kwargs: Mapping[str, Any] | None = None) -> Texts:
+    """Count the keys that have text and are not printed, and the records with trained turns that are empty.
 
     Args:
         texts: of the examples of a part, as the chat template prints them.
         unprinted: `reject`, or `report`, which counts only.
         loss_on: what is trained on, one of LOSSES.
+        template_kwargs: arguments of the template that the job gives.
 
     Returns:
         The texts, without those of records that are rejected, see unread_keys.
@@ -49,21 +54,24 @@ def check_keys(texts: Texts, unprinted: str, loss_on: str) -> Texts:
     rejects: dict[int, Reject] = {}
     unread: list[Mapping[str, int]] = []
     empty: list[int] = []
+    tools = UnreadTools()
+    given = {name: value for name, value in (template_kwargs or {}).items() if any(texts_of_argument(name, value))}
     for text in texts.texts:
         content = text.example.content
         if type(content) is Conversation:
             messages = content.lazy_messages
-            if type(messages) is tuple:  # they have no other keys, and most have no empty text
-                if all(messages[1]) and True not in map(str.isspace, messages[1]):
-                    continue
-            else:
+            has_keys = type(messages) is not tuple
+            if has_keys or content.tools or content.template_kwargs or given:
                 try:
-                    if keys := unread_keys(text, unprinted):
+                    if keys := unread_keys(text, unprinted, tools, given):
                         unread.append(keys)
                 except RecordError as error:
                     rejects.setdefault(text.example.position, text.example.rejected(error))
-                if not any(message["role"] == "assistant" and _is_empty(message) for message in content.messages):
+            if not has_keys:  # most of them have no empty text
+                if all(messages[1]) and True not in map(str.isspace, messages[1]):
                     continue
+            elif not any(message["role"] == "assistant" and _is_empty(message) for message in content.messages):
+                continue
             if any(_is_empty(content.messages[turn]) for turn in trained_turns(content, loss_of(content, loss_on))):
                 empty.append(text.example.position)
         elif type(content) is PromptCompletion and loss_on != "all" and not content.completion.strip():
@@ -76,12 +84,16 @@ def check_keys(texts: Texts, unprinted: str, loss_on: str) -> Texts:
     return replace(texts, texts=kept, outcomes=outcomes)
 
 
-def unread_keys(text: Text, unprinted: str) -> Mapping[str, int]:
-    """Count the characters of the keys of a conversation's messages that are not printed, by the names of the keys.
+def unread_keys(
+    text: Text, unprinted: str, tools: UnreadTools | None = None, template_kwargs: Mapping[str, Any] = _ALL_PRINTED
+) -> Mapping[str, int]:
+    """Count the characters of what a conversation says that is not printed, by the names of the keys that say it.
 
     Args:
         text: of a conversation, as the chat template prints it.
         unprinted: as of check_keys.
+        tools: what is known of the tool definitions of other texts.
+        template_kwargs: as of check_keys.
 
     Raises:
         RecordError: with `reject`, if a message has a key that names an answer, a prompt, tools or reasoning; or if it
@@ -89,65 +101,104 @@ def unread_keys(text: Text, unprinted: str) -> Mapping[str, int]:
     """
     content: Any = text.example.content
     messages = content.lazy_messages
-    if type(messages) is tuple or not (keys := _unread_keys(messages, text.text)):
-        return _ALL_PRINTED
-    if unprinted == "reject" and (lost := _lost(keys, messages)):
+    keys = [] if type(messages) is tuple else _unread_keys(messages, text.text)
+    if keys and unprinted == "reject" and (lost := _lost(keys, messages)):
         raise lost
+    others = (tools or UnreadTools()).find(content.tools, text.text) if content.tools else []
+    if content.template_kwargs or template_kwargs:
+        others += _unread_arguments({**template_kwargs, **content.template_kwargs}, text.text)
+    if not keys and not others:
+        return _ALL_PRINTED
     sums = Counter[str]()
     for key in keys:
         sums[key.name] += key.characters
+    for name, unread in others:
+        sums[name] += len(unread)
     return sums
+
+
+def _unread_arguments(arguments: Mapping[str, Any], printed: str) -> list[tuple[str, str]]:
+    """Find the texts of arguments of the template that are not printed, each with the name of its argument."""
+    read = ReadTexts([printed])
+    return [
+        (f"chat_template_kwargs.{name}", text)
+        for name, value in arguments.items()
+        for text in texts_of_argument(name, value)
+        if not read.have_printed(text)
+    ]
 
 
 def _unread_keys(messages: Sequence[Mapping[str, Any]], printed: str) -> list[_Key]:
     """Find the keys of messages, of their parts and of their calls that have text which is not printed."""
     found: list[_Key] = []
+    called: set[str] = set()
     for number, message in enumerate(messages):
-        if _is_usual(message):
+        if _is_usual(message, called):
             continue
         for key, name, value in _further_keys(message):
             if kind_of_name(key) != "metadata" and has_text(value, key):
                 read = ReadTexts([printed])
-                texts = texts_in(value, key)
-                unread = [text for text in texts if not read.have(text) and not read.have(_as_json(text))]
+                texts = strings_in(value) if kind_of_name(key) == "tools" else texts_in(value, key)
+                unread = [text for text in texts if not read.have_printed(text)]
                 found += [_Key(number, key, name, sum(map(len, unread)))] * bool(unread)
     return found
 
 
-def _is_usual(message: Mapping[str, Any]) -> bool:
-    """Whether a message has certainly no further keys, as most have."""
-    calls = message.get("tool_calls") or []
-    if type(message.get("content")) is list or type(calls) is not list or not message.keys() <= _OF_MESSAGES:
+def _is_usual(message: Mapping[str, Any], called: set[str]) -> bool:
+    """Whether a message has certainly no further keys, as most have.
+
+    called: takes the names of its calls. If they are not printed, that is an omission, so that a message of a tool with
+        such a name has nothing else to print.
+    """
+    content = message.get("content")
+    if len(message) == 2 and type(content) is str:
+        return True
+    calls = message.get("tool_calls") or ()
+    if type(content) is list or (calls and type(calls) is not list):
         return False
     for call in calls:
         function = call.get("function") if type(call) is dict else None
         if type(function) is not dict or not call.keys() <= _OF_CALLS or not function.keys() <= _OF_CALLS:
             return False
-    return True
+        called.add(str(function.get("name")))
+        if type(arguments := function.get("arguments")) is dict:
+            for value in arguments.values():
+                if type(value) is dict or type(value) is list:
+                    return False
+    if not message.keys() <= _USUAL and not all(type(message.get(key, "")) is str for key in REASONING_KEYS):
+        return False
+    if message.get("name") in called and message["role"] == "tool":
+        return message.keys() <= _WITH_NAME
+    return message.keys() <= _OF_MESSAGES
 
 
 def _further_keys(message: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Give the keys that other modules do not judge: the key, the name by which it is counted, and its value."""
-    if not message.keys() <= _OF_MESSAGES:
-        yield from ((key, f"messages[].{key}", message[key]) for key in message if key not in _OF_MESSAGES)
+    for key, value in message.items():
+        if key not in _OF_MESSAGES or (key in REASONING_KEYS and not isinstance(value, str)):
+            yield key, f"messages[].{key}", value
     inner = [("content", message.get("content"), _OF_PARTS), ("tool_calls", message.get("tool_calls"), _OF_CALLS)]
     for outer, items, known in inner:
         for item in items if isinstance(items, list) else ():
             if isinstance(item, Mapping):
                 for at in (item, item.get("function")):
-                    if isinstance(at, Mapping) and not at.keys() <= known:
+                    if isinstance(at, Mapping):
                         yield from ((key, f"messages[].{outer}[].{key}", at[key]) for key in at if key not in known)
+                        yield from _nested_arguments(at.get("arguments"))
 
 
-def _as_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+def _nested_arguments(arguments: Any) -> Iterator[tuple[str, str, Any]]:
+    """Give the arguments of a call that are lists or objects. Of others it is an omission if nothing is printed."""
+    if isinstance(arguments, Mapping):
+        nested = [value for value in arguments.values() if isinstance(value, (Mapping, list))]
+        yield "arguments", "messages[].tool_calls[].arguments", [*strings_in(nested)]
 
 
 def _lost(keys: Sequence[_Key], messages: Sequence[Mapping[str, Any]]) -> RecordError | None:
     """Why a record is rejected for what is not printed; None if it is only counted."""
     for number, key, name, _ in keys:
         kind = kind_of_name(key)
-        if kind is None and not _is_empty(messages[number]):
+        if key in _COUNTED or (kind is None and not _is_empty(messages[number])):
             continue
         field = {"reasoning": "reasoning_content", "tools": "tool_calls"}.get(kind or "", "content")
         return RecordError(
