@@ -36,6 +36,7 @@ class Generated:
         answers: words of the contents and calls of the assistant's messages.
         reasoning: words of its reasoning.
         others: words of all other messages, and of the tools.
+        texts: the texts that have these words, but for reasoning.
     """
 
     record: dict[str, Any]
@@ -44,6 +45,7 @@ class Generated:
     answers: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
 
 class _Maker:
@@ -60,7 +62,10 @@ class _Maker:
         return word
 
     def text(self, words: list[str]) -> str:
-        return self.random.choice(_FRAMES).format(self.word(words))
+        text = self.random.choice(_FRAMES).format(self.word(words))
+        if words is not self.made.reasoning:
+            self.made.texts.append(text)
+        return text
 
     def maybe(self, chance: float) -> bool:
         return self.random.random() < chance

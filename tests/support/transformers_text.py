@@ -1,0 +1,89 @@
+"""What `apply_chat_template` of the installed transformers prints, untouched but for the clock.
+
+Nothing of `transforms` is used, so that what is wrong there is not wrong here too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import chat_template_utils
+
+
+@functools.cache
+def tokenizer_of(folder: Path | str) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(folder)
+
+
+class TransformersText:
+    """Renders messages with `apply_chat_template`.
+
+    Args:
+        template: the chat template.
+        folder: of the tokenizer.
+        now: what the template takes for the time.
+    """
+
+    def __init__(self, template: str, folder: Path | str, now: datetime):
+        self._template, self._now = template, now
+        self._tokenizer = tokenizer_of(folder)
+        self._reads: dict[str, tuple[bool, bool]] = {}
+
+    def apply(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Any = None,
+        add_generation_prompt: bool = False,
+        **kwargs: Any,
+    ) -> str | None:
+        """Return what apply_chat_template prints; None if the template refuses the messages."""
+        try:
+            compiled = chat_template_utils._compile_jinja_template(self._template)
+            compiled.environment.globals["strftime_now"] = self._now.strftime
+            return self._tokenizer.apply_chat_template(
+                list(messages),
+                tools=tools,
+                chat_template=self._template,
+                add_generation_prompt=add_generation_prompt,
+                tokenize=False,
+                **kwargs,
+            )
+        except Exception:  # a template may raise anything
+            return None
+
+    def prepared(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return messages without nulls and with contents in the form that the template reads (docs/records.md)."""
+        given = [{key: value for key, value in message.items() if value is not None} for message in messages]
+        return [
+            {**message, "content": self._in_form(message["role"], message["content"])}
+            if "content" in message
+            else message
+            for message in given
+        ]
+
+    def _in_form(self, role: str, content: Any) -> Any:
+        if not isinstance(content, list) and not (isinstance(content, str) and content):
+            return content
+        strings, parts = self._forms(role)
+        if isinstance(content, list) and not parts:
+            return "\n".join(part["text"] for part in content)
+        if isinstance(content, str) and parts and not strings:
+            return [{"type": "text", "text": content}]
+        return content
+
+    def _forms(self, role: str) -> tuple[bool, bool]:
+        """Whether the template prints contents of a role that are strings, and those that are parts."""
+        if role not in self._reads:
+            before = [] if role in ("user", "system", "developer") else [{"role": "user", "content": "x1"}]
+            after = [{"role": "user", "content": "x1"}] if role in ("system", "developer") else []
+            printed = []
+            for content in ("x7", [{"type": "text", "text": "x7"}]):
+                text = self.apply([*before, {"role": role, "content": content}, *after]) or ""
+                printed.append("x7" in text and not any(f"{mark}type{mark}" in text for mark in ("'", '"')))
+            self._reads[role] = printed[0], printed[1]
+        return self._reads[role]
