@@ -277,6 +277,25 @@ def test_completion_begins_at_the_same_position_as_in_the_reference():
     assert text[: spans[0][0]] == prompt
 
 
+@pytest.mark.parametrize("text", ["r", "r  ", " r", "\nr\n"])
+@pytest.mark.parametrize("loss_on", ["completion", "assistant"])
+def test_text_that_is_stripped_in_the_prompt_alone_is_not_taken_for_the_same(text, loss_on):
+    """The last message is stripped, so that the prompt of an answer is no prefix of its text."""
+    template = template_of(
+        "{%- for m in messages -%}{{- '<' + m.role + '>' + (m.content | trim if loop.last else m.content) -}}"
+        "{%- endfor -%}"
+    )
+    conversation = Conversation([user(text), assistant("a b")], completion_start=1)
+    cache, finder = cache_of(template), TurnFinder(template)
+    found = cache.render_with_spans(conversation, loss_on)
+    try:
+        expected = finder.trained_spans(conversation, loss_on)
+    except RecordError:
+        assert isinstance(found, SlowPath)
+    else:
+        assert isinstance(found, SlowPath) or found[:2] == expected
+
+
 def test_masks_of_the_example_corpus_equal_the_reference():
     template = template_of((TOKENIZER / "chat_template.jinja").read_text())
     cache, turns = cache_of(template), TurnFinder(template)

@@ -437,25 +437,11 @@ class _RecordingTemplate(TracingTemplate):
         template: the chat template.
         guards: those of the traced messages.
         known: what was traced before. The beginnings of a conversation are those of a longer one, and all are traced.
-
-    Attributes:
-        ways: the number of each text, and whether it was stripped.
     """
 
     def __init__(self, template: ChatTemplate, guards: Guards, known: dict[bytes, _Traced]):
         super().__init__(template)
         self._guards, self._known = guards, known
-        self.ways: set[tuple[int, bool]] = set()
-
-    @property
-    def stripped(self) -> set[int]:
-        """The numbers of the texts that were printed stripped."""
-        return {number for number, is_stripped in self.ways if is_stripped}
-
-    @property
-    def has_both_ways(self) -> bool:
-        """Whether a text was stripped in one rendering and not in another: the same only if it needs no stripping."""
-        return any(number in self.stripped for number, is_stripped in self.ways if not is_stripped)
 
     def trace(
         self,

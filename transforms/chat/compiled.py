@@ -151,8 +151,9 @@ class TemplateCompiler:
     """
 
     def __init__(self, template: ChatTemplate, rules: TurnRules | None = None):
-        self._tracing = TracingTemplate(template)
-        self._turns = TurnFinder(self._tracing, rules)
+        self._template = template
+        self._rules = rules
+        self._turns = TurnFinder(TracingTemplate(template), rules)
         self._stop_tokens = rules.stop_tokens if rules else ()
 
     def compile(
@@ -179,9 +180,12 @@ class TemplateCompiler:
         guards = Guards()
         messages, owners = traced_messages(conversation.messages, guards, cut)
         traced = conversation.with_messages(messages)
-        spans = [] if target in ("text", "prompt") else self._turns.trained_spans(traced, target)[1]
-        text = self._tracing.trace(traced, add_generation_prompt=target == "prompt")
+        tracing = TracingTemplate(self._template)
+        turns = TurnFinder(tracing, self._rules, self._turns)
+        spans = [] if target in ("text", "prompt") else turns.trained_spans(traced, target)[1]
+        text = tracing.trace(traced, add_generation_prompt=target == "prompt")
         self._trace_again(conversation, target, cut, text, guards)
+        guards.trimmed |= tracing.has_both_ways
         if target not in ("text", "prompt"):
             self.guard_answers(guards, traced, text, None if target == "completion" else owners)
         literals, slots = split_at_texts(text)
@@ -191,7 +195,9 @@ class TemplateCompiler:
             literals=literals,
             slots=slots,
             edges=edges_of(text, spans),
-            unprinted=self._unprinted(traced, text, target),
+            unprinted=Unprinted(*tracing.printed(traced, with_raw_texts(text)))
+            if target != "prompt"
+            else Unprinted([], {}),
         )
 
     def guard_answers(self, guards: Guards, traced: Conversation, text: str, owners: Sequence[int] | None) -> None:
@@ -219,14 +225,9 @@ class TemplateCompiler:
         """Trace with other sentinels and orders of keys. Raises NotTraceable if the text differs."""
         messages = traced_messages(conversation.messages, guards, cut, alphabet=1)[0]
         reordered = conversation.with_messages([dict(reversed(message.items())) for message in messages])
-        again = self._tracing.trace(reordered, add_generation_prompt=target == "prompt")
+        again = TracingTemplate(self._template).trace(reordered, add_generation_prompt=target == "prompt")
         if in_other_alphabet(again) != text:
             raise NotTraceable("the template depends on the order of a message's keys, or prints a sentinel itself")
-
-    def _unprinted(self, traced: Conversation, text: str, target: Target) -> Unprinted:
-        if target == "prompt":
-            return Unprinted([], {})
-        return Unprinted(*self._tracing.printed(traced, with_raw_texts(text)))
 
     def _continuations(self, traced: Conversation, literal: str) -> Iterator[str]:
         """What of a generation prompt, up to its next marker, could follow a literal."""
@@ -244,10 +245,24 @@ class TracingTemplate:
 
     Args:
         template: the chat template.
+
+    Attributes:
+        ways: the number of each text that was printed, and whether it was stripped.
     """
 
     def __init__(self, template: ChatTemplate):
         self._template = template
+        self.ways: set[tuple[int, bool]] = set()
+
+    @property
+    def stripped(self) -> set[int]:
+        """The numbers of the texts that were printed stripped."""
+        return {number for number, is_stripped in self.ways if is_stripped}
+
+    @property
+    def has_both_ways(self) -> bool:
+        """Whether a text was stripped in one place and not in another: the same only if it needs no stripping."""
+        return any(number in self.stripped for number, is_stripped in self.ways if not is_stripped)
 
     def source(self, conversation: Conversation) -> str:
         return self._template.source(conversation)
@@ -272,7 +287,9 @@ class TracingTemplate:
     ) -> str:
         """The text, with other sentinels for stripped texts. Raises RecordError, NotTraceable."""
         traced = self._template.render_with(traceable_template, conversation, messages, add_generation_prompt)
-        return plain_text(traced)
+        text = plain_text(traced)
+        self.ways.update(split_at_texts(text)[1])
+        return text
 
     def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
         self.render(conversation)

@@ -115,27 +115,14 @@ class Conventions:
         content = message_map.contents.get(2, (None, None))[0]
         return message_map.text == text and pieces is not None and content == pieces[0][0]
 
-    def rendered(
-        self,
-        messages: list[dict[str, Any]],
-        add_generation_prompt: bool = False,
-        conversation: Conversation | None = None,
-    ) -> str | None:
-        """Render messages.
+    def rendered(self, messages: list[dict[str, Any]], add_generation_prompt: bool = False) -> str | None:
+        """Render messages of our own; None if the template refuses them.
 
         Args:
-            messages: messages of our own, or of the conversation.
+            messages: the messages.
             add_generation_prompt: as in `apply_chat_template`.
-            conversation: the conversation that the messages are of, None for our own.
-
-        Returns:
-            The text, None if the template refuses the messages.
         """
-        whole = conversation or self._probe(messages)
-        try:
-            return self._template.render(whole, messages, add_generation_prompt=add_generation_prompt)
-        except RecordError:
-            return None
+        return rendered(self._template, self._probe(messages), messages, add_generation_prompt)
 
     def _probe(self, messages: list[dict[str, Any]]) -> Conversation:
         return Conversation(messages, self._tools, self._arguments)
@@ -168,6 +155,16 @@ class Conventions:
         if message_map.text != text or not pieces or content is None or not pieces[0][0] <= content <= pieces[0][1]:
             return None
         return message_map, pieces[0][0], content
+
+
+def rendered(
+    template: Template, conversation: Conversation, messages: list[dict[str, Any]], add_generation_prompt: bool
+) -> str | None:
+    """Render messages of a conversation, None if the template refuses them."""
+    try:
+        return template.render(conversation, messages, add_generation_prompt=add_generation_prompt)
+    except RecordError:
+        return None
 
 
 # The messages that conventions are found with: a dialogue, and for each role a conversation that ends with it.

@@ -18,6 +18,7 @@ from transforms.chat.conventions import (
     after,
     common_prefix,
     followers,
+    rendered,
     shared_start,
 )
 from transforms.chat.message_map import MessageMap, Segment
@@ -496,7 +497,7 @@ class TurnFinder:
         if turn and prompt == "" and content is not None and not text[start:content].strip():
             return start, start
         # What a server would have rendered for the messages before this turn.
-        context = conventions.rendered(messages[:turn], True, conversation)
+        context = rendered(self._template, conversation, messages[:turn], True)
         latest = stop if content is None else content
         is_context = context is not None and start <= len(context) <= latest and text.startswith(context)
         if context is not None and is_context and is_header(start, len(context)):
