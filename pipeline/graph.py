@@ -185,6 +185,7 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
             loss_weights="loss_weights" in (options.write_columns or ()),
             validation_fraction=options.validation_fraction,
             seed=options.seed,
+            engine=engine,
             sources=parsing,
         ),
         "render": ApplyChatTemplate(config, sources=rendering),

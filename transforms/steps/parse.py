@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.checks import check_sources
+from transforms.chat.config import ENGINES
+from transforms.checks import check_choice, check_sources
 from transforms.errors import RecordDropped, RecordError, call_user_function
 from transforms.inputs.deadline import OutOfTime, call_within
 from transforms.inputs.formatter import load_formatter
@@ -32,17 +33,21 @@ from transforms.model.examples import (
     Example,
     Notes,
     Record,
+    TokenRow,
     attempt,
     said_by,
 )
 from transforms.model.outcomes import Drop, Known, Reject
 from transforms.model.statistics import Statistics, sum_of_unread
 from transforms.steps.base import Step
+from transforms.steps.spot_checks import every_so_many, noted_difference
 
-_OF_ALL_SOURCES = ("formatter_seconds", "keep_columns", "loss_weights", "validation_fraction", "seed")
+_OF_ALL_SOURCES = ("formatter_seconds", "keep_columns", "loss_weights", "validation_fraction", "seed", "engine")
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one of so many.
 _FIRST, _ONE_OF = 16, 512
+# The sample of those that are parsed without typed decoders too.
+_ONE_COMPARED_OF = 128
 _schema_of = operator.attrgetter("schema")
 _ALL_READ: dict[str, int] = {}
 _NOTHING_KEPT: tuple[dict[str, str | None], Notes] = ({}, ())
@@ -59,13 +64,20 @@ class _Read(NamedTuple):
 class Parser:
     """Makes an example of each record; a record that cannot be understood is rejected.
 
-    Takes the arguments of ParseOptions.
+    Records of the usual shapes are parsed by typed decoders. The first of each kind in a batch, and a sample, are also
+    parsed without them; what differs is noted, so that nothing of it is published.
+
+    Args:
+        engine: one of ENGINES; `reference` uses no typed decoders.
+        arguments, named_arguments: as ParseOptions takes them.
 
     Raises:
         ParameterError: if one of them is not a possible value, or the formatter cannot be loaded.
     """
 
-    def __init__(self, *arguments: Any, **named_arguments: Any):
+    def __init__(self, *arguments: Any, engine: str = "auto", **named_arguments: Any):
+        check_choice("engine", engine, ENGINES)
+        self._engine = engine
         self._options = options = ParseOptions(*arguments, **named_arguments)
         self._read_options = options.read_options()
         self._columns = options.columns or {}
@@ -78,10 +90,11 @@ class Parser:
 
     def __call__(self, batch: Records) -> Examples:
         drops = list[Drop]()
+        is_typed = not self._format and self._engine != "reference" and batch.split.differing is None
 
         def examples_of(record: Record) -> list[Example]:
             try:
-                return self.parse_all(record)
+                return self.parse_all(record, is_typed)
             except RecordDropped as drop:
                 drops.append(Drop(record.position, drop.reason, self._known(record)))
                 return []
@@ -93,20 +106,51 @@ class Parser:
         firsts = {name: (position, found) for name, found, position in reversed(notes) if found is not None}
         for name, count in Counter(name for name, _, _ in notes).items():
             outcomes = outcomes.note(name, count, firsts.get(name))
-        return batch.succeeded_by(Examples, outcomes.count(_statistics(examples)), examples=examples)
+        outcomes = outcomes.count(_statistics(examples))
+        lost = [reject.position for reject in rejects[:1]] + [drop.position for drop in drops[:1]]
+        if is_typed and (difference := self._difference(batch, examples, lost)):
+            found = dataclasses.replace(batch, outcomes=outcomes)
+            outcomes = noted_difference(found, self._engine, "parsing", *difference)
+        return batch.succeeded_by(Examples, outcomes, examples=examples)
+
+    def _difference(self, batch: Records, examples: Sequence[Example], lost: Sequence[int]) -> tuple[int, str] | None:
+        """The position of the first record that is parsed differently without typed decoders, and how; or None.
+
+        Compared are the first of each schema and form, those of some positions that have no example, and a sample.
+        """
+        firsts = {(example.schema, _form(example.content)): example.position for example in reversed(examples)}
+        sample = every_so_many(batch, [record.position for record in batch.records], _ONE_COMPARED_OF)
+        compared = {*firsts.values(), *lost, *sample}
+        for record in batch.records:
+            if record.position in compared:
+                found, expected = (self._outcome(record, is_typed) for is_typed in (True, False))
+                if found != expected:
+                    return record.position, "another example" if isinstance(found, list) else "another outcome"
+        return None
+
+    def _outcome(self, record: Record, is_typed: bool) -> Any:
+        """What parsing a record gives, to be compared: its examples, or why there is none."""
+        try:
+            return [_comparable(example) for example in self.parse_all(record, is_typed)]
+        except (RecordError, RecordDropped, RecursionError) as error:
+            return type(error), error.args
 
     def parse(self, record: Record) -> Example:
         """Make the first example of a record. Raises RecordError, or RecordDropped."""
         return self.parse_all(record)[0]
 
-    def parse_all(self, record: Record) -> list[Example]:
+    def parse_all(self, record: Record, is_typed: bool = True) -> list[Example]:
         """Make the examples of a record: one, unless a formatter returns several.
+
+        Args:
+            record: the record.
+            is_typed: whether typed decoders may parse it.
 
         Raises:
             RecordError: if it cannot be understood, or one of them.
             RecordDropped: if no example is left.
         """
-        if type(record.raw) is bytes and (typed := self._typed.decode(record.raw)):
+        if is_typed and type(record.raw) is bytes and (typed := self._typed.decode(record.raw)):
             schema, content, columns, others = typed
             unread = find_unread(others, schema, content, self._decided) if others else _ALL_READ
             # Most jobs need neither: a call takes as long as 1% of the rest.
@@ -115,7 +159,7 @@ class Parser:
             return [Example(record.position, content, kept, validation, record.raw, notes, 0, schema, unread)]
         reading = Reading(self._read_options)
         fields, beyond = _decoded(record.raw)
-        if fields is not record.raw:
+        if is_typed and fields is not record.raw:
             self._typed.learn(fields)
         kept, notes = self._kept(fields)
         reading.notes.update(notes)
@@ -231,6 +275,28 @@ class Parser:
         return int.from_bytes(digest, "big") < self._validation_below
 
 
+def _form(content: Content) -> Any:
+    """In which form a decoder made the content of an example."""
+    if type(content) is not Conversation:
+        return type(content)
+    messages = content.lazy_messages
+    return content.tools is None, messages[3] is None if type(messages) is tuple else len(messages) > 1
+
+
+def _comparable(example: Example) -> tuple[Any, ...]:
+    """All that an example has besides its record, with the order of keys, to be compared."""
+    content = example.content
+    if isinstance(content, Conversation):
+        given = content.tools, content.template_kwargs, content.completion_start
+        of_content: Any = (repr(content.messages), *map(repr, given))
+    elif isinstance(content, TokenRow):
+        of_content = content.input_ids.tobytes(), content.trained.tobytes()
+    else:
+        of_content = content
+    others = example.columns, example.validation, example.notes, example.number, example.schema, dict(example.unread)
+    return type(content), of_content, *others
+
+
 def _statistics(examples: Sequence[Example]) -> Statistics:
     """How many examples were read by each schema, and what was not read of their records."""
     schemas = Counter(map(_schema_of, examples))
@@ -341,8 +407,10 @@ class ParseConversations(Step):
         loss_weights: whether messages may have other weights than 0 and 1, for the column loss_weights.
         validation_fraction: how much of the examples goes to the validation split, by a hash of their content.
         seed: another seed chooses other examples for validation.
+        engine: `reference` parses each record in the general way; `auto` and `fast` decode those of the usual shapes by
+            their types, and compare some of each batch with the general way. The output is the same.
         sources: for each source of the records, by its number, the parameters that have another value for it; all but
-            formatter_seconds, keep_columns, loss_weights, validation_fraction and seed.
+            formatter_seconds, keep_columns, loss_weights, validation_fraction, seed and engine.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -367,6 +435,7 @@ class ParseConversations(Step):
         loss_weights: bool = False,
         validation_fraction: float = 0.0,
         seed: int = 0,
+        engine: str = "auto",
         sources: Sequence[Mapping[str, Any]] = (),
     ):
         options: dict[str, Any] = {
@@ -389,4 +458,5 @@ class ParseConversations(Step):
         check_sources(sources, [name for name in options if name not in _OF_ALL_SOURCES])
         for source in sources:
             ParseOptions(**options | dict(source))
-        super().__init__(Parser, sources, **options | {"keep_columns": tuple(keep_columns)})
+        check_choice("engine", engine, ENGINES)
+        super().__init__(Parser, sources, **options | {"keep_columns": tuple(keep_columns), "engine": engine})

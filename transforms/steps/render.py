@@ -36,6 +36,8 @@ from transforms.steps.unread_keys import check_keys, unread_keys
 Omitted: TypeAlias = dict[tuple[int, int], Omissions]
 # Why examples were left to the reference, by the same.
 _SlowPaths: TypeAlias = dict[tuple[int, int], SlowPath]
+# Of one of so many records the text alone is compared with that of transformers.
+_ONE_TEXT_OF = 32
 # So many texts are searched at once for special tokens. Each of them is checked only if there may be one.
 _CHECKED_AT_ONCE = 256
 # Reasons that say what the template does, and not only what the conversation has.
@@ -162,7 +164,7 @@ class Renderer:
         for number in sorted(compared):
             if found := self._compared(batch, batch.examples[number], results[number], omitted):
                 return batch.examples[number].position, found
-        for number in every_so_many(batch, numbers):
+        for number in every_so_many(batch, numbers, _ONE_TEXT_OF):
             if number not in compared and self._has_other_text(results[number]):
                 return batch.examples[number].position, "another text"
         return None

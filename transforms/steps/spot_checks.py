@@ -15,7 +15,6 @@ from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Outcomes
 from transforms.model.receipts import DIFFERS
 
-_ONE_OF = 32
 # The reference tokenizes a character in about a microsecond, the pipeline takes a thirtieth of that for all steps. So
 # three steps with this share of the characters of a batch take 5% of its time. In the first part of a split they take
 # up to 12 ms more, 8% of that for a split of 4 MiB.
@@ -72,9 +71,9 @@ def sample_conversations(batch: Batch, texts: Sequence[Text]) -> list[int]:
     return sample(batch, len(texts), cost, sum([len(text.text) for text in texts]))
 
 
-def every_so_many(batch: Batch, numbers: Sequence[int]) -> Sequence[int]:
-    """Choose one of so many records, given by their numbers in a batch, of which the texts alone are compared."""
-    return numbers[random.Random(f"{batch.split.number}-{batch.part}").randrange(_ONE_OF) :: _ONE_OF]
+def every_so_many(batch: Batch, numbers: Sequence[int], one_of: int) -> Sequence[int]:
+    """Choose one of so many records of a batch, by any numbers that they have; the same ones in each run."""
+    return numbers[random.Random(f"{batch.split.number}-{batch.part}").randrange(one_of) :: one_of]
 
 
 def noted_difference(batch: Batch, engine: str, step: str, position: int, difference: str) -> Outcomes:
