@@ -158,6 +158,7 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         tokenizer=folder.tokenizer,
         chat_template=job.chat_template,
         chat_template_kwargs=options.chat_template_kwargs,
+        content_format=options.content_format,
         now=job.now,
         loss_on=options.loss_on,
         eot_tokens=options.eot_tokens,

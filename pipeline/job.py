@@ -61,6 +61,7 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eot_tokens: tuple[str, ...] = ()
     spans: str = "auto"
     after_end: str = "train"
+    content_format: str = "auto"
     as_chat: bool = False
     unprinted: str = "report"
     special_tokens_in_content: str = "allow"

@@ -18,6 +18,7 @@ from pipeline.console import CommandParser, as_typed, unknown_option
 from pipeline.kinds import Kind
 from transforms.chat.config import (
     AFTER_END,
+    CONTENT_FORMATS,
     ENGINES,
     LOSSES,
     MAX_TEXT_BYTES,
@@ -252,6 +253,14 @@ class Options:
         kinds.one_of(SPANS),
         "auto",
         "|".join(SPANS),
+    )
+    content_format: str = _option(
+        "Rows",
+        "the form in which the chat template is given contents; auto: that of the record, or the other one if the "
+        "template does not print it; string: text parts are joined; openai: strings become a list of one part",
+        kinds.one_of(CONTENT_FORMATS),
+        "auto",
+        "|".join(CONTENT_FORMATS),
     )
     after_end: str = _option(
         "Rows",

@@ -416,3 +416,25 @@ def test_strings_under_a_template_that_reads_parts_only_are_rendered_by_a_compil
         Conversation([user("Hi"), assistant("Hello")]), "all"
     )
     assert not isinstance(found, SlowPath)
+
+
+# Strings of tools as JSON, and parts of them as they are.
+TOOLS_AS_JSON = """
+{%- for m in messages -%}
+    {{- '<' + m.role + '>' -}}
+    {%- if m.content is not string -%}{%- for part in m.content -%}{{- part.text -}}{%- endfor -%}
+    {%- elif m.role == 'tool' -%}{{- m.content | tojson -}}
+    {%- else -%}{{- m.content -}}{%- endif -%}
+{%- endfor -%}
+"""
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize(
+    ("content_format", "printed"),
+    [("auto", '"4\\n"'), ("string", '"4\\n"'), ("openai", "4\n")],
+)
+def test_a_string_that_is_printed_in_another_form_is_given_as_a_string(engine, content_format, printed):
+    messages = [user("2+2?"), CALL, {"role": "tool", "content": "4\n"}, assistant("4")]
+    texts = rendered(messages, TOOLS_AS_JSON, engine=engine, content_format=content_format, unprinted="report")
+    assert [text.text for text in texts.texts] == [f"<user>2+2?<assistant><tool>{printed}<assistant>4"]

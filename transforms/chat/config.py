@@ -15,6 +15,7 @@ ENGINES = ("auto", "reference", "fast")
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
 SPANS = ("auto", "traced")
 AFTER_END = ("train", "mask")
+CONTENT_FORMATS = ("auto", "string", "openai")
 UNPRINTED = ("reject", "report")
 SPECIAL_TOKENS_IN_CONTENT = ("report", "plain", "allow", "reject")
 PARITIES = ("report", "expand", "reject", "off")
@@ -30,6 +31,9 @@ class RenderConfig:
             by the command line, so that no worker asks the hub.
         chat_template: the text of a Jinja template; None is the tokenizer's own.
         chat_template_kwargs: what the template reads besides messages and tools. Those of a record take precedence.
+        content_format: the form in which the template is given contents. `auto` is that of the record, or the other one
+            if the template does not print it in messages of the role; `string` joins text parts with newlines;
+            `openai` makes a list of one text part of each string. The names are those of vLLM.
         now: the moment that the template's `strftime_now` prints, in ISO 8601. A template that prints the date needs
             it.
         loss_on: what is trained on: `assistant`, `last_assistant`, `completion` or `all`. `auto` is `completion` for
@@ -58,6 +62,7 @@ class RenderConfig:
     tokenizer: str
     chat_template: str | None = None
     chat_template_kwargs: Mapping[str, Any] | None = None
+    content_format: str = "auto"
     now: str | None = None
     loss_on: str = "auto"
     eot_tokens: tuple[str, ...] = ()
@@ -72,6 +77,7 @@ class RenderConfig:
         check_text("tokenizer", self.tokenizer)
         check_text("chat_template", self.chat_template, optional=True)
         check_choice("loss_on", self.loss_on, LOSSES)
+        check_choice("content_format", self.content_format, CONTENT_FORMATS)
         check_choice("unprinted", self.unprinted, UNPRINTED)
         check_choice("special_tokens_in_content", self.special_tokens_in_content, SPECIAL_TOKENS_IN_CONTENT)
         check_choice("engine", self.engine, ENGINES)

@@ -1,7 +1,8 @@
 """Content forms: whether a chat template reads the content of a role as a string, as a list of text parts, or as both.
 
 Templates of vision models read parts only, and print nothing for a string. Other templates read strings only, and print
-a list as Python does.
+a list as Python does. Which it is, is found by rendering messages of our own. vLLM searches the template for a loop over
+contents, and does not see one in a macro.
 """
 
 from __future__ import annotations
@@ -26,31 +27,48 @@ _PROBES: dict[str, list[dict[str, Any]]] = {
 
 
 class ContentForms(NamedTuple):
-    """The forms of content that a template reads.
+    """The forms of content that a template is given.
 
     Attributes:
-        strings: whether it reads strings, so that they are given as they are.
-        parts: whether it reads text parts.
+        strings: whether it is given strings as they are, and not as one part.
+        parts: whether it is given text parts as they are, and not joined to a string.
     """
 
     strings: bool
     parts: bool
 
 
-def find_content_forms(role: str, printed: Callable[[list[dict[str, Any]], int], bool]) -> ContentForms:
+class PrintedContent(NamedTuple):
+    """How a content is printed.
+
+    Attributes:
+        in_any_form: whether it is printed, as it is or in another form, such as in JSON.
+        as_it_is: whether its characters are printed as they are.
+    """
+
+    in_any_form: bool
+    as_it_is: bool
+
+
+# Both forms are given as the record has them, or all contents in one form. The names are those of vLLM.
+CONTENT_FORMS = {"string": ContentForms(True, False), "openai": ContentForms(False, True)}
+
+
+def find_content_forms(role: str, printed: Callable[[list[dict[str, Any]], int], PrintedContent]) -> ContentForms:
     """Find the forms of content that a template reads in messages of a role.
+
+    A string stays one if the template prints it in any form: it may write those of tools as JSON.
 
     Args:
         role: of the messages.
-        printed: takes messages and the number of one of them; returns whether the content of that one is printed as it
-            is.
+        printed: takes messages and the number of one of them; returns how the content of that one is printed.
     """
     messages = _PROBES.get(role) or [{**_QUESTION, "role": role}]
     number = next(at for at, message in enumerate(messages) if message["role"] == role)
     in_parts = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages]
-    string, part = printed(messages, number), printed(in_parts, number)
+    string, part = printed(messages, number).in_any_form, printed(in_parts, number).as_it_is
     if not string and not part:
         # Some templates read the contents of other roles in another form.
-        string = printed([*in_parts[:number], messages[number], *in_parts[number + 1 :]], number)
-        part = printed([*messages[:number], in_parts[number], *messages[number + 1 :]], number)
+        string = printed([*in_parts[:number], messages[number], *in_parts[number + 1 :]], number).in_any_form
+        part = printed([*messages[:number], in_parts[number], *messages[number + 1 :]], number).as_it_is
     return ContentForms(strings=string or not part, parts=part)

@@ -20,6 +20,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
+from transforms.chat.content_forms import PrintedContent
 from transforms.chat.omissions import Key
 from transforms.chat.provenance import is_copy, parse_with_sources, runs_of, track_sources
 from transforms.errors import RecordError
@@ -367,6 +368,8 @@ def _read_sources(
     return contents, printed, segments
 
 
-def copied_texts(text: str) -> set[Key]:
-    """Return the texts of a record that were printed as they are, and not in another form, such as in JSON."""
-    return {sources[0][0] for length, sources in runs_of(text) if is_copy(length, sources)}
+def how_printed(text: str, number: int) -> PrintedContent:
+    """Return how the content of a message was printed. number: of the message."""
+    runs = [(is_copy(length, sources), key) for length, sources in runs_of(text) for key, *_ in sources]
+    of_content = [is_copied for is_copied, key in runs if key[:2] == (number, "content")]
+    return PrintedContent(bool(of_content), any(of_content))

@@ -14,13 +14,13 @@ from typing import Any
 import jinja2
 
 from transforms.chat.config import MAX_TEXT_BYTES, RenderConfig
-from transforms.chat.content_forms import ContentForms, find_content_forms
+from transforms.chat.content_forms import CONTENT_FORMS, ContentForms, PrintedContent, find_content_forms
 from transforms.chat.contents import with_sourced_contents
 from transforms.chat.limits import OutOfMemory, TemplateLimit, limited
 from transforms.chat.message_map import (
     Marks,
     MessageMap,
-    copied_texts,
+    how_printed,
     read_message_map,
     template_with_marks,
     unused_marks,
@@ -77,6 +77,7 @@ class ChatTemplate:
         arguments: what the template reads besides messages and tools. Those of a conversation take precedence.
         now: the moment that strftime_now prints; needed if the template calls it, since the clock is never read.
         max_text_bytes: of the text of a conversation. A template that prints more characters is refused.
+        content_format: as RenderConfig has it.
     """
 
     def __init__(
@@ -86,8 +87,10 @@ class ChatTemplate:
         arguments: Mapping[str, Any] | None = None,
         now: datetime | None = None,
         max_text_bytes: int = MAX_TEXT_BYTES,
+        content_format: str = "auto",
     ):
         self.max_text_bytes = max_text_bytes
+        self._content_format = content_format
         self._tokenizer = tokenizer
         self._clock = None if now is None else now.strftime
         self._template = template
@@ -314,11 +317,12 @@ class ChatTemplate:
         key = source, str(message.get("role"))
         found = self._forms.get(key)
         if found is None:
-            found = self._forms[key] = find_content_forms(key[1], functools.partial(self._probe, source))
+            found = CONTENT_FORMS.get(self._content_format)
+            found = self._forms[key] = found or find_content_forms(key[1], functools.partial(self._probe, source))
         return found
 
-    def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> bool:
-        """Whether the content of one of some messages of our own is printed as it is."""
+    def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> PrintedContent:
+        """How the content of one of some messages of our own is printed."""
         messages, _ = with_sources(messages, None)
         values = self.values(Conversation(messages), messages, False) | Marks("", "").silent_functions()
         try:
@@ -326,8 +330,8 @@ class ChatTemplate:
         except TemplateLimit:
             raise
         except RecordError:  # the template refuses the content in this form
-            return False
-        return any(key[0] == number for key in copied_texts(text))
+            return PrintedContent(False, False)
+        return how_printed(text, number)
 
     def _rendered(self, render: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -358,4 +362,5 @@ def load_template(config: RenderConfig) -> ChatTemplate:
         config.chat_template_kwargs,
         moment,
         config.max_text_bytes,
+        config.content_format,
     )

@@ -49,8 +49,13 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         return Reject(self.position, error.reason, error.detail, raw_bytes(self.raw))
 
 
-# What the job itself gives to a chat template, so that it may not be in template_kwargs.
-RESERVED_TEMPLATE_KWARGS = {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
+# What the job itself gives to a chat template, or `apply_chat_template` takes for itself, so that no template sees it.
+# These may not be in template_kwargs.
+RESERVED_TEMPLATE_KWARGS = {
+    *("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template", "conversation"),
+    *("tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict", "tokenizer_kwargs"),
+    *("return_assistant_tokens_mask", "sanitize_control_tokens"),
+}
 
 # The keys of a message that hold its reasoning.
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
