@@ -1,8 +1,8 @@
 """Content forms: whether a chat template reads the content of a role as a string, as a list of text parts, or as both.
 
 Templates of vision models read parts only, and print nothing for a string. Other templates read strings only, and print
-a list as Python does. Which it is, is found by rendering messages of our own. vLLM searches the template for a loop over
-contents, and does not see one in a macro.
+a list as Python does. Which it is, is found by rendering messages of our own. vLLM searches the template for a loop
+over contents, and does not see one in a macro.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ Omitted: TypeAlias = dict[tuple[int, int], Omissions]
 # Why examples were left to the reference, by the same.
 _SlowPaths: TypeAlias = dict[tuple[int, int], SlowPath]
 # Of one of so many records the text alone is compared with that of transformers.
-_ONE_TEXT_OF = 32
+_ONE_TEXT_OF = 64
 # So many texts are searched at once for special tokens. Each of them is checked only if there may be one.
 _CHECKED_AT_ONCE = 256
 # Reasons that say what the template does, and not only what the conversation has.
@@ -140,11 +140,12 @@ class Renderer:
     ) -> tuple[int, str] | None:
         """The position of the first record that the reference renders differently, and how; or None.
 
-        Compared are the first record of each signature, as its texts are printed, and of each reason for which records
-        are rejected; a sample of the others; and of more of them the text alone, which takes a tenth of the time.
+        Compared are the first record of each signature, and of each reason for which records are rejected; the first
+        with white space around a text, and with other characters than ASCII; a sample of those without a signature; and
+        of more records the text alone, which takes a tenth of the time.
         """
         firsts: dict[Any, int] = {}
-        kept: list[Text] = []
+        others: list[int] = []
         numbers: list[int] = []
         for number, (example, result) in enumerate(zip(batch.examples, results, strict=True)):
             content = example.content
@@ -153,14 +154,17 @@ class Renderer:
             if type(result) is not Text:
                 firsts.setdefault(result.reason, number)  # type: ignore[union-attr]
                 continue
-            kept.append(result)
             numbers.append(number)
-            if (signature := content.signature) is not None:
-                # White space at its ends, and other characters than ASCII, are what texts of one signature differ in.
-                kind = signature.key, signature.texts == signature.trimmed, all(map(str.isascii, signature.texts))
-                firsts.setdefault(kind, number)
-        sample = [numbers[one] for one in sample_conversations(batch, kept)]
-        compared = {*firsts.values(), *sample}
+            if (signature := content.signature) is None:
+                others.append(number)
+                continue
+            firsts.setdefault(signature.key, number)
+            if signature.texts != signature.trimmed:
+                firsts.setdefault("white space", number)
+            if not result.text.isascii():
+                firsts.setdefault("not ASCII", number)
+        sample = sample_conversations(batch, [results[number] for number in others])  # type: ignore[misc]
+        compared = {*firsts.values(), *(others[one] for one in sample)}
         for number in sorted(compared):
             if found := self._compared(batch, batch.examples[number], results[number], omitted):
                 return batch.examples[number].position, found
