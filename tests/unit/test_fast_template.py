@@ -93,7 +93,7 @@ def test_turns_in_the_usual_form_have_the_spans_that_are_found_for_any_turn(name
     records = [Record(seed, json.dumps(generate(seed).record).encode()) for seed in range(1000, 1030)]
     examples = Parser()(Records(SPLIT, 0, True, Outcomes(read=len(records)), records))
     usual = rendered(TEMPLATES[name], examples, "fast", unprinted="report")
-    monkeypatch.setattr(TurnFinder, "_usual_spans", lambda *_: {})
+    monkeypatch.setattr(TurnFinder, "_usual_turns", lambda *_: {})
     assert of_any_engine(usual) == of_any_engine(rendered(TEMPLATES[name], examples, "fast", unprinted="report"))
 
 

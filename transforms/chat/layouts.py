@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
-from transforms.chat.message_map import MessageMap, Piece, Segment
+from transforms.chat.message_map import MessageMap, Piece, PrintedText
 from transforms.chat.slots import Slots, written
 from transforms.model.examples import REASONING_KEYS
 
@@ -55,9 +55,9 @@ class _Layout:
     tools: list[Any] | None
     printed_tools: frozenset[int]
 
-    def segments_in(
+    def texts_in(
         self, piece: str, start: int, texts: Sequence[Sequence[str]], message: int
-    ) -> Sequence[Segment] | None:
+    ) -> Sequence[PrintedText] | None:
         """Find where a piece has the texts of messages.
 
         Args:
@@ -67,7 +67,7 @@ class _Layout:
             message: that of the piece.
 
         Returns:
-            MessageMap.segments of the piece. None if the piece is not of this layout.
+            MessageMap.texts of the piece. None if the piece is not of this layout.
         """
         if self.is_plain:  # in a third of the time
             if not texts[message]:
@@ -75,21 +75,21 @@ class _Layout:
             (before, after), text = self.literals, texts[message][0]
             begin, length = start + len(before), len(text)
             key = message, "content", 0, None
-            return (Segment(begin, begin + length, key, 0, length),) if before + text + after == piece else None
+            return (PrintedText(begin, begin + length, key, 0, length),) if before + text + after == piece else None
         first, *others = self.literals
-        parts, at, segments = [first], start + len(first), []
+        parts, at, printed_texts = [first], start + len(first), []
         for (delta, number, form, kind), literal in zip(self.slots, others, strict=True):
             owner = message + delta
             own = texts[owner] if 0 <= owner < len(texts) else ()
             if number >= len(own):
                 return None
             text = written(own[number], form)
-            segments.append(
-                Segment(at, at + len(text), (owner, kind, number, None), 0, len(own[number]), text == own[number])
+            printed_texts.append(
+                PrintedText(at, at + len(text), (owner, kind, number, None), 0, len(own[number]), text == own[number])
             )
             at += len(text) + len(literal)
             parts += text, literal
-        return segments if "".join(parts) == piece else None
+        return printed_texts if "".join(parts) == piece else None
 
 
 @dataclass
@@ -211,7 +211,7 @@ class Layouts:
         """
         kinds, texts, known = described.kinds, described.texts, self._known
         outside = _kind_outside(pieces, tools, described)
-        segments: list[Segment] = []
+        printed_texts: list[PrintedText] = []
         shown: set[int] = set()  # messages of which all texts are printed
         others: list[tuple[int, _Layout]] = []
         for number, (start, stop, message) in enumerate(pieces):
@@ -222,12 +222,12 @@ class Layouts:
             piece = text[start:stop]
             for layout in known.get(kind, ()):
                 if layout.tools is None or layout.tools is tools:
-                    found = layout.segments_in(piece, start, texts, message)
+                    found = layout.texts_in(piece, start, texts, message)
                     if found is not None:
                         break
             else:
                 return None
-            segments += found
+            printed_texts += found
             if layout.own_texts == len(texts[message]):
                 shown.add(message)
             else:
@@ -241,10 +241,10 @@ class Layouts:
         if any(unseen.values()) or len(seen_tools) < len(tools or ()):
             return None
         contents: dict[int, tuple[int, int]] = {}
-        for begin, end, (owner, what, _, _), *_ in segments:
+        for begin, end, (owner, what, _, _), *_ in printed_texts:
             if what == "content" and owner is not None:
                 contents[owner] = (contents[owner][0] if owner in contents else begin), end
-        return MessageMap(text, pieces, contents, {}, segments, prints_all=True)
+        return MessageMap(text, pieces, contents, {}, printed_texts, prints_all=True)
 
     def learn(self, pieces: Sequence[Piece], tools: list[Any] | None, described: Described, slots: Slots) -> None:
         """Learn from a rendering with slots that gives the text of its record.

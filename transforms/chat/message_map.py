@@ -34,7 +34,7 @@ Piece: TypeAlias = tuple[int, int, int | None]
 MARK_FUNCTIONS = _BEGIN, _SET, _END = "chatmill_begin", "chatmill_set", "chatmill_end"
 
 
-class Segment(NamedTuple):
+class PrintedText(NamedTuple):
     """A piece of a text that was printed from a text of the record.
 
     Attributes:
@@ -64,7 +64,7 @@ class MessageMap:
             messages of whose content nothing is printed are left out.
         printed: for each text of the record, the (start, stop) of its characters that were printed. A text of which
             nothing but white space is printed is left out.
-        segments: where texts of the record were printed, in the order of the text.
+        texts: where texts of the record were printed, in the order of the text.
         prints_all: whether it is only known that all texts of the record are printed, so that `printed` is empty.
     """
 
@@ -72,7 +72,7 @@ class MessageMap:
     pieces: list[Piece]
     contents: dict[int, tuple[int, int]]
     printed: dict[Key, list[tuple[int, int]]]
-    segments: Sequence[Segment]
+    texts: Sequence[PrintedText]
     prints_all: bool = False
 
     def pieces_of_messages(self) -> dict[int, list[tuple[int, int]]]:
@@ -93,13 +93,13 @@ class MessageMap:
         starts = self._starts_of_contents
         return bisect.bisect_left(starts, start) < bisect.bisect_left(starts, stop)
 
-    def segments_between(self, start: int, stop: int) -> Sequence[Segment]:
-        """Return the segments that have characters in a range."""
+    def texts_between(self, start: int, stop: int) -> Sequence[PrintedText]:
+        """Return the texts that have characters in a range."""
         first, last = (
-            bisect.bisect_right(self._stops_of_segments, start),
-            bisect.bisect_left(self._starts_of_segments, stop),
+            bisect.bisect_right(self._stops_of_texts, start),
+            bisect.bisect_left(self._starts_of_texts, stop),
         )
-        return self.segments[first:last]
+        return self.texts[first:last]
 
     @functools.cached_property
     def messages_by_start(self) -> dict[int, int | None]:
@@ -115,12 +115,12 @@ class MessageMap:
         return sorted(start for start, _ in self.contents.values())
 
     @functools.cached_property
-    def _starts_of_segments(self) -> list[int]:
-        return [segment.start for segment in self.segments]
+    def _starts_of_texts(self) -> list[int]:
+        return [text.start for text in self.texts]
 
     @functools.cached_property
-    def _stops_of_segments(self) -> list[int]:
-        return [segment.stop for segment in self.segments]
+    def _stops_of_texts(self) -> list[int]:
+        return [text.stop for text in self.texts]
 
     @functools.cached_property
     def end_of_messages(self) -> int:
@@ -338,8 +338,8 @@ def read_pieces(length: int, marks: Iterable[tuple[int, tuple[str, int, int]]]) 
 
 def _read_sources(
     marked: str, marks: Sequence[tuple[int, int]]
-) -> tuple[dict[int, tuple[int, int]], dict[Key, list[tuple[int, int]]], list[Segment]]:
-    """MessageMap.contents, printed and segments of a text with marks."""
+) -> tuple[dict[int, tuple[int, int]], dict[Key, list[tuple[int, int]]], list[PrintedText]]:
+    """MessageMap.contents, printed and texts of a text with marks."""
     ends = [stop for _, stop in marks]
     lengths = [0, *accumulate(stop - start for start, stop in marks)]
 
@@ -348,7 +348,7 @@ def _read_sources(
 
     contents: dict[int, tuple[int, int]] = {}
     printed: dict[Key, list[tuple[int, int]]] = {}
-    segments: list[Segment] = []
+    texts: list[PrintedText] = []
     at = 0
     runs, marked = runs_of(marked), str.__str__(marked)  # its slices need no sources
     for length, sources in runs:
@@ -356,7 +356,7 @@ def _read_sources(
         if not sources or not length:
             continue
         begin, end, copied = without_marks(start), without_marks(at), is_copy(length, sources)
-        segments += [Segment(begin, end, key, first, last, copied) for key, first, last in sources]
+        texts += [PrintedText(begin, end, key, first, last, copied) for key, first, last in sources]
         if not (text := marked[start:at]).strip():
             continue
         first = without_marks(start + len(text) - len(text.lstrip()))
@@ -365,7 +365,7 @@ def _read_sources(
             printed.setdefault(key, []).append((part[0], part[1]))
             if key[1] == "content":
                 contents[key[0]] = (contents.get(key[0], (first, last))[0], last)
-    return contents, printed, segments
+    return contents, printed, texts
 
 
 def how_printed(text: str, number: int) -> PrintedContent:

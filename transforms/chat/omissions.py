@@ -20,10 +20,10 @@ Printed: TypeAlias = Mapping[Key, Sequence[tuple[int, int]]]
 Sourced: TypeAlias = Callable[[str, Key], str]
 # What opens and closes reasoning in contents of the assistant, and what some models write around the answer after it.
 _NAME = "(?:(?:seed:|longcat_)?think|thinking|thought|reasoning)"
-_OPENS = rf"<{_NAME}>|\[THINK\]|◁think▷|<\|channel>thought|<\|(?:START_THINKING|inner_prefix|begin_of_thought)\|>"
-_CLOSES = rf"</{_NAME}>|\[/THINK\]|◁/think▷|<channel\|>|<\|(?:END_THINKING|inner_suffix|end_of_thought)\|>"
+OPENS = rf"<{_NAME}>|\[THINK\]|◁think▷|<\|channel>thought|<\|(?:START_THINKING|inner_prefix|begin_of_thought)\|>"
+CLOSES = rf"</{_NAME}>|\[/THINK\]|◁/think▷|<channel\|>|<\|(?:END_THINKING|inner_suffix|end_of_thought)\|>"
 _AROUND_ANSWER = r"</?answer>|<\|(?:begin|end)_of_solution\|>"
-_TAG = re.compile(rf"(?P<opens>{_OPENS})|(?P<closes>{_CLOSES})|(?P<answer>{_AROUND_ANSWER})")
+_TAG = re.compile(rf"(?P<opens>{OPENS})|(?P<closes>{CLOSES})|(?P<answer>{_AROUND_ANSWER})")
 # The most names in a sentence.
 _NAMED = 3
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")

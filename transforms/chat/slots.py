@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transforms.chat.message_map import MessageMap, Piece, Segment
+from transforms.chat.message_map import MessageMap, Piece, PrintedText
 from transforms.chat.omissions import Key, with_sources
 
 # How a slot is written. What JSON makes of its last but one characters shows in which form it is printed.
@@ -76,7 +76,7 @@ class Slots:
             return None
         contents: dict[int, tuple[int, int]] = {}
         printed: dict[Key, list[tuple[int, int]]] = {}
-        segments: list[Segment] = []
+        printed_texts: list[PrintedText] = []
         for (start, stop, _), (first, last, _) in zip(pieces, slotted, strict=True):
             at = start
             parts = _split(with_slots[first:last])
@@ -95,12 +95,12 @@ class Slots:
                 key = self._keys[number]
                 first, last = self._starts[number], self._starts[number] + len(inner)
                 printed.setdefault(key, []).append((first, last))
-                segments.append(Segment(begin, at, key, first, last, inner == inner_as_printed))
+                printed_texts.append(PrintedText(begin, at, key, first, last, inner == inner_as_printed))
                 if key[1] == "content":
                     contents[key[0]] = (contents.get(key[0], (begin, at))[0], at)  # type: ignore[index,arg-type]
             if at != stop:
                 return None
-        return MessageMap(text, pieces, contents, printed, segments)
+        return MessageMap(text, pieces, contents, printed, printed_texts)
 
     def place(self, number: int) -> tuple[int | None, int, str, str]:
         """Return what a slot stands for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from transforms.chat.conventions import (
     DIALOGUE,
@@ -19,9 +19,8 @@ from transforms.chat.conventions import (
     common_prefix,
     followers,
     rendered,
-    shared_start,
 )
-from transforms.chat.message_map import MessageMap, Segment
+from transforms.chat.message_map import MessageMap, PrintedText
 from transforms.chat.omissions import Key
 from transforms.chat.parts import spans_of_untrained_parts, subtracted, untrained_parts
 from transforms.chat.stop_tokens import TurnRules
@@ -123,6 +122,20 @@ def settings_of(conversation: Conversation) -> tuple[bool, str]:
     return bool(conversation.tools), repr(sorted(arguments.items())) if arguments else ""
 
 
+class Turn(NamedTuple):
+    """Where a text has a turn of the assistant.
+
+    Attributes:
+        header: what the model is given before it answers; None if it is unknown.
+        spans: what the model writes, ascending and disjoint.
+        end: what ends the turn; white space may follow it in the last span. None if that is unknown.
+    """
+
+    header: Span | None
+    spans: list[Span]
+    end: Span | None = None
+
+
 class TurnFinder:
     """Finds the spans of assistant turns under one chat template.
 
@@ -196,40 +209,62 @@ class TurnFinder:
         """
         if not turns and not self.follows_markers(conversation):
             return self._template.render(conversation), {}
-        message_map, by_turn = self._spans_of_turns(conversation, turns)
-        text = message_map.text
+        find = self.turns if self._rules.masks_after_end else self._turns
+        message_map, found = find(conversation, turns)
+        text, by_turn = message_map.text, {turn: found[turn].spans for turn in found}
         if self._rules.masks_after_end:
-            by_turn = {
-                turn: self._without_after_end(conversation, message_map, turn, own) for turn, own in by_turn.items()
-            }
+            by_turn = {turn: _without_after_end(*found[turn][1:]) for turn in found}
         if whole or not _has_untrained_parts(conversation, turns):
             return text, by_turn
         parts = spans_of_untrained_parts(self._template, conversation, text, turns)
         without_parts = {turn: subtracted(own, parts) for turn, own in by_turn.items()}
         return text, {turn: own for turn, own in without_parts.items() if own}
 
-    def _spans_of_turns(
-        self, conversation: Conversation, turns: Sequence[int]
-    ) -> tuple[MessageMap, dict[int, list[Span]]]:
-        """The spans of turns with what the template prints after their ends."""
+    def turns(self, conversation: Conversation, turns: Sequence[int]) -> tuple[MessageMap, dict[int, Turn]]:
+        """Find turns of the assistant, with what the template prints after their ends.
+
+        Args:
+            conversation: the conversation.
+            turns: the numbers of its messages.
+
+        Returns:
+            The map of the text, and each of the turns of which anything is printed.
+
+        Raises:
+            RecordError: if the template refuses the conversation, or the turns cannot be established.
+        """
+        message_map, found = self._turns(conversation, turns)
+        ends = {turn: self._end_of_turn(conversation, message_map, turn, one.spans[-1]) for turn, one in found.items()}
+        return message_map, {turn: one._replace(end=ends[turn]) for turn, one in found.items()}
+
+    def _turns(self, conversation: Conversation, turns: Sequence[int]) -> tuple[MessageMap, dict[int, Turn]]:
+        """The same without the ends of the turns."""
         if self.follows_markers(conversation):
             text, spans = self._template.render_with_markers(conversation)
             message_map = self._message_map(conversation, text)
-            return message_map, self._spans_by_turn(conversation, message_map, spans, turns)
+            by_turn = self._spans_by_turn(conversation, message_map, spans, turns)
+            headers = {turn: self._header_before(conversation, message_map, own[0]) for turn, own in by_turn.items()}
+            return message_map, {turn: Turn(headers[turn], own) for turn, own in by_turn.items()}
         message_map = self._message_map(conversation, self._template.render(conversation))
-        return message_map, self._turns(conversation, message_map, turns)
+        return message_map, self._unmarked_turns(conversation, message_map, turns)
 
-    def _without_after_end(
-        self, conversation: Conversation, message_map: MessageMap, turn: int, spans: Sequence[Span]
-    ) -> list[Span]:
-        """The spans of a turn without the white space that the template prints after what ends it."""
-        *others, (start, stop) = spans
-        closing = self.closings(conversation)[ending_of(conversation, turn)] or ""
-        end = closing.rstrip()
-        first = stop - len(closing)
-        if end and message_map.text.endswith(closing, start, stop) and not message_map.segments_between(first, stop):
-            stop = first + len(end)
-        return [*others, (start, stop)]
+    def _header_before(self, conversation: Conversation, message_map: MessageMap, span: Span) -> Span | None:
+        """The header before a generation block; None if something else than the generation prompt is before it."""
+        prompt = self.conventions(conversation).prompt_after("user")
+        header = span[0] - len(prompt or ""), span[0]
+        is_printed = prompt and message_map.text.endswith(prompt, 0, span[0]) and not message_map.texts_between(*header)
+        return header if is_printed else None
+
+    def _end_of_turn(self, conversation: Conversation, message_map: MessageMap, turn: int, last: Span) -> Span | None:
+        """What ends a turn whose last span is given; None if that is unknown, or the turn has it in a text."""
+        closings, (calls, follower) = self.closings(conversation), ending_of(conversation, turn)
+        for ending in ((calls, follower), (False, follower)):  # some templates close turns with calls as others
+            closing = closings[ending] or ""
+            first = last[1] - len(closing)
+            is_printed = closing.strip() and message_map.text.endswith(closing, *last)
+            if is_printed and not message_map.texts_between(first, last[1]):
+                return first, first + len(closing.rstrip())
+        return None
 
     def closings(self, conversation: Conversation) -> Mapping[Ending, str | None]:
         """Return what closes a turn under the template that renders a conversation, for each kind of turn.
@@ -251,17 +286,17 @@ class TurnFinder:
     def _closing(self, conversation: Conversation, calls: bool) -> str | None:
         """What is trained on at the end of the second message; None if that is unknown."""
         try:
-            message_map, by_turn = self._spans_of_turns(conversation, [1])
+            message_map, found = self._turns(conversation, [1])
         except RecordError:
             return None
-        last = message_map.text[slice(*by_turn[1][-1])] if 1 in by_turn else ""
+        last = message_map.text[slice(*found[1].spans[-1])] if 1 in found else ""
         if not calls:
             content = DIALOGUE[1]["content"]
             return last.rpartition(content)[2] if content in last else None
         _, first, between = last.partition(FIRST)
         _, second, end = between.partition(SECOND)
         # What follows both calls closes the call, and not the turn.
-        return end[shared_start(end, between) :] if first and second else None
+        return end[common_prefix(end, between) :] if first and second else None
 
     def weighted_spans(self, conversation: Conversation, loss_on: str) -> tuple[str, list[Span], list[float]]:
         """Find the spans of the assistant's turns, if some have another weight than 0 and 1.
@@ -328,9 +363,9 @@ class TurnFinder:
         start = len(prompt)
         if not text.startswith(prompt) or not _divides(message_map, start, first):
             is_answer = conversation.messages[first]["role"] == "assistant"
-            spans = self._turns(conversation, message_map, [first]) if is_answer else {}
-            start = spans[first][0][0] if first in spans else 0
-            if first not in spans or not _divides(message_map, start, first):
+            found = self._unmarked_turns(conversation, message_map, [first]) if is_answer else {}
+            start = found[first].spans[0][0] if first in found else 0
+            if first not in found or not _divides(message_map, start, first):
                 raise RecordError(
                     "prompt_not_a_prefix",
                     "the rendered prompt is not a prefix of the rendered prompt and completion, and the completion "
@@ -338,7 +373,7 @@ class TurnFinder:
                 )
         span, last = (start, len(text)), len(conversation.messages) - 1
         if self._rules.masks_after_end and conversation.messages[last]["role"] == "assistant":
-            (span,) = self._without_after_end(conversation, message_map, last, [span])
+            (span,) = _without_after_end([span], self._end_of_turn(conversation, message_map, last, span))
         return text, [span], text[:start]
 
     def _message_map(self, conversation: Conversation, text: str) -> MessageMap:
@@ -348,14 +383,14 @@ class TurnFinder:
             raise _not_established("the template prints the conversation differently with marks")
         return found
 
-    def _turns(
+    def _unmarked_turns(
         self, conversation: Conversation, message_map: MessageMap, turns: Sequence[int]
-    ) -> dict[int, list[Span]]:
-        """The spans of each of the turns, without those for which the template prints nothing."""
+    ) -> dict[int, Turn]:
+        """Each of the turns without generation blocks, without those for which the template prints nothing."""
         pieces, conventions = message_map.pieces_of_messages(), self.conventions(conversation)
-        usual = self._usual_spans(conversation, conventions, message_map, turns, pieces)
+        usual = self._usual_turns(conversation, conventions, message_map, turns, pieces)
         found = {
-            turn: usual.get(turn) or self._pieces(conversation, conventions, message_map, turn, pieces[turn])
+            turn: usual.get(turn) or self._turn(conversation, conventions, message_map, turn, pieces[turn])
             for turn in turns
             if turn in pieces
         }
@@ -364,24 +399,25 @@ class TurnFinder:
                 raise _not_established(f"the template prints messages[{turn}] outside of a loop over the messages")
         _check_texts(message_map, found)
         _check_tool_answers(conversation, message_map)
-        return {turn: own for turn, own in ((turn, merged(own)) for turn, (_, own) in found.items()) if own}
+        found = {turn: one._replace(spans=merged(one.spans)) for turn, one in found.items()}
+        return {turn: one for turn, one in found.items() if one.spans}
 
-    def _usual_spans(
+    def _usual_turns(
         self,
         conversation: Conversation,
         conventions: Conventions,
         message_map: MessageMap,
         turns: Sequence[int],
         pieces: Mapping[int, Sequence[Span]],
-    ) -> dict[int, tuple[int, list[Span]]]:
-        """What `_pieces` finds, in a fifth of the time, for the turns in the usual form.
+    ) -> dict[int, Turn]:
+        """What `_turn` finds, in a fifth of the time, for the turns in the usual form.
 
         Such a turn is printed in one piece, from the generation prompt to what closes it, between other messages.
         """
         if self._rules.stop_tokens or conventions.separator:
             return {}
         messages, text, contents = conversation.messages, message_map.text, message_map.contents
-        found: dict[int, tuple[int, list[Span]]] = {}
+        found: dict[int, Turn] = {}
         headers: dict[str, str | None] = dict.fromkeys(_INSTRUCTIONS)
         for turn in turns:
             own = pieces.get(turn, ())
@@ -398,19 +434,20 @@ class TurnFinder:
                 continue
             if messages[follower]["role"] == "tool" and conventions.call_separator:
                 continue
-            if not message_map.segments_between(start, start + len(header)):
-                found[turn] = start, [(start + len(header), stop)]
+            answer = start + len(header)
+            if not message_map.texts_between(start, answer):
+                found[turn] = Turn((start, answer), [(answer, stop)])
         return found
 
-    def _pieces(
+    def _turn(
         self,
         conversation: Conversation,
         conventions: Conventions,
         message_map: MessageMap,
         turn: int,
         pieces: Sequence[Span],
-    ) -> tuple[int, list[Span]]:
-        """Where the header of a turn begins, and the span of each piece that the template prints. Raises RecordError.
+    ) -> Turn:
+        """A turn, with a span for each piece that the template prints. Raises RecordError.
 
         A template may print the answers of tools within the turn that calls them, and text of the turn after them.
         """
@@ -424,11 +461,11 @@ class TurnFinder:
         start, stop = pieces[0]
         start = after(conventions.separator, text, start) if turn else start
         inside = content if content is not None and content <= stop else None
-        header, answer = self._header(conventions, conversation, message_map, turn, start, inside, stop)
-        spans = [(answer, self._end(conversation, conventions, message_map, turn, answer, stop))]
+        header = self._header(conventions, conversation, message_map, turn, start, inside, stop)
+        spans = [(header[1], self._end(conversation, conventions, message_map, turn, header[1], stop))]
         for start, stop in pieces[1:]:
             spans.append((start, self._end(conversation, conventions, message_map, turn, start, stop)))
-        return header, spans
+        return Turn(header, spans)
 
     def _end(
         self,
@@ -504,7 +541,7 @@ class TurnFinder:
             return start, len(context)
         header = conventions.header
         # What is printed before the first text of the turn.
-        own = text[start : next((s.start for s in message_map.segments_between(start, stop) if s.key[0] == turn), stop)]
+        own = text[start : next((s.start for s in message_map.texts_between(start, stop) if s.key[0] == turn), stop)]
         if header and prompt is not None:
             # Before the first turn, the template may print a system message of its own.
             begin = start + own.rfind(header) if is_first and header in own else start
@@ -565,11 +602,11 @@ def _not_in_turn(key: Key) -> RecordError:
 
 def _is_header(message_map: MessageMap, turn: int, start: int, stop: int) -> bool:
     """Whether the template itself printed a header, but for what its turn may begin with, such as `<think>`."""
-    for segment in message_map.segments_between(start, stop):
-        number, kind = segment.key[:2]
+    for printed in message_map.texts_between(start, stop):
+        number, kind = printed.key[:2]
         if number != turn or kind == "call":
             return False
-        if segment.is_copy and not message_map.text[start : segment.start].strip():
+        if printed.is_copy and not message_map.text[start : printed.start].strip():
             return False
     return True
 
@@ -577,38 +614,37 @@ def _is_header(message_map: MessageMap, turn: int, start: int, stop: int) -> boo
 def _divides(message_map: MessageMap, start: int, first: int) -> bool:
     """Whether all that was printed for the messages before one is before an offset, and the texts of others after."""
     before = [stop for _, stop, message in message_map.pieces if message is not None and message < first]
-    texts = [(segment.stop, segment.key[0]) for segment in message_map.segments if segment.key[0] is not None]
+    texts = [(printed.stop, printed.key[0]) for printed in message_map.texts if printed.key[0] is not None]
     return max(before, default=0) <= start and all(
         (stop <= start) if message < first else (stop > start) for stop, message in texts
     )
 
 
-def _check_texts(message_map: MessageMap, found: Mapping[int, tuple[int, Sequence[Span]]]) -> None:
-    """Raise RecordError if a text of a turn was printed outside of it alone, or another text inside of it.
+def _without_after_end(spans: Sequence[Span], end: Span | None) -> list[Span]:
+    """The spans of a turn without the white space that the template prints after what ends it."""
+    return [*spans[:-1], (spans[-1][0], end[1] if end else spans[-1][1])]
 
-    found: where the header of each turn begins, and its spans.
-    """
-    ordered = sorted((start, stop, turn) for turn, (_, own) in found.items() for start, stop in own)
+
+def _check_texts(message_map: MessageMap, found: Mapping[int, Turn]) -> None:
+    """Raise RecordError if a text of a turn was printed outside of it alone, or another text inside of it."""
+    ordered = sorted((start, stop, turn) for turn, one in found.items() for start, stop in one.spans)
+    headers = {turn: one.header for turn, one in found.items()}
     starts = [start for start, _, _ in ordered]
     inside: dict[Key, list[Span]] = {}
-    outside: list[Segment] = []
-    for segment in message_map.segments:
-        message = segment.key[0]
-        at = bisect.bisect_left(starts, segment.stop) - 1
-        if at >= 0 and segment.start < ordered[at][1]:
+    outside: list[PrintedText] = []
+    for printed in message_map.texts:
+        message = printed.key[0]
+        at = bisect.bisect_left(starts, printed.stop) - 1
+        if at >= 0 and printed.start < ordered[at][1]:
             if ordered[at][2] != message:
-                raise _not_in_turn(segment.key)
-            inside.setdefault(segment.key, []).append((segment.first, segment.last))
-        elif (
-            message is not None
-            and message in found
-            and not found[message][0] <= segment.start < found[message][1][0][0]
-        ):
-            outside.append(segment)
-    for segment in outside:
-        is_printed_twice = any(a <= segment.first and segment.last <= b for a, b in inside.get(segment.key, ()))
-        if not is_printed_twice and message_map.text[segment.start : segment.stop].strip():
-            raise _not_in_turn(segment.key)
+                raise _not_in_turn(printed.key)
+            inside.setdefault(printed.key, []).append((printed.first, printed.last))
+        elif message in headers and not ((header := headers[message]) and header[0] <= printed.start < header[1]):
+            outside.append(printed)
+    for printed in outside:
+        is_printed_twice = any(a <= printed.first and printed.last <= b for a, b in inside.get(printed.key, ()))
+        if not is_printed_twice and message_map.text[printed.start : printed.stop].strip():
+            raise _not_in_turn(printed.key)
 
 
 def _check_tool_answers(conversation: Conversation, message_map: MessageMap) -> None:
