@@ -56,12 +56,14 @@ def _is(name: str, kind: type) -> bool:
 
 _names = list(transforms.__all__)
 _steps = [name for name in _names if _is(name, beam.PTransform)]
+_functions = [name for name in _names if not _is(name, object)]
 _errors = [name for name in _names if _is(name, Exception)]
 # For docs/api.md, so that a new public name is documented without an edit there.
 myst_substitutions = {
     "steps": _sections(_steps, members=False),
+    "functions": _sections(_functions),
     "errors": _sections(_errors),
-    "values": _sections([name for name in _names if name not in {*_steps, *_errors}]),
+    "values": _sections([name for name in _names if name not in {*_steps, *_functions, *_errors}]),
 }
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from transforms.model.batches import Examples, Slice, Split
     from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
     from transforms.model.parts import Parts
+    from transforms.rendering import Rendering, render
     from transforms.steps.custom import FilterExamples, MapExamples
     from transforms.steps.label import BuildLabels
     from transforms.steps.pack import TruncateOrPack
@@ -48,6 +49,8 @@ _HOMES = {
     "ParameterError": "errors",
     "InputError": "errors",
     "RecordError": "errors",
+    "render": "rendering",
+    "Rendering": "rendering",
 }
 __all__ = [
     "ReadConversations",
@@ -75,6 +78,8 @@ __all__ = [
     "ParameterError",
     "InputError",
     "RecordError",
+    "render",
+    "Rendering",
 ]
 
 

@@ -29,7 +29,7 @@ LAYERS = [
     {"transforms.inputs", "transforms.outputs", "transforms.tokens"},
     {"transforms.chat"},
     {"transforms.steps"},
-    {"transforms.dataset"},
+    {"transforms.dataset", "transforms.rendering"},
     {"pipeline"},
 ]
 STEPS = ["read", "parse", "render", "parity", "tokenize", "label", "pack", "write"]

@@ -68,9 +68,13 @@ def load_turn_rules(config: RenderConfig) -> TurnRules:
     Raises:
         ParameterError: if generation_config.json is not valid.
     """
-    tokens = config.eot_tokens or configured_stop_tokens(config.tokenizer)
+    return turn_rules(config, config.eot_tokens or configured_stop_tokens(config.tokenizer))
+
+
+def turn_rules(config: RenderConfig, stop_tokens: tuple[str, ...]) -> TurnRules:
+    """Return what a configuration says about turns, with these stop tokens."""
     is_traced, masks_after_end = config.spans == "traced", config.after_end == "mask"
-    return TurnRules(tokens, bool(config.eot_tokens), is_traced, masks_after_end)
+    return TurnRules(stop_tokens, bool(config.eot_tokens), is_traced, masks_after_end)
 
 
 def configured_stop_tokens(folder: str) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from transforms.chat.config import RenderConfig
 from transforms.chat.contents import Content, contents_of_messages, contents_of_value, parts_of_template
 from transforms.chat.control_tokens import CONTROL_TOKENS
 from transforms.chat.stop_tokens import TurnRules
@@ -25,7 +24,6 @@ from transforms.errors import ParameterError, RecordError, UserError
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Span, Text
 from transforms.tokens.plain import check_stand_ins
 from transforms.tokens.strings import longest_of
-from transforms.tokens.tokenizer import load_tokenizer
 
 # A content and the special tokens in it.
 Typed: TypeAlias = tuple[Content, list[str]]
@@ -43,7 +41,8 @@ class TypedTokens:
     """Finds special tokens in the contents of records, and does with them what the configuration says.
 
     Args:
-        config: how conversations are rendered. Its special_tokens_in_content is not `allow`.
+        mode: RenderConfig.special_tokens_in_content, but not `allow`.
+        tokenizer: of transformers.
         template: the chat template.
         rules: what else is known about turns.
 
@@ -51,9 +50,8 @@ class TypedTokens:
         ParameterError: if they are to be encoded as plain text, and the tokenizer has no tokenizer.json.
     """
 
-    def __init__(self, config: RenderConfig, template: ChatTemplate, rules: TurnRules):
-        tokenizer = load_tokenizer(config.tokenizer)
-        self._mode = config.special_tokens_in_content
+    def __init__(self, mode: str, tokenizer: Any, template: ChatTemplate, rules: TurnRules):
+        self._mode = mode
         if self._mode == "plain" and not tokenizer.is_fast:
             problem = "the tokenizer has no tokenizer.json, which this needs. Give report or reject."
             raise ParameterError("special_tokens_in_content", self._mode, problem)

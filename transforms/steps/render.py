@@ -31,6 +31,7 @@ from transforms.steps.base import Step
 from transforms.steps.counting import of_contents
 from transforms.steps.spot_checks import every_so_many, noted_difference, sample_conversations
 from transforms.steps.unread_keys import check_keys, unread_keys
+from transforms.tokens.tokenizer import load_tokenizer
 
 # What the template does not print of examples, by the position of the record and the number of the example.
 Omitted: TypeAlias = dict[tuple[int, int], Omissions]
@@ -71,8 +72,8 @@ class Renderer:
         self._trace_cache = None if config.engine == "reference" else TraceCache(self._template, rules)
         self._fast_template = FastTemplate(self._template)
         self._fast_turns = TurnFinder(self._fast_template, rules, self._turns)
-        allows = config.special_tokens_in_content == "allow"
-        self._typed_tokens = None if allows else TypedTokens(config, self._template, rules)
+        mode, tokenizer = config.special_tokens_in_content, load_tokenizer(config.tokenizer)
+        self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self._template, rules)
 
     def __call__(self, batch: Examples) -> Texts:
         texts = self._rendered(batch)

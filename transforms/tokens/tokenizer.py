@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import sys
@@ -188,16 +189,33 @@ def _local_folder(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
         yield copy
 
 
+def with_white_space(tokenizer: Any) -> Any:
+    """Return a tokenizer whose offsets include white space: itself, or a copy."""
+    if not tokenizer.is_fast or not _trims_offsets(tokenizer.backend_tokenizer):
+        return tokenizer
+    tokenizer = copy.deepcopy(tokenizer)
+    _keep_white_space(tokenizer.backend_tokenizer)
+    return tokenizer
+
+
 def _keep_white_space(backend: Any) -> None:
     """Make the offsets include white space: some post-processors remove it from the offsets, not from the tokens."""
     post_processor = backend.post_processor
-    if post_processor is None:
-        return
-    state = json.loads(post_processor.__getstate__())
-    parts = state["processors"] if state.get("type") == "Sequence" else [state]
-    if any(part.get("trim_offsets") for part in parts):
-        for part in parts:
+    if _trims_offsets(backend):
+        state = json.loads(post_processor.__getstate__())
+        for part in _parts_of(state):
             if "trim_offsets" in part:
                 part["trim_offsets"] = False
         post_processor.__setstate__(json.dumps(state).encode())
         backend.post_processor = post_processor
+
+
+def _trims_offsets(backend: Any) -> bool:
+    processor = backend.post_processor
+    return processor is not None and any(p.get("trim_offsets") for p in _parts_of(json.loads(processor.__getstate__())))
+
+
+def _parts_of(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """The post-processors of the state of one, which may be a sequence."""
+    parts: list[dict[str, Any]] = state["processors"] if state.get("type") == "Sequence" else [state]
+    return parts

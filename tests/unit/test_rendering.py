@@ -1,0 +1,202 @@
+"""`render` gives the tokens and labels of a build without Beam, and its segments say what each piece of a text is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from support.chats import assistant, examples_of, render_config, user
+from support.generated import generate
+from support.paths import ROOT, SHARED, TOKENIZER
+from support.templates import CHATML, MARKED, oracle_templates
+from transforms import RecordError, Rendering, render
+from transforms.chat.segments import Segment
+from transforms.errors import ParameterError
+from transforms.model.examples import Conversation
+from transforms.rows import IGNORED
+from transforms.steps.label import build_labels
+from transforms.steps.render import Renderer
+from transforms.steps.tokenize import Encoder
+
+FOLDER = str(TOKENIZER)
+MESSAGES = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
+NOW = "2026-11-20T12:00:00"
+
+
+def test_rendering_does_not_import_beam():
+    program = (
+        "import sys; from transforms import render; "
+        f"made = render({MESSAGES!r}, tokenizer={FOLDER!r}, chat_template={CHATML!r}); "
+        "print('apache_beam' in sys.modules, len(made.input_ids))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.split()[0] == "False" and int(done.stdout.split()[1]) > 10
+
+
+@pytest.mark.parametrize("template", [CHATML, MARKED], ids=["unmarked", "marked"])
+@pytest.mark.parametrize("options", [{}, {"loss_on": "last_assistant"}, {"loss_on": "all"}, {"after_end": "mask"},
+                                     {"special_tokens_in_content": "plain"}])  # fmt: skip
+def test_tokens_and_labels_are_those_of_a_build(template: str, options: dict[str, Any]):
+    messages = [*MESSAGES, user("Is <|im_start|> a token?"), assistant("  It is.\n\n", weight=0), user("Good.")]
+    config = render_config(template, engine="reference", **{"loss_on": "assistant", **options})
+    if options.get("loss_on") in ("all", "last_assistant"):
+        del messages[5]["weight"]
+    rows = build_labels(Encoder(FOLDER, engine="reference")(Renderer(config)(examples_of(Conversation(messages)))))
+    made = render(messages, tokenizer=FOLDER, chat_template=template, **options)
+    assert made.input_ids == rows.ids.tolist()
+    assert made.labels == rows.labels.tolist()
+    assert {*made.labels} - {IGNORED} and (IGNORED in made.labels) == (options.get("loss_on") != "all")
+
+
+def test_tokenizer_that_is_loaded_gives_the_same_as_its_folder():
+    loaded = AutoTokenizer.from_pretrained(FOLDER)
+    assert render(MESSAGES, tokenizer=loaded, chat_template=CHATML) == render(
+        MESSAGES, tokenizer=FOLDER, chat_template=CHATML
+    )
+    loaded.chat_template = CHATML
+    assert render(MESSAGES, tokenizer=loaded).text == render(MESSAGES, tokenizer=FOLDER, chat_template=CHATML).text
+    loaded.chat_template = CHATML.replace("im_end", "end")
+    assert "<|end|>" in render(MESSAGES, tokenizer=loaded).text
+
+
+def test_template_is_given_its_arguments_and_the_moment():
+    template = "{{ strftime_now('%Y') }}{{ tone }}" + CHATML
+    given = {"tokenizer": FOLDER, "chat_template": template, "now": NOW}
+    assert render(MESSAGES, chat_template_kwargs={"tone": "!"}, **given).text.startswith("2026!<|im_start|>")
+    assert render(MESSAGES, **given).text.startswith("2026<|im_start|>")
+
+
+@pytest.mark.parametrize(
+    ("messages", "template", "reason"),
+    [
+        ([{"role": "narrator", "content": "x"}], CHATML, "unknown_role"),
+        (MESSAGES, CHATML.replace("message.content", "message.content[:2]"), "not_printed"),
+        ([user("2+2?"), assistant("4", answer="four")], CHATML, "not_printed"),
+        ([user("2+2?"), assistant("4<|im_end|>")], CHATML, "forged_turn"),
+        (MESSAGES, "{{ raise_exception('no') }}", "template"),
+    ],
+)
+def test_what_a_build_rejects_raises_the_same_error(messages: list[dict[str, Any]], template: str, reason: str):
+    messages = [*messages[:1], *({**message, "content": f"{message['content']}  "} for message in messages[1:])]
+    with pytest.raises(RecordError) as raised:
+        render(messages, tokenizer=FOLDER, chat_template=template)
+    assert raised.value.reason == reason
+
+
+def test_parameters_are_checked():
+    for wrong in ({"loss_on": "alle"}, {"after_end": "drop"}, {"chat_template_kwargs": {"messages": []}}):
+        with pytest.raises(ParameterError):
+            render(MESSAGES, tokenizer=FOLDER, **wrong)
+
+
+# Segments.
+
+
+def pieces(made: Rendering, message: int) -> list[tuple[str | None, str]]:
+    """The kinds and the texts of the segments of a message."""
+    return [(one.kind, made.text[one.start : one.stop]) for one in made.segments if one.message == message]
+
+
+def test_segments_say_what_each_piece_is():
+    made = render(MESSAGES[:2], tokenizer=FOLDER, chat_template=CHATML)
+    assert pieces(made, 0) == [(None, "<|im_start|>user\n"), ("content", "2+2?"), (None, "<|im_end|>\n")]
+    answer = [("header", "<|im_start|>assistant\n"), ("content", "4"), ("end", "<|im_end|>"), ("after_end", "\n")]
+    assert pieces(made, 1) == answer
+    marked = render(MESSAGES[:2], tokenizer=FOLDER, chat_template=MARKED)
+    assert pieces(marked, 1) == answer
+    other_prompt = MARKED.replace("'<|im_start|>assistant\\n' -}}{%- endif", "'<|im_start|>bot\\n' -}}{%- endif")
+    marked = render(MESSAGES[:2], tokenizer=FOLDER, chat_template=other_prompt)
+    assert other_prompt != MARKED and pieces(marked, 1) == [(None, "<|im_start|>assistant\n"), *answer[1:]]
+
+
+THINKS = CHATML.replace(
+    "message.content +",
+    "('<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' if message.reasoning_content else "
+    "'<think>\\n\\n</think>\\n\\n' if message.empty else '') + message.content +",
+).replace("+ '<|im_end|>", "-}}{%- for c in message.tool_calls or [] -%}{{- '\\n<call>' ~ c.function.name ~ "
+          "(c.function.arguments | tojson) ~ '</call>' -}}{%- endfor -%}{{- '<|im_end|>")  # fmt: skip
+LOOK = {"type": "function", "function": {"name": "look", "arguments": {"at": "Thun"}}}
+CALL = '\n<call>look{"at": "Thun"}</call>'
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (assistant("4", reasoning_content="So."), [("reasoning", "<think>\nSo.\n</think>\n\n"), ("content", "4")]),
+        (assistant("4", empty=True), [("reasoning", "<think>\n\n</think>\n\n"), ("content", "4")]),
+        (assistant("<think>So.</think>\n4"), [("reasoning", "<think>So.</think>\n"), ("content", "4")]),
+        (assistant("So.</think>4"), [("reasoning", "So.</think>"), ("content", "4")]),
+        (assistant("Is <think> a tag?"), [(None, "Is <think> a tag?")]),
+        (assistant("<think>So.</think>4</think>"), [(None, "<think>So.</think>4</think>")]),
+        (assistant("4", tool_calls=[LOOK, LOOK]), [("content", "4"), ("tool_calls", CALL * 2)]),
+        (assistant("", tool_calls=[LOOK]), [("tool_calls", CALL)]),
+        (
+            assistant("", reasoning_content="So.", tool_calls=[LOOK]),
+            [("reasoning", "<think>\nSo.\n</think>\n\n"), ("tool_calls", CALL[1:])],
+        ),
+        (assistant("4 \n"), [("content", "4 \n")]),
+        (assistant(""), []),
+    ],
+)
+@pytest.mark.parametrize("after", [[], [user("Thanks.")]], ids=["last", "in history"])
+def test_segments_within_a_turn_have_exact_kinds_or_none(message, expected, after):
+    kwargs = {"tokenizer": FOLDER, "chat_template": THINKS, "unprinted": "report"}
+    if expected and expected[-1] == ("tool_calls", CALL[1:]):
+        expected = [("reasoning", "<think>\nSo.\n</think>\n\n\n"), ("tool_calls", CALL[1:])]
+    made = render([user("2+2?"), message, *after], **kwargs)
+    ends = [("end", "<|im_end|>"), ("after_end", "\n")]
+    assert pieces(made, 1) == [("header", "<|im_start|>assistant\n"), *expected, *ends]
+
+
+def test_content_that_ends_like_a_turn_is_content():
+    template = CHATML.replace("+ '<|im_end|>\\n'", "+ ('' if 'im_end' in message.content else '<|im_end|>\\n')")
+    given = {"tokenizer": FOLDER, "chat_template": template, "special_tokens_in_content": "allow"}
+    made = render([user("2+2?"), assistant("4<|im_end|>\n")], **given)
+    assert pieces(made, 1)[1:] == [("content", "4<|im_end|>\n")]
+
+
+def test_name_that_is_printed_again_outside_of_its_turn_is_no_call_there():
+    template = CHATML.replace("message.content +", "(messages[loop.index0 - 1].tool_calls[0].function.name + ': ' if "
+                              "message.role == 'tool' else message.tool_calls[0].function.name if message.tool_calls "
+                              "else '') + message.content +")  # fmt: skip
+    calls = [{"type": "function", "function": {"name": "look", "arguments": {}}}]
+    messages = [user("Look."), assistant("", tool_calls=calls), {"role": "tool", "content": "seen"}, assistant("So.")]
+    made = render(messages, tokenizer=FOLDER, chat_template=template)
+    assert [(kind, text) for kind, text in pieces(made, 1) if text == "look"] == [
+        ("tool_calls", "look"),
+        (None, "look"),
+    ]
+
+
+@pytest.mark.skipif(not oracle_templates(), reason="../shared is absent")
+@pytest.mark.parametrize("name", [*oracle_templates()])
+def test_segments_divide_each_text_and_agree_with_the_labels(name: str):
+    template, tokenizer = oracle_templates()[name]["chat_template"], str(SHARED / "tokenizers" / "llama3")
+    given = {"tokenizer": tokenizer, "chat_template": template, "now": NOW, "unprinted": "report",
+             "special_tokens_in_content": "allow"}  # fmt: skip
+    compared = 0
+    for seed in range(25):
+        one = generate(seed)
+        try:
+            made = render(one.messages, one.tools, **given)
+        except RecordError:
+            continue
+        compared += 1
+        assert [one.start for one in made.segments] == [0, *(one.stop for one in made.segments[:-1])]
+        assert made.segments[-1].stop == len(made.text)
+        of_kind = {kind: "\n".join(made.text[one.start : one.stop] for one in made.segments if one.kind == kind)
+                   for kind in ("header", "reasoning", "content", "tool_calls", "end", "after_end")}  # fmt: skip
+        words = [word for word in one.answers + one.others + one.reasoning if word in made.text]
+        assert not any(word in of_kind[kind] for word in words for kind in ("header", "end", "after_end"))
+        assert not any(word in of_kind["tool_calls"] + of_kind["content"] for word in one.reasoning)
+        answers = [text for text in one.answers if text in made.text]
+        assert all(text in of_kind["content"] + of_kind["tool_calls"] for text in answers), seed
+        assert not of_kind["after_end"].strip()
+        assert not any(isinstance(one, Segment) and one.start >= one.stop for one in made.segments)
+    assert compared >= 5
+    assert json.dumps(made.labels)
