@@ -60,7 +60,6 @@ TOOLS = """
 
 
 TEMPLATES = {"tools": TOOLS, **templates_of_oracles()}
-TEMPLATES.pop("trims_last", None)  # the fast engine gives it a mask that the reference does not establish
 
 
 def rendered(template: str, examples: Examples, engine: str, **options: Any) -> Texts:

@@ -36,9 +36,7 @@ def templates() -> dict[str, str]:
     return found
 
 
-# For these the text, the mask or what is counted is not right yet.
-LEFT_OUT = {"gptoss", "reads_thinking", "trims_last", "cut_at_24", "keeps_tail", "calls_in_answer"}
-TEMPLATES = {name: template for name, template in templates().items() if name not in LEFT_OUT}
+TEMPLATES = templates()
 
 
 def rendered(template: str, generated: list[Generated], **options: Any) -> Texts:
@@ -49,6 +47,17 @@ def rendered(template: str, generated: list[Generated], **options: Any) -> Texts
     assert not examples.outcomes.rejects
     config = render_config(template, TOKENIZER, now=NOW.isoformat(), loss_on="assistant", **options)
     return Renderer(config)(examples)
+
+
+# Templates that print a part of a content, so that its word may be printed although the content is not.
+CUTS = ("cut_at_24", "keeps_tail")
+
+
+def contents(one: Generated) -> list[str]:
+    """Return the contents of messages as a template that reads strings is given them, without white space around."""
+    given = [message["content"] for message in one.messages]
+    strings = [c if isinstance(c, str) else "\n".join(part["text"] for part in c) for c in given]
+    return [string.strip() for string in strings]
 
 
 def trained(text: Text) -> str:
