@@ -15,7 +15,7 @@ from support.encodings import assert_same_tokens, changed, fast_encoder
 from support.tokenizers import save_tokenizer
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.ids import load_id_encoder
-from transforms.tokens.newer import NEWER, may_be_of_newer
+from transforms.tokens.newer import newer
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.utf8 import Utf8
@@ -58,6 +58,7 @@ PATTERNS = {
     ],
 }
 SLOW = "TEST_SLOW" in os.environ
+NEWER = frozenset(map(chr, newer().codes.tolist()))
 # These name all classes.
 NAMES = tuple(PATTERNS) if SLOW else ("qwen3_5", "gpt_oss", "deepseek3")
 # Whatever stands next to a character: of each class, and what begins a contraction.
@@ -87,8 +88,8 @@ def classes(folder: Path, name: str) -> str:
 
 
 def parts() -> list[list[str]]:
-    """All characters in some parts; without TEST_SLOW the newer ones and one in 32 of the assigned planes."""
-    codes = range(0x110000) if SLOW else sorted({*range(0, 0x34000, 32), *map(ord, NEWER)})
+    """All characters in some parts; without TEST_SLOW one in 5 of the newer ones and one in 32 of the others."""
+    codes = range(0x110000) if SLOW else sorted({*range(0, 0x34000, 32), *newer().codes[::5].tolist()})
     characters = [chr(code) for code in codes if not 0xD800 <= code < 0xE000]
     return [characters[start : start + 20_000] for start in range(0, len(characters), 20_000)]
 
@@ -123,6 +124,8 @@ def test_engines_compose_all_characters_alike(tmp_path):
     reference = ReferenceEncoder(load_tokenizer(folder))
     for part in parts():
         some = [one for one in part if SLOW or one < "\U00020000"]
+        if not some:
+            continue
         texts = [text for one in some for text in (f"q\u0301{one}", f"q{one}\u0316", f"q{one}\u0334")]
         fast, expected = (encoder.encode(texts, False) for encoder in (fast_encoder(folder), reference))
         pairs = zip(texts, rows(fast.ids, fast.offsets), rows(expected.ids, expected.offsets), strict=True)
@@ -132,7 +135,7 @@ def test_engines_compose_all_characters_alike(tmp_path):
 @pytest.mark.parametrize("name", ["llama3", "gpt_oss", "deepseek3"])
 def test_texts_with_newer_characters_have_the_tokens_of_the_reference(name, tmp_path):
     folder = classes(tmp_path, name)
-    texts = ["plain", *map(between, sorted(NEWER)[::7]), "😀 中文", "a\u088fb\U0001faea"]
+    texts = ["plain", *map(between, sorted(NEWER)[::97]), "😀 中文", "a\u088fb\U0001faea"]
     encoded = assert_same_tokens(folder, texts)
     assert encoded.newer.tolist() == [*range(1, len(texts) - 2), len(texts) - 1]
 
@@ -141,7 +144,8 @@ def test_marks_that_only_gigatoken_moves_are_left_where_they_are(tmp_path):
     """Python's NFC, which shows what else is moved, may not know them either."""
     folder = changed(classes(tmp_path, "qwen2"), normalizer={"type": "NFC"})
     texts = ["q\u0897\u0316", "q\u0301\U00010efd", "q\u0898\u0316", "q\U0001e5ee\u0316", "q\u0301\u0301"]
-    assert assert_same_tokens(folder, texts).newer.tolist() == [0, 1, 2, 3]
+    encoded = assert_same_tokens(folder, texts)
+    assert sorted([*encoded.newer, *encoded.altered]) == [0, 1, 2, 3]  # U+0898 is known to Python from 3.11 on
 
 
 def test_records_with_newer_characters_are_counted(tmp_path):
@@ -154,8 +158,8 @@ def test_records_with_newer_characters_are_counted(tmp_path):
 
 
 def test_a_newer_character_is_seen_in_its_tokens_however_it_is_cut():
-    for character in NEWER:
+    for character in sorted(NEWER)[::13]:
         encoded = f"a{character}b".encode()
-        assert may_be_of_newer(encoded)
-        assert all(may_be_of_newer(encoded[:stop]) for stop in range(2, len(encoded)))
-    assert not any(may_be_of_newer(text.encode()) for text in ("word", "é", "中文，", "😀", "हिन्दी", "한국어", "“…”"))
+        assert newer().may_be_in(encoded)
+        assert all(newer().may_be_in(encoded[:stop]) for stop in range(2, len(encoded)))
+    assert not any(newer().may_be_in(text.encode()) for text in ("word", "é", "中文，", "😀", "हिन्दी", "한국어", "“…”"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import unicodedata
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from transforms.rows.ragged import offsets_of
 from transforms.storage.walking import versions_below
 from transforms.tokens import Encoded, concatenated
 from transforms.tokens.components import components_of
-from transforms.tokens.newer import has_newer, may_be_of_newer
+from transforms.tokens.newer import newer
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.utf8 import Utf8, bytes_before
@@ -108,8 +109,7 @@ class FastEncoder:
         self._lengths = np.zeros(max(vocab) + 1, np.int64)
         for number, token in vocab.items():
             self._lengths[number] = len(token.replace(_META.encode(), b" ") if self._spaces_are_meta else token)
-        self._may_be_of_newer = np.zeros(len(self._lengths), bool)
-        self._may_be_of_newer[[number for number, token in vocab.items() if may_be_of_newer(token)]] = True
+        self._vocab = vocab
         self._prefix, self._suffix = _special_tokens(tokenizer)
 
     def encode(self, texts: list[str], special_tokens: bool) -> Encoded:
@@ -131,14 +131,14 @@ class FastEncoder:
         not_ascii = np.flatnonzero(sizes != utf8.lengths).tolist()
         for row in not_ascii:
             is_altered[row] |= self._is_altered(texts[row])
-        newer = self._with_newer(texts, ids, offsets) if not_ascii else np.empty(0, np.int64)
-        is_altered[long] = is_altered[newer] = False
+        with_newer = self._with_newer(texts, ids, offsets) if not_ascii else np.empty(0, np.int64)
+        is_altered[long] = is_altered[with_newer] = False
         altered, failed = np.flatnonzero(is_altered), dict[int, str]()
-        if by_reference := [*altered.tolist(), *long.tolist(), *newer.tolist()]:
+        if by_reference := [*altered.tolist(), *long.tolist(), *with_newer.tolist()]:
             encoded, failed = self._replaced(encoded, texts, sizes, by_reference)
         if special_tokens:
             encoded = self._with_special_tokens(encoded, sizes)
-        return dataclasses.replace(encoded, utf8=utf8, altered=altered, long=long, newer=newer, failed=failed)
+        return dataclasses.replace(encoded, utf8=utf8, altered=altered, long=long, newer=with_newer, failed=failed)
 
     def _is_altered(self, text: str) -> bool:
         """Whether the tokenizer may normalise a text without a change of its length."""
@@ -146,11 +146,17 @@ class FastEncoder:
             return True
         return self._composes and not unicodedata.is_normalized("NFC", text)
 
+    @functools.cached_property
+    def _may_be_of_newer(self) -> np.ndarray:
+        may_be = np.zeros(len(self._lengths), bool)
+        may_be[[number for number, token in self._vocab.items() if newer().may_be_in(token)]] = True
+        return may_be
+
     def _with_newer(self, texts: list[str], ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """The numbers of the texts with characters that only gigatoken knows."""
         tokens = np.flatnonzero(self._may_be_of_newer.take(ids))
         rows = np.unique(np.searchsorted(offsets, tokens, "right") - 1)
-        return np.array([row for row in rows.tolist() if has_newer(texts[row])], np.int64)
+        return np.array([row for row in rows.tolist() if newer().is_in(texts[row])], np.int64)
 
     def _replaced(
         self, encoded: Encoded, texts: list[str], sizes: np.ndarray, rows: Sequence[int]

@@ -1,47 +1,66 @@
-"""Characters that gigatoken knows and tokenizers does not.
+"""Characters that gigatoken may know and tokenizers, or Python, does not.
 
-gigatoken has Unicode 17. tokenizers cuts words by the classes of Unicode 16, and its NFC is older than Unicode 11.
-Tests compare all other characters, which both treat alike.
+gigatoken has a newer version of Unicode. Words are cut by the classes of characters, and NFC moves and composes some.
+So texts are left to the reference if they have a character that tokenizers has no class for; or a letter or a mark that
+Python does not know, whose NFC shows which other texts change. All others are treated alike, which the tests compare.
 """
 
 from __future__ import annotations
 
-# Those that Unicode 17 added (DerivedAge.txt), each range by its first and last one: gigatoken has classes for them.
-_ADDED = """
-088F 0C5C 0CDC 1ACF-1ADD 1AE0-1AEB 20C1 2B96 A7CE-A7CF A7D2 A7D4 A7F1 FBC3-FBD2 FD90-FD91 FDC8-FDCE 10940-10959
-10EC5-10EC7 10ED0-10ED8 10EFA-10EFB 11B60-11B67 11DB0-11DDB 11DE0-11DE9 16EA0-16EB8 16EBB-16ED3 16FF2-16FF6
-187F8-187FF 18D09-18D1E 18D80-18DF2 1CCFA-1CCFC 1CEBA-1CED0 1CEE0-1CEF0 1E6C0-1E6DE 1E6E0-1E6F5 1E6FE-1E6FF 1F6D8
-1F777-1F77A 1F8D0-1F8D8 1FA54-1FA57 1FA8A 1FA8E 1FAC8 1FACD 1FAEA 1FAEF 1FBFA 2B73A-2B73F 2CEA2-2CEAD 323B0-33479
-"""
-# Those that Unicode 14 to 16 added and NFC moves or composes. Python's own NFC shows which texts change, but the
-# Unicode of Python 3.10 is 13.
-_COMPOSED = """
-0897-089F 08CA-08D2 0C3C 1715 1AC1-1ACE 1DFA 105D2 105DA 10D69-10D6D 10EFD-10EFF 10F82-10F85 11070 113BB 113C2 113C9
-113CE-113D0 11F41-11F42 1611E-16121 16129 1612F 16D67 16D69 1E08F 1E2AE 1E4EC-1E4EF 1E5EE-1E5EF
-"""
-NEWER = frozenset(
-    chr(code)
-    for first, _, last in (found.partition("-") for found in (_ADDED + _COMPOSED).split())
-    for code in range(int(first, 16), int(last or first, 16) + 1)
-)
-# Without its last byte, each is one of a few hundred.
-_BEGINNINGS = frozenset(
-    beginning[:size] for beginning in {character.encode()[:-1] for character in NEWER} for size in (1, 2, 3)
-)
-_NO_FIRST_BYTES = bytes({*range(256)} - {beginning[0] for beginning in _BEGINNINGS})
+import functools
+import unicodedata
+
+import numpy as np
+from tokenizers import Regex, pre_tokenizers
+
+# Characters are assigned in these planes. The others have no letters, and never will have, or are private.
+_PLANES = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
 
 
-def may_be_of_newer(token: bytes) -> bool:
-    """Return whether a token may occur in a text with a character of NEWER: it has one, or ends within one.
+class Newer:
+    """The newer characters of the libraries that are installed. Use `newer`, which makes it once, in 0.3 s.
 
-    So most texts are known by their tokens to have none: looking at their characters would cost ten times as much.
+    Attributes:
+        codes: int64, their code points, ascending.
     """
-    if not token.translate(None, _NO_FIRST_BYTES):
-        return False
-    ends_within = token[-1:] in _BEGINNINGS or token[-2:] in _BEGINNINGS or token[-3:] in _BEGINNINGS
-    return ends_within or has_newer(token.decode(errors="ignore"))
+
+    def __init__(self) -> None:
+        codes = np.array(_PLANES)
+        by_tokenizers = _matches(codes, r"\p{Cn}")
+        by_python = np.array([unicodedata.category(chr(code)) == "Cn" for code in _PLANES])
+        others = codes[by_python & ~by_tokenizers]
+        self.codes = np.sort(np.concatenate([codes[by_tokenizers], others[_matches(others, r"[\p{L}\p{M}]")]]))
+        self._is_newer = np.zeros(0x110000, bool)
+        self._is_newer[self.codes] = True
+        encoded = {chr(code).encode()[:-1] for code in self.codes.tolist()}  # without its last byte
+        self._beginnings = frozenset(beginning[:size] for beginning in encoded for size in (1, 2, 3))
+        self._no_first_bytes = bytes({*range(256)} - {beginning[0] for beginning in encoded})
+
+    def may_be_in(self, token: bytes) -> bool:
+        """Return whether a token may occur in a text with a newer character: it has one, or ends within one.
+
+        So most texts are known by their tokens to have none: looking at their characters would cost ten times as much.
+        """
+        if not token.translate(None, self._no_first_bytes):
+            return False
+        ends_within = any(token[-size:] in self._beginnings for size in (1, 2, 3))
+        return ends_within or self.is_in(token.decode(errors="ignore"))
+
+    def is_in(self, text: str) -> bool:
+        """Return whether a text has a newer character."""
+        return bool(self._is_newer[np.frombuffer(text.encode("utf-32-le"), np.uint32)].any())
 
 
-def has_newer(text: str) -> bool:
-    """Return whether a text has a character of NEWER."""
-    return not NEWER.isdisjoint(text)
+@functools.cache
+def newer() -> Newer:
+    """Return the newer characters."""
+    return Newer()
+
+
+def _matches(codes: np.ndarray, pattern: str) -> np.ndarray:
+    """Whether tokenizers matches each of some characters: bool, shape (codes,)."""
+    cut = pre_tokenizers.Split(Regex(f"(?:{pattern})+"), "removed", invert=True)
+    matches = np.zeros(len(codes), bool)
+    for _, (start, stop) in cut.pre_tokenize_str("".join(map(chr, codes.tolist()))):
+        matches[start:stop] = True
+    return matches
