@@ -38,7 +38,7 @@ Omitted: TypeAlias = dict[tuple[int, int], Omissions]
 # Why examples were left to the reference, by the same.
 _SlowPaths: TypeAlias = dict[tuple[int, int], SlowPath]
 # Of one of so many records the text alone is compared with that of transformers.
-_ONE_TEXT_OF = 64
+_ONE_TEXT_OF = 32
 # So many texts are searched at once for special tokens. Each of them is checked only if there may be one.
 _CHECKED_AT_ONCE = 256
 # Reasons that say what the template does, and not only what the conversation has.
