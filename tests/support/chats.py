@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from support.paths import TOKENIZER
+from transforms.chat.compiled import SlowPath
 from transforms.chat.config import RenderConfig
 from transforms.model.batches import Examples, Slice, Split, Texts
 from transforms.model.examples import Conversation, Example, PlainText, Span, Text
@@ -41,3 +42,8 @@ def batch_of(texts: list[Text]) -> Texts:
 
 def render_config(chat_template: str | None = None, folder: object = TOKENIZER, **options: Any) -> RenderConfig:
     return RenderConfig(tokenizer=str(folder), chat_template=chat_template, **options)
+
+
+def without_signature(found: Any) -> Any:
+    """Return what a trace cache found for a conversation, without the signature by which it found it."""
+    return found if isinstance(found, SlowPath) else found[0]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from support.chats import assistant, user
+from support.chats import assistant, user, without_signature
 from support.paths import CHATS, SHARED, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, oracle_templates
@@ -222,13 +222,13 @@ def test_contents_in_parts_are_rendered_as_by_the_reference(body):
 
     law()
     plain = Conversation([user([{"type": "text", "text": "a"}, {"text": "b", "type": "text"}]), assistant("c")])
-    assert is_compiled(cache.render_with_spans(plain, "all"))
+    assert is_compiled(without_signature(cache.render_with_spans(plain, "all")))
 
 
 @pytest.mark.parametrize(("body", "is_traceable"), [(b, True) for b in TRACEABLE] + [(b, False) for b in NOT_TRACEABLE])
 def test_template_is_compiled_if_it_can_be_traced(body, is_traceable):
     conversation = Conversation([user("plain"), assistant("also")])
-    found = TraceCache(template_of(looping(body))).render_with_spans(conversation, "all")
+    found = without_signature(TraceCache(template_of(looping(body))).render_with_spans(conversation, "all"))
     assert is_compiled(found) == is_traceable
     if isinstance(found, SlowPath):
         assert found.reason == "template_not_traceable"
@@ -247,7 +247,7 @@ def test_masks_equal_the_reference(template, loss_on):
         for message in conversation.messages:
             if message["role"] == "assistant":
                 message |= data.draw(st.sampled_from([{}, {"weight": 0}, {"reasoning_content": "So."}, {"weight": 1}]))
-        found = cache.render_with_spans(conversation, loss_on)
+        found = without_signature(cache.render_with_spans(conversation, loss_on))
         if is_compiled(found):
             assert found[:2] == turns.assistant_spans(conversation, loss_on)
             assert found[2] == known.omissions(conversation, found[0])
@@ -263,7 +263,7 @@ def test_masks_under_generated_templates_equal_the_reference(style, drawn):
     cache, turns = cache_of(template), TurnFinder(template)
     for messages in drawn:
         conversation = Conversation(messages)
-        found = cache.render_with_spans(conversation, "assistant")
+        found = without_signature(cache.render_with_spans(conversation, "assistant"))
         if is_compiled(found):
             assert found[:2] == turns.assistant_spans(conversation)
             assert found[2] == template.omissions(conversation, found[0])
@@ -273,7 +273,7 @@ def test_completion_begins_at_the_same_position_as_in_the_reference():
     template = template_of(CHATML)
     conversation = Conversation([user("2+2?"), assistant("4"), user("3+3?"), assistant("6")], completion_start=3)
     text, spans, prompt = TurnFinder(template).completion_span(conversation)
-    assert cache_of(template).render_with_spans(conversation, "completion")[:2] == (text, spans)
+    assert without_signature(cache_of(template).render_with_spans(conversation, "completion"))[:2] == (text, spans)
     assert text[: spans[0][0]] == prompt
 
 
@@ -287,7 +287,7 @@ def test_text_that_is_stripped_in_the_prompt_alone_is_not_taken_for_the_same(tex
     )
     conversation = Conversation([user(text), assistant("a b")], completion_start=1)
     cache, finder = cache_of(template), TurnFinder(template)
-    found = cache.render_with_spans(conversation, loss_on)
+    found = without_signature(cache.render_with_spans(conversation, loss_on))
     try:
         expected = finder.trained_spans(conversation, loss_on)
     except RecordError:
@@ -303,7 +303,7 @@ def test_masks_of_the_example_corpus_equal_the_reference():
     for line in (CHATS / "support.jsonl").read_bytes().splitlines()[:50]:
         _, content = content_of(json.loads(line), "messages", Reading(ReadOptions(ROLE_NAMES)))
         assert isinstance(content, Conversation)
-        found = cache.render_with_spans(content, "assistant")
+        found = without_signature(cache.render_with_spans(content, "assistant"))
         known += is_compiled(found)
         assert not is_compiled(found) or found[:2] == turns.assistant_spans(content)
     assert known > 10
@@ -315,7 +315,7 @@ def test_masks_under_real_templates_equal_the_reference():
     for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
         template = template_of(case["chat_template"], case["special_tokens"])
         conversation = Conversation(case["messages"], case["tools"])
-        found = cache_of(template).render_with_spans(conversation, "assistant")
+        found = without_signature(cache_of(template).render_with_spans(conversation, "assistant"))
         if is_compiled(found):
             assert found[:2] == TurnFinder(template).assistant_spans(conversation)
             known += 1
@@ -338,7 +338,7 @@ def test_plain_conversations_are_all_rendered_by_compiled_templates(name):
         case = oracle_templates()[name]
         template = template_of(case["chat_template"], case["special_tokens"])
     cache = cache_of(template)
-    found = [cache.render_with_spans(Conversation(messages), "assistant") for messages in PLAIN]
+    found = [without_signature(cache.render_with_spans(Conversation(messages), "assistant")) for messages in PLAIN]
     assert all(map(is_compiled, found)), found
 
 
@@ -351,7 +351,10 @@ def test_plain_conversations_under_the_templates_of_trl_are_rendered_by_compiled
     slow = {}
     for file in TRL_TEMPLATES:
         template = template_of(file.read_text(), {"bos_token": "<s>", "eos_token": "</s>"})
-        found = [cache_of(template).render_with_spans(Conversation(messages), "assistant") for messages in PLAIN]
+        found = [
+            without_signature(cache_of(template).render_with_spans(Conversation(messages), "assistant"))
+            for messages in PLAIN
+        ]
         # Some templates refuse a system message.
         slow[file.stem] = [one for one in found if isinstance(one, SlowPath) and one.reason != "trace_failed"]
     assert [name for name, reasons in slow.items() if reasons] == []
@@ -373,7 +376,9 @@ def test_answer_that_begins_like_the_generation_prompt_is_rendered_by_the_refere
     template = template_of(OPENS_AND_TRIMS)
     cache = cache_of(template)
     for content, expected in (("plain", True), (" <think>", False), ("<think>", False), ("\n<think>x", False)):
-        found = cache.render_with_spans(Conversation([user("2+2?"), assistant(content)]), "assistant")
+        found = without_signature(
+            cache.render_with_spans(Conversation([user("2+2?"), assistant(content)]), "assistant")
+        )
         assert is_compiled(found) == expected
         if isinstance(found, SlowPath):
             assert found == SlowPath("guard_failed", "a text begins like '<think>'")

@@ -343,13 +343,13 @@ def test_comparison_does_not_depend_on_the_template_by_which_a_conversation_was_
     thinking = [user("2+2?"), assistant("<think>So.</think>4"), user("3+3?"), assistant("<think>So.</think>6")]
     looks = CHATML.replace("message.content +", "message.content.split('</think>')[-1] +")
     batch = rendered(looks, *(Conversation([dict(message) for message in thinking]) for _ in range(3)))
-    assert all(text.example.content.signature.cut for text in batch.texts)
+    assert all(text.signature.cut for text in batch.texts)
     for template in (CHATML, looks):
         fresh = checked(template, *[thinking] * 3)
         kept = dataclasses.replace(
             fresh,
             texts=[
-                msgspec.structs.replace(new, example=old.example)
+                msgspec.structs.replace(new, example=old.example, signature=old.signature)
                 for new, old in zip(fresh.texts, batch.texts, strict=True)
             ],
             outcomes=batch.outcomes,
@@ -357,12 +357,14 @@ def test_comparison_does_not_depend_on_the_template_by_which_a_conversation_was_
         assert parity_notes(ParityChecker(render_config(template))(kept)) == parity_notes(fresh)
 
 
-def test_signature_is_not_pickled():
-    text = rendered(CHATML, Conversation(PLAIN)).texts[0]
-    assert text.example.content.signature
-    copy = pickle.loads(pickle.dumps(text))
-    assert copy == text
-    assert copy.example.content.signature is None
+@pytest.mark.parametrize("printed", ["message.content +", "message.content.split('</think>')[-1] +"])
+def test_texts_are_pickled_with_their_signatures(printed):
+    template = CHATML.replace("message.content +", printed)
+    texts = rendered(template, Conversation([user("2+2?"), assistant("<think>So.</think>4")])).texts
+    assert texts[0].signature
+    copies = pickle.loads(pickle.dumps(texts))
+    assert copies == texts
+    assert copies[0].signature.cut is texts[0].signature.cut
 
 
 def test_beginnings_of_conversations_are_traced_once(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.chats import assistant, render_config, user
+from support.chats import assistant, render_config, user, without_signature
 from support.templates import CHATML
 from transforms.chat import trace_cache
 from transforms.chat.compiled import SlowPath, TemplateCompiler
@@ -75,7 +75,7 @@ def test_slow_path_has_a_reason(conversation, template, expected):
     expected = SlowPath("guard_failed", expected) if isinstance(expected, str) else expected
     cache = cache_of(template)
     for _ in range(2):  # compiled, and found in the cache
-        assert cache.render_with_spans(conversation, "assistant") == expected
+        assert without_signature(cache.render_with_spans(conversation, "assistant")) == expected
 
 
 def test_conversation_on_the_slow_path_is_rendered_by_the_reference():
@@ -89,7 +89,7 @@ def test_conversation_on_the_slow_path_is_rendered_by_the_reference():
 def paths(cache: TraceCache, lengths: list[int]) -> list[str]:
     """Return for each conversation of a batch why it takes the slow path, or that it takes the fast path."""
     cache.begin_batch(len(lengths))
-    found = [cache.render_with_spans(conversation_of(length), "assistant") for length in lengths]
+    found = [without_signature(cache.render_with_spans(conversation_of(length), "assistant")) for length in lengths]
     return [one.reason if isinstance(one, SlowPath) else "fast" for one in found]
 
 
@@ -146,7 +146,7 @@ def test_template_arguments_that_print_differently_are_different_signatures():
     values = (1, 1.0, True, "1", None, [1], {"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1.0}, "\U00100000", "")
     for style in values:
         conversation = Conversation(PLAIN, template_kwargs={"style": style})
-        found = cache.render_with_spans(conversation, "assistant")
+        found = without_signature(cache.render_with_spans(conversation, "assistant"))
         expected = template.render(conversation)
         assert isinstance(found, SlowPath) if style == "\U00100000" else found[0] == expected
         assert cache.render(conversation, PLAIN) == expected
@@ -158,7 +158,7 @@ def test_text_that_the_first_signature_does_not_allow_is_cut_at_the_markers_of_t
     cache = TraceCache(template)
     for text in ("4", "<think>2+2</think>4", "<think>\nSo.\n</think>\n\n4", "</think></think>", "a</think>b</think>c "):
         conversation = Conversation([user("2+2?"), assistant(text)])
-        found = cache.render_with_spans(conversation, "assistant")
+        found = without_signature(cache.render_with_spans(conversation, "assistant"))
         assert not isinstance(found, SlowPath)
         assert found[0] == template.render(conversation)
         assert found[2] == template.omissions(conversation, found[0])

@@ -294,19 +294,24 @@ class ComparisonCache:
             self._traced.clear()
 
     def compare(
-        self, conversation: Conversation, target: Target, turns_of: Callable[[Conversation], Sequence[int]]
+        self,
+        conversation: Conversation,
+        known: Signature | None,
+        target: Target,
+        turns_of: Callable[[Conversation], Sequence[int]],
     ) -> Compared | None:
         """Compare the turns of a conversation.
 
         Args:
             conversation: the conversation.
+            known: the signature by which it was rendered; None if there is none.
             target: what of it is trained on.
             turns_of: gives the numbers of the messages to compare. They depend on the signature alone.
 
         Returns:
             It with the comparison of its signature; None if there is none, or if it does not hold for these texts.
         """
-        known = self._cuts.known_signature(conversation)
+        known = self._cuts.known_signature(conversation, known)
         # Also if it was rendered by the second: what a batch compares does not depend on the engine.
         first = signature_of(conversation) if known is None else known.first or known
         if isinstance(first, NoSignature):

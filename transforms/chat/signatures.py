@@ -11,8 +11,8 @@ from __future__ import annotations
 import functools
 import marshal
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from transforms.chat.guards import Guards
 from transforms.chat.stop_tokens import TurnRules
@@ -23,8 +23,43 @@ from transforms.model.examples import Conversation, are_text_parts
 
 # The most messages of a conversation that is traced.
 MOST_MESSAGES = 512
-# Cuts a text: literals before, between and after texts, with these texts between them.
-Cut: TypeAlias = Callable[[str], list[str]]
+
+
+class Cut:
+    """Cuts texts at markers, and at the white space next to them and at both ends.
+
+    Make it with `cut_at`: one for the same markers is the same object, also after pickling.
+
+    Args:
+        markers: the strings.
+    """
+
+    def __init__(self, markers: frozenset[str]):
+        self._markers = markers
+        longest_first = sorted(markers, key=lambda marker: (-len(marker), marker))
+        self._split = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})").split
+
+    def __call__(self, text: str) -> list[str]:
+        """Return literals before, between and after texts, with these texts between them."""
+        pieces = [""]
+        for at, piece in enumerate(self._split(text)):
+            text = "" if at % 2 else piece.strip()
+            if text:
+                before, _, after = piece.partition(text)
+                pieces[-1] += before
+                pieces += text, after
+            else:
+                pieces[-1] += piece
+        return pieces
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return cut_at, (self._markers,)
+
+
+@functools.lru_cache(64)
+def cut_at(markers: frozenset[str]) -> Cut:
+    """Return what cuts texts at markers."""
+    return Cut(markers)
 
 
 class Signature(NamedTuple):
@@ -134,31 +169,6 @@ def _whole(text: str) -> list[str]:
     return ["", text, ""] if text and not text.isspace() else [text]
 
 
-@functools.lru_cache(64)
-def cut_at(markers: frozenset[str]) -> Cut:
-    """Make a function that cuts texts at markers, and at the white space next to them and at both ends.
-
-    Args:
-        markers: the strings.
-    """
-    longest_first = sorted(markers, key=lambda marker: (-len(marker), marker))
-    split = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})").split
-
-    def cut(text: str) -> list[str]:
-        pieces = [""]
-        for at, piece in enumerate(split(text)):
-            text = "" if at % 2 else piece.strip()
-            if text:
-                before, _, after = piece.partition(text)
-                pieces[-1] += before
-                pieces += text, after
-            else:
-                pieces[-1] += piece
-        return pieces
-
-    return cut
-
-
 class Cuts:
     """Makes the second signature of conversations, under one chat template.
 
@@ -176,9 +186,8 @@ class Cuts:
         found = signature_of(conversation, self._cut(conversation))
         return None if isinstance(found, NoSignature) or found.texts == first.texts else found._replace(first=first)
 
-    def known_signature(self, conversation: Conversation) -> Signature | None:
-        """Return the signature by which a conversation was rendered under this template, None if there is none."""
-        known: Signature | None = conversation.signature
+    def known_signature(self, conversation: Conversation, known: Signature | None) -> Signature | None:
+        """Return the signature by which a conversation was rendered, if that is one under this template."""
         return known if known and (known.cut is None or known.cut is self._cut(conversation)) else None
 
     def _cut(self, conversation: Conversation) -> Cut:

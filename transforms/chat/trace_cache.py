@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from transforms.chat.compiled import CompiledTemplate, Rendered, SlowPath, Target, TemplateCompiler
 from transforms.chat.signatures import Cuts, NoSignature, Signature, signature_of
 from transforms.chat.stop_tokens import TurnRules
@@ -96,9 +94,9 @@ class TraceCache:
         found = self._render(part, "prompt" if add_generation_prompt else "text")
         if isinstance(found, SlowPath):
             return self._template.render(conversation, messages, add_generation_prompt)
-        return found[0]
+        return found[0][0]
 
-    def render_with_spans(self, conversation: Conversation, loss_on: str) -> Rendered | SlowPath:
+    def render_with_spans(self, conversation: Conversation, loss_on: str) -> tuple[Rendered, Signature] | SlowPath:
         """Render a conversation and find what of it is trained on.
 
         Args:
@@ -106,14 +104,18 @@ class TraceCache:
             loss_on: one of LOSSES but auto, or `completion_turns`.
 
         Returns:
-            The text, the spans and the omissions that the reference would give, or why they are left to the reference.
+            The text, the spans and the omissions that the reference would give, and the signature by which they were
+            found; or why they are left to the reference.
         """
         if loss_on != "all":
             return self._render(conversation, loss_on)  # type: ignore[arg-type]
         found = self._render(conversation, "text")
-        return found if isinstance(found, SlowPath) else (found[0], [(0, len(found[0]))], found[2])
+        if isinstance(found, SlowPath):
+            return found
+        (text, _, omissions), signature = found
+        return (text, [(0, len(text))], omissions), signature
 
-    def _render(self, conversation: Conversation, target: Target) -> Rendered | SlowPath:
+    def _render(self, conversation: Conversation, target: Target) -> tuple[Rendered, Signature] | SlowPath:
         signature = signature_of(conversation)
         if isinstance(signature, NoSignature):
             return SlowPath(*signature)
@@ -122,8 +124,7 @@ class TraceCache:
             if isinstance(compiled, SlowPath):
                 return compiled
             if rendered := compiled.render(signature.texts, signature.trimmed):
-                msgspec.structs.force_setattr(conversation, "signature", signature)
-                return rendered
+                return rendered, signature
             cut = None if signature.cut else self._cuts.signature(conversation, signature)
             if cut is None:
                 return SlowPath("guard_failed", compiled.guards.failure(signature.texts, signature.trimmed))

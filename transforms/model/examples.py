@@ -76,15 +76,12 @@ class Conversation(msgspec.Struct, frozen=True, eq=False, gc=False):
             share them, so they are not to be changed.
         template_kwargs: arguments of the template that the record gives.
         completion_start: the number of messages that are the prompt, if the record has a prompt and a completion.
-        signature: the `chat.signatures.Signature` by which it was rendered, which the next step needs too; None if
-            there is none. It is not pickled.
     """
 
     lazy_messages: list[dict[str, Any]] | tuple[tuple[str, ...], list[str], JsonSource | None, tuple[int, ...] | None]
     tools: list[dict[str, Any]] | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     completion_start: int | None = None
-    signature: Any = None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -135,9 +132,6 @@ class Conversation(msgspec.Struct, frozen=True, eq=False, gc=False):
     def with_messages(self, messages: list[dict[str, Any]]) -> Conversation:
         """Return this conversation with other messages."""
         return Conversation(messages, self.tools, self.template_kwargs, self.completion_start)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Conversation, (self.lazy_messages, self.tools, self.template_kwargs, self.completion_start)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Conversation) and self._fields() == other._fields()
@@ -209,7 +203,7 @@ class Example(msgspec.Struct, frozen=True, gc=False):
         return Drop(self.position, reason, Known(self.columns, content_digest(self.content)))
 
 
-class Text(msgspec.Struct, frozen=True, gc=False):
+class Text(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The text of one example, and the spans of it that are trained on.
 
     Attributes:
@@ -223,6 +217,8 @@ class Text(msgspec.Struct, frozen=True, gc=False):
         weights: the weight of each span in the loss, above 0; None if all are 1.
         added_tokens: the (start, stop) of the tokenizer's added tokens in the text, ascending, if no others are to be
             found; None if all are.
+        signature: the `chat.signatures.Signature` by which it was rendered, which comparing its turns needs too; None
+            if there is none.
     """
 
     example: Example
@@ -233,6 +229,12 @@ class Text(msgspec.Struct, frozen=True, gc=False):
     token_ids: np.ndarray | None = None
     weights: list[float] | None = None
     added_tokens: list[Span] | None = None
+    signature: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two texts are the same, however they were rendered."""
+        fields = [name for name in self.__struct_fields__ if name != "signature"]
+        return isinstance(other, Text) and all(getattr(self, name) == getattr(other, name) for name in fields)
 
 
 def plain(messages: Sequence[Any]) -> PlainMessages | None:

@@ -120,7 +120,9 @@ class ParityChecker:
             if not isinstance(content, Conversation):
                 continue
             target: Any = loss_of(content, self._loss_on)
-            if target != "all" and (found := self._comparisons.compare(content, target, self._trained_turns)):
+            if target != "all" and (
+                found := self._comparisons.compare(content, text.signature, target, self._trained_turns)
+            ):
                 compared[number] = _Compared(found.comparison.turns, found.comparison.kinds, found)
         return compared
 

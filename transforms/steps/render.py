@@ -156,7 +156,7 @@ class Renderer:
                 firsts.setdefault(result.reason, number)  # type: ignore[union-attr]
                 continue
             numbers.append(number)
-            if (signature := content.signature) is None:
+            if (signature := result.signature) is None:
                 others.append(number)
                 continue
             firsts.setdefault(signature.key, number)
@@ -210,9 +210,9 @@ class Renderer:
         found = self._trace_cache.render_with_spans(content, loss_on)
         if isinstance(found, SlowPath):
             return self._render_uncompiled(example, content, found, slow_paths, omitted)
-        text, spans, omissions = found
+        (text, spans, omissions), signature = found
         prompt = text[: spans[0][0]] if loss_on == "completion" else None
-        rendered = self._within_limits(Text(example, text, spans, prompt=prompt))
+        rendered = self._within_limits(Text(example, text, spans, prompt=prompt, signature=signature))
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, omitted)
         return rendered
