@@ -24,6 +24,7 @@ OPENS = rf"<{_NAME}>|\[THINK\]|◁think▷|<\|channel>thought|<\|(?:START_THINKI
 CLOSES = rf"</{_NAME}>|\[/THINK\]|◁/think▷|<channel\|>|<\|(?:END_THINKING|inner_suffix|end_of_thought)\|>"
 _AROUND_ANSWER = r"</?answer>|<\|(?:begin|end)_of_solution\|>"
 _TAG = re.compile(rf"(?P<opens>{OPENS})|(?P<closes>{CLOSES})|(?P<answer>{_AROUND_ANSWER})")
+_LONGEST_TAG = len("<|begin_of_solution|>")
 # The most names in a sentence.
 _NAMED = 3
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -165,6 +166,22 @@ def find_omissions(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] |
     if tools and len(absent) == len(tools):
         return joined_omissions(messages, found, ["the tools"])
     return joined_omissions(messages, found, [f"the {_ordinal(at)} tool" for at in absent])
+
+
+def may_complete_tag(text: str) -> bool:
+    """Return whether a text has a tag of reasoning, or may end with the beginning of one."""
+    if not _has_beginning_of_tag(text):  # as most, which is found in no time
+        return False
+    return _TAG.search(text) is not None or _has_beginning_of_tag(text[-_LONGEST_TAG:])
+
+
+def is_whole_of_tags(literal: str) -> bool:
+    """Return whether what may begin a tag of reasoning in a literal is one, whatever follows the literal."""
+    return not _has_beginning_of_tag(_TAG.sub("", literal))
+
+
+def _has_beginning_of_tag(text: str) -> bool:
+    return "<" in text or "[" in text or "◁" in text
 
 
 def omissions_of_message(

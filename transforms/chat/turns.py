@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -628,23 +627,28 @@ def _without_after_end(spans: Sequence[Span], end: Span | None) -> list[Span]:
 def _check_texts(message_map: MessageMap, found: Mapping[int, Turn]) -> None:
     """Raise RecordError if a text of a turn was printed outside of it alone, or another text inside of it."""
     ordered = sorted((start, stop, turn) for turn, one in found.items() for start, stop in one.spans)
-    headers = {turn: one.header for turn, one in found.items()}
-    starts = [start for start, _, _ in ordered]
+    ordered.append((len(message_map.text) + 1,) * 3)
     inside: dict[Key, list[Span]] = {}
     outside: list[PrintedText] = []
-    for printed in message_map.texts:
-        message = printed.key[0]
-        at = bisect.bisect_left(starts, printed.stop) - 1
-        if at >= 0 and printed.start < ordered[at][1]:
-            if ordered[at][2] != message:
-                raise _not_in_turn(printed.key)
-            inside.setdefault(printed.key, []).append((printed.first, printed.last))
-        elif message in headers and not ((header := headers[message]) and header[0] <= printed.start < header[1]):
-            outside.append(printed)
-    for printed in outside:
-        is_printed_twice = any(a <= printed.first and printed.last <= b for a, b in inside.get(printed.key, ()))
-        if not is_printed_twice and message_map.text[printed.start : printed.stop].strip():
-            raise _not_in_turn(printed.key)
+    at, (begin, end, turn) = 0, ordered[0]
+    for text in message_map.texts:  # both are in the order of the text
+        start, stop, key, first, last, _ = text
+        while end <= start:
+            at += 1
+            begin, end, turn = ordered[at]
+        if begin < stop:
+            if turn != key[0]:
+                raise _not_in_turn(key)
+            inside.setdefault(key, []).append((first, last))
+        elif key[0] in found:
+            outside.append(text)
+    for start, stop, key, first, last, _ in outside:
+        header = found[key[0]].header  # type: ignore[index]
+        if header and header[0] <= start < header[1]:
+            continue
+        is_printed_twice = any(a <= first and last <= b for a, b in inside.get(key, ()))
+        if not is_printed_twice and message_map.text[start:stop].strip():
+            raise _not_in_turn(key)
 
 
 def _check_tool_answers(conversation: Conversation, message_map: MessageMap) -> None:

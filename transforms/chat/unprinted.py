@@ -11,18 +11,21 @@ from transforms.chat.omissions import (
     Omissions,
     Printed,
     gaps_between,
+    is_whole_of_tags,
     joined_omissions,
+    may_complete_tag,
     omissions_of_message,
     texts_of,
 )
 from transforms.chat.tracer import SENTINEL, joined_with_texts, number_of
+from transforms.model.examples import REASONING_KEYS
 
 
 class Unprinted:
     """Finds what is not printed of a conversation.
 
-    What is found depends on the texts only if a text is in what is not printed: it may consist of reasoning. It is then
-    found with the texts themselves.
+    What is found depends on the texts only if a text is in what is not printed: it may have tags of reasoning. It is
+    then found with the texts themselves.
 
     Args:
         messages: traced messages, as ordinary strings.
@@ -33,14 +36,24 @@ class Unprinted:
         self._messages, self._printed = messages, printed
         self._found = [omissions_of_message(number, message, printed) for number, message in enumerate(messages)]
         self._usual = joined_omissions(messages, self._found)
-        self._doubtful = [number for number in range(len(messages)) if self._drops_a_text(number)]
+        # The numbers of messages of which texts are not printed, and these texts; None if it is not enough to look at
+        # each of them alone.
+        self._doubtful = {
+            number: texts for number in range(len(messages)) if (texts := self._dropped_texts(number)) != []
+        }
 
-    def _drops_a_text(self, number: int) -> bool:
-        for kind, key, part, text in texts_of(self._messages[number]):
-            gaps = gaps_between(text, self._printed.get((number, kind, key, part), ()))
-            if any(SENTINEL.search(text, start, stop) for start, stop in gaps):
-                return True
-        return False
+    def _dropped_texts(self, number: int) -> list[int] | None:
+        message, dropped = self._messages[number], list[int]()
+        for kind, key, part, text in texts_of(message):
+            for start, stop in gaps_between(text, self._printed.get((number, kind, key, part), ())):
+                literals, numbers = SENTINEL.split(text[start:stop]), SENTINEL.findall(text, start, stop)
+                if kind == "reasoning" and numbers and sum(key in message for key in REASONING_KEYS) > 1:
+                    return None  # the texts may be the same
+                if kind == "content" and numbers:
+                    dropped += map(number_of, numbers)
+                    if not all(map(is_whole_of_tags, literals)):
+                        return None
+        return dropped
 
     def omissions(self, texts: list[str]) -> Omissions:
         """Find what is not printed of a conversation.
@@ -48,12 +61,12 @@ class Unprinted:
         Args:
             texts: its texts.
         """
-        if not self._doubtful:
-            return self._usual
-        found = [*self._found]
-        for number in self._doubtful:
-            found[number] = self._with_texts(number, texts)
-        return joined_omissions(self._messages, found)
+        found = None
+        for number, dropped in self._doubtful.items():
+            if dropped is None or any(may_complete_tag(texts[one]) for one in dropped):
+                found = found or [*self._found]
+                found[number] = self._with_texts(number, texts)
+        return joined_omissions(self._messages, found) if found else self._usual
 
     def _with_texts(self, number: int, texts: list[str]) -> tuple[Sequence[str], Sequence[str]]:
         """What is not printed of a message that has these texts."""
