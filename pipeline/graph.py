@@ -191,7 +191,9 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         ),
         "render": ApplyChatTemplate(config, sources=rendering),
         "parity": CheckParity(config, parity=options.parity, sources=rendering),
-        "tokenize": Tokenize(folder.tokenizer, strip_bos=options.strip_bos, engine=engine),
+        "tokenize": Tokenize(
+            folder.tokenizer, strip_bos=options.strip_bos, engine=engine, at_prompt_end=options.at_prompt_end
+        ),
         "label": BuildLabels(),
         "pack": TruncateOrPack(
             max_length=options.max_length,

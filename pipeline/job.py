@@ -70,6 +70,7 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_text_bytes: int = MAX_TEXT_BYTES
     formatter_seconds: int = FORMATTER_SECONDS
     ledger: str = "none"
+    at_prompt_end: str = "join"
 
     @classmethod
     def of(cls, options: Options) -> JobOptions:

@@ -18,6 +18,7 @@ from pipeline.console import CommandParser, as_typed, unknown_option
 from pipeline.kinds import Kind
 from transforms.chat.config import (
     AFTER_END,
+    AT_PROMPT_END,
     CONTENT_FORMATS,
     ENGINES,
     LOSSES,
@@ -295,6 +296,15 @@ class Options:
         kinds.one_of(PARITIES),
         "report",
         "|".join(PARITIES),
+    )
+    at_prompt_end: str = _option(
+        "Rows",
+        "how a text is encoded where a turn begins that is trained on; join: as one text, as transformers and TRL do, "
+        "so that a token may have the end of the prompt and the beginning of the answer; split: cut there, as on a "
+        "server, where the model writes the answer after the prompt",
+        kinds.one_of(AT_PROMPT_END),
+        "join",
+        "|".join(AT_PROMPT_END),
     )
     max_length: int | None = _option("Rows", "the maximum number of tokens in a row", kinds.length, None, "INT|none")
     truncation: str = _option(

@@ -19,6 +19,7 @@ CONTENT_FORMATS = ("auto", "string", "openai")
 UNPRINTED = ("reject", "report")
 SPECIAL_TOKENS_IN_CONTENT = ("report", "plain", "allow", "reject")
 PARITIES = ("report", "expand", "reject", "off")
+AT_PROMPT_END = ("join", "split")
 MAX_TEXT_BYTES = 64 << 20
 
 

@@ -262,6 +262,8 @@ _NOTED = {
     "--eot_tokens names stop tokens that follow an answer.",
     "records_without_generation_prompt": "records are rendered by a template that ignores add_generation_prompt, so "
     "that the header of each answer is trained on.",
+    "turns_with_token_across_prompt_end": "trained turns begin within a token that also has the end of the generation "
+    "prompt, which a server never sees. --at_prompt_end split cuts the text there.",
     "records_with_special_tokens_in_content": "records have special tokens in a message, a tool or a text.",
     "records_with_foreign_tokens_in_content": "records hold control tokens of other chat templates, as plain text: the "
     "tokenizer does not have them.",

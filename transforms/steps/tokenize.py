@@ -8,16 +8,18 @@ import random
 import re
 from collections.abc import Iterator
 from itertools import chain, groupby
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from transforms.chat.config import ENGINES
+from transforms.chat.config import AT_PROMPT_END, ENGINES
+from transforms.chat.parts import untrained_parts
 from transforms.checks import check_choice, check_flag, check_text
-from transforms.errors import RecordError
+from transforms.errors import ParameterError, RecordError
 from transforms.model.batches import RowSource, Texts, Tokens
-from transforms.model.examples import Text
+from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Reject
 from transforms.rows.ragged import joined, offsets_of, slices_of, sums_of
 from transforms.steps.base import Step
@@ -25,6 +27,7 @@ from transforms.steps.spot_checks import noted_difference, sample
 from transforms.tokens import Encoded, TextEncoder
 from transforms.tokens.fast import WORTH_LOADING, FastEncoder, NotSupported, load_fast_encoder
 from transforms.tokens.plain import PlainEncoder
+from transforms.tokens.prompt_end import CutEncoder, without_prefix
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.trained import is_trained, weights_of
@@ -61,18 +64,25 @@ class Encoder:
         strip_bos: whether to remove a BOS that a row begins with.
         engine: one of ENGINES. With auto and fast, a sample of each batch is also encoded by the reference. If
             the two differ, auto notes it, so that nothing of it is published, and fast fails.
+        at_prompt_end: one of AT_PROMPT_END. With split, a text is cut where a turn begins that is trained on.
 
     Raises:
-        ParameterError: if engine is not one of those.
+        ParameterError: if engine or at_prompt_end is not one of those; if a text cannot be cut for the tokenizer, which
+            has no tokenizer.json.
     """
 
-    def __init__(self, tokenizer: str, strip_bos: bool = False, engine: str = "auto"):
+    def __init__(self, tokenizer: str, strip_bos: bool = False, engine: str = "auto", at_prompt_end: str = "join"):
         check_choice("engine", engine, ENGINES)
+        check_choice("at_prompt_end", at_prompt_end, AT_PROMPT_END)
         self._tokenizer = load_tokenizer(tokenizer)
         self._strip_bos = strip_bos
         self._engine = engine
         self._folder = tokenizer
         self._reference = ReferenceEncoder(self._tokenizer)
+        self._cuts = at_prompt_end == "split"
+        if self._cuts and not self._tokenizer.is_fast:
+            raise ParameterError("at_prompt_end", at_prompt_end, "the tokenizer has no tokenizer.json. Give join.")
+        self._rest: dict[type[ReferenceEncoder], ReferenceEncoder | None] = {}
 
     @functools.cached_property
     def _fast(self) -> FastEncoder | NotSupported:
@@ -91,6 +101,8 @@ class Encoder:
             return self._by_reference(batch, "small_input")
         if isinstance(self._fast, NotSupported):
             return self._by_reference(batch, "tokenizer_not_supported", (None, self._fast.reason))
+        if self._cuts and self._without_prefix is not None:
+            return self._by_reference(batch, "prompt_end")
         tokens = self._encode(batch, self._fast)
         if difference := self._difference(batch, tokens, self._fast):
             return dataclasses.replace(
@@ -147,6 +159,7 @@ class Encoder:
         rejects: dict[int, Reject] = {}
         altered, newer, long, plain = (dict[int, None]() for _ in range(4))  # positions of records, in order
         not_prefixes = 0
+        across: list[tuple[int, int]] = []  # the position of the record, and the token
         has_weights = any(text.weights for text in batch.texts)
         for chunk in _chunks(batch.texts, encoder.characters_at_once):
             of_chunk, strings = self._encoder_of(chunk, encoder)
@@ -160,14 +173,21 @@ class Encoder:
             newer |= dict.fromkeys(chunk[row].example.position for row in encoded.newer)
             long |= dict.fromkeys(chunk[row].example.position for row in encoded.long)
             not_prefixes += self._not_prefixes(chunk, encoded, of_chunk, strings, errors)
+            spans, counts = _spans(chunk, encoded)
+            found = _across_prompt_end(chunk, encoded, spans, counts)
+            across += [(chunk[row].example.position, token) for row, token in found]
             kept += chunk
-            rows = _rows(chunk, encoded, has_weights)
+            rows = _rows(chunk, encoded, spans, has_weights)
             parts.append(self._without_bos(rows) if self._strip_bos else rows)
         rows = _joined(parts)
         if rejects:  # all texts of a rejected record are removed
             left = np.array([i for i, text in enumerate(kept) if text.example.position not in rejects], np.int64)
             kept, rows = [kept[i] for i in left], rows.take(left)
         outcomes = batch.outcomes.reject([*rejects.values()]).note("prompt_tokens_not_a_prefix", not_prefixes)
+        if across := [(position, token) for position, token in across if position not in rejects]:
+            position, token = across[0]
+            detail = f"token {token} is {self._tokenizer.decode([token])!r}"
+            outcomes = outcomes.note("turns_with_token_across_prompt_end", len(across), (position, detail))
         if altered:
             first = (next(iter(altered)), "the tokenizer changes the characters of its text")
             outcomes = outcomes.count_tokenized_by_reference("altered_by_normalizer", len(altered), first)
@@ -187,16 +207,41 @@ class Encoder:
         """The encoder of texts of one kind, see _chunks, and what it encodes, which is as long as the texts."""
         if texts[0].added_tokens is None:
             return encoder, [text.text for text in texts]
-        return self._plain, [self._plain.with_stand_ins(text.text, text.added_tokens or ()) for text in texts]
+        # A token that is cut is plain text, too.
+        added = [
+            [
+                span
+                for span in text.added_tokens or ()
+                if not any(span[0] < cut < span[1] for cut in self._cuts_of(text))
+            ]
+            for text in texts
+        ]
+        return self._plain, [self._plain.with_stand_ins(text.text, own) for text, own in zip(texts, added, strict=True)]
+
+    def _cuts_of(self, text: Text) -> list[int]:
+        """Where a text is cut, in characters."""
+        return _prompt_ends(text) if self._cuts else []
 
     def _encode_chunk(self, texts: list[Text], encoder: TextEncoder, strings: list[str]) -> Encoded:
         """The tokens of texts of one kind, see _encoder_of."""
         if texts[0].token_ids is None:
-            return encoder.encode(strings, texts[0].special_tokens)
+            if not self._cuts:
+                return encoder.encode(strings, texts[0].special_tokens)
+            return self._cut_encoder(encoder).encode(strings, list(map(_prompt_ends, texts)), texts[0].special_tokens)
         ids = [text.token_ids for text in texts if text.token_ids is not None]
         offsets = offsets_of(np.array([len(row) for row in ids], np.int64))
         starts = np.arange(offsets[-1])
         return Encoded(joined(ids, np.int32), offsets, starts, starts + 1, offsets[:-1])
+
+    @functools.cached_property
+    def _without_prefix(self) -> Any | None:
+        return without_prefix(self._tokenizer)
+
+    def _cut_encoder(self, encoder: TextEncoder) -> CutEncoder:
+        kind = PlainEncoder if isinstance(encoder, PlainEncoder) else ReferenceEncoder
+        if kind not in self._rest:
+            self._rest[kind] = None if self._without_prefix is None else kind(self._without_prefix)
+        return CutEncoder(encoder, self._rest[kind], self._tokenizer.backend_tokenizer.get_added_tokens_decoder())
 
     def _not_prefixes(
         self,
@@ -208,7 +253,7 @@ class Encoder:
     ) -> int:
         """The number of texts whose tokens do not begin with the tokens of the prompt, as the model gets it."""
         rows = [row for row, text in enumerate(texts) if text.prompt and row not in errors]
-        if not rows:
+        if not rows or self._cuts:
             return 0
         # The text begins with the prompt.
         alone = encoder.encode([strings[row][: len(texts[row].prompt or "")] for row in rows], special_tokens=False)
@@ -289,6 +334,48 @@ def _excerpt(text: Text, seed: str) -> Text:
     )
 
 
+def _prompt_ends(text: Text) -> list[int]:
+    """Where the model begins to write what is trained on, in characters, without the beginning of the text.
+
+    A span that follows another one directly, or a part of an answer that is not trained on, is written after it.
+    """
+    if text.token_ids is not None or _has_untrained_parts(text):
+        return []
+    stops = {stop for _, stop in text.spans}
+    return [start for start, _ in text.spans if 0 < start < len(text.text) and start not in stops]
+
+
+def _has_untrained_parts(text: Text) -> bool:
+    content = text.example.content
+    return (
+        isinstance(content, Conversation)
+        and content.texts is None
+        and any(message["role"] == "assistant" and untrained_parts(message) for message in content.messages)
+    )
+
+
+def _across_prompt_end(
+    texts: list[Text], encoded: Encoded, spans: np.ndarray, counts: np.ndarray
+) -> list[tuple[int, int]]:
+    """The tokens with a character before one of _prompt_ends and one after it: the text's number, and the id.
+
+    spans, counts: as of _spans.
+    """
+    if not len(encoded.ids):
+        return []
+    tokens = np.searchsorted(encoded.starts, spans[:, 0]) - 1  # the last one that begins before the span
+    across = np.flatnonzero((tokens >= 0) & (encoded.stops[tokens] > spans[:, 0]))
+    firsts = offsets_of(counts)
+    rows = np.searchsorted(firsts, across, "right") - 1
+    return [
+        (row, token)
+        for row, number, token in zip(
+            rows.tolist(), (across - firsts[rows]).tolist(), encoded.ids[tokens[across]].tolist(), strict=True
+        )
+        if texts[row].spans[number][0] in _prompt_ends(texts[row])
+    ]
+
+
 def _row(tokens: Tokens, row: int) -> tuple[np.ndarray, np.ndarray]:
     """The ids of a row, and the numbers of those that are trained on."""
     own = slice(tokens.offsets[row], tokens.offsets[row + 1])
@@ -312,20 +399,24 @@ def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
             yield chunk
 
 
-def _rows(texts: list[Text], encoded: Encoded, has_weights: bool) -> _Rows:
-    """The tokens of texts of one kind, and which of them are trained on."""
-    counts = np.fromiter((len(text.spans) for text in texts), np.int64, len(texts))
-    edges = chain.from_iterable(chain.from_iterable([text.spans for text in texts]))
-    spans = np.fromiter(edges, np.int64, 2 * counts.sum()).reshape(-1, 2)
-    if encoded.utf8 is not None:
-        spans = encoded.utf8.spans_in_bytes(spans, counts)
-    spans = spans + np.repeat(encoded.bases, counts)[:, None]
+def _rows(texts: list[Text], encoded: Encoded, spans: np.ndarray, has_weights: bool) -> _Rows:
+    """The tokens of texts of one kind, and which of them are trained on. spans: as of _spans."""
     trained = is_trained(encoded.starts, encoded.stops, spans)
     weights = None
     if has_weights:
         of_spans = [np.array(text.weights or [1.0] * len(text.spans), np.float32) for text in texts]
         weights = weights_of(encoded.starts, spans, joined(of_spans, np.float32))
     return _Rows(encoded.ids, encoded.offsets, trained, weights)
+
+
+def _spans(texts: list[Text], encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
+    """The spans of all texts in the units of their tokens, int64 (spans, 2), and how many each text has."""
+    counts = np.fromiter((len(text.spans) for text in texts), np.int64, len(texts))
+    edges = chain.from_iterable(chain.from_iterable([text.spans for text in texts]))
+    spans = np.fromiter(edges, np.int64, 2 * counts.sum()).reshape(-1, 2)
+    if encoded.utf8 is not None:
+        spans = encoded.utf8.spans_in_bytes(spans, counts)
+    return spans + np.repeat(encoded.bases, counts)[:, None], counts
 
 
 def _joined(parts: list[_Rows]) -> _Rows:
@@ -369,6 +460,8 @@ class Tokenize(Step):
         strip_bos: whether to remove a BOS that a row begins with.
         engine: `reference` encodes with transformers alone; `auto` encodes faster and falls back to the reference if a
             sample differs; `fast` fails then. The output is the same.
+        at_prompt_end: `join` encodes a text as one, as transformers does; `split` cuts it where a turn begins that is
+            trained on, so that the tokens are those of a server, where the model writes the turn after the prompt.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -376,8 +469,9 @@ class Tokenize(Step):
 
     input, output = Texts, Tokens
 
-    def __init__(self, tokenizer: str, *, strip_bos: bool = False, engine: str = "auto"):
+    def __init__(self, tokenizer: str, *, strip_bos: bool = False, engine: str = "auto", at_prompt_end: str = "join"):
         check_text("tokenizer", tokenizer)
         check_flag("strip_bos", strip_bos)
         check_choice("engine", engine, ENGINES)
-        super().__init__(Encoder, tokenizer=tokenizer, strip_bos=strip_bos, engine=engine)
+        check_choice("at_prompt_end", at_prompt_end, AT_PROMPT_END)
+        super().__init__(Encoder, tokenizer=tokenizer, strip_bos=strip_bos, engine=engine, at_prompt_end=at_prompt_end)
