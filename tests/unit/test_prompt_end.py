@@ -162,14 +162,15 @@ def test_special_tokens_are_added_around_the_whole_text(folder: str, engine: str
 def test_no_space_is_added_in_the_middle_of_a_text(tmp_path: Path, name: str, engine: str) -> None:
     folder = save_sentencepiece(tmp_path, name)
     text = "rain the wheel</s>[INST]hi there水 u"
-    spans = [(8, 18), (26, 32), (33, 35)]
+    spans = [(2, 4), (8, 18), (26, 32), (33, 35)]
     [ids] = ids_of(encoded(folder, [text_of(text, spans)], engine))
     prefix = "" if name == "none" else "▁"
     after_special = "▁" if name in ("always", "prepend") else ""
     rest = f"hi▁there{''.join(f'<0x{byte:02X}>' for byte in '水'.encode())}▁u"
     assert "".join(strings_of(folder, ids)) == f"{prefix}rain▁the▁wheel</s>[INST]{after_special}{rest}"
     # The ids before the first cut are those of the prompt alone.
-    assert ids[: len(ids_alone(folder, text[:8]))] == ids_alone(folder, text[:8])
+    prompt = ids_alone(folder, text[:2])
+    assert ids[: len(prompt)] == prompt
 
 
 def test_byte_level_tokenizers_add_no_space_in_the_middle_of_a_text(tmp_path: Path) -> None:
