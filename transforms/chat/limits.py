@@ -25,12 +25,6 @@ _LEAST_MEMORY = 4 << 30
 class TemplateLimit(RecordError):
     """A template takes longer, or prints more, than it may."""
 
-    def __init__(self, what: str):
-        super().__init__("template_limit", f"the chat template {what}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TemplateLimit, (self.detail.removeprefix("the chat template "),)
-
 
 class OutOfMemory(Exception):
     """A template takes more memory than its process may have."""
@@ -51,7 +45,8 @@ def limited(render: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return call_within(_MAX_SECONDS, render, *arguments, of_processor=True)
     except OutOfTime:
-        raise TemplateLimit(f"takes more than {_MAX_SECONDS} s of the processor") from None
+        found = f"the chat template takes more than {_MAX_SECONDS} s of the processor"
+        raise TemplateLimit("template_limit", found) from None
     except MemoryError:
         raise OutOfMemory from None
 

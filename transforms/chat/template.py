@@ -343,9 +343,8 @@ class ChatTemplate:
         except Exception as error:  # a template may raise any error, and a record may hold anything
             raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
         if isinstance(text, str) and str.__len__(text) > self.max_text_bytes:
-            raise TemplateLimit(
-                f"prints {str.__len__(text):,} characters, and max_text_bytes is {self.max_text_bytes:,}"
-            )
+            found = f"the chat template prints {str.__len__(text):,} characters"
+            raise TemplateLimit("template_limit", f"{found}, and max_text_bytes is {self.max_text_bytes:,}")
         return text
 
 

@@ -258,7 +258,8 @@ class Renderer:
             except UnicodeEncodeError as error:
                 raise RecordError("invalid_unicode", f"the text cannot be encoded: {error}") from None
         if size > self._max_text_bytes and isinstance(text.example.content, Conversation):
-            raise TemplateLimit(f"prints {size:,} bytes, and max_text_bytes is {self._max_text_bytes:,}")
+            found = f"the chat template prints {size:,} bytes"
+            raise TemplateLimit("template_limit", f"{found}, and max_text_bytes is {self._max_text_bytes:,}")
         return text
 
     def check_special_tokens(self, text: Text) -> Text:
