@@ -240,11 +240,7 @@ class Layouts:
                 unseen.get(message + slot.message, set()).discard(slot.text)
         if any(unseen.values()) or len(seen_tools) < len(tools or ()):
             return None
-        contents: dict[int, tuple[int, int]] = {}
-        for begin, end, (owner, what, _, _), *_ in printed_texts:
-            if what == "content" and owner is not None:
-                contents[owner] = (contents[owner][0] if owner in contents else begin), end
-        return MessageMap(text, pieces, contents, {}, printed_texts, prints_all=True)
+        return MessageMap(text, pieces, printed_texts, prints_all=True)
 
     def learn(self, pieces: Sequence[Piece], tools: list[Any] | None, described: Described, slots: Slots) -> None:
         """Learn from a rendering with slots that gives the text of its record.

@@ -60,20 +60,39 @@ class MessageMap:
         text: the text without the marks.
         pieces: (start, stop, message), adjacent and in the order of the text. message is the number of the message that
             the piece was printed for, None if it was printed for none.
-        contents: for each message, the offsets where its content begins and ends, without the white space around it;
-            messages of whose content nothing is printed are left out.
-        printed: for each text of the record, the (start, stop) of its characters that were printed. A text of which
-            nothing but white space is printed is left out.
         texts: where texts of the record were printed, in the order of the text.
-        prints_all: whether it is only known that all texts of the record are printed, so that `printed` is empty.
+        prints_all: whether all texts of the record are printed, and their keys in `texts` are others.
     """
 
     text: str
     pieces: list[Piece]
-    contents: dict[int, tuple[int, int]]
-    printed: dict[Key, list[tuple[int, int]]]
     texts: Sequence[PrintedText]
     prints_all: bool = False
+
+    @functools.cached_property
+    def contents(self) -> dict[int, tuple[int, int]]:
+        """For each message, the offsets where its content begins and ends, without the white space around it.
+
+        Messages of whose content nothing is printed are left out.
+        """
+        contents: dict[int, tuple[int, int]] = {}
+        for start, stop, (message, kind, _, _), *_ in self.texts:
+            if kind == "content" and message is not None and (inner := self.text[start:stop].strip()):
+                start = self.text.index(inner[0], start)
+                contents[message] = contents.get(message, (start, 0))[0], start + len(inner)
+        return contents
+
+    @functools.cached_property
+    def printed(self) -> dict[Key, list[tuple[int, int]]]:
+        """For each text of the record, the (start, stop) of its characters that were printed.
+
+        A text of which nothing but white space is printed is left out.
+        """
+        printed: dict[Key, list[tuple[int, int]]] = {}
+        for start, stop, key, first, last, _ in self.texts:
+            if self.text[start:stop].strip():
+                printed.setdefault(key, []).append((first, last))
+        return printed
 
     def pieces_of_messages(self) -> dict[int, list[tuple[int, int]]]:
         """Return the (start, stop) of the pieces of each message."""
@@ -97,7 +116,7 @@ class MessageMap:
         """Return the texts that have characters in a range."""
         first, last = (
             bisect.bisect_right(self._stops_of_texts, start),
-            bisect.bisect_left(self._starts_of_texts, stop),
+            bisect.bisect_left(self.starts_of_texts, stop),
         )
         return self.texts[first:last]
 
@@ -115,7 +134,8 @@ class MessageMap:
         return sorted(start for start, _ in self.contents.values())
 
     @functools.cached_property
-    def _starts_of_texts(self) -> list[int]:
+    def starts_of_texts(self) -> list[int]:
+        """The offsets where texts of the record begin."""
         return [text.start for text in self.texts]
 
     @functools.cached_property
@@ -291,7 +311,7 @@ def read_message_map(marked: str, marks: Marks) -> MessageMap:
     numbers = zip(parts[1::4], map(int, parts[2::4]), map(int, parts[3::4]), strict=True)
     text = "".join(texts)
     pieces = read_pieces(len(text), zip(accumulate(map(len, texts)), numbers, strict=False))
-    return MessageMap(text, pieces, *_read_sources(marked, [mark.span() for mark in found.finditer(marked)]))
+    return MessageMap(text, pieces, _read_sources(marked, [mark.span() for mark in found.finditer(marked)]))
 
 
 def read_pieces(length: int, marks: Iterable[tuple[int, tuple[str, int, int]]]) -> list[Piece]:
@@ -336,36 +356,19 @@ def read_pieces(length: int, marks: Iterable[tuple[int, tuple[str, int, int]]]) 
     return pieces
 
 
-def _read_sources(
-    marked: str, marks: Sequence[tuple[int, int]]
-) -> tuple[dict[int, tuple[int, int]], dict[Key, list[tuple[int, int]]], list[PrintedText]]:
-    """MessageMap.contents, printed and texts of a text with marks."""
+def _read_sources(marked: str, marks: Sequence[tuple[int, int]]) -> list[PrintedText]:
+    """MessageMap.texts of a text with marks."""
     ends = [stop for _, stop in marks]
     lengths = [0, *accumulate(stop - start for start, stop in marks)]
-
-    def without_marks(offset: int) -> int:
-        return offset - lengths[bisect.bisect_right(ends, offset)]
-
-    contents: dict[int, tuple[int, int]] = {}
-    printed: dict[Key, list[tuple[int, int]]] = {}
     texts: list[PrintedText] = []
     at = 0
-    runs, marked = runs_of(marked), str.__str__(marked)  # its slices need no sources
-    for length, sources in runs:
+    for length, sources in runs_of(marked):
         start, at = at, at + length
-        if not sources or not length:
-            continue
-        begin, end, copied = without_marks(start), without_marks(at), is_copy(length, sources)
-        texts += [PrintedText(begin, end, key, first, last, copied) for key, first, last in sources]
-        if not (text := marked[start:at]).strip():
-            continue
-        first = without_marks(start + len(text) - len(text.lstrip()))
-        last = without_marks(start + len(text.rstrip()))
-        for key, *part in sources:
-            printed.setdefault(key, []).append((part[0], part[1]))
-            if key[1] == "content":
-                contents[key[0]] = (contents.get(key[0], (first, last))[0], last)
-    return contents, printed, texts
+        if sources and length:
+            begin, end = (offset - lengths[bisect.bisect_right(ends, offset)] for offset in (start, at))
+            copied = is_copy(length, sources)
+            texts += [PrintedText(begin, end, key, first, last, copied) for key, first, last in sources]
+    return texts
 
 
 def how_printed(text: str, number: int) -> PrintedContent:

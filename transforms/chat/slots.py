@@ -74,8 +74,6 @@ class Slots:
         """
         if self._has_blank_name or [message for _, _, message in pieces] != [message for _, _, message in slotted]:
             return None
-        contents: dict[int, tuple[int, int]] = {}
-        printed: dict[Key, list[tuple[int, int]]] = {}
         printed_texts: list[PrintedText] = []
         for (start, stop, _), (first, last, _) in zip(pieces, slotted, strict=True):
             at = start
@@ -94,13 +92,10 @@ class Slots:
                     return None
                 key = self._keys[number]
                 first, last = self._starts[number], self._starts[number] + len(inner)
-                printed.setdefault(key, []).append((first, last))
                 printed_texts.append(PrintedText(begin, at, key, first, last, inner == inner_as_printed))
-                if key[1] == "content":
-                    contents[key[0]] = (contents.get(key[0], (begin, at))[0], at)  # type: ignore[index,arg-type]
             if at != stop:
                 return None
-        return MessageMap(text, pieces, contents, printed, printed_texts)
+        return MessageMap(text, pieces, printed_texts)
 
     def place(self, number: int) -> tuple[int | None, int, str, str]:
         """Return what a slot stands for.

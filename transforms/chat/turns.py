@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -417,6 +418,7 @@ class TurnFinder:
             return {}
         messages, text, contents = conversation.messages, message_map.text, message_map.contents
         found: dict[int, Turn] = {}
+        starts = message_map.starts_of_texts
         headers: dict[str, str | None] = dict.fromkeys(_INSTRUCTIONS)
         for turn in turns:
             own = pieces.get(turn, ())
@@ -433,8 +435,8 @@ class TurnFinder:
                 continue
             if messages[follower]["role"] == "tool" and conventions.call_separator:
                 continue
-            answer = start + len(header)
-            if not message_map.texts_between(start, answer):
+            answer, at = start + len(header), bisect.bisect_left(starts, start)
+            if at == len(starts) or starts[at] >= answer:  # the template itself printed the header
                 found[turn] = Turn((start, answer), [(answer, stop)])
         return found
 
@@ -628,27 +630,30 @@ def _check_texts(message_map: MessageMap, found: Mapping[int, Turn]) -> None:
     """Raise RecordError if a text of a turn was printed outside of it alone, or another text inside of it."""
     ordered = sorted((start, stop, turn) for turn, one in found.items() for start, stop in one.spans)
     ordered.append((len(message_map.text) + 1,) * 3)
-    inside: dict[Key, list[Span]] = {}
     outside: list[PrintedText] = []
     at, (begin, end, turn) = 0, ordered[0]
     for text in message_map.texts:  # both are in the order of the text
-        start, stop, key, first, last, _ = text
+        start, stop, key = text[:3]
         while end <= start:
             at += 1
             begin, end, turn = ordered[at]
-        if begin < stop:
-            if turn != key[0]:
-                raise _not_in_turn(key)
-            inside.setdefault(key, []).append((first, last))
-        elif key[0] in found:
-            outside.append(text)
+        if stop <= begin:
+            if key[0] in found:
+                outside.append(text)
+        elif turn != key[0]:
+            raise _not_in_turn(key)
+    outside = [text for text in outside if not _is_in_header(text, found)]
     for start, stop, key, first, last, _ in outside:
-        header = found[key[0]].header  # type: ignore[index]
-        if header and header[0] <= start < header[1]:
-            continue
-        is_printed_twice = any(a <= first and last <= b for a, b in inside.get(key, ()))
+        inside = [text for text in message_map.texts if text.key == key and text not in outside]
+        is_printed_twice = any(text.first <= first and last <= text.last for text in inside)
         if not is_printed_twice and message_map.text[start:stop].strip():
             raise _not_in_turn(key)
+
+
+def _is_in_header(text: PrintedText, turns: Mapping[int, Turn]) -> bool:
+    """Whether a text of a turn begins in its header."""
+    header = turns[text.key[0]].header  # type: ignore[index]
+    return header is not None and header[0] <= text.start < header[1]
 
 
 def _check_tool_answers(conversation: Conversation, message_map: MessageMap) -> None:
