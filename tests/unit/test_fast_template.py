@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.generated import generate
 from support.templates import CHATML, DROPS_REASONING, templates_of_oracles
-from transforms.chat import fast_template
-from transforms.chat.fast_jinja import MarksLost, compile_with_marks, render_with_marks
-from transforms.chat.fast_template import FastTemplate, NotFollowed
+from transforms.chat.fast_jinja import Rendering, compile_fast, render_fast
+from transforms.chat.fast_template import FastTemplate
+from transforms.chat.identity import NotFollowed, Sources
 from transforms.chat.message_map import mark_function, mark_loops
-from transforms.chat.tool_texts import TOOL_TEXTS, ToolTexts
+from transforms.chat.tool_texts import KnownTools, ToolTexts
 from transforms.chat.transformers_jinja import compile_template
 from transforms.chat.turns import TurnFinder
 from transforms.model.batches import Examples, Records, Texts
@@ -133,13 +133,15 @@ def test_signatures_that_do_not_repeat_are_not_left_to_the_reference():
         ("message.content.split('|')[1] if '|' in message.content else ''", "a|b|c"),
     ],
 )
-def test_conversation_of_which_a_text_is_not_just_printed_is_left_to_the_reference(printed, content):
+def test_conversation_of_which_a_text_is_not_just_printed_has_the_outcome_of_the_reference(printed, content):
     template = TOOLS.replace("message.content -", f"({printed}) -")
     examples = examples_of(Conversation([user("?"), assistant(content)], [TOOL]))
     fast, reference = (rendered(template, examples, engine, unprinted="report") for engine in ("fast", "reference"))
     assert of_any_engine(fast) == of_any_engine(reference)
-    assert fast.outcomes.rendered_by_reference == {"not_followed": 1}
-    assert fast.outcomes.first_examples["rendered_by_reference"][1].startswith("not_followed: the template does")
+    if "upper" in printed:
+        assert fast.outcomes.rendered_by_reference == {"not_followed": 1}
+        found = fast.outcomes.first_examples["rendered_by_reference"][1]
+        assert found == "not_followed: the template does more than print a text"
 
 
 def trajectory(city: Any, answer: str, question: str = "What?", calls: int = 1) -> Conversation:
@@ -149,30 +151,52 @@ def trajectory(city: Any, answer: str, question: str = "What?", calls: int = 1) 
     return Conversation([{"role": "system", "content": "Help."}, *turns], [json.loads(json.dumps(TOOL))])
 
 
-@pytest.fixture
-def made(monkeypatch) -> list[Any]:
-    """What was rendered with slots."""
+# What a template does to a text or prints in its place, and whether the fast engine follows it.
+ODD = {
+    "message.content.removeprefix('Final: ')": True,
+    "'Final: ' ~ message.content.removeprefix('Final: ')": True,
+    "('yes' if message.content == 'yes' else message.content)": True,
+    "(messages[0].content if message.content == messages[0].content else message.content)": True,
+    "(message.content | tojson)": False,
+    "(message.content | tojson if message.role == 'tool' else message.content)": True,
+    "message.content.split('</think>')[-1].lstrip()": True,
+    "(message.content | upper)": False,
+    "message.content[:4]": True,
+    "message.content.replace('e', 'e')": True,
+    "(message.content ~ '' if message.content else '')": True,
+}
+CONTENTS = [
+    "yes",
+    "Final: 7",
+    "Final: yes",
+    "7",
+    "A",
+    "Help.",
+    " What? ",
+    "\n7",
+    '"é" \\',
+    "<think>a</think>b",
+    "",
+    "weather",
+]
+
+
+@pytest.mark.parametrize("printed", ODD)
+def test_each_record_has_the_outcome_of_the_reference_whatever_was_rendered_before(printed, monkeypatch):
     monkeypatch.setattr(render_step, "sample_conversations", lambda *_: [])
-    found: list[Any] = []
-    slots = fast_template.Slots
-    monkeypatch.setattr(fast_template, "Slots", lambda *given: found.append(given) or slots(*given))
-    return found
-
-
-def test_texts_are_found_without_a_second_rendering_in_messages_of_known_kinds(made):
-    conversations = [trajectory(f'"{n}" é', f"It is {n}.", f" {n}? " * (n % 2) + "?") for n in range(40)]
-    fast, reference = (rendered(TOOLS, examples_of(*conversations), engine) for engine in ("fast", "reference"))
-    assert of_any_engine(fast) == of_any_engine(reference)
-    assert len(made) == 2  # with white space around the question, and without
-
-
-def test_layout_learned_from_a_text_that_is_the_same_in_json_holds_for_one_that_is_not(made):
-    printed = "(message.content | tojson if message.role == 'tool' else message.content)"
     template = TOOLS.replace("message.content -", f"{printed} -")
-    conversations = [trajectory("Kyoto", answer) for answer in ("clear", '"clear" \\ é', "\n clear\t!")]
-    fast, reference = (rendered(template, examples_of(*conversations), engine) for engine in ("fast", "reference"))
-    assert of_any_engine(fast) == of_any_engine(reference)
-    assert len(made) == 2  # the white space around the last one belongs to what is printed around it
+    assert template != TOOLS
+    conversations = [trajectory(content, content, question) for content in CONTENTS for question in ("What?", content)]
+    options = {"unprinted": "report"}
+    alone = [rendered(template, examples_of(one), "fast", **options) for one in conversations]
+    reference = [rendered(template, examples_of(one), "reference", **options) for one in conversations]
+    assert [*map(of_any_engine, alone)] == [*map(of_any_engine, reference)]
+    for order in (1, -1):
+        together = rendered(template, examples_of(*conversations[::order]), "fast", **options)
+        texts = [(text.text, text.spans) for text in together.texts[::order]]
+        assert texts == [(text.text, text.spans) for one in reference for text in one.texts]
+        followed = together.outcomes.rendered_by_reference.get("not_followed", 0) < len(conversations) / 2
+        assert followed == ODD[printed]
 
 
 TEXTS = st.one_of(
@@ -247,23 +271,19 @@ def test_reasoning_that_is_dropped_is_reported_also_if_it_is_the_answer():
 
 def test_list_of_tools_is_known_by_its_content():
     texts = ToolTexts()
-    first, second, other = ([{"name": "a", "n": n}] for n in (1, 1, 1.0))
-    assert texts.known(first) is first
-    assert texts.known(second) is first
-    assert texts.known(other) is other
-    texts.texts(first)[0] = "text"
-    assert texts.texts(first) == {0: "text"}
-    assert texts.texts(second) == texts.texts(other) == {}  # by identity
-    unusual = [{"a": object()}]
-    assert texts.known(unusual) is unusual
+    first, second, other = (texts.known([{"name": "a", "n": n}]) for n in (1, 1, 1.0))
+    assert second is first is not other
+    assert first.tools == [{"name": "a", "n": 1}]
+    for _ in range(2):
+        assert texts.known([{"name": {1}}]).texts == {}  # not JSON
 
 
 def test_no_text_of_tools_that_are_forgotten_is_given_for_others():
     texts = ToolTexts()
     for number in range(2000):
-        tools = texts.known([{"name": f"t{number}"}])
-        assert texts.texts(tools) == {}
-        texts.texts(tools)[0] = f"{number}"
+        known = texts.known([{"name": f"t{number}"}])
+        assert known.texts == {}
+        known.keep(0, f"{number}", Sources())
 
 
 # In the first ones, a statement depends on the tools alone.
@@ -300,21 +320,24 @@ OF_MORE = """
     ],
 )
 def test_what_depends_on_the_tools_alone_is_printed_once(source, is_once):
-    template = compile_with_marks(source)
-
-    def render(name: str, tools: list[Any]) -> str:
-        tools[0]["name"] = name  # which is not to be done, and shows what is remembered
-        messages = [user("a")]
-        values = {"tools": tools, "messages": messages, "kwarg": name, "strftime_now": lambda _: name}
+    known = ToolTexts().known([{"name": source}])
+    for name in ("before", "after"):
+        values = {"tools": known.tools, "messages": [user("a")], "kwarg": name, "strftime_now": {"%Y": name}.get}
         if name == "after":
-            values["range"] = lambda _: [name]
-        text = render_with_marks(template, values, messages)[0]
-        assert text == compile_template(source).render(values) or (is_once and name == "after")
-        return text
+            values["range"] = lambda _: ["after"]
+        try:
+            text = printed_by_fast(source, values, known)
+        except NotFollowed:
+            assert "join" in source
+            return
+        assert text == compile_template(source).render(values)
+        assert bool(known.texts) == is_once or "range" in source
 
-    tools = TOOL_TEXTS.known([{"name": source}])
-    assert (render("before", tools) == render("after", tools)) == is_once
-    assert "after" in render("after", [dict(tools[0])])
+
+def printed_by_fast(source: str, values: dict[str, Any], tools: KnownTools | None = None) -> str:
+    template = compile_fast(source)
+    rendering = Rendering(template, Sources(tools.sources if tools else None), tools, 1 << 20)
+    return render_fast(template, values, values["messages"], rendering).text
 
 
 @pytest.mark.parametrize("parity", ["report", "reject"])
@@ -395,23 +418,25 @@ def test_the_faster_environment_prints_and_refuses_what_that_of_transformers_doe
         return text, given == values()
 
     compiled = compile_template(source)
-    fast = outcome(lambda given: render_with_marks(compile_with_marks(source), given, given["messages"])[0])
-    assert fast == outcome(compiled.render)
+    fast = outcome(lambda given: printed_by_fast(source, given))
     assert fast[1], "the template changed the data"
+    assert fast == outcome(compiled.render) or fast[0][0] is NotFollowed
 
 
 def test_encoder_for_json_forgets_a_value_that_it_refused():
-    template = compile_with_marks("{{ value | tojson }}")
+    def render(value: Any) -> str:
+        return printed_by_fast("{{ value | tojson }}", {"value": value, "messages": []})
+
     value = {"a": [object()]}
     for _ in range(2):
         with pytest.raises(TypeError, match="not JSON serializable"):
-            render_with_marks(template, {"value": value}, [])
+            render(value)
     value["a"].append(value)
     value["a"].pop(0)
     with pytest.raises(ValueError, match="Circular"):
-        render_with_marks(template, {"value": value}, [])
+        render(value)
     value["a"].clear()
-    assert render_with_marks(template, {"value": value}, [])[0] == '{"a": []}'
+    assert render(value) == '{"a": []}'
 
 
 def test_only_loops_that_print_are_marked():
@@ -424,8 +449,8 @@ def test_only_loops_that_print_are_marked():
 def test_messages_that_a_macro_prints_are_left_to_the_reference():
     source = "{% macro all(them) %}{% for m in them %}{{ m.content }}{% endfor %}{% endmacro %}{{ all(messages) }}"
     messages = [user("a"), assistant("b")]
-    with pytest.raises(MarksLost):
-        render_with_marks(compile_with_marks(source), {"messages": messages}, messages)
+    with pytest.raises(NotFollowed, match="a place that is not followed, such as a macro"):
+        printed_by_fast(source, {"messages": messages})
     examples = examples_of(Conversation(messages, [TOOL]))
     fast, reference = (rendered(source, examples, engine, unprinted="report") for engine in ("fast", "reference"))
     assert of_any_engine(fast) == of_any_engine(reference)
@@ -433,7 +458,7 @@ def test_messages_that_a_macro_prints_are_left_to_the_reference():
 
 def test_source_that_is_not_jinja_is_refused():
     with pytest.raises(jinja2.TemplateSyntaxError):
-        compile_with_marks("{% if %}")
+        compile_fast("{% if %}")
 
 
 def test_sample_of_the_batch_is_compared_with_the_reference(monkeypatch):

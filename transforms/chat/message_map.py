@@ -61,13 +61,11 @@ class MessageMap:
         pieces: (start, stop, message), adjacent and in the order of the text. message is the number of the message that
             the piece was printed for, None if it was printed for none.
         texts: where texts of the record were printed, in the order of the text.
-        prints_all: whether all texts of the record are printed, and their keys in `texts` are others.
     """
 
     text: str
     pieces: list[Piece]
     texts: Sequence[PrintedText]
-    prints_all: bool = False
 
     @functools.cached_property
     def contents(self) -> dict[int, tuple[int, int]]:

@@ -8,49 +8,64 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import Environment, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.idtracking import VAR_LOAD_RESOLVE
 
+from transforms.chat.identity import Source, Sources
+from transforms.chat.omissions import with_sources
+
 # The most lists of tools that are kept.
 _KEPT = 256
 
 
-class ToolTexts:
-    """Keeps texts of lists of tools.
+@dataclass
+class KnownTools:
+    """A list of tools that a template is given for all conversations with the same tools.
 
-    A list of tools is known by its content, and its texts by its identity: `known` returns the same object for the same
-    content, which must not be changed.
+    Attributes:
+        tools: the tools, with names whose sources are known.
+        sources: of these names, and of the texts.
+        texts: what statements print of the tools, by the number of the statement.
     """
 
-    def __init__(self) -> None:
-        self._lists: dict[bytes, list[Any]] = {}
-        self._texts: dict[int, tuple[list[Any], dict[int, str]]] = {}
+    tools: list[Any]
+    sources: dict[int, Source]
+    texts: dict[int, str] = field(default_factory=dict)
 
-    def known(self, tools: list[Any]) -> list[Any]:
-        """Return the first list of tools with the same content."""
+    def keep(self, number: int, text: str, sources: Sources) -> None:
+        """Keep the text of a statement. sources: those of the rendering that made it."""
+        self.texts[number] = text
+        self.sources = sources.lasting(text) | self.sources
+
+
+class ToolTexts:
+    """Keeps the texts of lists of tools under one template. A list of tools is known by its content."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, KnownTools] = {}
+
+    def known(self, tools: list[Any]) -> KnownTools:
+        """Return what is known of the tools with the same content."""
         try:
             content = marshal.dumps(tools, 2)  # version 2 writes what is equal in the same way
         except ValueError:  # it holds something else than JSON
-            return tools
-        found = self._lists.get(content)
+            return _new(tools)
+        found = self._known.get(content)
         if found is None:
-            if len(self._lists) >= _KEPT:
-                self._lists, self._texts = {}, {}
-            found = self._lists[content] = tools
-            self._texts[id(tools)] = tools, {}
+            if len(self._known) >= _KEPT:
+                self._known = {}
+            found = self._known[content] = _new(tools)
         return found
 
-    def texts(self, tools: Any) -> dict[int, str]:
-        """Return the texts of a list of tools, by number, to look one up or to add one; none if it is not known."""
-        known, texts = self._texts.get(id(tools)) or (None, {})
-        return texts if known is tools else {}
 
-
-# Of all templates in the process.
-TOOL_TEXTS = ToolTexts()
+def _new(tools: list[Any]) -> KnownTools:
+    sources = Sources()
+    _, named = with_sources([], tools, sources.copy)
+    return KnownTools(named or [], sources.table)
 
 
 def find_statements_of_tools(tree: nodes.Template) -> dict[int, set[str]]:

@@ -25,7 +25,7 @@ from transforms.chat.omissions import Key
 from transforms.chat.parts import spans_of_untrained_parts, subtracted, untrained_parts
 from transforms.chat.stop_tokens import TurnRules
 from transforms.errors import RecordError
-from transforms.model.examples import REASONING_KEYS, Conversation, Span
+from transforms.model.examples import Conversation, Span
 
 # A kind of turn: whether it calls tools, and the role of the message after it; None at the end of the text.
 Ending: TypeAlias = tuple[bool, str | None]
@@ -395,7 +395,7 @@ class TurnFinder:
             if turn in pieces
         }
         for turn in turns:
-            if turn not in pieces and _is_printed(message_map, turn, conversation.messages[turn]):
+            if turn not in pieces and _is_printed(message_map, turn):
                 raise _not_established(f"the template prints messages[{turn}] outside of a loop over the messages")
         _check_texts(message_map, found)
         _check_tool_answers(conversation, message_map)
@@ -589,11 +589,9 @@ def _parts_of_turn(
     return pieces
 
 
-def _is_printed(message_map: MessageMap, number: int, message: Mapping[str, Any]) -> bool:
+def _is_printed(message_map: MessageMap, number: int) -> bool:
     """Whether a text of a message is printed."""
-    if number in message_map.contents or any(key[0] == number for key in message_map.printed):
-        return True
-    return message_map.prints_all and bool(message.get("tool_calls") or any(map(message.get, REASONING_KEYS)))
+    return number in message_map.contents or any(key[0] == number for key in message_map.printed)
 
 
 def _not_in_turn(key: Key) -> RecordError:
