@@ -14,7 +14,7 @@ from transforms.chat.fast_jinja import Rendering, compile_fast, render_fast
 from transforms.chat.identity import NotFollowed, Sources
 from transforms.chat.limits import limited
 from transforms.chat.message_map import MessageMap
-from transforms.chat.omissions import Omissions, find_omissions, with_sources
+from transforms.chat.omissions import NO_OMISSIONS, Omissions, find_omissions, with_sources
 from transforms.chat.template import ChatTemplate
 from transforms.chat.tool_texts import ToolTexts
 from transforms.errors import RecordError
@@ -27,6 +27,7 @@ class _Rendered(NamedTuple):
     conversation: Conversation
     messages: list[dict[str, Any]]
     message_map: MessageMap
+    sources: Sources
 
 
 class FastTemplate:
@@ -88,6 +89,8 @@ class FastTemplate:
             NotFollowed: if it is not known where the texts of the record are printed.
         """
         rendered = self._rendered(conversation)
+        if rendered.sources.are_whole(rendered.message_map.texts):
+            return NO_OMISSIONS
         return find_omissions(rendered.messages, conversation.tools, rendered.message_map.printed)
 
     def _rendered(self, conversation: Conversation) -> _Rendered:
@@ -96,7 +99,7 @@ class FastTemplate:
             self._last = None
             plain, sources = self._plain(conversation), Sources(max_characters=self._template.max_text_bytes)
             messages, _ = with_sources(plain, None, sources.copy)
-            self._last = _Rendered(conversation, plain, self._map(conversation, messages, sources))
+            self._last = _Rendered(conversation, plain, self._map(conversation, messages, sources), sources)
         return self._last
 
     def _plain(self, conversation: Conversation, messages: Sequence[Any] | None = None) -> list[dict[str, Any]]:
@@ -118,6 +121,7 @@ class FastTemplate:
         if conversation.tools:
             tools = self._tool_texts.setdefault(source, ToolTexts()).known(conversation.tools)
             sources.table |= tools.sources
+            sources.lengths |= tools.lengths
         values = self._template.values(conversation, messages, add_generation_prompt)
         values["tools"] = tools.tools if tools else conversation.tools
         rendering = Rendering(template, sources, tools, self._template.max_text_bytes)

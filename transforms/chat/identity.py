@@ -43,10 +43,15 @@ class Sources:
     Args:
         known: the sources of texts that were given to other renderings too.
         max_characters: of all texts that are followed.
+
+    Attributes:
+        table: the source of each object, by its identity.
+        lengths: of each text of the record that was copied, by its key.
     """
 
     def __init__(self, known: Mapping[int, Source] | None = None, max_characters: int = MAX_TEXT_BYTES):
         self.table = dict(known or {})
+        self.lengths: dict[Key, int] = {}
         self._left = max_characters
         self._has_blank = False
 
@@ -57,7 +62,12 @@ class Sources:
             return text
         copy: str = _join((text, "")) if text else _Empty()  # `join` makes a new object, of one character too
         self.table[id(copy)] = copy, key, 0, len(copy)
+        self.lengths[key] = -1 if text.isspace() else len(copy)  # whether a name of white space is printed is not seen
         return copy
+
+    def are_whole(self, texts: Iterable[PrintedText]) -> bool:
+        """Return whether all texts that were copied are certainly printed, each as a whole in one place."""
+        return self.lengths.items() <= {(text.key, text.last) for text in texts if not text.first}
 
     def _add(self, text: str, key: Any, start: Any, stop: int) -> str:
         """Note the source of a new object."""

@@ -18,6 +18,7 @@ Key: TypeAlias = tuple[int | None, str, Any, Any]
 Printed: TypeAlias = Mapping[Key, Sequence[tuple[int, int]]]
 # Takes a text and its key, and returns what stands for it.
 Sourced: TypeAlias = Callable[[str, Key], str]
+_KEYS = frozenset(REASONING_KEYS)
 # What opens and closes reasoning in contents of the assistant, and what some models write around the answer after it.
 _NAME = "(?:(?:seed:|longcat_)?think|thinking|thought|reasoning)"
 OPENS = rf"<{_NAME}>|\[THINK\]|◁think▷|<\|channel>thought|<\|(?:START_THINKING|inner_prefix|begin_of_thought)\|>"
@@ -66,7 +67,7 @@ def with_sources(
         messages: the messages.
         tools: the tool definitions.
         sourced: takes a text and its key, and returns what is in its place: a text that carries its sources
-            (`provenance`), or one that is recognised where it is printed (`slots`).
+            (`provenance`), or one that is recognised where it is printed (`identity`).
     """
     return [_message(number, message, sourced) for number, message in enumerate(messages)], (
         [_named(tool, (None, "tool", number, None), sourced) for number, tool in enumerate(tools)] if tools else None
@@ -75,6 +76,9 @@ def with_sources(
 
 def _message(number: int, message: Mapping[str, Any], sourced: Sourced) -> dict[str, Any]:
     copy = dict(message)
+    if type(content := message.get("content")) is str and "tool_calls" not in message and _KEYS.isdisjoint(message):
+        copy["content"] = sourced(content, (number, "content", "content", None))  # as of most messages
+        return copy
     for kind, key, part, text in texts_of(message):
         if part is None:
             copy[key] = sourced(text, (number, kind, key, part))
