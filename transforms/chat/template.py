@@ -339,7 +339,9 @@ class ChatTemplate:
         except (TemplateLimit, OutOfMemory):
             raise
         except RecursionError:  # its message depends on where
-            raise RecordError("nested_too_deeply", "it is nested too deeply for transformers or the chat template") from None
+            raise RecordError(
+                "nested_too_deeply", "it is nested too deeply for transformers or the chat template"
+            ) from None
         except Exception as error:  # a template may raise any error, and a record may hold anything
             raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
         if isinstance(text, str) and str.__len__(text) > self.max_text_bytes:
