@@ -39,6 +39,7 @@ from transforms.dataset.tfrecord import read_tfrecord
 from transforms.errors import InputError, UserError
 from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import splits_of
+from transforms.model.examples import Conversation
 from transforms.model.receipts import FirstExample, Receipt, Shard, read_receipt, write_receipt
 from transforms.outputs.tfrecord import encode_tfrecord, masked_crc
 from transforms.steps.parse import Parser
@@ -175,12 +176,19 @@ def outcomes_of(path: Path, splits: int = 1, part_bytes: int = 1 << 20) -> Any:
                 assert outcomes.unaccounted() == len(examples.examples), "a record has no outcome, or two"
                 found += [("reject", *split.origin(one.position)[1:], one.reason) for one in outcomes.rejects]
                 found += [
-                    ("example", *split.origin(one.position)[1:], pickle.dumps(one.content)) for one in examples.examples
+                    ("example", *split.origin(one.position)[1:], said_by(one.content)) for one in examples.examples
                 ]
         return sorted(found)
     except (InputError, UserError) as error:
         assert "\n" not in str(error)
         return type(error).__name__
+
+
+def said_by(content: Any) -> str:
+    """All that an example says. Messages may be decoded or not: that depends on what was parsed before."""
+    if isinstance(content, Conversation):
+        return repr((content.messages, content.tools, content.template_kwargs, content.completion_start))
+    return repr(pickle.dumps(content))
 
 
 @pytest.fixture(scope="module")
