@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.generated import generate
+from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, templates_of_oracles
 from transforms.chat.fast_jinja import Rendering, compile_fast, render_fast
 from transforms.chat.fast_template import FastTemplate
 from transforms.chat.identity import NotFollowed, Sources
-from transforms.chat.message_map import mark_function, mark_loops
+from transforms.chat.message_map import MessageMap, mark_function, mark_loops
+from transforms.chat.template import ChatTemplate
 from transforms.chat.tool_texts import KnownTools, ToolTexts
 from transforms.chat.transformers_jinja import compile_template
 from transforms.chat.turns import TurnFinder
@@ -29,6 +31,7 @@ from transforms.steps import render as render_step
 from transforms.steps.parity import ParityChecker
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer
+from transforms.tokens.tokenizer import load_tokenizer
 
 NOW = datetime(2026, 11, 20, 12)
 TOOL = {
@@ -142,6 +145,69 @@ def test_conversation_of_which_a_text_is_not_just_printed_has_the_outcome_of_the
         assert fast.outcomes.rendered_by_reference == {"not_followed": 1}
         found = fast.outcomes.first_examples["rendered_by_reference"][1]
         assert found == "not_followed: the template does more than print a text"
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "strftime_now('%Y')",
+        "['a', 'b'] | join('')",
+        "'ab' | replace('b', '')",
+        "'ab'.replace('b', '')",
+        "message.role.replace('s', '')",
+        "message.content.replace('|', '')",
+        "(message.content | string | trim)",
+        "'abc'.center(5)",
+    ],
+)
+def test_text_without_characters_is_followed_beside_what_is_done_to_other_texts(printed):
+    template = TOOLS.replace("message.content -", f"message.content + ({printed}) -")
+    turns = [user("?"), assistant("", tool_calls=[CALL]), TRAJECTORY[3], assistant("")]
+    examples = examples_of(Conversation(turns, [TOOL]))
+    fast, reference = (rendered(template, examples, engine, unprinted="report") for engine in ("fast", "reference"))
+    assert of_any_engine(fast) == of_any_engine(reference)
+    assert fast.outcomes.rendered_by_reference == {}
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "'%s!' % message.content",
+        "'<{}>'.format(message.content)",
+        "message.content | tojson",
+        "message | tojson",
+        "'ab' | replace('b', message.content)",
+        "['a', 'b'] | join(message.content)",
+        "[message.content, 'a'] | join('-')",
+        "message.content.center(3)",
+    ],
+)
+def test_text_without_characters_that_something_is_made_of_has_the_outcome_of_the_reference(printed):
+    source = TOOLS.replace("message.content -", f"({printed}) -")
+    template = ChatTemplate(load_tokenizer(str(TOKENIZER)), source, now=NOW)
+    for content in ("", "x"):
+        conversation = Conversation([user("?"), assistant(content), user("!"), assistant("y")], [TOOL])
+        try:
+            found = FastTemplate(template).map_messages(conversation, "")
+        except NotFollowed:
+            continue
+        assert found.contents == template.map_messages(conversation, found.text).contents
+        assert found.printed == template.map_messages(conversation, found.text).printed
+
+
+def test_texts_are_where_the_reference_finds_them_whatever_was_rendered_before():
+    template = ChatTemplate(load_tokenizer(str(TOKENIZER)), TOOLS, now=NOW)
+    fast = FastTemplate(template)
+    for conversation in (trajectory("Kyoto", answer) for answer in ("Clear.", "Clear.", "é")):
+        expected = template.map_messages(conversation, template.render(conversation))
+        found = fast.map_messages(conversation, expected.text)
+        assert (found.text, found.pieces) == (expected.text, expected.pieces)
+        assert places(found) == places(expected)
+        assert places(found)
+
+
+def places(message_map: MessageMap) -> list[str]:
+    return sorted(str(text) for text in message_map.texts if message_map.text[text.start : text.stop].strip())
 
 
 def trajectory(city: Any, answer: str, question: str = "What?", calls: int = 1) -> Conversation:

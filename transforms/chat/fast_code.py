@@ -28,6 +28,8 @@ _FOLLOWED = frozenset(("strip", "lstrip", "rstrip", "split", "rsplit", "removepr
 _ASKING = frozenset(("count", "endswith", "find", "index", "rfind", "rindex", "startswith")) | {
     name for name in dir(str) if name.startswith("is")
 }
+# Filters that templates mostly give constants besides a text, as they do to the method replace.
+GIVEN_CONSTANTS = frozenset(("join", "replace"))
 # Statements and expressions of which it is not known here what they print.
 _OTHERS = (
     nodes.Block, nodes.EvalContextModifier, nodes.Extends, nodes.FromImport, nodes.Import, nodes.Include,
@@ -44,6 +46,20 @@ def is_followed(tree: nodes.Template) -> bool:
         and all(test.name != "sameas" for test in tree.find_all(nodes.Test))
         and all(map(_has_pairs, tree.find_all(nodes.For)))
     )
+
+
+def gives_constants(tree: nodes.Template) -> bool:
+    """Return whether the filters of `GIVEN_CONSTANTS`, and the method replace, are given nothing else."""
+    return all(map(_is_given_constants, tree.find_all((nodes.Filter, nodes.Call))))
+
+
+def _is_given_constants(node: Any) -> bool:
+    if isinstance(node, nodes.Filter):
+        is_concerned = node.name in GIVEN_CONSTANTS
+    else:
+        is_concerned = isinstance(node.node, nodes.Getattr) and node.node.attr == "replace"
+    given = [*node.args, *(pair.value for pair in node.kwargs), node.dyn_args, node.dyn_kwargs]
+    return not is_concerned or all(value is None or isinstance(value, nodes.Const) for value in given)
 
 
 def _has_pairs(loop: nodes.For) -> bool:

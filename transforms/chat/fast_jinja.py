@@ -15,7 +15,16 @@ from jinja2.ext import Extension
 from jinja2.runtime import Context, LoopContext, Macro, missing
 from jinja2.utils import Cycler, Joiner, Namespace
 
-from transforms.chat.fast_code import DICT_METHODS, DICT_NAMES, LOOP_NAMES, RENDERING, FastCode, is_followed
+from transforms.chat.fast_code import (
+    DICT_METHODS,
+    DICT_NAMES,
+    GIVEN_CONSTANTS,
+    LOOP_NAMES,
+    RENDERING,
+    FastCode,
+    gives_constants,
+    is_followed,
+)
 from transforms.chat.identity import NotFollowed, Sources
 from transforms.chat.message_map import MessageMap, mark_functions, mark_loops, read_pieces
 from transforms.chat.tool_texts import KnownTools
@@ -28,6 +37,8 @@ _KEYWORDS_OF_JINJA = ("_loop_vars", "_block_vars")
 _OF_ITEMS = frozenset(
     ("dictsort", "first", "items", "last", "list", "map", "reject", "rejectattr", "select", "selectattr")
 )
+# Filters that return no text.
+_OF_NUMBERS = frozenset(("abs", "count", "float", "int", "length", "round"))
 _OPERATORS = {"*": operator.mul, "%": operator.mod}
 
 
@@ -136,7 +147,9 @@ def _compiled(source: str) -> jinja2.Template | None:
     environment.entry_of = _entry_of(environment.getattr)
     environment.call = functools.partial(_call, environment.call)
     environment.to_json = environment.filters["tojson"]
-    environment.filters = {name: _following(name, filter) for name, filter in environment.filters.items()}
+    followed = {name: _following(name, filter) for name, filter in environment.filters.items()}
+    environment.filters = {**followed, **{name: environment.filters[name] for name in _OF_NUMBERS}}
+    environment.gives_constants = gives_constants(tree)
     tree = mark_loops(tree)
     tree.set_environment(environment)
     return jinja2.Template.from_code(environment, environment.compile(tree), environment.make_globals(None))
@@ -237,14 +250,21 @@ def _call(otherwise: Callable[..., Any], context: Any, function: Any, *arguments
         return found
     if type(function) is BuiltinMethodType and type(owner) is dict:
         return found
-    given = [value for name, value in keywords.items() if name not in _KEYWORDS_OF_JINJA]
-    _check(context, found, (owner if isinstance(owner, str) else "", *arguments, *given))
+    given = [*arguments, *(value for name, value in keywords.items() if name not in _KEYWORDS_OF_JINJA)]
+    if isinstance(owner, str):
+        given = [owner, *(_without_constants(context, given) if function.__name__ == "replace" else given)]
+    _check(context, found, given)
     return found
+
+
+def _without_constants(context: Any, given: Iterable[Any]) -> list[Any]:
+    """What is given without constants of no characters, which look like texts of the record that have none."""
+    return [value for value in given if value != "" or not context.environment.gives_constants]
 
 
 def _check(context: Any, found: Any, given: Sequence[Any]) -> None:
     """Raise NotFollowed if something may have been made of a text in what was given."""
-    if found is not given[0] and type(found) not in (bool, int, float, type(None)) and found != "":
+    if given and found is not given[0] and type(found) not in (bool, int, float, type(None)) and found != "":
         context.parent[RENDERING].sources.refuse(*given)
 
 
@@ -269,7 +289,9 @@ def _following(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
         if name in _OF_ITEMS:
             sources.each(arguments[0])
         else:
-            _check(context, found, (*arguments, *keywords.values()))
+            first, *others = arguments
+            given = [*others, *keywords.values()]
+            _check(context, found, [first, *(_without_constants(context, given) if name in GIVEN_CONSTANTS else given)])
         return found
 
     return following

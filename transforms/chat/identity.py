@@ -46,7 +46,7 @@ class Sources:
 
     Attributes:
         table: the source of each object, by its identity.
-        lengths: of each text of the record that was copied, by its key.
+        lengths: of each text of the record that was copied, by its key; -1 of white space.
     """
 
     def __init__(self, known: Mapping[int, Source] | None = None, max_characters: int = MAX_TEXT_BYTES):
@@ -62,7 +62,8 @@ class Sources:
             return text
         copy: str = _join((text, "")) if text else _Empty()  # `join` makes a new object, of one character too
         self.table[id(copy)] = copy, key, 0, len(copy)
-        self.lengths[key] = -1 if text.isspace() else len(copy)  # whether a name of white space is printed is not seen
+        # Whether white space is printed is not seen. An argument has two texts, its name and its value.
+        self.lengths[key] = -1 if text.isspace() or self.lengths.get(key) == -1 else len(copy)
         return copy
 
     def are_whole(self, texts: Iterable[PrintedText]) -> bool:
@@ -257,9 +258,13 @@ class Sources:
             at += len(text)
 
     def lasting(self, text: str) -> dict[int, Source]:
-        """Return the source of a text for other renderings, in which what it was joined of is not known."""
-        copies = [*self._copies(text)]
-        return {id(text): (text, _MADE, copies, 0)} if copies else {}
+        """Return the sources of a text, and of what it was joined of, for other renderings."""
+        parts, at = [], 0
+        for start, part, _ in self._runs(text, 0):
+            parts += [text[at:start], part]
+            at = start + len(part)
+        found = {id(part): self.table[id(part)] for part in parts[1::2]}
+        return found if id(text) in found or not found else {**found, id(text): (text, _JOINED, [*parts, text[at:]], 0)}
 
     def message_map(self, text: str, parts: Sequence[str], pieces: list[Piece]) -> MessageMap:
         """Make the map of a text.
