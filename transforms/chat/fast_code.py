@@ -103,11 +103,10 @@ class FastCode(CodeGenerator):
         if node.attr in DICT_NAMES:
             super().visit_Getattr(node, frame)
         elif variable == "loop" and node.attr in LOOP_NAMES:
-            self.write("(_value.")
-            self.write(node.attr)
-            self.write(" if type(_value := ")
-            self.visit(node.node, frame)
-            self.write(f") is LoopContext else environment.getattr(_value, {node.attr!r}))")
+            loop = frame.symbols.ref("loop")
+            self.write(f"({loop}.{node.attr} if type({loop}) is LoopContext else ")
+            super().visit_Getattr(node, frame)
+            self.write(")")
         elif variable in self._namespaces and node.attr[0] != "_":
             self._visit_call("entry_of", [node.node, nodes.Const(node.attr)], frame)
         else:
@@ -126,9 +125,21 @@ class FastCode(CodeGenerator):
             self._visit_call("getitem", [node.node, node.arg], frame)
 
     def _look_up(self, node: nodes.Expr, name: str, otherwise: str, frame: Frame) -> None:
-        self.write(f"((_value[{name!r}] if {name!r} in _value else absent[{name!r}]) if type(_value := ")
-        self.visit(node, frame)
-        self.write(f") is dict else environment.{otherwise}(_value, {name!r}))")
+        if isinstance(node, nodes.Name):
+            variable = frame.symbols.ref(node.name)
+            test = f"type({variable})"
+        else:
+            variable, test = "_value", "type(_value := "
+        self.write(f"(({variable}[{name!r}] if {name!r} in {variable} else absent[{name!r}]) if {test}")
+        if variable == "_value":
+            self.visit(node, frame)
+            self.write(")")
+        self.write(f" is dict else environment.{otherwise}(")
+        if variable == "_value":
+            self.write("_value")
+        else:
+            self.visit(node, frame)
+        self.write(f", {name!r}))")
 
     def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:
         method = node.node.attr if isinstance(node.node, nodes.Getattr) else ""
@@ -156,12 +167,20 @@ class FastCode(CodeGenerator):
             self._visit_call("each", [node.node], frame)  # type: ignore[list-item]
         elif node.name == "tojson" and is_alone:
             self._visit_call("tojson", [node.node], frame)  # type: ignore[list-item]
-        elif node.name == "trim" and is_alone:
-            self.write("(strip(_value) if type(_value := ")
+        elif node.name in ("string", "trim") and is_alone:
+            self.write(f"({'strip(_value)' if node.name == 'trim' else '_value'} if type(_value := ")
             self.visit(node.node, frame)  # type: ignore[arg-type]
             self.write(f") is str else {self.filters[node.name]}(context, _value))")
         else:
             super().visit_Filter(node, frame)
+
+    def visit_Test(self, node: nodes.Test, frame: Frame) -> None:
+        if node.name == "string":
+            self.write("isinstance(")
+            self.visit(node.node, frame)
+            self.write(", str)")
+        else:
+            super().visit_Test(node, frame)
 
     def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:
         terms = _terms(node)

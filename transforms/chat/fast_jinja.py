@@ -66,7 +66,7 @@ class Rendering:
         self.absent, self.entry_of = environment.absent, environment.entry_of
         self._environment = environment
         self._tools = tools
-        self._max_characters = max_characters
+        self.max_characters = max_characters
 
     def mark(self, kind: str, first: int, second: int) -> str:
         self.marks.append((len(self.out), (kind, first, second)))
@@ -79,7 +79,7 @@ class Rendering:
 
     def grown(self) -> int:
         """Check how much is printed; return with how many parts to check it again."""
-        if sum(map(len, self.out)) > self._max_characters:
+        if sum(map(len, self.out)) > self.max_characters:
             raise NotFollowed("the template prints too much")
         return 2 * len(self.out)
 
@@ -180,11 +180,12 @@ def render_fast(
     functions = mark_functions(rendering.mark, messages)
     for _ in template.root_render_func(template.new_context({**values, **functions, RENDERING: rendering})):
         pass  # it prints into the rendering
-    rendering.grown()
     text = "".join(rendering.out)
+    if len(text) > rendering.max_characters:
+        raise NotFollowed("the template prints too much")
     offsets = [0, *itertools.accumulate(map(len, rendering.out))]
     pieces = read_pieces(len(text), [(offsets[count], mark) for count, mark in rendering.marks])
-    return rendering.sources.message_map(text, rendering.out, pieces)
+    return MessageMap(text, pieces, rendering.sources.texts_in(rendering.out, offsets))
 
 
 class _Absent(dict[str, jinja2.Undefined]):
@@ -242,6 +243,8 @@ def _entry_of(otherwise: Callable[..., Any]) -> Callable[[Any, str], Any]:
 
 def _call(otherwise: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
     """What a function returns, as `SandboxedEnvironment.call` calls it. Texts that it would change are refused."""
+    if isinstance(function, type) and issubclass(function, Namespace):
+        return function(*arguments, **{name: keywords[name] for name in keywords if name not in _KEYWORDS_OF_JINJA})
     found = otherwise(context, function, *arguments, **keywords)
     owner = getattr(getattr(function, "__wrapped__", function), "__self__", None)  # the sandbox wraps format
     if isinstance(function, (type, Macro, LoopContext)) or isinstance(owner, (LoopContext, Cycler, Joiner, Extension)):
