@@ -17,6 +17,7 @@ from transforms.chat.typed_tokens import FOREIGN_TOKENS
 from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import counts_of_source, records_compared, unread_text
 from transforms.dataset.reader import Dataset
+from transforms.model.receipts import DIFFERS
 from transforms.outputs import loading_code
 
 # Reasons in a line, lines of notes, and lines of sources.
@@ -27,7 +28,7 @@ _SHOWN_ELSEWHERE = {
     "not_printed",
     "last_reasoning_not_printed",
     "records_that_lost_trained_tokens",
-    "fast_engine_differs",
+    DIFFERS,
     "parity_records_checked",
     "parity_records_not_checked",
     "parity_turns_checked",

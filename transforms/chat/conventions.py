@@ -92,28 +92,22 @@ class Conventions:
     def call_separator(self) -> str:
         """What closes a turn that calls tools, if it is printed for the tool's answer once there is one."""
         messages = PROBES["tool"]
-        alone, answered = self.rendered(messages[:2]), self.rendered(messages)
-        if alone is None or answered is None:
+        alone, message_map = self.rendered(messages[:2]), self._mapped(messages)
+        pieces = message_map.pieces_of_messages().get(1) if message_map else None
+        if alone is None or message_map is None or not pieces:
             return ""
-        message_map = self._template.map_messages(self._probe(messages), answered)
-        pieces = message_map.pieces_of_messages().get(1)
-        if message_map.text != answered or not pieces:
-            return ""
-        stop = pieces[0][1]
+        answered, stop = message_map.text, pieces[0][1]
         closing = alone[stop:]
         return closing if alone.startswith(answered[:stop]) and answered.startswith(closing, stop) else ""
 
     @functools.cached_property
     def joins_answers(self) -> bool:
         """Whether two answers in a row are one turn: nothing is printed before the content of the second."""
-        messages = [*DIALOGUE[:2], {"role": "assistant", "content": "How are you?"}]
-        text = self.rendered(messages)
-        if text is None:
+        message_map = self._mapped([*DIALOGUE[:2], {"role": "assistant", "content": "How are you?"}])
+        if message_map is None:
             return False
-        message_map = self._template.map_messages(self._probe(messages), text)
         pieces = message_map.pieces_of_messages().get(2)
-        content = message_map.contents.get(2, (None, None))[0]
-        return message_map.text == text and pieces is not None and content == pieces[0][0]
+        return pieces is not None and message_map.contents.get(2, (None, None))[0] == pieces[0][0]
 
     def rendered(self, messages: list[dict[str, Any]], add_generation_prompt: bool = False) -> str | None:
         """Render messages of our own; None if the template refuses them.
@@ -123,6 +117,15 @@ class Conventions:
             add_generation_prompt: as in `apply_chat_template`.
         """
         return rendered(self._template, self._probe(messages), messages, add_generation_prompt)
+
+    def _mapped(self, messages: list[dict[str, Any]], add_generation_prompt: bool = False) -> MessageMap | None:
+        """The map of messages of our own; None if the template refuses them, or prints another text with marks."""
+        text = self.rendered(messages, add_generation_prompt)
+        if text is None:
+            return None
+        probe = self._probe(messages)
+        message_map = self._template.map_messages(probe, text, add_generation_prompt=add_generation_prompt)
+        return message_map if message_map.text == text else None
 
     def _probe(self, messages: list[dict[str, Any]]) -> Conversation:
         return Conversation(messages, self._tools, self._arguments)
@@ -136,23 +139,21 @@ class Conventions:
             return with_prompt[len(without) :]
         # It replaces something else that the template prints at the end of a conversation.
         tails = []
-        for text, on in ((without, False), (with_prompt, True)):
-            message_map = self._template.map_messages(self._probe(messages), text, add_generation_prompt=on)
-            if message_map.text != text:
+        for on in (False, True):
+            if (message_map := self._mapped(messages, on)) is None:
                 return None
-            tails.append(text[message_map.end_of_messages :])
+            tails.append(message_map.text[message_map.end_of_messages :])
         return tails[1][common_prefix(tails[1], tails[0]) :]
 
     @functools.cached_property
     def _answer(self) -> tuple[MessageMap, int, int] | None:
         """The map of a dialogue of three messages, and the offsets of the answer's turn and of its content."""
-        text = self.rendered(DIALOGUE)
-        if text is None:
+        message_map = self._mapped(DIALOGUE)
+        if message_map is None:
             return None
-        message_map = self._template.map_messages(self._probe(DIALOGUE), text)
         pieces = message_map.pieces_of_messages().get(1)
         content = message_map.contents.get(1, (None, None))[0]
-        if message_map.text != text or not pieces or content is None or not pieces[0][0] <= content <= pieces[0][1]:
+        if not pieces or content is None or not pieces[0][0] <= content <= pieces[0][1]:
             return None
         return message_map, pieces[0][0], content
 

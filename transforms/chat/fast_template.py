@@ -20,8 +20,6 @@ from transforms.chat.tool_texts import ToolTexts
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 
-__all__ = ["FastTemplate", "NotFollowed"]
-
 
 class _Rendered(NamedTuple):
     conversation: Conversation

@@ -82,8 +82,8 @@ class Sources:
         return text
 
     def _part(self, text: str, part: str, start: int) -> str:
-        """Note the source of a part of a text that has one; return it, or a copy with an identity of its own."""
-        if not part or part is text:
+        """Return a part of a text, or a copy with an identity of its own, whose source is noted if the text has one."""
+        if not part or part is text or id(text) not in self.table:
             return part
         _, key, first, _ = self.table[id(text)]
         if len(part) == 1:
@@ -96,7 +96,7 @@ class Sources:
         for one in first:
             begin, end = max(start - at, 0), min(stop - at, len(one))
             if begin < end:
-                parts.append(self._part(one, one[begin:end], begin) if id(one) in self.table else one[begin:end])
+                parts.append(self._part(one, one[begin:end], begin))
             at += len(one)
         return parts[0] if len(parts) == 1 else self._add(part, _JOINED, parts, 0)
 
@@ -108,19 +108,17 @@ class Sources:
 
     def lstrip(self, text: str, *characters: Any) -> str:
         part = text.lstrip(*characters)
-        return part if part is text or id(text) not in self.table else self._part(text, part, len(text) - len(part))
+        return self._part(text, part, len(text) - len(part))
 
     def rstrip(self, text: str, *characters: Any) -> str:
-        part = text.rstrip(*characters)
-        return part if part is text or id(text) not in self.table else self._part(text, part, 0)
+        return self._part(text, text.rstrip(*characters), 0)
 
     def removeprefix(self, text: str, prefix: str) -> str:
         part = text.removeprefix(prefix)
-        return part if part is text or id(text) not in self.table else self._part(text, part, len(text) - len(part))
+        return self._part(text, part, len(text) - len(part))
 
     def removesuffix(self, text: str, suffix: str) -> str:
-        part = text.removesuffix(suffix)
-        return part if part is text or id(text) not in self.table else self._part(text, part, 0)
+        return self._part(text, text.removesuffix(suffix), 0)
 
     def split(self, text: str, separator: str | None = None, most: int = -1) -> list[str]:
         return self._pieces(text, text.split(separator, most), separator)

@@ -18,7 +18,8 @@ import msgspec
 from transforms.chat.comparisons import Compared, ComparisonCache
 from transforms.chat.config import PARITIES, RenderConfig
 from transforms.chat.contexts import KINDS, Contexts, Difference, has_reasoning
-from transforms.chat.fast_template import FastTemplate, NotFollowed
+from transforms.chat.fast_template import FastTemplate
+from transforms.chat.identity import NotFollowed
 from transforms.chat.stop_tokens import TurnRules, load_turn_rules
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache

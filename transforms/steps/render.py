@@ -12,8 +12,9 @@ import numpy as np
 from transforms.chat.compiled import SlowPath
 from transforms.chat.config import RenderConfig
 from transforms.chat.conventions import Template
-from transforms.chat.fast_template import FastTemplate, NotFollowed
+from transforms.chat.fast_template import FastTemplate
 from transforms.chat.habits import HabitFinder, Habits
+from transforms.chat.identity import NotFollowed
 from transforms.chat.limits import OutOfMemory, TemplateLimit
 from transforms.chat.omissions import NO_OMISSIONS, Omissions
 from transforms.chat.stop_tokens import load_turn_rules
@@ -122,8 +123,11 @@ class Renderer:
         if difference := self._difference(batch, results, slow_paths, omitted):
             texts = replace(texts, outcomes=noted_difference(texts, self._engine, "rendering", *difference))
         outcomes = _noted(texts, omitted)
-        kept = [(text.example.position, text.example.number) for text in texts.texts if slow_paths]
-        slow = [(key[0], slow_paths[key]) for key in kept if key in slow_paths]
+        slow = [
+            (key[0], slow_paths[key])
+            for text in (texts.texts if slow_paths else ())
+            if (key := (text.example.position, text.example.number)) in slow_paths
+        ]
         for reason, count in Counter(why.reason for _, why in slow).items():
             first = next((position, why.detail) for position, why in slow if why.reason == reason)
             outcomes = outcomes.count_rendered_by_reference(reason, count, first)
