@@ -336,7 +336,7 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
         finder = TurnFinder(chat_template, rules)
         try:
             if options.loss_on in _ON_TURNS and content.completion_start is None:
-                finder.assistant_spans(content)
+                finder.trained_spans(chat_template.rendering(content))
         except RecursionError:  # the build rejects this record
             pass
         except RecordError as error:

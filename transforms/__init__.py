@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from transforms.model.batches import Examples, Slice, Split
     from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
     from transforms.model.parts import Parts
-    from transforms.rendering import Rendering, render
+    from transforms.rendering import RenderedExample, render
     from transforms.steps.custom import FilterExamples, MapExamples
     from transforms.steps.label import BuildLabels
     from transforms.steps.pack import TruncateOrPack
@@ -50,7 +50,7 @@ _HOMES = {
     "InputError": "errors",
     "RecordError": "errors",
     "render": "rendering",
-    "Rendering": "rendering",
+    "RenderedExample": "rendering",
 }
 __all__ = [
     "ReadConversations",
@@ -79,7 +79,7 @@ __all__ = [
     "InputError",
     "RecordError",
     "render",
-    "Rendering",
+    "RenderedExample",
 ]
 
 

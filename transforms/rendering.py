@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 
 from transforms.chat.config import RenderConfig
+from transforms.chat.loss import assistant_turns
+from transforms.chat.omissions import omissions_of
+from transforms.chat.renderings import Rendering
 from transforms.chat.segments import Segment, segments_of
 from transforms.chat.stop_tokens import load_turn_rules, turn_rules
 from transforms.chat.template import ChatTemplate
-from transforms.chat.turns import TurnFinder, assistant_turns, loss_of
+from transforms.chat.trained_text import trained_text
+from transforms.chat.turns import TurnFinder
 from transforms.chat.typed_tokens import TypedTokens
 from transforms.errors import RecordError
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
@@ -29,7 +33,7 @@ from transforms.tokens.trained import is_trained
 
 
 @dataclass(frozen=True)
-class Rendering:
+class RenderedExample:
     """A conversation as a model is trained on it.
 
     Attributes:
@@ -59,7 +63,7 @@ def render(
     after_end: str = "train",
     unprinted: str = "reject",
     special_tokens_in_content: str = "report",
-) -> Rendering:
+) -> RenderedExample:
     """Render a conversation, and find what of it is trained on.
 
     It gives the tokens and the labels of a build with the same options, before rows are truncated or packed. The first
@@ -114,35 +118,30 @@ class _Renderer:
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, arguments: Mapping[str, Any]
-    ) -> Rendering:
+    ) -> RenderedExample:
         record = {"messages": list(messages)} | ({} if tools is None else {"tools": list(tools)})
         read = content_of(record, "messages", Reading(ReadOptions(ROLE_NAMES)))[1]
         assert isinstance(read, Conversation)
         conversation = Conversation(read.messages, read.tools, {**arguments, **read.template_kwargs})
-        loss_on = loss_of(conversation, self._config.loss_on)
-        if loss_on == "all":
-            text = self._template.render(conversation)
-            spans = [(0, len(text))]
-        else:
-            text, spans = self._turns.assistant_spans(conversation, loss_on)
-        checked = self._checked(Text(Example(0, conversation, {}, False, b""), text, spans))
-        return Rendering(text, self._segments(conversation, text), *self._encoded(checked))
+        example = Example(0, conversation, {}, False, b"")
+        text, rendering = trained_text(example, conversation, self._config.loss_on, self._template, self._turns)
+        checked = self._checked(text, rendering)
+        return RenderedExample(text.text, self._segments(rendering), *self._encoded(checked))
 
-    def _checked(self, text: Text) -> Text:
+    def _checked(self, text: Text, rendering: Rendering) -> Text:
         """The text after the checks of a build. Raises RecordError."""
-        conversation: Any = text.example.content
-        omissions = self._template.omissions(conversation, text.text)
+        omissions = omissions_of(rendering)
         if omissions.not_printed and self._config.unprinted == "reject":
             raise RecordError("not_printed", omissions.detail())
         unread_keys(text, self._config.unprinted)
         return self._typed_tokens.check(text)[0] if self._typed_tokens else text
 
-    def _segments(self, conversation: Conversation, text: str) -> list[Segment]:
+    def _segments(self, rendering: Rendering) -> list[Segment]:
         try:
-            message_map, turns = self._turns.turns(conversation, assistant_turns(conversation))
+            turns = self._turns.turns(rendering, assistant_turns(rendering.conversation))
         except RecordError:  # everything is trained on, or the turns that are not cannot be established
-            return [Segment(0, len(text), None, None)] if text else []
-        return segments_of(message_map, self._template.plain_messages(conversation), turns)
+            return [Segment(0, len(rendering.text), None, None)] if rendering.text else []
+        return segments_of(rendering, turns)
 
     def _encoded(self, text: Text) -> tuple[list[int], list[int]]:
         """The token ids and the labels of a text."""

@@ -231,9 +231,9 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
 
 def _print_template(console: Any, template: Any, finder: Any, conversation: Any) -> None:
     """Print what a template does at the start and the end of each turn."""
-    if finder.follows_markers(conversation):
+    if finder.follows_blocks(conversation):
         source = "marked by the template"
-    elif template.has_generation_markers(conversation):
+    elif template.has_generation_blocks(conversation):
         source = "derived from the template, not taken from its generation markers"
     else:
         source = "derived from the template, which has no generation markers"

@@ -6,6 +6,18 @@ import json
 from typing import Any
 
 from support.paths import SHARED
+from transforms.chat.template import ChatTemplate
+from transforms.chat.turns import TurnFinder
+from transforms.model.examples import Conversation, Span
+
+
+def masked(
+    template: ChatTemplate, conversation: Conversation, loss_on: str = "assistant", turns: TurnFinder | None = None
+) -> tuple[str, list[Span]]:
+    """What the reference renders, and the spans that are trained on. turns: of the template, if there is one."""
+    rendering = template.rendering(conversation)
+    return rendering.text, (turns or TurnFinder(template)).trained_spans(rendering, loss_on)
+
 
 # ChatML without generation markers. A token and a line break close a turn.
 CHATML = """

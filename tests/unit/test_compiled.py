@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from support.chats import assistant, user, without_signature
 from support.paths import CHATS, SHARED, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES
-from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, oracle_templates
+from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, masked, oracle_templates
 from transforms.chat.compiled import SlowPath
 from transforms.chat.guards import Guards
+from transforms.chat.omissions import omissions_of
 from transforms.chat.template import ChatTemplate
 from transforms.chat.trace_cache import TraceCache
 from transforms.chat.tracer import NotTraceable, sentinel, traced_text
@@ -188,12 +189,11 @@ def test_trace_cache_renders_the_same_text_as_the_reference(body):
     @settings(max_examples=60)
     @given(dialogues(), st.booleans())
     def law(conversation: Conversation, add_generation_prompt: bool) -> None:
-        messages = conversation.messages
         try:
-            expected = template.render(conversation, messages, add_generation_prompt)
+            expected = template.render(conversation, add_generation_prompt)
         except RecordError:
             return
-        assert cache.render(conversation, messages, add_generation_prompt) == expected
+        assert cache.render(conversation, add_generation_prompt) == expected
 
     law()
 
@@ -218,7 +218,7 @@ def test_contents_in_parts_are_rendered_as_by_the_reference(body):
     @given(st.lists(st.one_of(parts, st.sampled_from(TEXTS)), min_size=1, max_size=4))
     def law(contents: list[Any]) -> None:
         messages = [(assistant if number % 2 else user)(content) for number, content in enumerate(contents)]
-        assert cache.render(Conversation(messages), messages) == template.render(Conversation(messages))
+        assert cache.render(Conversation(messages)) == template.render(Conversation(messages))
 
     law()
     plain = Conversation([user([{"type": "text", "text": "a"}, {"text": "b", "type": "text"}]), assistant("c")])
@@ -249,8 +249,9 @@ def test_masks_equal_the_reference(template, loss_on):
                 message |= data.draw(st.sampled_from([{}, {"weight": 0}, {"reasoning_content": "So."}, {"weight": 1}]))
         found = without_signature(cache.render_with_spans(conversation, loss_on))
         if is_compiled(found):
-            assert found[:2] == turns.assistant_spans(conversation, loss_on)
-            assert found[2] == known.omissions(conversation, found[0])
+            rendering = known.rendering(conversation)
+            assert found[:2] == (rendering.text, turns.trained_spans(rendering, loss_on))
+            assert found[2] == omissions_of(rendering)
 
     law()
 
@@ -265,16 +266,17 @@ def test_masks_under_generated_templates_equal_the_reference(style, drawn):
         conversation = Conversation(messages)
         found = without_signature(cache.render_with_spans(conversation, "assistant"))
         if is_compiled(found):
-            assert found[:2] == turns.assistant_spans(conversation)
-            assert found[2] == template.omissions(conversation, found[0])
+            rendering = template.rendering(conversation)
+            assert found[:2] == (rendering.text, turns.trained_spans(rendering))
+            assert found[2] == omissions_of(rendering)
 
 
 def test_completion_begins_at_the_same_position_as_in_the_reference():
     template = template_of(CHATML)
     conversation = Conversation([user("2+2?"), assistant("4"), user("3+3?"), assistant("6")], completion_start=3)
-    text, spans, prompt = TurnFinder(template).completion_span(conversation)
+    text, spans = masked(template, conversation, "completion")
     assert without_signature(cache_of(template).render_with_spans(conversation, "completion"))[:2] == (text, spans)
-    assert text[: spans[0][0]] == prompt
+    assert text[: spans[0][0]] == template.render(conversation.with_messages(conversation.messages[:3]), True)
 
 
 @pytest.mark.parametrize("text", ["r", "r  ", " r", "\nr\n"])
@@ -286,10 +288,9 @@ def test_text_that_is_stripped_in_the_prompt_alone_is_not_taken_for_the_same(tex
         "{%- endfor -%}"
     )
     conversation = Conversation([user(text), assistant("a b")], completion_start=1)
-    cache, finder = cache_of(template), TurnFinder(template)
-    found = without_signature(cache.render_with_spans(conversation, loss_on))
+    found = without_signature(cache_of(template).render_with_spans(conversation, loss_on))
     try:
-        expected = finder.trained_spans(conversation, loss_on)
+        expected = masked(template, conversation, loss_on)
     except RecordError:
         assert isinstance(found, SlowPath)
     else:
@@ -305,7 +306,7 @@ def test_masks_of_the_example_corpus_equal_the_reference():
         assert isinstance(content, Conversation)
         found = without_signature(cache.render_with_spans(content, "assistant"))
         known += is_compiled(found)
-        assert not is_compiled(found) or found[:2] == turns.assistant_spans(content)
+        assert not is_compiled(found) or found[:2] == masked(template, content, turns=turns)
     assert known > 10
 
 
@@ -317,7 +318,7 @@ def test_masks_under_real_templates_equal_the_reference():
         conversation = Conversation(case["messages"], case["tools"])
         found = without_signature(cache_of(template).render_with_spans(conversation, "assistant"))
         if is_compiled(found):
-            assert found[:2] == TurnFinder(template).assistant_spans(conversation)
+            assert found[:2] == masked(template, conversation)
             known += 1
     assert known > 70
 

@@ -16,14 +16,16 @@ from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.generated import generate
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, templates_of_oracles
-from transforms.chat.fast_jinja import Rendering, compile_fast, render_fast
+from transforms.chat.fast_jinja import Output, compile_fast, render_fast
 from transforms.chat.fast_template import FastTemplate
 from transforms.chat.identity import NotFollowed, Sources
-from transforms.chat.message_map import MessageMap, mark_function, mark_loops
+from transforms.chat.marks import mark_function, mark_loops
+from transforms.chat.omissions import NO_OMISSIONS, omissions_of
+from transforms.chat.renderings import Rendering
 from transforms.chat.template import ChatTemplate
 from transforms.chat.tool_texts import KnownTools, ToolTexts
 from transforms.chat.transformers_jinja import compile_template
-from transforms.chat.turns import TurnFinder
+from transforms.chat.turn_search import TurnSearch
 from transforms.model.batches import Examples, Records, Texts
 from transforms.model.examples import Conversation, Record
 from transforms.model.outcomes import Outcomes
@@ -95,7 +97,7 @@ def test_turns_in_the_usual_form_have_the_spans_that_are_found_for_any_turn(name
     records = [Record(seed, json.dumps(generate(seed).record).encode()) for seed in range(1000, 1030)]
     examples = Parser()(Records(SPLIT, 0, True, Outcomes(read=len(records)), records))
     usual = rendered(TEMPLATES[name], examples, "fast", unprinted="report")
-    monkeypatch.setattr(TurnFinder, "_usual_turns", lambda *_: {})
+    monkeypatch.setattr(TurnSearch, "_usual_turns", lambda *_: {})
     assert of_any_engine(usual) == of_any_engine(rendered(TEMPLATES[name], examples, "fast", unprinted="report"))
 
 
@@ -188,26 +190,25 @@ def test_text_without_characters_that_something_is_made_of_has_the_outcome_of_th
     for content in ("", "x"):
         conversation = Conversation([user("?"), assistant(content), user("!"), assistant("y")], [TOOL])
         try:
-            found = FastTemplate(template).map_messages(conversation, "")
+            found = FastTemplate(template).rendering(conversation)
         except NotFollowed:
             continue
-        assert found.contents == template.map_messages(conversation, found.text).contents
-        assert found.printed == template.map_messages(conversation, found.text).printed
+        expected = template.rendering(conversation)
+        assert (found.text, found.contents, found.printed) == (expected.text, expected.contents, expected.printed)
 
 
 def test_texts_are_where_the_reference_finds_them_whatever_was_rendered_before():
     template = ChatTemplate(load_tokenizer(str(TOKENIZER)), TOOLS, now=NOW)
     fast = FastTemplate(template)
     for conversation in (trajectory("Kyoto", answer) for answer in ("Clear.", "Clear.", "é")):
-        expected = template.map_messages(conversation, template.render(conversation))
-        found = fast.map_messages(conversation, expected.text)
+        expected, found = template.rendering(conversation), fast.rendering(conversation)
         assert (found.text, found.pieces) == (expected.text, expected.pieces)
         assert places(found) == places(expected)
         assert places(found)
 
 
-def places(message_map: MessageMap) -> list[str]:
-    return sorted(str(text) for text in message_map.texts if message_map.text[text.start : text.stop].strip())
+def places(rendering: Rendering) -> list[str]:
+    return sorted(str(text) for text in rendering.texts if rendering.text[text.start : text.stop].strip())
 
 
 def trajectory(city: Any, answer: str, question: str = "What?", calls: int = 1) -> Conversation:
@@ -402,8 +403,9 @@ def test_what_depends_on_the_tools_alone_is_printed_once(source, is_once):
 
 def printed_by_fast(source: str, values: dict[str, Any], tools: KnownTools | None = None) -> str:
     template = compile_fast(source)
-    rendering = Rendering(template, Sources(tools.sources if tools else None), tools, 1 << 20)
-    return render_fast(template, values, values["messages"], rendering).text
+    output = Output(template, Sources(tools.sources if tools else None), tools, 1 << 20)
+    render_fast(template, values, values["messages"], output)
+    return output.text
 
 
 @pytest.mark.parametrize("parity", ["report", "reject"])
@@ -415,7 +417,7 @@ def test_parity_of_such_conversations_is_what_it_is_by_the_reference(parity, mon
     config = render_config(template, loss_on="assistant", engine="fast")
     texts = Renderer(config)(examples)
     fast = ParityChecker(config, parity)(texts)
-    monkeypatch.setattr(FastTemplate, "map_messages", refuse)
+    monkeypatch.setattr(FastTemplate, "rendering", refuse)
     monkeypatch.setattr(FastTemplate, "render", lambda self, *given, **more: self._template.render(*given, **more))
     reference = ParityChecker(config, parity)(texts)
     assert of_any_engine(fast) == of_any_engine(reference)
@@ -530,11 +532,8 @@ def test_source_that_is_not_jinja_is_refused():
 def test_sample_of_the_batch_is_compared_with_the_reference(monkeypatch):
     """The spot checks cover these conversations too."""
     examples = examples_of(Conversation(TRAJECTORY, [TOOL]))
-    monkeypatch.setattr(
-        render_step.FastTemplate,
-        "omissions",
-        lambda *_: dataclasses.replace(render_step.NO_OMISSIONS, reasoning=("x",)),
-    )
+    leaves_out = dataclasses.replace(NO_OMISSIONS, reasoning=("x",))
+    monkeypatch.setattr(render_step, "omissions_of", lambda one: leaves_out if one.prints_all else omissions_of(one))
     texts = rendered(TOOLS, examples, "auto")
     assert texts.outcomes.first_examples["fast_engine_differs"][1] == "rendering: it leaves out something else"
 

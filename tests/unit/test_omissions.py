@@ -17,7 +17,7 @@ from support.chats import SPLIT, assistant, render_config, user, without_signatu
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED
 from transforms.chat.compiled import SlowPath
-from transforms.chat.omissions import NO_OMISSIONS, Omissions
+from transforms.chat.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.template import ChatTemplate
 from transforms.chat.trace_cache import TraceCache
 from transforms.errors import RecordError
@@ -177,7 +177,7 @@ def test_what_is_found_is_what_a_search_for_unique_words_finds(name):
         except RecordError:  # roles that the template refuses
             continue
         expected = absent(made, text)
-        assert template.omissions(made.conversation, text) == expected, (seed, text)
+        assert omissions_of(template.rendering(made.conversation)) == expected, (seed, text)
         cache.begin_batch(1)
         found = without_signature(cache.render_with_spans(made.conversation, "all"))
         if not isinstance(found, SlowPath):
@@ -279,7 +279,7 @@ CUTS = CHATML.replace("message.content", "message.content.split('</think>')[-1].
 )
 def test_content_of_which_only_a_part_is_printed(content: str, expected: Omissions):
     template, conversation = template_of(CUTS), Conversation([assistant(content)])
-    assert template.omissions(conversation, template.render(conversation)) == expected
+    assert omissions_of(template.rendering(conversation)) == expected
 
 
 PRINTS_ONE = CHATML.replace("message.content", "message.content.replace(gone, '')")
@@ -348,13 +348,13 @@ SPLITS = CHATML.replace("message.content", "message.content.split('</think>')[-1
     [
         (CHATML, "assistant", 2),
         (SPLITS, "assistant", 2),
-        (MARKED, "assistant", 2),
+        (MARKED, "assistant", 3),
         (CHATML, "all", 2),
-        (MARKED, "last_assistant", 2),
+        (MARKED, "last_assistant", 3),
     ],
 )
 def test_omissions_are_found_by_the_rendering_that_finds_the_spans(template, loss_on, renderings, monkeypatch):
-    """With the plain text there are two renderings, also if the template splits contents."""
+    """With the plain text there are two renderings, also if the template splits contents; with markers one more."""
     renderer = Renderer(render_config(template, loss_on=loss_on, engine="reference", unprinted="report"))
     example = Example(0, Conversation(ROUNDS), {}, False, b"{}")
     renderer.render(example)  # what depends on the template alone is found once

@@ -449,7 +449,7 @@ def test_each_expanded_turn_is_trained_on_once_in_its_context_of_inference(data)
     chat_template = load_template(render_config(template))
     batch = checked(template, conversation, parity="expand")
     contexts = {
-        chat_template.render(conversation, conversation.messages[:number], add_generation_prompt=True): message
+        chat_template.render(conversation.with_messages(conversation.messages[:number]), True): message
         for number, message in enumerate(conversation.messages)
         if message["role"] == "assistant"
     }
@@ -536,7 +536,7 @@ def test_expand_trains_in_the_context_of_inference_under_real_templates():
         chat_template = load_template(config)
         turns = [number for number, message in enumerate(case["messages"]) if message["role"] == "assistant"]
         contexts = {
-            chat_template.render(conversation, conversation.messages[:turn], add_generation_prompt=True)
+            chat_template.render(conversation.with_messages(conversation.messages[:turn]), True)
             for turn in (turns if batch.texts else [])
         }
         found = [text.text[:start] for text in batch.texts for start, _ in text.spans]

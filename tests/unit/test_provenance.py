@@ -9,10 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.chat.message_map import read_message_map, unused_marks
+from transforms.chat.marks import read_marked, unused_marks
 from transforms.chat.omissions import lost_of_content
 from transforms.chat.provenance import SourcedText, is_copy, parse_with_sources, runs_of, sourced, track_sources
+from transforms.chat.renderings import Rendering
 from transforms.chat.transformers_jinja import compile_template, new_environment, render
+from transforms.model.examples import Conversation
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "replace": ("a", "-"), "maketrans": ({},), "translate": ({97: "b"},), "join": (["x", "y"],), "center": (40,),
@@ -221,7 +223,8 @@ def rendered_with_sources(template: str, values: dict[str, Any]) -> str:
 
 
 def is_whole(found: str, content: str) -> bool:
-    printed = read_message_map(found, unused_marks(content)).printed
+    text, pieces, texts = read_marked(found, unused_marks(content))
+    printed = Rendering(Conversation([]), [], text, pieces, texts).printed
     return lost_of_content(content, printed.get(KEY, ()), False) is None
 
 

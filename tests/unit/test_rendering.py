@@ -14,7 +14,7 @@ from support.chats import assistant, examples_of, render_config, user
 from support.generated import generate
 from support.paths import ROOT, SHARED, TOKENIZER
 from support.templates import CHATML, MARKED, oracle_templates
-from transforms import RecordError, Rendering, render
+from transforms import RecordError, RenderedExample, render
 from transforms.chat.segments import Segment
 from transforms.errors import ParameterError
 from transforms.model.examples import Conversation
@@ -97,7 +97,7 @@ def test_parameters_are_checked():
 # Segments.
 
 
-def pieces(made: Rendering, message: int) -> list[tuple[str | None, str]]:
+def pieces(made: RenderedExample, message: int) -> list[tuple[str | None, str]]:
     """The kinds and the texts of the segments of a message."""
     return [(one.kind, made.text[one.start : one.stop]) for one in made.segments if one.message == message]
 

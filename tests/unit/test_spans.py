@@ -16,8 +16,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from support.paths import CHATS, SHARED, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES, Message, Style
+from support.templates import masked
 from transforms.chat.template import ChatTemplate
-from transforms.chat.turns import TurnFinder, merged
+from transforms.chat.turn_search import merged
+from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.inputs.schemas import content_of
@@ -44,12 +46,10 @@ def wrong(style: Style, messages: list[Message], text: str, spans: list[Span]) -
 
 def prefix_difference(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Span]]:
     """Take what each turn adds to the rendering of the messages before it with the generation prompt."""
-    whole = Conversation(messages)
     turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-    lengths = [
-        (len(template.render(whole, messages[:i], True)), len(template.render(whole, messages[: i + 1]))) for i in turns
-    ]
-    return template.render(whole), merged([(start, stop) for start, stop in lengths if start <= stop])
+    prefixes = [(Conversation(messages[:i]), Conversation(messages[: i + 1])) for i in turns]
+    lengths = [(len(template.render(before, True)), len(template.render(after))) for before, after in prefixes]
+    return template.render(Conversation(messages)), merged([(start, stop) for start, stop in lengths if start <= stop])
 
 
 def content_search(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Span]]:
@@ -64,7 +64,7 @@ def content_search(template: ChatTemplate, messages: list[Message]) -> tuple[str
 
 
 def ours(template: ChatTemplate, messages: list[Message]) -> tuple[str, list[Span]]:
-    return TurnFinder(template).assistant_spans(Conversation(messages))
+    return masked(template, Conversation(messages))
 
 
 def check(tokenizer: Any, find: Any, examples: int) -> int:
@@ -113,15 +113,16 @@ def test_template_without_its_markers_has_the_same_spans(tokenizer):
     template = tokenizer.chat_template
     without = MARKERS.sub(r"{%\1 set marked = 1 \2%}", template)
     assert without != template
-    marked, unmarked = TurnFinder(ChatTemplate(tokenizer)), TurnFinder(ChatTemplate(tokenizer, without))
+    marked, unmarked = ChatTemplate(tokenizer), ChatTemplate(tokenizer, without)
+    turns, unmarked_turns = TurnFinder(marked), TurnFinder(unmarked)
     compared = 0
     for line in (CHATS / "support.jsonl").read_bytes().splitlines():
         try:
             _, conversation = content_of(json.loads(line), "messages", Reading(ReadOptions(ROLE_NAMES)))
-            expected = marked.assistant_spans(conversation)
+            expected = masked(marked, conversation, turns=turns)
         except (ValueError, RecordError):
             continue  # malformed records of the corpus
-        assert unmarked.assistant_spans(conversation) == expected
+        assert masked(unmarked, conversation, turns=unmarked_turns) == expected
         compared += 1
     assert compared > 390
 
@@ -141,13 +142,14 @@ HOSTILE = [
 def test_hostile_contents_do_not_move_the_spans_of_real_templates(folder):
     if not SHARED.is_dir():
         pytest.skip("../shared is absent")
-    finder = TurnFinder(ChatTemplate(load_tokenizer(str(SHARED / "tokenizers" / folder))))
+    template = ChatTemplate(load_tokenizer(str(SHARED / "tokenizers" / folder)))
+    finder = TurnFinder(template)
     plain = Conversation([user_or_assistant(i, f"turn {i}") for i in range(6)])
-    text, spans = finder.assistant_spans(plain)
+    text, spans = masked(template, plain, turns=finder)
     for content in HOSTILE:
         for position in range(6):
             messages = [user_or_assistant(i, content if i == position else f"turn {i}") for i in range(6)]
-            found, changed = finder.assistant_spans(Conversation(messages))
+            found, changed = masked(template, Conversation(messages), turns=finder)
             answers = [found[start:stop] for start, stop in changed]
             expected = [text[start:stop].replace(f"turn {position}", content) for start, stop in spans]
             if folder == "llama3":

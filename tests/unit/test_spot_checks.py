@@ -225,8 +225,8 @@ def test_weights_are_compared(monkeypatch):
     by_fast = TurnFinder.weighted_spans
 
     def other_weights(self: TurnFinder, *given: Any) -> Any:
-        text, spans, weights = by_fast(self, *given)
-        return text, spans, [1.0] * len(weights) if isinstance(self._template, FastTemplate) else weights
+        spans, weights = by_fast(self, *given)
+        return spans, [1.0] * len(weights) if isinstance(self._template, FastTemplate) else weights
 
     monkeypatch.setattr(TurnFinder, "weighted_spans", other_weights)
     texts = Renderer(render_config(CHATML))(examples_of(weighted))

@@ -505,9 +505,17 @@ def test_parts_of_weight_0_are_not_trained_if_the_template_reads_strings_only_or
         assert trained(messages, template) == ["\n4<|im_end|>\n"]
 
 
-def test_turn_whose_parts_are_printed_in_another_way_with_marks_is_refused():
-    shouts = CHATML.replace("message.content +", "message.content[-9:] +")
-    assert refusal([user("2+2?"), assistant(parts("4, that is: ", ("four", 0)))], shouts) == "spans_not_established"
+def test_turn_of_whose_parts_another_text_is_made_is_refused():
+    quotes = CHATML.replace("message.content +", "(message.content | tojson) +")
+    assert refusal([user("2+2?"), assistant(parts("4, that is: ", ("four", 0)))], quotes) == "spans_not_established"
+
+
+def test_part_of_weight_0_of_which_a_piece_is_printed_is_not_trained():
+    cuts = CHATML.replace("message.content +", "message.content[:9] +")
+    messages = [user("2+2?"), assistant(parts("4, yes: ", ("four", 0)))]
+    assert trained(messages, cuts, unprinted="report") == ["4, yes: \n", "<|im_end|>\n"]
+    cuts = CHATML.replace("message.content +", "message.content[-6:] +")
+    assert trained(messages, cuts, unprinted="report") == [" \n", "<|im_end|>\n"]
 
 
 # Answers of tools within a turn.

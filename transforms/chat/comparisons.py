@@ -353,7 +353,8 @@ class ComparisonCache:
         tracing = _RecordingTemplate(self._template, guards, self._traced)
         finder = TurnFinder(tracing, self._rules)
         try:
-            text, spans = finder.trained_spans(traced, target)
+            rendering = tracing.rendering(traced)
+            text, spans = rendering.text, finder.trained_spans(rendering, target)
             differing = [*Contexts(tracing, finder, finder).differing(traced, text, spans, turns).values()]
             guards.trimmed |= tracing.has_both_ways
             guards.update(compiled.guards)
@@ -448,32 +449,26 @@ class _RecordingTemplate(TracingTemplate):
         super().__init__(template)
         self._guards, self._known = guards, known
 
-    def trace(
-        self,
-        conversation: Conversation,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = False,
-    ) -> str:
-        given = conversation.messages if messages is None else messages
+    def trace(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
         # It is exact: 1 and True differ, and so do orders of keys.
-        shown = with_texts(given), conversation.tools, conversation.template_kwargs, add_generation_prompt
-        key = marshal.dumps(shown, 2)
+        given = with_texts(conversation.messages), conversation.tools, conversation.template_kwargs
+        key = marshal.dumps((*given, add_generation_prompt), 2)
         traced = self._known.get(key)
         if traced is None:
-            traced = self._known[key] = self._traced(conversation, given, add_generation_prompt)
+            traced = self._known[key] = self._traced(conversation, add_generation_prompt)
         self._guards.update(traced.guards)
         self.ways |= traced.ways
         if isinstance(traced.text, RecordError):
             raise traced.text
         return traced.text
 
-    def _traced(
-        self, conversation: Conversation, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool
-    ) -> _Traced:
+    def _traced(self, conversation: Conversation, add_generation_prompt: bool) -> _Traced:
         guards = Guards()
-        guarded = with_texts(messages, lambda text: traced_text(text, guards) if isinstance(text, TracedText) else text)
+        guarded = with_texts(
+            conversation.messages, lambda text: traced_text(text, guards) if isinstance(text, TracedText) else text
+        )
         try:
-            text = super().trace(conversation, guarded, add_generation_prompt)
+            text = super().trace(conversation.with_messages(guarded), add_generation_prompt)
         except RecordError as error:
             return _Traced(error, frozenset(), guards)
         return _Traced(text, frozenset(split_at_texts(text)[1]), guards)

@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
 from transforms.chat.conventions import up_to_marker
 from transforms.chat.guards import Guards
-from transforms.chat.message_map import MessageMap
-from transforms.chat.omissions import Omissions, Printed
+from transforms.chat.omissions import Omissions, printed_of
+from transforms.chat.renderings import Rendering
 from transforms.chat.signatures import Cut, traced_messages
 from transforms.chat.stop_tokens import TurnRules
 from transforms.chat.template import ChatTemplate
 from transforms.chat.tracer import (
     SENTINEL,
+    UNSEEN,
     NotTraceable,
     TracedText,
     in_other_alphabet,
@@ -182,7 +183,11 @@ class TemplateCompiler:
         traced = conversation.with_messages(messages)
         tracing = TracingTemplate(self._template)
         turns = TurnFinder(tracing, self._rules, self._turns)
-        spans = [] if target in ("text", "prompt") else turns.trained_spans(traced, target)[1]
+        spans, unprinted = list[Span](), Unprinted([], {})
+        if target != "prompt":
+            rendering = tracing.rendering(traced)
+            spans = [] if target == "text" else turns.trained_spans(rendering, target)
+            unprinted = Unprinted(rendering.messages, printed_of(rendering))
         text = tracing.trace(traced, add_generation_prompt=target == "prompt")
         self._trace_again(conversation, target, cut, text, guards)
         guards.trimmed |= tracing.has_both_ways
@@ -195,9 +200,7 @@ class TemplateCompiler:
             literals=literals,
             slots=slots,
             edges=edges_of(text, spans),
-            unprinted=Unprinted(*tracing.printed(traced, with_raw_texts(text)))
-            if target != "prompt"
-            else Unprinted([], {}),
+            unprinted=unprinted,
         )
 
     def guard_answers(self, guards: Guards, traced: Conversation, text: str, owners: Sequence[int] | None) -> None:
@@ -241,7 +244,7 @@ class TemplateCompiler:
 
 
 class TracingTemplate:
-    """Renders conversations of traced texts as the chat template itself does; a `turns.Template`.
+    """Renders conversations of traced texts as the chat template itself does; a `conventions.Template`.
 
     Args:
         template: the chat template.
@@ -267,47 +270,31 @@ class TracingTemplate:
     def source(self, conversation: Conversation) -> str:
         return self._template.source(conversation)
 
-    def has_generation_markers(self, conversation: Conversation) -> bool:
-        return self._template.has_generation_markers(conversation)
+    def has_generation_blocks(self, conversation: Conversation) -> bool:
+        return self._template.has_generation_blocks(conversation)
 
-    def render(
-        self,
-        conversation: Conversation,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = False,
-    ) -> str:
+    def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
         """The text, with the same sentinels as the texts have. Raises RecordError, NotTraceable."""
-        return with_raw_texts(self.trace(conversation, messages, add_generation_prompt))
+        return with_raw_texts(self.trace(conversation, add_generation_prompt))
 
-    def trace(
-        self,
-        conversation: Conversation,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = False,
-    ) -> str:
+    def trace(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
         """The text, with other sentinels for stripped texts. Raises RecordError, NotTraceable."""
-        traced = self._template.render_with(traceable_template, conversation, messages, add_generation_prompt)
+        traced = self._template.render_with(traceable_template, conversation, add_generation_prompt)
         text = plain_text(traced)
         self.ways.update(split_at_texts(text)[1])
         return text
 
-    def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
+    def generation_blocks(self, conversation: Conversation) -> tuple[str, list[Span]]:
         self.render(conversation)
-        return self._template.render_with_markers(_plain_conversation(conversation))
+        return self._template.generation_blocks(_plain_conversation(conversation))
 
-    def map_messages(
-        self,
-        conversation: Conversation,
-        text: str,
-        messages: Sequence[Any] | None = None,
-        add_generation_prompt: bool = False,
-    ) -> MessageMap:
-        messages = None if messages is None else with_texts(messages)
-        conversation = _plain_conversation(conversation)
-        return self._template.map_messages(conversation, text, messages, add_generation_prompt)
-
-    def printed(self, conversation: Conversation, text: str) -> tuple[list[dict[str, Any]], Printed]:
-        return self._template.printed(_plain_conversation(conversation), text)
+    def rendering(self, conversation: Conversation, add_generation_prompt: bool = False) -> Rendering:
+        """The rendering, with sentinels as the texts of its messages. Raises RecordError, NotTraceable."""
+        text = self.render(conversation, add_generation_prompt)
+        found = self._template.rendering(_plain_conversation(conversation), add_generation_prompt)
+        if found.text != text:
+            raise NotTraceable(UNSEEN)
+        return replace(found, conversation=conversation)
 
 
 def with_texts(messages: Sequence[Mapping[str, Any]], make: Callable[[str], str] = plain_text) -> list[dict[str, Any]]:

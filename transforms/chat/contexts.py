@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transforms.chat.conventions import Template, shared_start
-from transforms.chat.omissions import REASONING_KEYS
 from transforms.chat.tracer import plain_text
-from transforms.chat.turns import TurnFinder, merged
+from transforms.chat.turn_search import merged
+from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
-from transforms.model.examples import Conversation, Span
+from transforms.model.examples import REASONING_KEYS, Conversation, Span
 
 # How a turn differs. A turn that differs in several ways counts as the first of them.
 CONTEXT = "context"
@@ -113,7 +113,7 @@ class Contexts:
         if not suspects:
             return {}
         try:
-            own = self._turns.spans_of_turns(conversation, suspects, whole=True)[1]
+            own = self._turns.spans_of_turns(self._template.rendering(conversation), suspects, whole=True)
         except RecordError:  # generation blocks that belong to no turn, or to several
             own = {turn: list(spans) for turn in suspects}
         if conversation.completion_start is not None:
@@ -140,7 +140,8 @@ class Contexts:
         as_last = {turn: self._as_last(conversation, turn) for turn in turns}
         while left:
             part = conversation.with_messages(conversation.messages[:length])
-            text, spans = self._turns.spans_of_turns(part, left, whole=True)
+            rendering = self._template.rendering(part)
+            text, spans = rendering.text, self._turns.spans_of_turns(rendering, left, whole=True)
             if not rows and length == len(conversation.messages):
                 left = [turn for turn in left if turn in spans]  # the others are not printed, or not trained on
             differences = {turn: self.difference(part, turn, as_last[turn], text, own) for turn, own in spans.items()}
@@ -151,7 +152,7 @@ class Contexts:
                 how = f"a turn differs even at the end of its text: {difference.detail}"
                 raise RecordError("not_expandable", how)
             if right:
-                trained = self._as_trained.spans_of_turns(part, right)[1]
+                trained = self._as_trained.spans_of_turns(rendering, right)
                 rows.append((text, merged([span for own in trained.values() for span in own])))
             left = [turn for turn in left if turn not in right]
             length = left[-1] + 1 if left else 0
@@ -160,16 +161,16 @@ class Contexts:
     def _as_last(self, conversation: Conversation, turn: int, text: str | None = None) -> _AsLast:
         """What a turn is when it is the last one. text: of the whole conversation, if it is known."""
         try:
-            context = self._render(conversation, conversation.messages[:turn], add_generation_prompt=True)
+            context = self._render(conversation.with_messages(conversation.messages[:turn]), True)
         except RecordError:
             return _AsLast(None, None)
         part = conversation.with_messages(conversation.messages[: turn + 1])
         try:
-            if self._turns.follows_markers(part):
-                text, spans = self._template.render_with_markers(part)
+            if self._turns.follows_blocks(part):
+                text, spans = self._template.generation_blocks(part)
             else:
                 if text is None or turn + 1 < len(conversation.messages):
-                    text = self._render(part, part.messages)
+                    text = self._render(part)
                 spans = [(0, len(text))]
         except RecordError:
             return _AsLast(context, None)

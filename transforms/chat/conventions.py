@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-from transforms.chat.message_map import MessageMap
+from transforms.chat.renderings import Rendering
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 
+# A kind of turn: whether it calls tools, and the role of the message after it; None at the end of the text.
+Ending: TypeAlias = tuple[bool, str | None]
 # What a header or a marker ends with. A generation prompt that is longer than the header in history is cut after one.
 _ENDS_OF_MARKERS = ">]:\n"
 
@@ -18,18 +19,10 @@ class Template(Protocol):
     """What finding spans needs of a chat template. `template.ChatTemplate` documents it."""
 
     def source(self, conversation: Conversation) -> str: ...
-    def has_generation_markers(self, conversation: Conversation) -> bool: ...
-    def render(
-        self, conversation: Conversation, messages: Sequence[Any] | None = None, add_generation_prompt: bool = False
-    ) -> str: ...
-    def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]: ...
-    def map_messages(
-        self,
-        conversation: Conversation,
-        text: str,
-        messages: Sequence[Any] | None = None,
-        add_generation_prompt: bool = False,
-    ) -> MessageMap: ...
+    def has_generation_blocks(self, conversation: Conversation) -> bool: ...
+    def generation_blocks(self, conversation: Conversation) -> tuple[str, list[Span]]: ...
+    def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str: ...
+    def rendering(self, conversation: Conversation, add_generation_prompt: bool = False) -> Rendering: ...
 
 
 class Conventions:
@@ -63,9 +56,9 @@ class Conventions:
         prompt = self.prompt_after("user")
         if not prompt or not self._answer:
             return ""
-        message_map, start, content = self._answer
-        start = after(self.separator, message_map.text, start)
-        header = prompt[: common_prefix(prompt, message_map.text[start:content])]
+        answer, start, content = self._answer
+        start = after(self.separator, answer.text, start)
+        header = prompt[: common_prefix(prompt, answer.text[start:content])]
         return header if header.strip() else ""
 
     @functools.cached_property
@@ -73,66 +66,54 @@ class Conventions:
         """Whether the generation prompt is empty although history prints a header before an answer."""
         if self.prompt_after("user") != "" or not self._answer:
             return False
-        message_map, start, content = self._answer
-        return bool(message_map.text[after(self.separator, message_map.text, start) : content].strip())
+        answer, start, content = self._answer
+        return bool(answer.text[after(self.separator, answer.text, start) : content].strip())
 
     @functools.cached_property
     def separator(self) -> str:
         """What closes a turn only if another one follows, and is printed for that one."""
-        prompt, context = self.prompt_after("user"), self.rendered(DIALOGUE[:2], True)
+        prompt, context = self.prompt_after("user"), self._rendered(DIALOGUE[:2], True)
         if not prompt or not self._answer or not context:
             return ""
-        message_map = self._answer[0]
-        stop = message_map.pieces_of_messages()[1][-1][1]
+        answer = self._answer[0]
+        stop = answer.pieces_of_messages()[1][-1][1]
         separator = context[stop:].removesuffix(prompt)
-        closes = context.startswith(message_map.text[:stop]) and context.endswith(prompt)
-        return separator if closes and message_map.text.startswith(separator, stop) else ""
+        closes = context.startswith(answer.text[:stop]) and context.endswith(prompt)
+        return separator if closes and answer.text.startswith(separator, stop) else ""
 
     @functools.cached_property
     def call_separator(self) -> str:
         """What closes a turn that calls tools, if it is printed for the tool's answer once there is one."""
         messages = PROBES["tool"]
-        alone, message_map = self.rendered(messages[:2]), self._mapped(messages)
-        pieces = message_map.pieces_of_messages().get(1) if message_map else None
-        if alone is None or message_map is None or not pieces:
+        alone, rendering = self._rendered(messages[:2]), self._rendering(messages)
+        pieces = rendering.pieces_of_messages().get(1) if rendering else None
+        if alone is None or rendering is None or not pieces:
             return ""
-        answered, stop = message_map.text, pieces[0][1]
+        answered, stop = rendering.text, pieces[0][1]
         closing = alone[stop:]
         return closing if alone.startswith(answered[:stop]) and answered.startswith(closing, stop) else ""
 
     @functools.cached_property
     def joins_answers(self) -> bool:
         """Whether two answers in a row are one turn: nothing is printed before the content of the second."""
-        message_map = self._mapped([*DIALOGUE[:2], {"role": "assistant", "content": "How are you?"}])
-        if message_map is None:
+        rendering = self._rendering([*DIALOGUE[:2], {"role": "assistant", "content": "How are you?"}])
+        if rendering is None:
             return False
-        pieces = message_map.pieces_of_messages().get(2)
-        return pieces is not None and message_map.contents.get(2, (None, None))[0] == pieces[0][0]
+        pieces = rendering.pieces_of_messages().get(2)
+        return pieces is not None and rendering.contents.get(2, (None, None))[0] == pieces[0][0]
 
-    def rendered(self, messages: list[dict[str, Any]], add_generation_prompt: bool = False) -> str | None:
-        """Render messages of our own; None if the template refuses them.
+    def _rendered(self, messages: list[dict[str, Any]], add_generation_prompt: bool = False) -> str | None:
+        return rendered(self._template, self._probe(messages), add_generation_prompt)
 
-        Args:
-            messages: the messages.
-            add_generation_prompt: as in `apply_chat_template`.
-        """
-        return rendered(self._template, self._probe(messages), messages, add_generation_prompt)
-
-    def _mapped(self, messages: list[dict[str, Any]], add_generation_prompt: bool = False) -> MessageMap | None:
-        """The map of messages of our own; None if the template refuses them, or prints another text with marks."""
-        text = self.rendered(messages, add_generation_prompt)
-        if text is None:
-            return None
-        probe = self._probe(messages)
-        message_map = self._template.map_messages(probe, text, add_generation_prompt=add_generation_prompt)
-        return message_map if message_map.text == text else None
+    def _rendering(self, messages: list[dict[str, Any]], add_generation_prompt: bool = False) -> Rendering | None:
+        return rendering_of(self._template, self._probe(messages), add_generation_prompt)
 
     def _probe(self, messages: list[dict[str, Any]]) -> Conversation:
         return Conversation(messages, self._tools, self._arguments)
 
     def _generation_prompt(self, messages: list[dict[str, Any]]) -> str | None:
         """What add_generation_prompt adds to the text of some messages."""
-        without, with_prompt = self.rendered(messages), self.rendered(messages, True)
+        without, with_prompt = self._rendered(messages), self._rendered(messages, True)
         if without is None or with_prompt is None:
             return None
         if with_prompt.startswith(without):
@@ -140,32 +121,41 @@ class Conventions:
         # It replaces something else that the template prints at the end of a conversation.
         tails = []
         for on in (False, True):
-            if (message_map := self._mapped(messages, on)) is None:
+            if (rendering := self._rendering(messages, on)) is None:
                 return None
-            tails.append(message_map.text[message_map.end_of_messages :])
+            tails.append(rendering.text[rendering.end_of_messages :])
         return tails[1][common_prefix(tails[1], tails[0]) :]
 
     @functools.cached_property
-    def _answer(self) -> tuple[MessageMap, int, int] | None:
-        """The map of a dialogue of three messages, and the offsets of the answer's turn and of its content."""
-        message_map = self._mapped(DIALOGUE)
-        if message_map is None:
+    def _answer(self) -> tuple[Rendering, int, int] | None:
+        """The rendering of a dialogue of three messages, and the offsets of the answer's turn and of its content."""
+        rendering = self._rendering(DIALOGUE)
+        if rendering is None:
             return None
-        pieces = message_map.pieces_of_messages().get(1)
-        content = message_map.contents.get(1, (None, None))[0]
+        pieces = rendering.pieces_of_messages().get(1)
+        content = rendering.contents.get(1, (None, None))[0]
         if not pieces or content is None or not pieces[0][0] <= content <= pieces[0][1]:
             return None
-        return message_map, pieces[0][0], content
+        return rendering, pieces[0][0], content
 
 
-def rendered(
-    template: Template, conversation: Conversation, messages: list[dict[str, Any]], add_generation_prompt: bool
-) -> str | None:
-    """Render messages of a conversation, None if the template refuses them."""
+def rendered(template: Template, conversation: Conversation, add_generation_prompt: bool = False) -> str | None:
+    """Render a conversation; None if the template refuses it."""
     try:
-        return template.render(conversation, messages, add_generation_prompt=add_generation_prompt)
+        return template.render(conversation, add_generation_prompt)
     except RecordError:
         return None
+
+
+def rendering_of(
+    template: Template, conversation: Conversation, add_generation_prompt: bool = False
+) -> Rendering | None:
+    """Render a conversation; None if the template refuses it, or it is not known for which message it prints what."""
+    try:
+        found = template.rendering(conversation, add_generation_prompt)
+    except RecordError:
+        return None
+    return found if found.knows_pieces else None
 
 
 # The messages that conventions are found with: a dialogue, and for each role a conversation that ends with it.
@@ -208,6 +198,19 @@ def followers(calls: bool = True) -> dict[str | None, list[dict[str, Any]]]:
     """
     tools = _RESULTS if calls else _RESULTS[:1]
     return {None: [], "user": DIALOGUE[2:], "assistant": DIALOGUE[1:2], "tool": tools}
+
+
+def ending_of(conversation: Conversation, turn: int) -> Ending:
+    """Return the kind of a turn. Before a role that is not one of `followers`, templates close it as before a user."""
+    after = conversation.messages[turn + 1 : turn + 2]
+    follower = after[0]["role"] if after else None
+    return bool(conversation.messages[turn].get("tool_calls")), "user" if follower not in followers() else follower
+
+
+def settings_of(conversation: Conversation) -> tuple[bool, str]:
+    """Return what else a template reads of a conversation: it may print other text around the same messages."""
+    arguments = conversation.template_kwargs
+    return bool(conversation.tools), repr(sorted(arguments.items())) if arguments else ""
 
 
 def common_prefix(prompt: str, text: str, at_least: int = 0) -> int:

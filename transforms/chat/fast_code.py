@@ -14,11 +14,11 @@ from typing import Any
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
 
-from transforms.chat.message_map import MARK_FUNCTIONS, mark_function
+from transforms.chat.marks import MARK_FUNCTIONS, mark_function
 from transforms.chat.tool_texts import find_statements_of_tools
 
-# The variable that holds a `fast_jinja.Rendering`, and a filter for what a template loops over. No template uses these.
-RENDERING, EACH = "chatmill_rendering", "chatmill_each"
+# The variable that holds a `fast_jinja.Output`, and a filter for what a template loops over. No template uses these.
+OUTPUT, EACH = "chatmill_output", "chatmill_each"
 # What the sandbox allows of each type. Names of a dict's own attributes come before its entries in Jinja.
 DICT_NAMES = frozenset(dir(dict))
 DICT_METHODS = frozenset(("get", "items", "keys", "values"))
@@ -36,7 +36,7 @@ _OTHERS = (
     nodes.MarkSafe, nodes.MarkSafeIfAutoescape, nodes.OverlayScope,
 )  # fmt: skip
 _OF_SOURCES = (*sorted(_FOLLOWED), "add", "concatenate", "each", "sliced", "text_of")
-_OF_RENDERING = ("absent", "entry_of", "getitem", "grown", "keep", "lost", "operate", "out", "tojson", "tools_texts")
+_OF_OUTPUT = ("absent", "entry_of", "getitem", "grown", "keep", "lost", "operate", "out", "tojson", "tools_texts")
 
 
 def is_followed(tree: nodes.Template) -> bool:
@@ -72,7 +72,7 @@ def _has_pairs(loop: nodes.For) -> bool:
 
 
 class FastCode(CodeGenerator):
-    """Generates code for a template that `is_followed`, with marks (`message_map.mark_loops`)."""
+    """Generates code for a template that `is_followed`, with marks (`marks.mark_loops`)."""
 
     def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:
         self._namespaces = {name for assigned in node.find_all(nodes.Assign) for name in _namespace_of(assigned)}
@@ -90,12 +90,12 @@ class FastCode(CodeGenerator):
         super().write_commons()
         for function in MARK_FUNCTIONS:
             self.writeline(f"{function} = resolve({function!r})")
-        self.writeline(f"rendering = resolve({RENDERING!r})")
-        self.writeline("concat = rendering.sources.join")
+        self.writeline(f"output = resolve({OUTPUT!r})")
+        self.writeline("concat = output.sources.join")
         for name in _OF_SOURCES:
-            self.writeline(f"{name} = rendering.sources.{name}")
-        for name in _OF_RENDERING:
-            self.writeline(f"{name} = rendering.{name}")
+            self.writeline(f"{name} = output.sources.{name}")
+        for name in _OF_OUTPUT:
+            self.writeline(f"{name} = output.{name}")
         self.writeline("write, most = out.append, 1000")
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:

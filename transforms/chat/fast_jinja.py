@@ -20,13 +20,14 @@ from transforms.chat.fast_code import (
     DICT_NAMES,
     GIVEN_CONSTANTS,
     LOOP_NAMES,
-    RENDERING,
+    OUTPUT,
     FastCode,
     gives_constants,
     is_followed,
 )
 from transforms.chat.identity import NotFollowed, Sources
-from transforms.chat.message_map import MessageMap, mark_functions, mark_loops, read_pieces
+from transforms.chat.marks import mark_functions, mark_loops, read_pieces
+from transforms.chat.renderings import Piece, PrintedText
 from transforms.chat.tool_texts import KnownTools
 from transforms.chat.transformers_jinja import new_environment
 
@@ -42,7 +43,7 @@ _OF_NUMBERS = frozenset(("abs", "count", "float", "int", "length", "round"))
 _OPERATORS = {"*": operator.mul, "%": operator.mod}
 
 
-class Rendering:
+class Output:
     """What the code of a template calls while it renders, and what it prints.
 
     Args:
@@ -53,7 +54,8 @@ class Rendering:
 
     Attributes:
         out: the parts that are printed.
-        marks: how many parts are printed before each mark, and what `message_map.read_pieces` reads of it.
+        marks: how many parts are printed before each mark, and what `marks.read_pieces` reads of it.
+        text: all of them, once everything is printed.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Rendering:
         self._environment = environment
         self._tools = tools
         self.max_characters = max_characters
+        self.text = ""
 
     def mark(self, kind: str, first: int, second: int) -> str:
         self.marks.append((len(self.out), (kind, first, second)))
@@ -82,6 +85,24 @@ class Rendering:
         if sum(map(len, self.out)) > self.max_characters:
             raise NotFollowed("the template prints too much")
         return 2 * len(self.out)
+
+    def finish(self) -> None:
+        """Make the text. Raises NotFollowed if it is too long."""
+        self.text = "".join(self.out)
+        if len(self.text) > self.max_characters:
+            raise NotFollowed("the template prints too much")
+
+    @functools.cached_property
+    def _offsets(self) -> list[int]:
+        return [0, *itertools.accumulate(map(len, self.out))]
+
+    def pieces(self) -> list[Piece]:
+        """Return `Rendering.pieces` of the text."""
+        return read_pieces(len(self.text), [(self._offsets[count], mark) for count, mark in self.marks])
+
+    def texts(self) -> list[PrintedText]:
+        """Return `Rendering.texts` of the text."""
+        return self.sources.texts_in(self.out, self._offsets)
 
     def getitem(self, value: Any, key: Any) -> Any:
         """An item of a value, as `SandboxedEnvironment.getitem` finds it."""
@@ -159,33 +180,25 @@ def render_fast(
     template: jinja2.Template,
     values: Mapping[str, Any],
     messages: Sequence[Mapping[str, Any]],
-    rendering: Rendering,
-) -> MessageMap:
+    output: Output,
+) -> None:
     """Render a template that `compile_fast` compiled.
 
     Args:
         template: the template.
         values: its variables.
         messages: the messages among them; they are recognised by their identity.
-        rendering: a new one.
-
-    Returns:
-        The text, and where it came from.
+        output: a new one, which takes what is printed.
 
     Raises:
-        NotFollowed: if that is not known.
+        NotFollowed: if it is not known what is printed.
 
     Raises whatever the template raises, too.
     """
-    functions = mark_functions(rendering.mark, messages)
-    for _ in template.root_render_func(template.new_context({**values, **functions, RENDERING: rendering})):
-        pass  # it prints into the rendering
-    text = "".join(rendering.out)
-    if len(text) > rendering.max_characters:
-        raise NotFollowed("the template prints too much")
-    offsets = [0, *itertools.accumulate(map(len, rendering.out))]
-    pieces = read_pieces(len(text), [(offsets[count], mark) for count, mark in rendering.marks])
-    return MessageMap(text, pieces, rendering.sources.texts_in(rendering.out, offsets))
+    functions = mark_functions(output.mark, messages)
+    for _ in template.root_render_func(template.new_context({**values, **functions, OUTPUT: output})):
+        pass  # it prints into the output
+    output.finish()
 
 
 class _Absent(dict[str, jinja2.Undefined]):
@@ -249,7 +262,7 @@ def _call(otherwise: Callable[..., Any], context: Any, function: Any, *arguments
     owner = getattr(getattr(function, "__wrapped__", function), "__self__", None)  # the sandbox wraps format
     if isinstance(function, (type, Macro, LoopContext)) or isinstance(owner, (LoopContext, Cycler, Joiner, Extension)):
         if isinstance(function, LoopContext):  # of a loop that calls itself
-            context.parent[RENDERING].sources.each(arguments[0])
+            context.parent[OUTPUT].sources.each(arguments[0])
         return found
     if type(function) is BuiltinMethodType and type(owner) is dict:
         return found
@@ -268,7 +281,7 @@ def _without_constants(context: Any, given: Iterable[Any]) -> list[Any]:
 def _check(context: Any, found: Any, given: Sequence[Any]) -> None:
     """Raise NotFollowed if something may have been made of a text in what was given."""
     if given and found is not given[0] and type(found) not in (bool, int, float, type(None)) and found != "":
-        context.parent[RENDERING].sources.refuse(*given)
+        context.parent[OUTPUT].sources.refuse(*given)
 
 
 def _following(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
@@ -277,7 +290,7 @@ def _following(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
 
     @jinja2.pass_context
     def following(context: Any, *arguments: Any, **keywords: Any) -> Any:
-        sources: Sources = context.parent[RENDERING].sources
+        sources: Sources = context.parent[OUTPUT].sources
         if name == "trim" and not keywords and type(arguments[0]) is str:
             return sources.strip(*arguments)
         if name == "safe":

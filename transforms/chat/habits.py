@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transforms.chat.turns import Ending, TurnFinder, ending_of, settings_of, trained_turns
+from transforms.chat.conventions import Ending, ending_of, settings_of
+from transforms.chat.loss import trained_turns
+from transforms.chat.turns import TurnFinder
 from transforms.model.examples import Conversation
 
 
@@ -63,7 +65,7 @@ class HabitFinder:
         key = settings_of(conversation)
         if key not in self._found:
             ignores = (
-                not self._turns.follows_markers(conversation) and self._turns.conventions(conversation).ignores_prompt
+                not self._turns.follows_blocks(conversation) and self._turns.conventions(conversation).ignores_prompt
             )
             self._found[key] = Habits(self._turns.closings(conversation), ignores)
         return self._found[key]

@@ -16,8 +16,8 @@ from jinja2.runtime import Undefined
 from markupsafe import Markup
 
 from transforms.chat.config import MAX_TEXT_BYTES
-from transforms.chat.message_map import PrintedText
-from transforms.chat.omissions import Key
+from transforms.chat.renderings import PrintedText
+from transforms.chat.texts import Key
 from transforms.model.examples import REASONING_KEYS
 
 # Of an object: itself, and the key of the text of the record that it is a copy of, and where that begins and ends.
@@ -57,7 +57,7 @@ class Sources:
         self._has_blank = False
 
     def copy(self, text: str, key: Key) -> str:
-        """Return a copy of a text of the record, whose source is known. `omissions.with_sources` calls this."""
+        """Return a copy of a text of the record, whose source is known. `texts.with_sources` calls this."""
         if not text and key[1] in ("content", "reasoning"):
             self._has_blank = True
             return text

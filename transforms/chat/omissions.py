@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
-from transforms.chat.provenance import sourced
+from transforms.chat.renderings import Rendering
+from transforms.chat.texts import Key, function_of, name_field, texts_of
+from transforms.errors import RecordError
 from transforms.model.examples import REASONING_KEYS
 
-# What a text of a record is: the number of its message (None for a tool), "content", "reasoning", "call" or "tool", and
-# the part, the key, the call and its argument, or the tool.
-Key: TypeAlias = tuple[int | None, str, Any, Any]
 # For each text of which something is printed, the (start, stop) of its characters.
 Printed: TypeAlias = Mapping[Key, Sequence[tuple[int, int]]]
-# Takes a text and its key, and returns what stands for it.
-Sourced: TypeAlias = Callable[[str, Key], str]
-_KEYS = frozenset(REASONING_KEYS)
 # What opens and closes reasoning in contents of the assistant, and what some models write around the answer after it.
 _NAME = "(?:(?:seed:|longcat_)?think|thinking|thought|reasoning)"
 OPENS = rf"<{_NAME}>|\[THINK\]|◁think▷|<\|channel>thought|<\|(?:START_THINKING|inner_prefix|begin_of_thought)\|>"
@@ -58,113 +54,26 @@ class Omissions:
 NO_OMISSIONS = Omissions()
 
 
-def with_sources(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, sourced: Sourced = sourced
-) -> tuple[list[dict[str, Any]], list[Any] | None]:
-    """Copy what a chat template is given, with texts that carry where their characters came from.
+def printed_of(rendering: Rendering) -> Printed:
+    """Return what of each text is printed. Raises RecordError if that is unknown."""
+    if not rendering.knows_texts:
+        reason = "the template prints the conversation differently with marks, so it is unknown what it prints"
+        raise RecordError("not_printed", reason)
+    return rendering.printed
+
+
+def omissions_of(rendering: Rendering) -> Omissions:
+    """Find what a chat template does not print of a conversation.
 
     Args:
-        messages: the messages.
-        tools: the tool definitions.
-        sourced: takes a text and its key, and returns what is in its place: a text that carries its sources
-            (`provenance`), or one that is recognised where it is printed (`identity`).
+        rendering: of the conversation.
+
+    Raises:
+        RecordError: if it is unknown which texts are printed.
     """
-    return [_message(number, message, sourced) for number, message in enumerate(messages)], (
-        [_named(tool, (None, "tool", number, None), sourced) for number, tool in enumerate(tools)] if tools else None
-    )
-
-
-def _message(number: int, message: Mapping[str, Any], sourced: Sourced) -> dict[str, Any]:
-    copy = dict(message)
-    if type(content := message.get("content")) is str and "tool_calls" not in message and _KEYS.isdisjoint(message):
-        copy["content"] = sourced(content, (number, "content", "content", None))  # as of most messages
-        return copy
-    for kind, key, part, text in texts_of(message):
-        if part is None:
-            copy[key] = sourced(text, (number, kind, key, part))
-    if isinstance(content := message.get("content"), list):
-        copy["content"] = [
-            {**part, "text": sourced(part["text"], (number, "content", "content", at))} if _has_text(part) else part
-            for at, part in enumerate(content)
-        ]
-    if isinstance(calls := message.get("tool_calls"), list):
-        copy["tool_calls"] = [_call(call, number, at, sourced) for at, call in enumerate(calls)]
-    return copy
-
-
-def texts_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None, str]]:
-    """Give the content of a message or its parts, and its reasoning: kind, key, number of the part, text."""
-    content = message.get("content")
-    if isinstance(content, str):
-        yield "content", "content", None, content
-    elif isinstance(content, list):
-        yield from (("content", "content", at, part["text"]) for at, part in enumerate(content) if _has_text(part))
-    for key in REASONING_KEYS:
-        if isinstance(text := message.get(key), str):
-            yield "reasoning", key, None, text
-
-
-def _has_text(part: Any) -> bool:
-    return isinstance(part, Mapping) and isinstance(part.get("text"), str)
-
-
-def _call(call: Any, message: int, number: int, sourced: Sourced) -> Any:
-    """A tool call with sources in its name and in each of its arguments."""
-    function = _function_of(call)
-    if function is None:
-        return call
-    copy = _named(function, (message, "call", number, None), sourced)
-    arguments = function.get("arguments")
-    if isinstance(arguments, Mapping):
-        copy["arguments"] = {
-            sourced(name, (message, "call", number, name)): _deep(value, (message, "call", number, name), sourced)
-            for name, value in arguments.items()
-        }
-    elif isinstance(arguments, str):
-        copy["arguments"] = sourced(arguments, (message, "call", number, ""))
-    return {**call, "function": copy} if function is not call else copy
-
-
-def _function_of(call: Any) -> Mapping[str, Any] | None:
-    """The part of a tool call, or of a tool definition, that has the name of the function; None if it is neither."""
-    if not isinstance(call, Mapping):
-        return None
-    function = call.get("function", call)
-    return function if isinstance(function, Mapping) else None
-
-
-def _named(tool: Any, key: Key, sourced: Sourced) -> Any:
-    """A tool definition, or the function of a call, with a source in its name; in its type if it has no name."""
-    function = _function_of(tool)
-    if function is None:
-        return tool
-    field = _name_field(function)
-    if field is None:
-        return tool
-    named = {**function, field: sourced(function[field], key)}
-    return named if function is tool else {**tool, "function": named}
-
-
-def _name_field(function: Mapping[str, Any]) -> str | None:
-    return next((field for field in ("name", "type") if isinstance(function.get(field), str)), None)
-
-
-def _deep(value: Any, key: Key, sourced: Sourced) -> Any:
-    if isinstance(value, str):
-        return sourced(value, key)
-    if isinstance(value, Mapping):
-        return {_deep(name, key, sourced): _deep(item, key, sourced) for name, item in value.items()}
-    return [_deep(item, key, sourced) for item in value] if isinstance(value, list) else value
-
-
-def find_omissions(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, printed: Printed) -> Omissions:
-    """Find what a chat template does not print.
-
-    Args:
-        messages: the messages that it was given.
-        tools: the tool definitions that it was given.
-        printed: what it printed.
-    """
+    if rendering.prints_all:
+        return NO_OMISSIONS
+    messages, tools, printed = rendering.messages, rendering.conversation.tools, printed_of(rendering)
     found = [omissions_of_message(number, message, printed) for number, message in enumerate(messages)]
     absent = [at for at, tool in enumerate(tools or ()) if _is_named(tool) and (None, "tool", at, None) not in printed]
     if tools and len(absent) == len(tools):
@@ -293,11 +202,11 @@ def _lost_in(text: str, start: int, stop: int, is_shown: bool) -> str | None:
 
 
 def _missing_of_call(call: Any, message: int, number: int, count: int, printed: Printed) -> list[str]:
-    function = _function_of(call)
+    function = function_of(call)
     if function is None:
         return []
     name = f"the {f'{_ordinal(number)} ' * (count > 1)}tool call of messages[{message}]"
-    if _name_field(function) is not None and (message, "call", number, None) not in printed:
+    if name_field(function) is not None and (message, "call", number, None) not in printed:
         return [name]
     arguments = function.get("arguments")
     if isinstance(arguments, str):
@@ -308,8 +217,8 @@ def _missing_of_call(call: Any, message: int, number: int, count: int, printed: 
 
 
 def _is_named(tool: Any) -> bool:
-    function = _function_of(tool)
-    return function is not None and _name_field(function) is not None
+    function = function_of(tool)
+    return function is not None and name_field(function) is not None
 
 
 def _name_of_text(number: int, key: str, part: int | None, message: Mapping[str, Any]) -> str:

@@ -2,85 +2,57 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
-from transforms.chat.conventions import Template
-from transforms.chat.message_map import unused_marks
+from transforms.chat.loss import untrained_parts
+from transforms.chat.renderings import Rendering
+from transforms.chat.texts import Key
 from transforms.errors import RecordError
-from transforms.model.examples import Conversation, Span
+from transforms.model.examples import Span
 
 
-def untrained_parts(message: dict[str, Any]) -> list[int]:
-    """Return the numbers of the parts of a message that are not trained on."""
-    content = message.get("content")
-    return [i for i, part in enumerate(content) if part.get("weight") == 0] if isinstance(content, list) else []
-
-
-def spans_of_untrained_parts(
-    template: Template, conversation: Conversation, text: str, turns: Collection[int]
-) -> list[Span]:
-    """Find where the parts of weight 0 were printed, by rendering the conversation with marks around them.
+def spans_of_untrained_parts(rendering: Rendering, turns: Iterable[int]) -> list[Span]:
+    """Find where the parts of weight 0 were printed.
 
     Args:
-        template: the chat template.
-        conversation: the conversation.
-        text: its rendered text.
+        rendering: of the conversation.
         turns: the numbers of the messages whose parts are searched.
 
     Returns:
-        The (start, stop) of each, ascending, with the white space around it that belongs to the part.
+        The (start, stop) of each, ascending, with the white space of the part.
 
     Raises:
-        RecordError: if the template prints another text with the marks.
+        RecordError: if it is unknown which characters are a part.
     """
-    marks = unused_marks(text)
-    parts: list[str] = []
-    messages = list(conversation.messages)
+    parts: dict[Key, list[Span]] = {}
     for turn in turns:
-        untrained = {i for i in untrained_parts(messages[turn]) if messages[turn]["content"][i]["text"].strip()}
-        if not untrained:
-            continue
-        content = [dict(part) for part in messages[turn]["content"]]
-        for i in sorted(untrained):
-            whole = content[i]["text"]
-            core = whole.strip()
-            before, _, after = whole.partition(core)
-            begin, end = f"{marks.open}{len(parts)}{marks.close}", f"{marks.open}{marks.close}"
-            content[i]["text"] = f"{before}{begin}{core}{end}{after}"
-            parts.append(whole)
-        messages[turn] = {**messages[turn], "content": content}
-    if not parts:
-        return []
-    pieces = re.split(f"{marks.open}([0-9]*){marks.close}", template.render(conversation, messages))
-    if "".join(pieces[::2]) != text:
-        raise _not_established("the template prints another text if the parts of a message are marked")
+        for key, span in _untrained(rendering, turn):
+            parts.setdefault(key, []).append(span)
     spans: list[Span] = []
-    start, part, offset = 0, None, len(pieces[0])
-    for mark, piece in zip(pieces[1::2], pieces[2::2], strict=True):
-        if (part is None) != bool(mark):
-            raise _not_established("the template prints a part of a message in pieces")
-        if mark:
-            start, part = offset, parts[int(mark)]
-        elif part is not None:
-            spans.append(_with_white_space(text, start, offset, part))
-            part = None
-        offset += len(piece)
+    for start, stop, key, first, last, is_copy in rendering.texts:
+        for begin, end in parts.get(key, ()):
+            begin, end = max(begin, first), min(end, last)
+            if begin >= end:
+                continue
+            if not is_copy:
+                why = "the template makes another text of a part of a message"
+                raise RecordError("spans_not_established", f"{why}, so it is unknown what of the text is trained on")
+            spans.append((start + begin - first, stop + end - last))
     return spans
 
 
-def _with_white_space(text: str, start: int, stop: int, part: str) -> Span:
-    """A span with the white space around it that the part has and the template printed."""
-    for character in reversed(part[: len(part) - len(part.lstrip())]):
-        if not text.endswith(character, 0, start):
-            break
-        start -= 1
-    for character in part[len(part.rstrip()) :]:
-        if not text.startswith(character, stop):
-            break
-        stop += 1
-    return start, stop
+def _untrained(rendering: Rendering, turn: int) -> Iterator[tuple[Key, Span]]:
+    """The parts of weight 0 of a message that have more than white space: the text that has each of them, and where."""
+    message, given = rendering.conversation.messages[turn], rendering.messages[turn].get("content")
+    untrained = untrained_parts(message)
+    at = 0
+    for number, part in enumerate(message["content"] if untrained else ()):
+        text = part["text"]
+        if number in untrained and text.strip():
+            is_joined = isinstance(given, str)  # of all parts, with a line break between each two
+            start = at if is_joined else 0
+            yield (turn, "content", "content", None if is_joined else number), (start, start + len(text))
+        at += len(text) + 1
 
 
 def subtracted(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
@@ -95,7 +67,3 @@ def subtracted(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
         if start < stop:
             result.append((start, stop))
     return result
-
-
-def _not_established(why: str) -> RecordError:
-    return RecordError("spans_not_established", f"{why}, so it is unknown what of the text is trained on")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from transforms.chat.message_map import MessageMap, PrintedText
-from transforms.chat.omissions import CLOSES, OPENS, Key, texts_of
-from transforms.chat.turns import Turn
+from transforms.chat.omissions import CLOSES, OPENS
+from transforms.chat.renderings import PrintedText, Rendering
+from transforms.chat.texts import Key, texts_of
+from transforms.chat.turn_search import Turn
 
 Kind: TypeAlias = Literal["header", "reasoning", "content", "tool_calls", "end", "after_end"]
 _KINDS: Mapping[str, Kind] = {"content": "content", "reasoning": "reasoning", "call": "tool_calls"}
@@ -39,29 +40,26 @@ class Segment(NamedTuple):
     kind: Kind | None
 
 
-def segments_of(
-    message_map: MessageMap, messages: Sequence[Mapping[str, Any]], turns: Mapping[int, Turn]
-) -> list[Segment]:
-    """Divide a text into segments.
+def segments_of(rendering: Rendering, turns: Mapping[int, Turn]) -> list[Segment]:
+    """Divide a rendering into segments.
 
     Args:
-        message_map: of the text.
-        messages: as the template was given them.
+        rendering: the rendering.
         turns: those of the assistant.
 
     Returns:
         The segments, adjacent, and in the order of the text.
     """
-    length = len(message_map.text)
-    found: list[Segment] = [Segment(start, stop, message, None) for start, stop, message in message_map.pieces]
-    texts = [one for one in _kinds_of_texts(message_map, messages) if one.start < one.stop]
+    length = len(rendering.text)
+    found: list[Segment] = [Segment(start, stop, message, None) for start, stop, message in rendering.pieces]
+    texts = [one for one in _kinds_of_texts(rendering) if one.start < one.stop]
     # What is printed again outside of its turn, such as the name of a function before its result, is not written there.
     texts = [one if _is_in(one, turns) else one._replace(kind=None) for one in texts]
     for turn, (_, spans, end) in turns.items():
         own = [one for one in texts if one.message == turn]
         for start, stop in spans:
             is_last = end is not None and stop >= end[0]
-            found += _between(message_map.text, turn, start, end[0] if end and is_last else stop, own, is_last)
+            found += _between(rendering.text, turn, start, end[0] if end and is_last else stop, own, is_last)
     found += texts
     for turn, (header, spans, end) in turns.items():
         if header:
@@ -86,15 +84,15 @@ def _is_in(text: Segment, turns: Mapping[int, Turn]) -> bool:
     return any(text.start < stop and start < text.stop for start, stop in turns[text.message].spans)
 
 
-def _kinds_of_texts(message_map: MessageMap, messages: Sequence[Mapping[str, Any]]) -> Iterator[Segment]:
+def _kinds_of_texts(rendering: Rendering) -> Iterator[Segment]:
     """The segments of the texts of messages. Where several texts were made into one, its kind is unknown."""
     contents: dict[Key, str] = {
         (number, kind, key, part): text
-        for number, message in enumerate(messages)
+        for number, message in enumerate(rendering.messages)
         for kind, key, part, text in texts_of(message)
         if message.get("role") == "assistant" and kind == "content" and _TAG.search(text)
     }
-    for (start, stop), group in groupby(message_map.texts, lambda text: (text.start, text.stop)):
+    for (start, stop), group in groupby(rendering.texts, lambda text: (text.start, text.stop)):
         texts: list[PrintedText] = [*group]
         owners = {(text.key[0], _KINDS.get(text.key[1])) for text in texts}
         message, kind = owners.pop() if len(owners) == 1 else (None, None)

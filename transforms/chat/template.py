@@ -17,16 +17,10 @@ from transforms.chat.config import MAX_TEXT_BYTES, RenderConfig
 from transforms.chat.content_forms import CONTENT_FORMS, ContentForms, PrintedContent, find_content_forms
 from transforms.chat.contents import with_sourced_contents
 from transforms.chat.limits import OutOfMemory, TemplateLimit, limited
-from transforms.chat.message_map import (
-    Marks,
-    MessageMap,
-    how_printed,
-    read_message_map,
-    template_with_marks,
-    unused_marks,
-)
-from transforms.chat.omissions import Omissions, Printed, find_omissions, with_sources
+from transforms.chat.marks import Marks, how_printed, read_marked, template_with_marks, unused_marks
 from transforms.chat.provenance import Run, runs_of
+from transforms.chat.renderings import Rendering
+from transforms.chat.texts import with_sources
 from transforms.chat.transformers_jinja import (
     CLOCK,
     apply_chat_template,
@@ -97,7 +91,6 @@ class ChatTemplate:
         self._arguments = arguments or {}
         self._sources: dict[bool, str] = {}  # without tools, and with them
         self._forms: dict[tuple[str, str], ContentForms] = {}
-        self._last_map: tuple[Conversation, MessageMap] | None = None
 
     def source(self, conversation: Conversation) -> str:
         """Return the text of the template that renders a conversation.
@@ -117,28 +110,22 @@ class ChatTemplate:
             self._sources[conversation.tools is None] = source
         return source
 
-    def has_generation_markers(self, conversation: Conversation) -> bool:
+    def has_generation_blocks(self, conversation: Conversation) -> bool:
         """Return whether the template that renders a conversation has {% generation %} blocks."""
         return _has_generation_block(self.source(conversation))
 
-    def render(
-        self,
-        conversation: Conversation,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = False,
-    ) -> str:
+    def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
         """Render a conversation.
 
         Args:
             conversation: the conversation.
-            messages: rendered instead of its own, with its tools and template arguments.
             add_generation_prompt: as in `apply_chat_template`.
 
         Raises:
             RecordError: if the template refuses it.
         """
         source = self.source(conversation)
-        plain = self.plain_messages(conversation, messages)
+        plain = self.plain_messages(conversation)
         arguments = {**self._arguments, **conversation.template_kwargs}
         given = source, plain, conversation.tools, add_generation_prompt, arguments, self._clock
         return self._rendered(apply_chat_template, self._tokenizer, *given)
@@ -147,23 +134,22 @@ class ChatTemplate:
         self,
         compile: Callable[[str], jinja2.Template],
         conversation: Conversation,
-        messages: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = False,
     ) -> str:
         """Render a conversation with a template that is compiled in another way than transformers does.
 
         Args:
             compile: compiles the text of the template, in a copy of transformers' environment.
-            conversation, messages, add_generation_prompt: as in `render`.
+            conversation, add_generation_prompt: as in `render`.
 
         Raises:
             RecordError: if the template refuses it.
         """
         template = compile(self.source(conversation))
-        values = self.values(conversation, self.plain_messages(conversation, messages), add_generation_prompt)
+        values = self.values(conversation, self.plain_messages(conversation), add_generation_prompt)
         return self._rendered(render, template, values)
 
-    def render_with_markers(self, conversation: Conversation) -> tuple[str, list[Span]]:
+    def generation_blocks(self, conversation: Conversation) -> tuple[str, list[Span]]:
         """Render a conversation with a template that has {% generation %} blocks.
 
         Returns:
@@ -177,60 +163,31 @@ class ChatTemplate:
         given = self.source(conversation), plain, conversation.tools, arguments, self._clock
         return self._rendered(render_generation_blocks, self._tokenizer, *given)
 
-    def map_messages(
-        self,
-        conversation: Conversation,
-        text: str,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = False,
-    ) -> MessageMap:
-        """Find which characters of a text were printed for which message, and what of the messages they are.
+    def rendering(self, conversation: Conversation, add_generation_prompt: bool = False) -> Rendering:
+        """Render a conversation, and find which characters were printed for which message, and from which text.
+
+        The text is that of `render`. Where it came from is found by rendering it again, with marks and sources.
 
         Args:
-            conversation, messages, add_generation_prompt: what was rendered, as in `render`.
-            text: the rendered text; the marks are characters that it does not hold. A template that compares what its
-                loops print may print another text with marks, so compare `MessageMap.text` with the text.
+            conversation, add_generation_prompt: as in `render`.
 
         Raises:
-            RecordError: if the template refuses the messages with marks, or no characters are left for marks.
+            RecordError: if the template refuses it, also with marks, or no characters are left for marks.
         """
-        found = self._map(conversation, text, messages, add_generation_prompt)
-        if messages is None and not add_generation_prompt:
-            self._last_map = conversation, found
-        return found
-
-    def omissions(self, conversation: Conversation, text: str) -> Omissions:
-        """Find what the template does not print of a conversation.
-
-        If the spans of the conversation were found before, this takes no further rendering.
-
-        Args:
-            conversation: the conversation.
-            text: its text.
-
-        Raises:
-            RecordError: if the template prints another text with marks, so that it is unknown what it prints.
-        """
-        messages, printed = self.printed(conversation, text)
-        return find_omissions(messages, conversation.tools, printed)
-
-    def printed(self, conversation: Conversation, text: str) -> tuple[list[dict[str, Any]], Printed]:
-        """Find what the template prints of a conversation.
-
-        Args, Raises: as for `omissions`.
-
-        Returns:
-            The messages that the template is given, and `MessageMap.printed`.
-        """
-        last, found = self._last_map or (None, None)
-        if found is None or last is not conversation or found.text != text:
-            found = self._map(conversation, text)
-        if found.text != text:
-            found = self._map(conversation, text, mark_loops=False)
-        if found.text != text:
-            reason = "the template prints the conversation differently with marks, so it is unknown what it prints"
-            raise RecordError("not_printed", reason)
-        return self._plain(conversation.messages, self.source(conversation)), found.printed
+        text = self.render(conversation, add_generation_prompt)
+        plain = self.plain_messages(conversation)
+        marks = unused_marks(text)
+        messages, tools = with_sources(plain, conversation.tools)
+        values = self.values(conversation, messages, add_generation_prompt) | {"tools": tools}
+        template = _template_with_marks(self.source(conversation))
+        marked = self._rendered(render, template, values | marks.functions(values["messages"]))
+        found, pieces, texts = read_marked(marked, marks)
+        if found == text:
+            return Rendering(conversation, plain, text, pieces, texts)
+        found, _, texts = read_marked(self._rendered(render, template, values | marks.silent_functions()), marks)
+        if found == text:
+            return Rendering(conversation, plain, text, texts=texts, knows_pieces=False)
+        return Rendering(conversation, plain, text, knows_pieces=False, knows_texts=False)
 
     def sources(self, conversation: Conversation, text: str) -> Sequence[Run]:
         """Find which characters of the text of a conversation came from which of its contents.
@@ -246,7 +203,7 @@ class ChatTemplate:
             RecordError: if the template prints another text for contents that carry their sources.
         """
         source = self.source(conversation)
-        values = self.values(conversation, self._plain(conversation.messages, source), False)
+        values = self.values(conversation, self.plain_messages(conversation), False)
         values = with_sourced_contents(values, conversation) | Marks("", "").silent_functions()
         found = self._rendered(render, _template_with_marks(source), values)
         if found != text:
@@ -254,25 +211,12 @@ class ChatTemplate:
             raise RecordError("special_tokens_in_content", reason)
         return runs_of(found)
 
-    def _map(
-        self,
-        conversation: Conversation,
-        text: str,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = False,
-        mark_loops: bool = True,
-    ) -> MessageMap:
+    def plain_messages(self, conversation: Conversation) -> list[dict[str, Any]]:
+        """Return the messages as the template is given them: without nulls, with contents in a form that is printed."""
         source = self.source(conversation)
-        plain = self._plain(conversation.messages if messages is None else messages, source)
-        marks = unused_marks(text)
-        plain, tools = with_sources(plain, conversation.tools)
-        values = self.values(conversation, plain, add_generation_prompt) | {"tools": tools}
-        functions = marks.functions(values["messages"]) if mark_loops else marks.silent_functions()
-        return read_message_map(self._rendered(render, _template_with_marks(source), values | functions), marks)
-
-    def _plain(self, messages: Sequence[Mapping[str, Any]], source: str) -> list[dict[str, Any]]:
-        """The messages as apply_chat_template passes them, without nulls, with contents in a form that is printed."""
-        plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
+        plain = [
+            {key: value for key, value in message.items() if value is not None} for message in conversation.messages
+        ]
         for message in plain:
             content = message.get("content")
             if isinstance(content, str):
@@ -281,16 +225,8 @@ class ChatTemplate:
             elif isinstance(content, list) and not self._reads(source, message).parts:
                 # vLLM joins the parts in this way for such a template.
                 texts = [part["text"] for part in content] or [""]
-                message["content"] = functools.reduce(
-                    lambda one, other: one + "\n" + other, texts
-                )  # as traced texts do
+                message["content"] = functools.reduce(_joined, texts)
         return plain
-
-    def plain_messages(
-        self, conversation: Conversation, messages: Sequence[Mapping[str, Any]] | None = None
-    ) -> list[dict[str, Any]]:
-        """Return the messages of a conversation, or others, as the template is given them."""
-        return self._plain(conversation.messages if messages is None else messages, self.source(conversation))
 
     def values(
         self, conversation: Conversation, messages: list[dict[str, Any]], add_generation_prompt: bool
@@ -348,6 +284,10 @@ class ChatTemplate:
             found = f"the chat template prints {str.__len__(text):,} characters"
             raise TemplateLimit("template_limit", f"{found}, and max_text_bytes is {self.max_text_bytes:,}")
         return text
+
+
+def _joined(one: str, other: str) -> str:
+    return one + "\n" + other  # which traced texts follow, and not `join`
 
 
 def load_template(config: RenderConfig) -> ChatTemplate:

@@ -16,7 +16,7 @@ from jinja2.compiler import CodeGenerator, Frame
 from jinja2.idtracking import VAR_LOAD_RESOLVE
 
 from transforms.chat.identity import Source, Sources
-from transforms.chat.omissions import Key, with_sources
+from transforms.chat.texts import Key, with_sources
 
 # The most lists of tools that are kept.
 _KEPT = 256

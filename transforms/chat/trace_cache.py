@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from transforms.chat.compiled import CompiledTemplate, Rendered, SlowPath, Target, TemplateCompiler
@@ -77,23 +77,19 @@ class TraceCache:
         """Begin a batch of so many conversations, see SignatureCache."""
         self._cache.begin_batch(conversations)
 
-    def render(
-        self, conversation: Conversation, messages: Sequence[dict[str, Any]], add_generation_prompt: bool = False
-    ) -> str:
-        """Render messages of a conversation, by the reference if there is no compiled template for them.
+    def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
+        """Render a conversation, by the reference if there is no compiled template for it.
 
         Args:
-            conversation: it gives the tools and the arguments of the template.
-            messages: the messages that are rendered.
+            conversation: the conversation.
             add_generation_prompt: as in `apply_chat_template`.
 
         Raises:
-            RecordError: if the template refuses the messages.
+            RecordError: if the template refuses it.
         """
-        part = conversation.with_messages([*messages])
-        found = self._render(part, "prompt" if add_generation_prompt else "text")
+        found = self._render(conversation, "prompt" if add_generation_prompt else "text")
         if isinstance(found, SlowPath):
-            return self._template.render(conversation, messages, add_generation_prompt)
+            return self._template.render(conversation, add_generation_prompt)
         return found[0][0]
 
     def render_with_spans(self, conversation: Conversation, loss_on: str) -> tuple[Rendered, Signature] | SlowPath:

@@ -20,10 +20,11 @@ from transforms.chat.config import PARITIES, RenderConfig
 from transforms.chat.contexts import KINDS, Contexts, Difference, has_reasoning
 from transforms.chat.fast_template import FastTemplate
 from transforms.chat.identity import NotFollowed
+from transforms.chat.loss import loss_of, trained_turns
 from transforms.chat.stop_tokens import TurnRules, load_turn_rules
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache
-from transforms.chat.turns import TurnFinder, loss_of, trained_turns
+from transforms.chat.turns import TurnFinder
 from transforms.checks import check_choice, check_type
 from transforms.errors import RecordError
 from transforms.model.batches import Texts

@@ -11,17 +11,18 @@ import numpy as np
 
 from transforms.chat.compiled import SlowPath
 from transforms.chat.config import RenderConfig
-from transforms.chat.conventions import Template
 from transforms.chat.fast_template import FastTemplate
 from transforms.chat.habits import HabitFinder, Habits
 from transforms.chat.identity import NotFollowed
 from transforms.chat.limits import OutOfMemory, TemplateLimit
-from transforms.chat.omissions import NO_OMISSIONS, Omissions
+from transforms.chat.loss import loss_of, trained_turns
+from transforms.chat.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.stop_tokens import load_turn_rules
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache
+from transforms.chat.trained_text import trained_text
 from transforms.chat.transformers_jinja import compile_template
-from transforms.chat.turns import TurnFinder, has_weights, loss_of, trained_turns
+from transforms.chat.turns import TurnFinder
 from transforms.chat.typed_tokens import FOREIGN_TOKENS, Typed, TypedTokens, described
 from transforms.checks import check_type
 from transforms.errors import InputError, RecordError
@@ -226,8 +227,8 @@ class Renderer:
     ) -> Text:
         """The text of an example for which there is no compiled template."""
         try:
-            text = self._within_limits(self._conversation(example, content, self._fast_template, self._fast_turns))
-            omissions = self._fast_template.omissions(content)
+            text, rendering = trained_text(example, content, self._loss_on, self._fast_template, self._fast_turns)
+            text, omissions = self._within_limits(text), omissions_of(rendering)
         except NotFollowed as error:
             slow = why if why.reason in _OF_TEMPLATE else SlowPath("not_followed", str(error))
         except RecordError as error:  # the reference has the last word
@@ -246,11 +247,12 @@ class Renderer:
 
         omitted: takes what of it the template does not print, if that is reported.
         """
-        text = self._within_limits(self._render(example))
-        if isinstance(example.content, Conversation):
-            omissions = self._template.omissions(example.content, text.text)
-            if omissions is not NO_OMISSIONS:
-                self._check_omissions(example, omissions, {} if omitted is None else omitted)
+        if not isinstance(example.content, Conversation):
+            return self._within_limits(self._not_rendered(example))
+        text, rendering = trained_text(example, example.content, self._loss_on, self._template, self._turns)
+        text, omissions = self._within_limits(text), omissions_of(rendering)
+        if omissions is not NO_OMISSIONS:
+            self._check_omissions(example, omissions, {} if omitted is None else omitted)
         return text
 
     def _within_limits(self, text: Text) -> Text:
@@ -283,10 +285,9 @@ class Renderer:
             raise RecordError("not_printed", f"{omissions.detail()}; {advice}")
         omitted[example.position, example.number] = omissions
 
-    def _render(self, example: Example) -> Text:
+    def _not_rendered(self, example: Example) -> Text:
+        """The text of an example that is no conversation."""
         content = example.content
-        if isinstance(content, Conversation):
-            return self._conversation(example, content, self._template, self._turns)
         if isinstance(content, TokenRow):
             spans = _runs(content.trained) if self._loss_on != "all" else [(0, len(content.input_ids))]
             return Text(example, "", spans, token_ids=content.input_ids)
@@ -300,22 +301,6 @@ class Renderer:
             return Text(example, text, spans, special_tokens=True, prompt=content.prompt)
         kind = "a text" if isinstance(content, PlainText) else "a prompt and completion of plain text"
         raise RecordError("loss_not_applicable", f"loss_on {self._loss_on} asks for what {kind} does not have")
-
-    def _conversation(
-        self, example: Example, conversation: Conversation, template: Template, turns: TurnFinder
-    ) -> Text:
-        loss_on = loss_of(conversation, self._loss_on)
-        if loss_on == "all":
-            text = template.render(conversation)
-            return Text(example, text, [(0, len(text))])
-        if loss_on == "completion":
-            text, spans, prompt = turns.completion_span(conversation)
-            return Text(example, text, spans, prompt=prompt)
-        if has_weights(conversation):
-            text, spans, weights = turns.weighted_spans(conversation, loss_on)
-            return Text(example, text, spans, weights=weights)
-        text, spans = turns.assistant_spans(conversation, loss_on)
-        return Text(example, text, spans)
 
 
 # The text of an example, or why its record is rejected.

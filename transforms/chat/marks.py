@@ -1,4 +1,4 @@
-"""Message maps: which characters of a rendered text were printed for which message.
+"""Marks: find for which message each piece of a text is printed.
 
 A chat template loops over messages. Its syntax tree is given marks: at the beginning of each loop's body a mark that
 names the loop's variable, after the loop one that closes it. Rendering prints the marks between characters that the
@@ -9,141 +9,26 @@ The texts of the record carry where their characters came from (`provenance`), w
 from __future__ import annotations
 
 import bisect
-import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
 from transforms.chat.content_forms import PrintedContent
-from transforms.chat.omissions import Key
 from transforms.chat.provenance import is_copy, parse_with_sources, runs_of, track_sources
+from transforms.chat.renderings import Piece, PrintedText
 from transforms.errors import RecordError
 
 # The variable of a loop if it is not a message of the conversation: a message that the template made, or a number.
 _OTHER_MESSAGE, _NUMBER = -1, -2
 _BEGIN_KIND, _SET_KIND, _END_KIND = "0", "1", "2"
-# (start, stop, message)
-Piece: TypeAlias = tuple[int, int, int | None]
 # The functions that marks call. No template uses these names.
 MARK_FUNCTIONS = _BEGIN, _SET, _END = "chatmill_begin", "chatmill_set", "chatmill_end"
-
-
-class PrintedText(NamedTuple):
-    """A piece of a text that was printed from a text of the record.
-
-    Attributes:
-        start, stop: its offsets.
-        key: of the text of the record.
-        first, last: the (start, stop) of the characters of that text.
-        is_copy: whether it is a copy of them. Otherwise it was made of them, and perhaps of others.
-    """
-
-    start: int
-    stop: int
-    key: Key
-    first: int
-    last: int
-    is_copy: bool = True
-
-
-@dataclass(frozen=True)
-class MessageMap:
-    """Which characters of a text were printed for which message.
-
-    Attributes:
-        text: the text without the marks.
-        pieces: (start, stop, message), adjacent and in the order of the text. message is the number of the message that
-            the piece was printed for, None if it was printed for none.
-        texts: where texts of the record were printed, in the order of the text.
-    """
-
-    text: str
-    pieces: list[Piece]
-    texts: Sequence[PrintedText]
-
-    @functools.cached_property
-    def contents(self) -> dict[int, tuple[int, int]]:
-        """For each message, the offsets where its content begins and ends, without the white space around it.
-
-        Messages of whose content nothing is printed are left out.
-        """
-        contents: dict[int, tuple[int, int]] = {}
-        for start, stop, (message, kind, _, _), *_ in self.texts:
-            if kind == "content" and message is not None and (inner := self.text[start:stop].strip()):
-                start = self.text.index(inner[0], start)
-                contents[message] = contents.get(message, (start, 0))[0], start + len(inner)
-        return contents
-
-    @functools.cached_property
-    def printed(self) -> dict[Key, list[tuple[int, int]]]:
-        """For each text of the record, the (start, stop) of its characters that were printed.
-
-        A text of which nothing but white space is printed is left out.
-        """
-        printed: dict[Key, list[tuple[int, int]]] = {}
-        for start, stop, key, first, last, _ in self.texts:
-            if self.text[start:stop].strip():
-                printed.setdefault(key, []).append((first, last))
-        return printed
-
-    def pieces_of_messages(self) -> dict[int, list[tuple[int, int]]]:
-        """Return the (start, stop) of the pieces of each message."""
-        pieces: dict[int, list[tuple[int, int]]] = {}
-        for start, stop, message in self.pieces:
-            if message is not None:
-                pieces.setdefault(message, []).append((start, stop))
-        return pieces
-
-    def printed_between(self, start: int, stop: int) -> list[int | None]:
-        """Return the messages of the pieces that begin in a range, in the order of the text."""
-        starts = self._starts
-        return [piece[2] for piece in self.pieces[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, stop)]]
-
-    def has_content_between(self, start: int, stop: int) -> bool:
-        """Return whether the content of a message begins in a range."""
-        starts = self._starts_of_contents
-        return bisect.bisect_left(starts, start) < bisect.bisect_left(starts, stop)
-
-    def texts_between(self, start: int, stop: int) -> Sequence[PrintedText]:
-        """Return the texts that have characters in a range."""
-        first, last = (
-            bisect.bisect_right(self._stops_of_texts, start),
-            bisect.bisect_left(self.starts_of_texts, stop),
-        )
-        return self.texts[first:last]
-
-    @functools.cached_property
-    def messages_by_start(self) -> dict[int, int | None]:
-        """The message of each piece, by the offset where the piece begins."""
-        return {start: message for start, _, message in self.pieces}
-
-    @functools.cached_property
-    def _starts(self) -> list[int]:
-        return [start for start, _, _ in self.pieces]
-
-    @functools.cached_property
-    def _starts_of_contents(self) -> list[int]:
-        return sorted(start for start, _ in self.contents.values())
-
-    @functools.cached_property
-    def starts_of_texts(self) -> list[int]:
-        """The offsets where texts of the record begin."""
-        return [text.start for text in self.texts]
-
-    @functools.cached_property
-    def _stops_of_texts(self) -> list[int]:
-        return [text.stop for text in self.texts]
-
-    @functools.cached_property
-    def end_of_messages(self) -> int:
-        """The offset where the last piece of a message ends."""
-        return max((stop for _, stop, message in self.pieces if message is not None), default=0)
 
 
 @dataclass(frozen=True)
@@ -296,12 +181,15 @@ def mark_function(node: nodes.Output) -> str | None:
     return None
 
 
-def read_message_map(marked: str, marks: Marks) -> MessageMap:
+def read_marked(marked: str, marks: Marks) -> tuple[str, list[Piece], list[PrintedText]]:
     """Take the marks out of a text.
 
     Args:
         marked: what a template with marks printed.
         marks: how they are written.
+
+    Returns:
+        The text without them, and its pieces and texts as `Rendering` has them.
     """
     found = re.compile(f"{marks.open}([0-2])\\.([0-9]+)\\.(-?[0-9]+){marks.close}")
     parts = found.split(marked)
@@ -309,7 +197,7 @@ def read_message_map(marked: str, marks: Marks) -> MessageMap:
     numbers = zip(parts[1::4], map(int, parts[2::4]), map(int, parts[3::4]), strict=True)
     text = "".join(texts)
     pieces = read_pieces(len(text), zip(accumulate(map(len, texts)), numbers, strict=False))
-    return MessageMap(text, pieces, _read_sources(marked, [mark.span() for mark in found.finditer(marked)]))
+    return text, pieces, _read_sources(marked, [mark.span() for mark in found.finditer(marked)])
 
 
 def read_pieces(length: int, marks: Iterable[tuple[int, tuple[str, int, int]]]) -> list[Piece]:
@@ -320,7 +208,7 @@ def read_pieces(length: int, marks: Iterable[tuple[int, tuple[str, int, int]]]) 
         marks: the offset of each, and its kind, its first and its second number.
 
     Returns:
-        MessageMap.pieces.
+        `Rendering.pieces`.
     """
     loops: list[tuple[int, int]] = []  # those that are open, each with its message
     message: int | None = None
@@ -355,7 +243,7 @@ def read_pieces(length: int, marks: Iterable[tuple[int, tuple[str, int, int]]]) 
 
 
 def _read_sources(marked: str, marks: Sequence[tuple[int, int]]) -> list[PrintedText]:
-    """MessageMap.texts of a text with marks."""
+    """`Rendering.texts` of a text with marks."""
     ends = [stop for _, stop in marks]
     lengths = [0, *accumulate(stop - start for start, stop in marks)]
     texts: list[PrintedText] = []

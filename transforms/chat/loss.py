@@ -1,0 +1,91 @@
+"""Loss: which messages of a conversation are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transforms.errors import RecordError
+from transforms.model.examples import Conversation
+
+
+def loss_of(conversation: Conversation, loss_on: str) -> str:
+    """Resolve what is trained on of a conversation.
+
+    Args:
+        conversation: the conversation.
+        loss_on: one of LOSSES.
+
+    Returns:
+        One of LOSSES but auto; or `completion_turns`: the assistant's messages of the completion, if one of these has a
+        weight, or a part that is not to be trained on. With auto also if the completion has other messages.
+
+    Raises:
+        RecordError: if the loss is on a completion and there is none, or on everything and a message has a weight.
+    """
+    if loss_on == "all":
+        if (weighted := _weighted(conversation)) is not None:
+            how = f"loss_on all trains on everything, but messages[{weighted}] or a part of it has a weight: give auto"
+            raise RecordError("loss_not_applicable", how)
+        return loss_on
+    if loss_on not in ("auto", "completion"):
+        return loss_on
+    first = conversation.completion_start
+    if first is None:
+        if loss_on == "completion":
+            raise RecordError("loss_not_applicable", "loss_on completion asks for what messages do not have")
+        return "assistant"
+    if _weighted(conversation, first) is not None:
+        return "completion_turns"
+    if loss_on == "completion":
+        return loss_on
+    is_answer = first == len(conversation.messages) - 1 and conversation.messages[first]["role"] == "assistant"
+    return "completion" if is_answer else "completion_turns"
+
+
+def _weighted(conversation: Conversation, first: int = 0) -> int | None:
+    """The number of the first of the assistant's messages that has another weight than 1, or such a part."""
+    if conversation.plain:
+        return None
+    for number, message in enumerate(conversation.messages[first:], first):
+        if message["role"] == "assistant" and (message.get("weight", 1) != 1 or untrained_parts(message)):
+            return number
+    return None
+
+
+def has_weights(conversation: Conversation) -> bool:
+    """Return whether a message has another weight than 0 and 1."""
+    return any("weight" in message and message["weight"] not in (0, 1) for message in conversation.messages)
+
+
+def assistant_turns(conversation: Conversation) -> list[int]:
+    """Return the numbers of the assistant's messages."""
+    return [number for number, message in enumerate(conversation.messages) if message["role"] == "assistant"]
+
+
+def trained_turns(conversation: Conversation, loss_on: str = "assistant") -> list[int]:
+    """Return the numbers of the assistant's messages that are trained on.
+
+    Args:
+        conversation: the conversation. Messages of weight 0 are not trained on.
+        loss_on: `assistant`, all of them; `last_assistant`, the last one; `completion` and `completion_turns`, those of
+            the completion.
+    """
+    messages = conversation.messages
+    first = conversation.completion_start or 0 if loss_on in ("completion", "completion_turns") else 0
+    turns = [turn for turn in assistant_turns(conversation) if turn >= first]
+    if loss_on == "last_assistant":
+        turns = turns[-1:]
+    return [turn for turn in turns if messages[turn].get("weight") != 0]
+
+
+def untrained_parts(message: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of the parts of a message that are not trained on."""
+    content = message.get("content")
+    return [i for i, part in enumerate(content) if part.get("weight") == 0] if isinstance(content, list) else []
+
+
+def has_untrained_parts(conversation: Conversation, turns: Sequence[int]) -> bool:
+    """Return whether one of some messages has a part that is not trained on."""
+    messages = conversation.messages
+    return any(isinstance(messages[turn].get("content"), list) and untrained_parts(messages[turn]) for turn in turns)
