@@ -511,7 +511,7 @@ def test_turn_of_whose_parts_another_text_is_made_is_refused():
 
 
 def test_part_of_weight_0_of_which_a_piece_is_printed_is_not_trained():
-    cuts = CHATML.replace("message.content +", "message.content[:9] +")
+    cuts = CHATML.replace("message.content +", "message.content[:11] +")
     messages = [user("2+2?"), assistant(parts("4, yes: ", ("four", 0)))]
     assert trained(messages, cuts, unprinted="report") == ["4, yes: \n", "<|im_end|>\n"]
     cuts = CHATML.replace("message.content +", "message.content[-6:] +")

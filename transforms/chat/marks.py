@@ -9,6 +9,7 @@ The texts of the record carry where their characters came from (`provenance`), w
 from __future__ import annotations
 
 import bisect
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,10 +114,18 @@ def template_with_marks(source: str, environment: jinja2.Environment) -> jinja2.
         environment: compiles it, and is changed.
     """
     track_sources(environment)
+    environment.call = functools.partial(_call, environment.call)  # type: ignore[attr-defined]
     tree = mark_loops(parse_with_sources(source, environment))
     tree.set_environment(environment)
     code: Any = environment.compile(tree)
     return jinja2.Template.from_code(environment, code, environment.make_globals(None))
+
+
+def _call(otherwise: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
+    """What a function returns, as the environment calls it. A mark need not be checked as those of templates are."""
+    if getattr(function, "__module__", None) == __name__:
+        return function(*arguments)
+    return otherwise(context, function, *arguments, **keywords)
 
 
 def mark_loops(tree: nodes.Template) -> nodes.Template:

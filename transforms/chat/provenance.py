@@ -39,7 +39,7 @@ class SourcedText(str):
             pieces again stands for the separator, as in an escaped text.
     """
 
-    runs: Sequence[Run]
+    runs: Sequence[Run] = ()
     separator: tuple[Source, ...] = ()
 
     def __str__(self) -> str:
@@ -175,6 +175,9 @@ class _SourcedMarkup(Markup):
 
     def replace(self, old: str, new: str, count: Any = -1) -> Any:  # type: ignore[override]
         return _marked_up(str(self).replace(old, str(self.escape(new)), count))
+
+
+_SOURCED = (SourcedText, _SourcedMarkup)
 
 
 def _deriving_markup(name: str) -> Callable[..., Any]:
@@ -385,9 +388,21 @@ def _joined(parts: Iterable[str]) -> str:
     """Strings one after another. What Jinja itself joins is joined here, too."""
     parts = [*parts]
     text = "".join(parts)
-    if not any(isinstance(part, (SourcedText, _SourcedMarkup)) for part in parts):
+    if set(map(type, parts)).isdisjoint(_SOURCED):
         return text
-    return _text(text, [run for part in parts if part for run in runs_of(part)])
+    runs: list[Run] = []
+    without = 0  # characters without sources before the next run
+    for part in parts:
+        if type(part) not in _SOURCED or not part.runs:  # type: ignore[attr-defined]
+            without += len(part)
+        elif part:
+            if without:
+                runs.append((without, ()))
+                without = 0
+            runs += part.runs  # type: ignore[attr-defined]
+    if without:
+        runs.append((without, ()))
+    return _text(text, runs)
 
 
 def _cut(sources: tuple[Source, ...], length: int, first: int, last: int) -> tuple[Source, ...]:
