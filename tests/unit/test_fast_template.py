@@ -457,6 +457,13 @@ SOURCES = """
 {% for m in messages %}{% set ns = namespace(n=loop.index) %}{{ ns.n }}{{ ns.none.a }}{% endfor %}
 {% for m in messages %}{{ loop.index0 }}{{ loop.last }}{% endfor %}
 {% for m in messages %}{{ loop.previtem.role }}{{ loop.cycle(1, 2) }}{% endfor %}
+{% for m in messages %}{{ loop.nextitem is defined and loop.nextitem.role }}{{ loop.previtem is defined }}{% endfor %}
+{% for m in messages %}{{ loop.nextitem.role }}{{ loop.index }}{{ loop.first }}{{ loop.changed(m.role) }}{% endfor %}
+{% for m in messages %}{{ loop.length }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.depth }}{{ loop.no }}{% endfor %}
+{% for name, v in extra.items() %}{{ name }}{{ loop.index0 }}{{ loop.last }}{{ loop.previtem }}{% else %}0{% endfor %}
+{% for m in messages | map('length') %}{{ loop.length }}{{ loop.last }}{{ m }}{% endfor %}
+{% set ns = namespace(n=1) %}{% for m in messages if ns.n %}{{ loop.index }}{% set ns.n = 0 %}{% endfor %}
+{% for x in [[1, [2]], 3] recursive %}{{ loop(x) if x is iterable else x }}{{ loop.depth0 }}{{ loop.last }}{% endfor %}
 {{ extra | tojson }}{{ extra.name | tojson }}{{ extra | tojson(indent=2) }}
 {{ extra | tojson(true) }}{{ 1.5 | tojson }}
 {{ extra | tojson(separators=(',', ':')) }}

@@ -97,6 +97,7 @@ class FastCode(CodeGenerator):
         for name in _OF_OUTPUT:
             self.writeline(f"{name} = output.{name}")
         self.writeline("write, most = out.append, 1000")
+        self.writeline("LoopContext, ListLoop = rendering.loop_over, rendering.list_loop")
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:
         variable = node.node.name if isinstance(node.node, nodes.Name) else None
@@ -104,7 +105,7 @@ class FastCode(CodeGenerator):
             super().visit_Getattr(node, frame)
         elif variable == "loop" and node.attr in LOOP_NAMES:
             loop = frame.symbols.ref("loop")
-            self.write(f"({loop}.{node.attr} if type({loop}) is LoopContext else ")
+            self.write(f"({loop}.{node.attr} if type({loop}) is ListLoop else ")
             super().visit_Getattr(node, frame)
             self.write(")")
         elif variable in self._namespaces and node.attr[0] != "_":

@@ -6,7 +6,7 @@ import functools
 import itertools
 import json
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import BuiltinMethodType
 from typing import Any
 
@@ -43,6 +43,36 @@ _OF_NUMBERS = frozenset(("abs", "count", "float", "int", "length", "round"))
 _OPERATORS = {"*": operator.mul, "%": operator.mod}
 
 
+class ListLoop(LoopContext):
+    """The variable `loop` of a loop over a list: it knows the values before and after each without keeping them."""
+
+    def __iter__(self) -> Iterator[tuple[Any, ListLoop]]:  # type: ignore[override]
+        for number, value in enumerate(self._iterable):
+            self.index0 = number
+            yield value, self
+
+    @property
+    def last(self) -> bool:
+        return self.index0 + 1 == len(self._iterable)  # type: ignore[arg-type]
+
+    @property
+    def _before(self) -> Any:  # type: ignore[override]
+        return self._iterable[self.index0 - 1]  # type: ignore[index]
+
+    def _peek_next(self) -> Any:
+        return missing if self.last else self._iterable[self.index0 + 1]  # type: ignore[index]
+
+
+def loop_over(values: Iterable[Any], *others: Any) -> LoopContext:
+    """Return the variable `loop` of a loop.
+
+    Args:
+        values: what it loops over. What is not a list may depend on what the loop does.
+        others: the other arguments of LoopContext.
+    """
+    return (ListLoop if type(values) is list else LoopContext)(values, *others)
+
+
 class Output:
     """What the code of a template calls while it renders, and what it prints.
 
@@ -66,6 +96,7 @@ class Output:
         self.out: list[str] = []
         self.marks: list[tuple[int, tuple[str, int, int]]] = []
         self.absent, self.entry_of = environment.absent, environment.entry_of
+        self.loop_over, self.list_loop = loop_over, ListLoop
         self._environment = environment
         self._tools = tools
         self.max_characters = max_characters
@@ -139,6 +170,9 @@ class Output:
             self._tools.keep(number, text, self.sources)
         else:
             texts[number] = text
+
+
+_LOOPS = (ListLoop, LoopContext)
 
 
 def compile_fast(source: str) -> jinja2.Template:
@@ -231,7 +265,7 @@ def attribute_of(otherwise: Callable[..., Any], undefined: Callable[..., Any], v
             return value[name] if name in value else undefined(obj=value, name=name)
         if name in DICT_METHODS:
             return getattr(value, name)
-    elif (kind is str and name in _STRING_METHODS) or (kind is LoopContext and name in LOOP_NAMES):
+    elif (kind is str and name in _STRING_METHODS) or (kind in _LOOPS and name in LOOP_NAMES):
         return getattr(value, name)
     elif isinstance(value, Namespace) and name[0] != "_":
         found = getattr(value, name, value)
