@@ -207,7 +207,7 @@ def _compiled(source: str) -> jinja2.Template | None:
     environment.gives_constants = gives_constants(tree)
     tree = mark_loops(tree)
     tree.set_environment(environment)
-    return jinja2.Template.from_code(environment, environment.compile(tree), environment.make_globals(None))
+    return jinja2.Template.from_code(environment, environment.compile(tree), dict(environment.globals))
 
 
 def render_fast(
