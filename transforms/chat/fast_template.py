@@ -80,7 +80,7 @@ class FastTemplate:
         if conversation.tools:
             tools = self._tool_texts.setdefault(source, ToolTexts()).known(conversation.tools)
             sources.table |= tools.sources
-            sources.lengths |= tools.lengths
+            sources.lengths += tools.lengths
         values = self._template.values(conversation, messages, add_generation_prompt)
         values["tools"] = tools.tools if tools else conversation.tools
         output = Output(template, sources, tools, self._template.max_text_bytes)

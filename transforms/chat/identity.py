@@ -47,29 +47,32 @@ class Sources:
 
     Attributes:
         table: the source of each object, by its identity.
-        lengths: of each text of the record that was copied, by its key; -1 of white space.
+        lengths: of each text of the record that was copied, with its key; -1 of white space.
     """
 
     def __init__(self, known: Mapping[int, Source] | None = None, max_characters: int = MAX_TEXT_BYTES):
         self.table = dict(known or {})
-        self.lengths: dict[Key, int] = {}
+        self.lengths: list[tuple[Key, int]] = []
         self._left = max_characters
         self._has_blank = False
 
     def copy(self, text: str, key: Key) -> str:
         """Return a copy of a text of the record, whose source is known. `texts.with_sources` calls this."""
-        if not text and key[1] in ("content", "reasoning"):
+        if text:
+            copy: str = _join((text, ""))  # a new object, of one character too
+        elif key[1] in ("content", "reasoning"):
             self._has_blank = True
             return text
-        copy: str = _join((text, "")) if text else _Empty()  # `join` makes a new object, of one character too
-        self.table[id(copy)] = copy, key, 0, len(copy)
-        # Whether white space is printed is not seen. An argument has two texts, its name and its value.
-        self.lengths[key] = -1 if text.isspace() or self.lengths.get(key) == -1 else len(copy)
+        else:
+            copy = _Empty()
+        length = len(copy)
+        self.table[id(copy)] = copy, key, 0, length
+        self.lengths.append((key, -1 if copy.isspace() else length))  # whether white space is printed is not seen
         return copy
 
     def are_whole(self, texts: Iterable[PrintedText]) -> bool:
         """Return whether all texts that were copied are certainly printed, each as a whole in one place."""
-        return self.lengths.items() <= {(text.key, text.last) for text in texts if not text.first}
+        return {*self.lengths} <= {(key, last) for _, _, key, first, last, _ in texts if not first}
 
     def _add(self, text: str, key: Any, start: Any, stop: int) -> str:
         """Note the source of a new object."""
@@ -221,8 +224,8 @@ class Sources:
         while left:
             one = left.pop()
             if isinstance(one, str):
-                if id(one) in table:
-                    found.append(table[id(one)])
+                if (source := table.get(id(one))) is not None:
+                    found.append(source)
                 elif not one and self._has_blank and (is_strict or one is value):
                     raise NotFollowed("the template does more than print a text without characters")
             elif isinstance(one, dict):
@@ -280,8 +283,11 @@ class Sources:
         for part, at, source in zip(parts, offsets, map(self.table.get, map(id, parts)), strict=False):
             if source is None:
                 continue
-            runs = self._runs(part, at) if source[1] is _JOINED else ((at, part, source),)
-            for start, run, (_, key, first, last) in runs:
+            _, key, first, last = source
+            if key is not _JOINED and key is not _MADE:  # as most
+                texts.append(_new(PrintedText, (at, at + len(part), key, first, last, True)))
+                continue
+            for start, run, (_, key, first, last) in self._runs(part, at):
                 stop = start + len(run)
                 if key is _MADE:
                     texts += [_new(PrintedText, (start, stop, *copy, False)) for copy in first]

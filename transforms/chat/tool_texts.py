@@ -35,7 +35,7 @@ class KnownTools:
 
     tools: list[Any]
     sources: dict[int, Source]
-    lengths: dict[Key, int]
+    lengths: list[tuple[Key, int]]
     texts: dict[int, str] = field(default_factory=dict)
 
     def keep(self, number: int, text: str, sources: Sources) -> None:
@@ -49,9 +49,17 @@ class ToolTexts:
 
     def __init__(self) -> None:
         self._known: dict[bytes, KnownTools] = {}
+        self._last: tuple[list[Any], KnownTools] | None = None
 
     def known(self, tools: list[Any]) -> KnownTools:
         """Return what is known of the tools with the same content."""
+        if self._last is not None and self._last[0] is tools:  # many conversations share them, and none changes them
+            return self._last[1]
+        found = self._found(tools)
+        self._last = tools, found
+        return found
+
+    def _found(self, tools: list[Any]) -> KnownTools:
         try:
             content = marshal.dumps(tools, 2)  # version 2 writes what is equal in the same way
         except ValueError:  # it holds something else than JSON
