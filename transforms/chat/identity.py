@@ -242,13 +242,13 @@ class Sources:
     def _copies(self, value: Any) -> list[tuple[Key, int, int]]:
         """The copies of texts of the record in a value, or that it was made of."""
         copies: list[Any] = []
-        for source in self._found(value):
-            if source[1] is _MADE:
-                copies += source[2]
-            elif source[1] is _JOINED:
-                copies += self._copies(source[2])
+        for _, key, first, last in self._found(value):
+            if key is _MADE:
+                copies += first
+            elif key is _JOINED:
+                copies += self._copies(first)
             else:
-                copies.append(source[1:])
+                copies.append((key, first, last))
         return copies
 
     def _runs(self, text: str, at: int) -> Iterator[tuple[int, str, Source]]:
