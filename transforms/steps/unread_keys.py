@@ -21,6 +21,7 @@ from transforms.steps.unread_tools import UnreadTools
 
 # Other modules judge these: contents, calls and reasoning that are not printed are omissions.
 _USUAL = {"role", "content", "tool_calls", "tool_call_id", "weight"}
+_WITHOUT_REASONING = {*_USUAL, "name"}
 _OF_MESSAGES = {*_USUAL, *REASONING_KEYS}
 _WITH_NAME = {*_OF_MESSAGES, "name"}
 _OF_PARTS = {"type", "text", "weight"}
@@ -165,11 +166,14 @@ def _is_usual(message: Mapping[str, Any], called: set[str]) -> bool:
             for value in arguments.values():
                 if type(value) is dict or type(value) is list:
                     return False
-    if not message.keys() <= _USUAL and not all(type(message.get(key, "")) is str for key in REASONING_KEYS):
+    keys = message.keys()
+    if keys <= _USUAL:
+        return True
+    if not keys <= _WITHOUT_REASONING and not all(type(message.get(key, "")) is str for key in REASONING_KEYS):
         return False
     if message.get("name") in called and message["role"] == "tool":
-        return message.keys() <= _WITH_NAME
-    return message.keys() <= _OF_MESSAGES
+        return keys <= _WITH_NAME
+    return keys <= _OF_MESSAGES
 
 
 def _further_keys(message: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
