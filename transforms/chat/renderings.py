@@ -70,9 +70,10 @@ class Rendering:
         Messages of whose content nothing is printed are left out.
         """
         contents: dict[int, tuple[int, int]] = {}
-        for start, stop, (message, kind, _, _), *_ in self.texts:
-            if kind == "content" and message is not None and (inner := self.text[start:stop].strip()):
-                start = self.text.index(inner[0], start)
+        text = self.text
+        for start, stop, (message, kind, _, _), _, _, _ in self.texts:
+            if kind == "content" and message is not None and (inner := text[start:stop].strip()):
+                start = text.index(inner[0], start)
                 contents[message] = contents.get(message, (start, 0))[0], start + len(inner)
         return contents
 

@@ -105,7 +105,9 @@ def _named(tool: Any, key: Key, sourced: Sourced) -> Any:
 
 def name_field(function: Mapping[str, Any]) -> str | None:
     """Return the key of a function under which its name is, or else its type; None if it has neither."""
-    return next((field for field in ("name", "type") if isinstance(function.get(field), str)), None)
+    if isinstance(function.get("name"), str):
+        return "name"
+    return "type" if isinstance(function.get("type"), str) else None
 
 
 def _deep(value: Any, key: Key, sourced: Sourced) -> Any:

@@ -79,7 +79,7 @@ class TurnSearch:
                 raise not_established(f"the template prints messages[{turn}] outside of a loop over the messages")
         self._check_texts(found)
         self._check_tool_answers()
-        found = {turn: one._replace(spans=merged(one.spans)) for turn, one in found.items()}
+        found = {turn: usual.get(turn) or one._replace(spans=merged(one.spans)) for turn, one in found.items()}
         return {turn: one for turn, one in found.items() if one.spans}
 
     def turns_of_blocks(self, blocks: Sequence[Span], numbers: Sequence[int]) -> dict[int, Turn]:
@@ -143,7 +143,8 @@ class TurnSearch:
     def _usual_turns(self, numbers: Sequence[int]) -> dict[int, Turn]:
         """What `_turn` finds, in a fifth of the time, for the turns in the usual form.
 
-        Such a turn is printed in one piece, from the generation prompt to what closes it, between other messages.
+        Such a turn is printed in one piece, from the generation prompt to what closes it, between other messages or at
+        the end. Its one span is not empty.
         """
         rendering, conventions = self._rendering, self._conventions
         if self._rules.stop_tokens or conventions.separator:
@@ -161,14 +162,19 @@ class TurnSearch:
                 headers[role] = conventions.prompt_after(role)
             header = headers[role]
             follower = rendering.messages_by_start.get(stop)
-            if not header or follower is None or not text.startswith(header, start, stop):
+            if not header or not text.startswith(header, start, stop):
                 continue
             if turn in contents and not start <= contents[turn][0] <= stop:
                 continue
-            if messages[follower]["role"] == "tool" and conventions.call_separator:
+            if follower is None:
+                if stop != rendering.end_of_messages:
+                    continue
+                stop = len(text)
+            elif messages[follower]["role"] == "tool" and conventions.call_separator:
                 continue
             answer, at = start + len(header), bisect.bisect_left(starts, start)
-            if at == len(starts) or starts[at] >= answer:  # the template itself printed the header
+            is_printed = at == len(starts) or starts[at] >= answer  # by the template itself
+            if is_printed and answer < stop:
                 found[turn] = Turn((start, answer), [(answer, stop)])
         return found
 
