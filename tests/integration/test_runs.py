@@ -1,4 +1,4 @@
-"""Runs write the same bytes with any workers, resume after a stop, and never commit a wrong or incomplete dataset."""
+"""Runs resume after a stop, and never commit a wrong or incomplete dataset. test_same_bytes.py has what they write."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ from support.datasets import (
     undo_the_commit,
     write_jsonl,
 )
+from support.killed import start_and_wait_for_receipts
 from support.paths import CHATS, ROOT, TOKENIZER
-from support.signals import wait_until_stopped, with_default_signals
+from support.signals import wait_until_stopped
 from transforms import __version__
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import commit, final_names
@@ -65,13 +66,6 @@ def in_memory(tmp_path_factory) -> dict[str, str]:
     assert done.returncode == 0, done.stderr
     assert len(manifest_of(output)["shards"]) > 40
     return digests(output)
-
-
-@pytest.mark.parametrize("workers", [2, 4])
-def test_any_number_of_workers_writes_the_same_bytes(workers, in_memory, tmp_path):
-    done = build_in_process(*JOB, f"--output={tmp_path}/out", f"--direct_num_workers={workers}")
-    assert done.returncode == 0, done.stderr
-    assert digests(tmp_path / "out") == in_memory
 
 
 def test_one_worker_process_writes_the_same_bytes_as_threads(in_memory, tmp_path):
@@ -127,21 +121,6 @@ def test_workers_that_are_new_processes_write_the_same_bytes(in_memory, tmp_path
     assert {parent for _, parent, _ in workers} == {launcher[0]}
 
 
-def start_and_wait_for_receipts(output: Path, count: int, **environment: str) -> subprocess.Popen[str]:
-    """Start a build in a new session, and wait until it has written some receipts."""
-    build = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", *JOB, f"--output={output}", "--direct_num_workers=2"],
-        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=with_default_signals, env=os.environ | environment,
-    )  # fmt: skip
-    receipts = output / "_chatmill" / "receipts"
-    deadline = time.monotonic() + 120
-    while not receipts.is_dir() or len(list(receipts.glob("*.json"))) < count:
-        assert build.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-    return build
-
-
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_run_leaves_no_temporary_files_or_the_next_one_removes_them(stop, tmp_path):
     temporary = tmp_path / "temporary"
@@ -152,7 +131,7 @@ def test_a_stopped_run_leaves_no_temporary_files_or_the_next_one_removes_them(st
             while not any(path.is_dir() for path in temporary.iterdir()):  # Python tries the folder with a file
                 assert planning.poll() is None
             planning.kill()
-    build = start_and_wait_for_receipts(tmp_path / "out", 1, TMPDIR=str(temporary))
+    build = start_and_wait_for_receipts(JOB, tmp_path / "out", 1, TMPDIR=str(temporary))
     assert list(temporary.iterdir())
     os.killpg(build.pid, stop) if stop == signal.SIGKILL else build.send_signal(stop)
     build.communicate(timeout=60)
@@ -170,26 +149,6 @@ def launcher_of(build: subprocess.Popen[str]) -> psutil.Process:
 
 def workers_of(build: subprocess.Popen[str]) -> list[psutil.Process]:
     return launcher_of(build).children(recursive=True)
-
-
-def test_a_run_that_was_killed_is_resumed_to_the_same_bytes(in_memory, tmp_path):
-    output = tmp_path / "out"
-    build = start_and_wait_for_receipts(output, 3)
-    os.killpg(build.pid, signal.SIGKILL)
-    build.wait()
-    receipts = list((output / "_chatmill" / "receipts").glob("*.json"))
-    # If some parts of a split are missing, it is built again from its start.
-    done_splits = {path.name[:7] for path in receipts if json.loads(path.read_text())["last"]}
-    finished = {path.name: path.stat().st_mtime_ns for path in receipts if path.name[:7] in done_splits}
-    assert 0 < len(done_splits) < manifest_splits(output)
-    assert not (output / "_SUCCESS").exists() and not (output / "data").exists()
-    done = build_in_process(*JOB, f"--output={output}")
-    assert done.returncode == 0, done.stderr
-    assert "resuming" in done.stderr
-    for name, written in finished.items():
-        assert (output / "_chatmill" / "receipts" / name).stat().st_mtime_ns == written
-    assert digests(output) == in_memory
-    assert not (output / "_chatmill" / "shards").exists()
 
 
 KILLS = 200 if "TEST_SLOW" in os.environ else 3
@@ -238,13 +197,9 @@ def test_kills_at_random_moments_leave_the_same_bytes_and_nothing_else(in_memory
         shutil.rmtree(output)
 
 
-def manifest_splits(output: Path) -> int:
-    return json.loads((output / "_chatmill" / "job.json").read_text())["splits"]
-
-
 def test_a_second_build_is_refused_until_the_first_one_is_gone(build, in_memory, tmp_path):
     output = tmp_path / "out"
-    first = start_and_wait_for_receipts(output, 1)
+    first = start_and_wait_for_receipts(JOB, output, 1)
     holding = launcher_of(first).pid
     os.killpg(first.pid, signal.SIGSTOP)
     wait_until_stopped(first.pid)
@@ -268,7 +223,7 @@ def test_a_second_build_is_refused_until_the_first_one_is_gone(build, in_memory,
 
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_leaves_no_process_and_shows_how_to_resume(stop, code, tmp_path):
-    build = start_and_wait_for_receipts(tmp_path / "out", 1)
+    build = start_and_wait_for_receipts(JOB, tmp_path / "out", 1)
     workers = workers_of(build)
     assert workers
     workers[-1].suspend()  # the build does not end before the signal is forwarded
@@ -286,7 +241,7 @@ def test_a_stopped_run_leaves_no_process_and_shows_how_to_resume(stop, code, tmp
 
 @pytest.mark.parametrize("kills_launcher", [True, False])
 def test_workers_end_with_their_launcher_which_ends_with_the_process_that_supervises_it(kills_launcher, tmp_path):
-    build = start_and_wait_for_receipts(tmp_path / "out", 1)
+    build = start_and_wait_for_receipts(JOB, tmp_path / "out", 1)
     workers = [launcher_of(build), *workers_of(build)]
     assert len(workers) == 3
     (workers[0] if kills_launcher else build).kill()
@@ -297,7 +252,7 @@ def test_workers_end_with_their_launcher_which_ends_with_the_process_that_superv
 
 def test_a_worker_that_dies_fails_the_run_which_can_be_resumed(in_memory, tmp_path):
     output = tmp_path / "out"
-    build = start_and_wait_for_receipts(output, 1)
+    build = start_and_wait_for_receipts(JOB, output, 1)
     workers_of(build)[-1].kill()
     _, err = build.communicate(timeout=60)
     assert build.returncode == 1

@@ -1,12 +1,17 @@
-"""Run a command in a process that is killed at a certain moment."""
+"""Run a command in a process that is killed at a certain moment, or that a test kills."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from support.paths import ROOT
+from support.signals import with_default_signals
 
 _KILLED = 137
 _PROGRAM = f"""
@@ -74,3 +79,20 @@ def kill_at(module: str, name: str, moment: str, *options: str) -> None:
     program = [sys.executable, "-c", _KILLED_AT, module, name, moment, *options]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def start_and_wait_for_receipts(
+    options: Sequence[str], output: Path, count: int, **environment: str
+) -> subprocess.Popen[str]:
+    """Start a build by two workers in a new session, and wait until it has written some receipts."""
+    build = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *options, f"--output={output}", "--direct_num_workers=2"],
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=with_default_signals, env=os.environ | environment,
+    )  # fmt: skip
+    receipts = output / "_chatmill" / "receipts"
+    deadline = time.monotonic() + 120
+    while not receipts.is_dir() or len(list(receipts.glob("*.json"))) < count:
+        assert build.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    return build
