@@ -4,13 +4,17 @@
     PYTHONPATH=.:tests python -m support.fuzz --seconds 3600 [--seed 0] [--keep-going]
 
 Each seed is a template and some records. Checked are: the text of each kept record is that of `apply_chat_template`;
-both engines give each record the same text, spans, weights, reject and counts; and so they do for records in another
-order and in other batches. A failure is printed with its seed, as small as it could be made.
+both engines give each record the same text, spans, weights, tokens, reject and counts; and so they do for records in
+another order and in other batches. In half of the cases each text has words of its own. These show, without any
+knowledge of the template, that what is trained on is of the assistant, and all of it, and that nothing is lost
+(`wrong_words`). A failure is printed with its seed, as small as it could be made.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
 import random
 import time
@@ -19,15 +23,19 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+
 from support.chats import SPLIT, render_config
 from support.paths import TOKENIZER
 from support.transformers_text import TransformersText
+from support.words import SPACE, wrong_words
 from transforms.model.batches import Examples, Records, Texts
 from transforms.model.examples import Example, Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps import render as render_step
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer
+from transforms.steps.tokenize import Encoder
 
 NOW = datetime(2026, 11, 20, 12)
 RECORDS = 14
@@ -235,11 +243,15 @@ class Case:
             "special_tokens_in_content": chance.choice(("allow", "allow", "report", "plain")),
         }
         self._chance, self._constants = chance, _constants(template_of(self.features))
+        # Most texts are short and occur again. Words do not, so that they show what is printed of which text.
+        self._words = itertools.count() if chance.random() < 0.5 else None
         makers = [chance.randrange(2**32) for _ in range(chance.choice((1, 2, 4)))]  # kinds, each with several records
         self.records = [self._record(random.Random(chance.choice(makers))) for _ in range(RECORDS)]
 
     def _text(self, earlier: list[str]) -> str:
         chance = self._chance
+        if self._words is not None:
+            return self._text_of_words(chance, self._words)
         kind = chance.random()
         if kind < 0.15 and earlier:
             return chance.choice(earlier)
@@ -248,6 +260,11 @@ class Case:
         text = chance.choice(_TEXTS) if kind < 0.7 else f"{chance.choice(_TEXTS)}w{chance.randrange(1000)}"
         earlier.append(text)
         return text
+
+    def _text_of_words(self, chance: random.Random, numbers: Iterator[int]) -> str:
+        inner = chance.choice((*_TEXTS, *self._constants)) if chance.random() < 0.5 else " "
+        before, after = (SPACE * chance.choice((0, 0, 0, 2)) for _ in range(2))
+        return f"{before}w{next(numbers)}q{inner}w{next(numbers)}q{after}"
 
     def _record(self, form: random.Random) -> dict[str, Any]:
         """A record: its form, which several records share, and texts of its own."""
@@ -264,8 +281,9 @@ class Case:
         messages: list[dict[str, Any]] = []
         if form.random() < 0.3:
             messages.append({"role": "system", "content": content()})
-        for _ in range(form.choice((1, 1, 2, 3))):
-            for _ in range(form.choice((1, 1, 1, 2))):
+        begins_with_answer = form.random() < 0.15 and self.options["loss_on"] != "completion"
+        for round in range(form.choice((1, 1, 2, 3))):
+            for _ in range(form.choice((1, 1, 1, 2)) if round or not begins_with_answer else 0):
                 messages.append({"role": "user", "content": content()})
             if has_tools and form.random() < 0.7:
                 calls = [self._call(form, earlier, number) for number in range(form.choice((1, 1, 2)))]
@@ -276,8 +294,8 @@ class Case:
             answer = {"role": "assistant", "content": content()}
             if key and form.random() < 0.8:
                 answer[key] = self._text(earlier)
-            if form.random() < 0.05:
-                answer["weight"] = 0
+            if form.random() < 0.1:
+                answer["weight"] = form.choice((0, 0.5))
             messages.append(answer)
             if form.random() < 0.1:
                 messages.append({"role": "system", "content": content()})
@@ -309,10 +327,14 @@ def _tool(number: int, description: str) -> dict[str, Any]:
 
 
 def _constants(template: str) -> list[str]:
-    """What the template prints as its own, and pieces of it."""
+    """What the template prints as its own, and pieces of it; its generation prompt."""
     found = [piece.replace("\\n", "\n") for piece in template.split("'")[1::2] if piece.strip()]
+    apply = TransformersText(template, TOKENIZER, NOW).apply
+    without, whole = (apply([{"role": "user", "content": "x"}], add_generation_prompt=given) for given in (False, True))
+    prompt = (whole or "").removeprefix(without or "")
     return [
         *found,
+        *[prompt] * (3 if prompt.strip() else 0),
         *(piece.strip() for piece in found),
         *(piece[: len(piece) // 2] for piece in found if len(piece) > 3),
     ]
@@ -322,10 +344,12 @@ def failure_of(features: dict[str, Any], options: dict[str, Any], records: Seque
     """Describe the first thing that is wrong with the outcomes of records; None if nothing is."""
     template = template_of(features)
     examples: list[Example] = []
-    parser = Parser()
+    parser = Parser(loss_weights=True)
     for number, record in enumerate(records):
         batch = parser(Records(SPLIT, 0, True, Outcomes(read=1), [Record(number, json.dumps(record).encode())]))
         examples += batch.examples
+
+    texts_of: dict[str, Texts] = {}
 
     def outcomes(engine: str, batches: Sequence[Sequence[Example]], is_shared: bool) -> tuple[dict[int, Any], Any]:
         config = render_config(template, TOKENIZER, engine=engine, now=NOW.isoformat(), **options)
@@ -337,6 +361,7 @@ def failure_of(features: dict[str, Any], options: dict[str, Any], records: Seque
             texts = renderer(Examples(SPLIT, 0, True, Outcomes(read=len(batch)), list(batch)))
             found |= _by_record(texts)
             sums += _counts(texts)
+            texts_of[engine] = texts
         return found, sums
 
     try:
@@ -345,6 +370,10 @@ def failure_of(features: dict[str, Any], options: dict[str, Any], records: Seque
         for number, outcome in expected[0].items():
             if outcome[0] == "text" and outcome[1] not in (text := _texts_of_transformers(apply, records[number])):
                 return f"record {number}: reference prints {outcome[1]!r}, transformers {text!r}"
+            if outcome[0] == "text" and (wrong := wrong_words(records[number], *outcome[1:3], features, options)):
+                return f"record {number}: {wrong}\n  {outcome[1]!r}\n  {outcome[2]}"
+        if different := _different_tokens(texts_of["reference"]):
+            return different
         alone = [[example] for example in examples]
         for name, found in (
             ("fast", outcomes("fast", [examples], True)),
@@ -361,6 +390,21 @@ def failure_of(features: dict[str, Any], options: dict[str, Any], records: Seque
                 return f"{name} counts {dict(found[1])}\nreference {dict(expected[1])}"
     except Exception as error:  # whatever it is, it is not an outcome of a record
         return f"{type(error).__name__}: {error}"
+    return None
+
+
+@functools.cache
+def _encoder(engine: str) -> Encoder:
+    return Encoder(str(TOKENIZER), engine=engine)
+
+
+def _different_tokens(texts: Texts) -> str | None:
+    """Describe how the engines encode texts differently; None if they do not."""
+    found = [_encoder(engine)(texts) for engine in ("reference", "fast")]
+    for name in ("ids", "offsets", "trained", "weights"):
+        expected, given = (getattr(tokens, name) for tokens in found)
+        if not np.array_equal(expected, given):
+            return f"{name} of tokens: fast\n  {given}\nreference\n  {expected}"
     return None
 
 
