@@ -61,7 +61,7 @@ def wrong_words(
     for word, owner in owners.items():
         if word in shown - whole and owner.message in trained and features.get("wrapped") != "generation":
             return f"{word} is not trained on, and is in {owner}"
-        if word not in shown and options["unprinted"] == "reject" and _must_be_printed(messages, owner):
+        if word not in shown and options.get("unprinted") == "reject" and _must_be_printed(messages, owner):
             return f"{word} is not printed, and is in {owner}"
     return None
 
@@ -80,6 +80,9 @@ def _trained(record: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], l
         return {None, *range(len(messages))}
     first = len(record.get("prompt", ()))
     answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
+    if loss_on == "auto":
+        is_answer = 0 < first == len(messages) - 1 and messages[first]["role"] == "assistant"
+        loss_on = "completion" if is_answer else "assistant"
     if loss_on == "completion" and all("weight" not in messages[number] for number in answers if number >= first):
         return {*range(first, len(messages))}
     chosen = answers[-1:] if loss_on == "last_assistant" else [number for number in answers if number >= first]
