@@ -17,6 +17,7 @@ import functools
 import itertools
 import json
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -151,14 +152,19 @@ FEATURES: dict[str, tuple[Any, ...]] = {
     "wrapped": ("", "macro", "set", "joined", "generation"),
     "prompt": ("header", "", "think", "word", "thinking_kwarg"),
 }
-# Features that act on each other. In half of the templates only those of one theme are likely, so that they meet.
-_THEMES = (
-    ("texts", "where", "prompt"),
-    ("texts", "where", "closing", "wrapped"),
-    ("markers", "role", "calls", "calls_at", "prompt"),
-    ("content", "tools", "calls", "kwargs"),
-    ("reasoning", "reasoning_key", "prompt", "texts"),
-    ("messages", "system", "skip", "refuse", "number"),
+# Features that act on each other, and values of them (None: all). In half of the templates only those of one theme are
+# likely, so that they meet.
+_STRIPS = ("{{- T|trim -}}", "{{- T|trim -}}", "{{- T.rstrip() -}}", "{{- T.lstrip('\\n') -}}")
+_BY_POSITION = ("loop.last", "not loop.last", "loop.first", "m.role == 'assistant' and not loop.last")
+_THEMES: tuple[dict[str, Sequence[Any] | None], ...] = (
+    {"texts": _STRIPS, "where": _BY_POSITION, "prompt": ("", "", "think")},
+    {"texts": _STRIPS, "where": _BY_POSITION, "prompt": ("", "", "word"), "closing": None},
+    {"texts": None, "where": None, "closing": None, "wrapped": None},
+    {"markers": None, "role": None, "calls": None, "calls_at": None},
+    {"markers": None, "calls": None, "prompt": ("think", "word", "")},
+    {"content": None, "tools": None, "calls": None, "kwargs": None},
+    {"reasoning": None, "reasoning_key": None, "prompt": None, "texts": None},
+    {"messages": None, "system": None, "skip": None, "refuse": None, "number": None},
 )
 _TEXTS = (
     "Hi", "yes", "yes ", "No.", "", " ", "\n", "\n\n", "a", "42", "Final: 42", "Final: Final: 42", "  two  spaces ", "r  ",
@@ -247,12 +253,14 @@ class Case:
         usual = chance.random() * 0.5 + 0.4
         theme = chance.choice(_THEMES) if chance.random() < 0.5 else None
         self.features = {
-            name: chance.choice(values[1:])
+            name: chance.choice((theme or {}).get(name) or values[1:])
             for name, values in FEATURES.items()
             if chance.random() > (usual if theme is None else 0.1 if name in theme else 0.95)
         }
         self.options = {
-            "loss_on": chance.choice(("assistant", "assistant", "last_assistant", "completion", "all", "auto", "auto")),
+            "loss_on": chance.choice(
+                ("assistant", "assistant", "last_assistant", *["completion"] * 2, "auto", "auto", "all")
+            ),
             "unprinted": chance.choice(("report", "reject")),
             "special_tokens_in_content": chance.choice(("allow", "allow", "report", "plain")),
         }
@@ -276,14 +284,15 @@ class Case:
         return text
 
     def _text_of_words(self, chance: random.Random, numbers: Iterator[int]) -> str:
-        inner = chance.choice((*_TEXTS, *self._constants)) if chance.random() < 0.5 else " "
-        before, after = (SPACE * chance.choice((0, 0, 0, 2)) for _ in range(2))
+        inner = chance.choice(chance.choice((_TEXTS, self._constants or _TEXTS, " ")))
+        before, after = (SPACE * chance.choice((0, 0, 2)) for _ in range(2))
         return f"{before}w{next(numbers)}q{inner}w{next(numbers)}q{after}"
 
     def _record(self, form: random.Random) -> dict[str, Any]:
         """A record: its form, which several records share, and texts of its own."""
         chance, earlier = self._chance, list[str]()
-        in_parts, has_tools, key = form.random() < 0.2, form.random() < 0.4, form.choice((None, None, *_KEYS))
+        in_parts, key = form.random() < 0.2, form.choice((None, None, *_KEYS))
+        has_tools = form.random() < (0.7 if self.features.keys() & {"calls", "calls_at", "tools"} else 0.3)
         has_prompt = self.options["loss_on"] == "completion" or (
             self.options["loss_on"] == "auto" and form.random() < 0.6
         )
@@ -298,7 +307,7 @@ class Case:
         messages: list[dict[str, Any]] = []
         if form.random() < 0.3:
             messages.append({"role": "system", "content": content()})
-        begins_with_answer = not has_prompt and form.random() < 0.15
+        begins_with_answer = not has_prompt and form.random() < 0.25
         for round in range(form.choice((1, 1, 2, 3))):
             for _ in range(form.choice((1, 1, 1, 2)) if round or not begins_with_answer else 0):
                 messages.append({"role": "user", "content": content()})
@@ -320,7 +329,7 @@ class Case:
             messages.append({"role": "user", "content": content()})
         record: dict[str, Any] = {"messages": messages}
         if has_prompt:
-            cut = form.choice((form.randint(1, len(messages) - 1), len(messages) - 1))
+            cut = form.choice((*range(1, len(messages)), len(messages) - 1))
             record = {"prompt": messages[:cut], "completion": messages[cut:]}
         if has_tools:
             record["tools"] = [_tool(number, self._text(earlier)) for number in range(form.choice((1, 2)))]
@@ -351,7 +360,8 @@ def _constants(template: str) -> list[str]:
     prompt = (whole or "").removeprefix(without or "")
     return [
         *found,
-        *[prompt] * (3 if prompt.strip() else 0),
+        *(prompt[: end.end()] for end in re.finditer(r"[>\]:]\s*", prompt)),
+        *[prompt] * (2 if prompt.strip() else 0),
         *(piece.strip() for piece in found),
         *(piece[: len(piece) // 2] for piece in found if len(piece) > 3),
     ]

@@ -83,7 +83,7 @@ class TransformersText:
             after = [{"role": "user", "content": "x1"}] if role in ("system", "developer") else []
             printed = []
             for content in ("x7", [{"type": "text", "text": "x7"}]):
-                text = self.apply([*before, {"role": role, "content": content}, *after]) or ""
+                text = (self.apply([*before, {"role": role, "content": content}, *after]) or "").lower()
                 printed.append("x7" in text and not any(f"{mark}type{mark}" in text for mark in ("'", '"')))
             self._reads[role] = printed[0], printed[1]
         return self._reads[role]

@@ -27,7 +27,7 @@ from transforms.tokens.utf8 import Utf8
 
 pytestmark = pytest.mark.skipif("TEST_SLOW" not in os.environ, reason="takes minutes; TEST_SLOW=1")
 
-SECONDS = 60
+SECONDS = 240
 Patch = pytest.MonkeyPatch
 
 
