@@ -161,7 +161,7 @@ _THEMES: tuple[dict[str, Sequence[Any] | None], ...] = (
     {"texts": _STRIPS, "where": _BY_POSITION, "prompt": ("", "", "word"), "closing": None},
     {"texts": None, "where": None, "closing": None, "wrapped": None},
     {"markers": None, "role": None, "calls": None, "calls_at": None},
-    {"markers": None, "calls": None, "prompt": ("think", "word", "")},
+    {"markers": None, "calls": None, "prompt": ("think",)},
     {"content": None, "tools": None, "calls": None, "kwargs": None},
     {"reasoning": None, "reasoning_key": None, "prompt": None, "texts": None},
     {"messages": None, "system": None, "skip": None, "refuse": None, "number": None},
@@ -307,7 +307,7 @@ class Case:
         messages: list[dict[str, Any]] = []
         if form.random() < 0.3:
             messages.append({"role": "system", "content": content()})
-        begins_with_answer = not has_prompt and form.random() < 0.25
+        begins_with_answer = not has_prompt and form.random() < (0.5 if has_tools else 0.1)
         for round in range(form.choice((1, 1, 2, 3))):
             for _ in range(form.choice((1, 1, 1, 2)) if round or not begins_with_answer else 0):
                 messages.append({"role": "user", "content": content()})
