@@ -97,7 +97,7 @@ class FastCode(CodeGenerator):
         for name in _OF_OUTPUT:
             self.writeline(f"{name} = output.{name}")
         self.writeline("write, most = out.append, 1000")
-        self.writeline("LoopContext, ListLoop = rendering.loop_over, rendering.list_loop")
+        self.writeline("LoopContext, ListLoop = output.loop_over, output.list_loop")
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:
         variable = node.node.name if isinstance(node.node, nodes.Name) else None
