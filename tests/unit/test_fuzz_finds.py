@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from support.fuzz import Case, failure_of
-from transforms.chat import omissions, turns
+from transforms.chat import omissions
 from transforms.chat.compiled import CompiledTemplate, TracingTemplate
 from transforms.chat.content_forms import PrintedContent, find_content_forms
 from transforms.chat.omissions import Omissions, gaps_between
 from transforms.chat.transformers_jinja import apply_chat_template as apply_chat_template_of_transformers
 from transforms.chat.transformers_jinja import compile_template, with_reasoning_aliases
+from transforms.chat.turn_search import TurnSearch
 from transforms.chat.turns import TurnFinder
 from transforms.errors import RecordError
 from transforms.tokens.ids import IdEncoder
@@ -56,12 +57,12 @@ def one_sentinel_for_stripped_and_raw(patch: Patch) -> None:
 
 def completion_by_prefix_of_characters(patch: Patch) -> None:
     """A completion begins where the prompt ends, if the text begins with the characters of the prompt."""
-    patch.setattr(turns, "_divides", lambda *_: True)
+    patch.setattr(TurnSearch, "divides", lambda *_: True)
 
 
 def contents_only(patch: Patch) -> None:
     """Of the texts of a turn, only contents have to be in it."""
-    check = turns._check_texts
+    check = TurnSearch._check_texts
 
     def checked(*given: Any) -> None:
         try:
@@ -70,24 +71,23 @@ def contents_only(patch: Patch) -> None:
             if "the template prints the content of" in error.detail:
                 raise
 
-    patch.setattr(turns, "_check_texts", checked)
+    patch.setattr(TurnSearch, "_check_texts", checked)
 
 
 def header_in_argument(patch: Patch) -> None:
     """The header of a first turn without content is searched for in all that is printed for the turn."""
-    find = TurnFinder._header
+    find = TurnSearch._header
 
-    def found(self: TurnFinder, conventions: Any, conversation: Any, printed: Any, turn: int, *place: Any) -> Any:
-        start, content, stop = place
-        header, usual = conventions.header, conventions.prompt_after("user")
-        is_first = all(message["role"] == "system" for message in conversation.messages[:turn])
-        if is_first and content is None and header and not printed.text.startswith(usual or "\0", start, stop):
-            at = printed.text.rfind(header, start, stop)
+    def found(self: TurnSearch, turn: int, start: int, content: int | None, stop: int) -> Any:
+        header, usual = self._conventions.header, self._conventions.prompt_after("user")
+        is_first = all(message["role"] == "system" for message in self._messages[:turn])
+        if is_first and content is None and header and not self._text.startswith(usual or "\0", start, stop):
+            at = self._text.rfind(header, start, stop)
             if at >= 0:
                 return at, at + len(header)
-        return find(self, conventions, conversation, printed, turn, *place)
+        return find(self, turn, start, content, stop)
 
-    patch.setattr(TurnFinder, "_header", found)
+    patch.setattr(TurnSearch, "_header", found)
 
 
 MARKER = r"(?:<[^<>\s]{1,40}>|\[/?[A-Za-z_]{1,40}\])"
@@ -110,7 +110,7 @@ def parts_in_place_of_json(patch: Patch) -> None:
     """A template reads strings only if it prints them as they are."""
 
     def found(role: str, printed: Callable[..., PrintedContent]) -> Any:
-        return find_content_forms(role, lambda *given: PrintedContent(*[printed(*given).as_it_is] * 2))
+        return find_content_forms(role, lambda *given: printed(*given)._replace(in_any_form=printed(*given).as_it_is))
 
     replaced_everywhere(patch, find_content_forms, found)
 
@@ -147,8 +147,8 @@ def weights_of_one(patch: Patch) -> None:
     weighted_spans = TurnFinder.weighted_spans
 
     def weighted(self: TurnFinder, *given: Any) -> Any:
-        text, spans, weights = weighted_spans(self, *given)
-        return text, spans, weights if self._reference is None else [1.0] * len(weights)
+        spans, weights = weighted_spans(self, *given)
+        return spans, weights if self._reference is None else [1.0] * len(weights)
 
     patch.setattr(TurnFinder, "weighted_spans", weighted)
 

@@ -440,3 +440,22 @@ def test_a_string_that_is_printed_in_another_form_is_given_as_a_string(engine, c
     messages = [user("2+2?"), CALL, {"role": "tool", "content": "4\n"}, assistant("4")]
     texts = rendered(messages, TOOLS_AS_JSON, engine=engine, content_format=content_format, unprinted="report")
     assert [text.text for text in texts.texts] == [f"<user>2+2?<assistant><tool>{printed}<assistant>4"]
+
+
+JOINS_AND_WRITES_JSON = CHATML.replace(
+    "message.content",
+    "((message.content if message.content is string else message.content | map(attribute='text') | join) | tojson)",
+)
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_parts_that_are_printed_as_strings_are_in_another_form_are_given_as_parts(engine):
+    texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], JOINS_AND_WRITES_JSON, engine=engine)
+    assert [text.text.count('"ab"') for text in texts.texts] == [1]
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_parts_are_one_string_if_the_template_prints_a_list_as_such(engine):
+    writes_json = CHATML.replace("message.content", "(message.content | tojson)")
+    texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], writes_json, engine=engine)
+    assert [text.text.count('"a\\nb"') for text in texts.texts] == [1]

@@ -44,10 +44,12 @@ class PrintedContent(NamedTuple):
     Attributes:
         in_any_form: whether it is printed, as it is or in another form, such as in JSON.
         as_it_is: whether its characters are printed as they are.
+        text: of the conversation; None if the template refuses it.
     """
 
     in_any_form: bool
     as_it_is: bool
+    text: str | None
 
 
 # Both forms are given as the record has them, or all contents in one form. The names are those of vLLM.
@@ -57,7 +59,8 @@ CONTENT_FORMS = {"string": ContentForms(True, False), "openai": ContentForms(Fal
 def find_content_forms(role: str, printed: Callable[[list[dict[str, Any]], int], PrintedContent]) -> ContentForms:
     """Find the forms of content that a template reads in messages of a role.
 
-    A string stays one if the template prints it in any form: it may write those of tools as JSON.
+    A string stays one if the template prints it in any form: it may write those of tools as JSON. Parts stay parts if
+    their text is printed as it is, or as that of a string is. Other templates print a list as such.
 
     Args:
         role: of the messages.
@@ -66,9 +69,15 @@ def find_content_forms(role: str, printed: Callable[[list[dict[str, Any]], int],
     messages = _PROBES.get(role) or [{**_QUESTION, "role": role}]
     number = next(at for at, message in enumerate(messages) if message["role"] == role)
     in_parts = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages]
-    string, part = printed(messages, number).in_any_form, printed(in_parts, number).as_it_is
-    if not string and not part:
+    string, part = printed(messages, number), printed(in_parts, number)
+    if not string.in_any_form and not _reads_parts(string, part):
         # Some templates read the contents of other roles in another form.
-        string = printed([*in_parts[:number], messages[number], *in_parts[number + 1 :]], number).in_any_form
-        part = printed([*messages[:number], in_parts[number], *messages[number + 1 :]], number).as_it_is
-    return ContentForms(strings=string or not part, parts=part)
+        string = printed([*in_parts[:number], messages[number], *in_parts[number + 1 :]], number)
+        part = printed([*messages[:number], in_parts[number], *messages[number + 1 :]], number)
+    reads_parts = _reads_parts(string, part)
+    return ContentForms(strings=string.in_any_form or not reads_parts, parts=reads_parts)
+
+
+def _reads_parts(string: PrintedContent, part: PrintedContent) -> bool:
+    is_printed_alike = part.in_any_form and (part.text == string.text or not string.in_any_form)
+    return part.as_it_is or is_printed_alike

@@ -270,4 +270,4 @@ def how_printed(text: str, number: int) -> PrintedContent:
     """Return how the content of a message was printed. number: of the message."""
     runs = [(is_copy(length, sources), key) for length, sources in runs_of(text) for key, *_ in sources]
     of_content = [is_copied for is_copied, key in runs if key[:2] == (number, "content")]
-    return PrintedContent(bool(of_content), any(of_content))
+    return PrintedContent(bool(of_content), any(of_content), str.__str__(text))

@@ -266,7 +266,7 @@ class ChatTemplate:
         except TemplateLimit:
             raise
         except RecordError:  # the template refuses the content in this form
-            return PrintedContent(False, False)
+            return PrintedContent(False, False, None)
         return how_printed(text, number)
 
     def _rendered(self, render: Callable[..., Any], *arguments: Any) -> Any:
