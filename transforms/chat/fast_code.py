@@ -14,15 +14,12 @@ from typing import Any
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
 
+from transforms.chat.lookups import DICT_METHODS, DICT_NAMES, LOOP_NAMES
 from transforms.chat.marks import MARK_FUNCTIONS, mark_function
 from transforms.chat.tool_texts import find_statements_of_tools
 
 # The variable that holds a `fast_jinja.Output`, and a filter for what a template loops over. No template uses these.
 OUTPUT, EACH = "chatmill_output", "chatmill_each"
-# What the sandbox allows of each type. Names of a dict's own attributes come before its entries in Jinja.
-DICT_NAMES = frozenset(dir(dict))
-DICT_METHODS = frozenset(("get", "items", "keys", "values"))
-LOOP_NAMES = frozenset(("index", "index0", "first", "last", "length", "revindex", "revindex0", "previtem", "nextitem"))
 # Methods of strings: those that are followed, and those that return no text.
 _FOLLOWED = frozenset(("strip", "lstrip", "rstrip", "split", "rsplit", "removeprefix", "removesuffix"))
 _ASKING = frozenset(("count", "endswith", "find", "index", "rfind", "rindex", "startswith")) | {

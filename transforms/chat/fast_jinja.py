@@ -16,23 +16,19 @@ from jinja2.runtime import Context, LoopContext, Macro, missing
 from jinja2.utils import Cycler, Joiner, Namespace
 
 from transforms.chat.fast_code import (
-    DICT_METHODS,
-    DICT_NAMES,
     GIVEN_CONSTANTS,
-    LOOP_NAMES,
     OUTPUT,
     FastCode,
     gives_constants,
     is_followed,
 )
 from transforms.chat.identity import NotFollowed, Sources
+from transforms.chat.lookups import PLAIN_TYPES, look_up_quickly
 from transforms.chat.marks import mark_functions, mark_loops, read_pieces
 from transforms.chat.renderings import Piece, PrintedText
 from transforms.chat.tool_texts import KnownTools
 from transforms.chat.transformers_jinja import new_environment
 
-_STRING_METHODS = frozenset(name for name in dir(str) if name[0] != "_") - {"format", "format_map"}
-_PLAIN_TYPES = frozenset((str, int, float, bool, type(None), dict, list))
 _KEYWORDS_OF_JINJA = ("_loop_vars", "_block_vars")
 # Filters whose results hold what they are given, if that is no text.
 _OF_ITEMS = frozenset(
@@ -172,9 +168,6 @@ class Output:
             texts[number] = text
 
 
-_LOOPS = (ListLoop, LoopContext)
-
-
 def compile_fast(source: str) -> jinja2.Template:
     """Compile a chat template for `render_fast`.
 
@@ -198,7 +191,7 @@ def _compiled(source: str) -> jinja2.Template | None:
         return None
     environment.code_generator_class = FastCode
     environment.absent = _Absent(environment.undefined)
-    environment.getattr = functools.partial(attribute_of, environment.getattr, environment.undefined)
+    look_up_quickly(environment)
     environment.entry_of = _entry_of(environment.getattr)
     environment.call = functools.partial(_call, environment.call)
     environment.to_json = environment.filters["tojson"]
@@ -250,30 +243,6 @@ class _Absent(dict[str, jinja2.Undefined]):
         return value
 
 
-def attribute_of(otherwise: Callable[..., Any], undefined: Callable[..., Any], value: Any, name: str) -> Any:
-    """Return an attribute of a value, or an entry of it, as `SandboxedEnvironment.getattr` does.
-
-    Args:
-        otherwise: that method, for values of other types than a template mostly has.
-        undefined: makes the undefined value of the environment.
-        value: the value.
-        name: of the attribute.
-    """
-    kind = type(value)
-    if kind is dict:
-        if name not in DICT_NAMES:
-            return value[name] if name in value else undefined(obj=value, name=name)
-        if name in DICT_METHODS:
-            return getattr(value, name)
-    elif (kind is str and name in _STRING_METHODS) or (kind in _LOOPS and name in LOOP_NAMES):
-        return getattr(value, name)
-    elif isinstance(value, Namespace) and name[0] != "_":
-        found = getattr(value, name, value)
-        if type(found) in _PLAIN_TYPES:
-            return found
-    return otherwise(value, name)
-
-
 def _entry_of(otherwise: Callable[..., Any]) -> Callable[[Any, str], Any]:
     """Make the function that finds an attribute of a namespace, as `SandboxedEnvironment.getattr` does."""
     attribute = object.__getattribute__
@@ -283,7 +252,7 @@ def _entry_of(otherwise: Callable[..., Any]) -> Callable[[Any, str], Any]:
             found = attribute(value, "_Namespace__attrs").get(name, value)
         except AttributeError:  # it is something else
             return otherwise(value, name)
-        return found if type(found) in _PLAIN_TYPES else otherwise(value, name)
+        return found if type(found) in PLAIN_TYPES else otherwise(value, name)
 
     return entry_of
 

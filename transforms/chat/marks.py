@@ -21,6 +21,7 @@ from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
 from transforms.chat.content_forms import PrintedContent
+from transforms.chat.lookups import look_up_quickly
 from transforms.chat.provenance import is_copy, parse_with_sources, runs_of, track_sources
 from transforms.chat.renderings import Piece, PrintedText
 from transforms.errors import RecordError
@@ -114,6 +115,7 @@ def template_with_marks(source: str, environment: jinja2.Environment) -> jinja2.
         environment: compiles it, and is changed.
     """
     track_sources(environment)
+    look_up_quickly(environment)
     environment.call = functools.partial(_call, environment.call)  # type: ignore[attr-defined]
     tree = mark_loops(parse_with_sources(source, environment))
     tree.set_environment(environment)

@@ -10,7 +10,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
-from transforms.chat.fast_jinja import attribute_of
+from transforms.chat.lookups import look_up_quickly
 from transforms.chat.tracer import SENTINEL, UNSEEN, NotTraceable, TracedLength, TracedText, traced_text
 from transforms.chat.transformers_jinja import compile_template, new_environment
 
@@ -36,7 +36,7 @@ def traceable_template(source: str) -> jinja2.Template:
     tests = {name: _test_of_lengths(name, test) for name, test in environment.tests.items()}
     environment.tests = {**tests, **tests_of_text, "in": _is_in}
     environment.globals = {**environment.globals, _JOIN: lambda *parts: _join(map(str, parts)), _IS_IN: _is_in}
-    environment.getattr = functools.partial(attribute_of, environment.getattr, environment.undefined)
+    look_up_quickly(environment)
     environment.call = functools.partial(_call, environment.call)
     environment.concat = _join
     tree = _ReplaceOperators().visit(environment.parse(source))

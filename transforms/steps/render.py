@@ -15,13 +15,13 @@ from transforms.chat.fast_template import FastTemplate
 from transforms.chat.habits import HabitFinder, Habits
 from transforms.chat.identity import NotFollowed
 from transforms.chat.limits import OutOfMemory, TemplateLimit
+from transforms.chat.lookups import quick_template
 from transforms.chat.loss import loss_of, trained_turns
 from transforms.chat.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.stop_tokens import load_turn_rules
 from transforms.chat.template import load_template
 from transforms.chat.trace_cache import TraceCache
 from transforms.chat.trained_text import trained_text
-from transforms.chat.transformers_jinja import compile_template
 from transforms.chat.turns import TurnFinder
 from transforms.chat.typed_tokens import FOREIGN_TOKENS, Typed, TypedTokens, described
 from transforms.checks import check_type
@@ -196,10 +196,10 @@ class Renderer:
         return None if omitted.get(key) == expected_omitted.get(key) else "it leaves out something else"
 
     def _has_other_text(self, result: _Result) -> bool:
-        """Whether the template prints another text, as transformers compiles it."""
+        """Whether the template prints another text, as transformers renders it but for quick look-ups."""
         assert isinstance(result, Text) and isinstance(result.example.content, Conversation)
         try:
-            return self._template.render_with(compile_template, result.example.content) != result.text
+            return self._template.render_with(quick_template, result.example.content) != result.text
         except RecordError:
             return True
 
