@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipeline.console import counted
-from transforms.chat.contexts import KINDS
-from transforms.chat.typed_tokens import FOREIGN_TOKENS
+from transforms.chat.parity.contexts import KINDS
+from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS
 from transforms.dataset.manifest import records_compared
 from transforms.model.receipts import DIFFERS
 

@@ -26,10 +26,10 @@ from pipeline.tokenizer_files import (
     resolve_template,
     unknown_stop_tokens,
 )
-from transforms.chat.limits import TemplateLimit
-from transforms.chat.stop_tokens import TurnRules
-from transforms.chat.template import NO_TEMPLATE, ChatTemplate, reads_clock
-from transforms.chat.turns import TurnFinder
+from transforms.chat.rendering.limits import TemplateLimit
+from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate, reads_clock
+from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.spans.turns import TurnFinder
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import Folder, check_free
 from transforms.dataset.replacing import remove_dataset

@@ -12,8 +12,8 @@ from rich.text import Text
 from pipeline.concerns import concerns, most_of
 from pipeline.console import counted
 from pipeline.row_view import print_preview
-from transforms.chat.contexts import KINDS
-from transforms.chat.typed_tokens import FOREIGN_TOKENS
+from transforms.chat.parity.contexts import KINDS
+from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS
 from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import counts_of_source, records_compared, unread_text
 from transforms.dataset.reader import Dataset

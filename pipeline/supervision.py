@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-from transforms.chat.limits import limit_memory
+from transforms.chat.rendering.limits import limit_memory
 from transforms.inputs.deadline import STUCK, end_process_if_stuck
 from transforms.places import noted_place, share_places
 

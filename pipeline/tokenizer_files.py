@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import TemplateSyntaxError
 
 from pipeline.options import is_template
-from transforms.chat.transformers_jinja import compile_template
+from transforms.chat.rendering.transformers_jinja import compile_template
 from transforms.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.storage.files import kind_of, read_bytes
 from transforms.storage.retries import is_transient
@@ -81,7 +81,7 @@ def check_configured_stop_tokens(folder: str, name: str) -> None:
     Raises:
         UserError: if its generation_config.json is not valid.
     """
-    from transforms.chat.stop_tokens import configured_stop_tokens
+    from transforms.chat.spans.stop_tokens import configured_stop_tokens
 
     try:
         configured_stop_tokens(folder)

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from transforms.chat.config import RenderConfig
-from transforms.chat.loss import assistant_turns
-from transforms.chat.omissions import omissions_of
-from transforms.chat.renderings import Rendering
-from transforms.chat.segments import Segment, segments_of
-from transforms.chat.stop_tokens import load_turn_rules, turn_rules
-from transforms.chat.template import ChatTemplate
-from transforms.chat.trained_text import trained_text
-from transforms.chat.turns import TurnFinder
-from transforms.chat.typed_tokens import TypedTokens
+from transforms.chat.rendering.omissions import omissions_of
+from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.template import ChatTemplate
+from transforms.chat.spans.loss import assistant_turns
+from transforms.chat.spans.segments import Segment, segments_of
+from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
+from transforms.chat.spans.trained_text import trained_text
+from transforms.chat.spans.turns import TurnFinder
+from transforms.chat.special_tokens.typed_tokens import TypedTokens
 from transforms.errors import RecordError
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.inputs.schemas import content_of

@@ -89,11 +89,11 @@ def run(arguments: Sequence[str]) -> int:
     )
     from pipeline.view import as_text, marked_spans, visible
     from transforms.chat.config import RenderConfig
-    from transforms.chat.habits import HabitFinder
-    from transforms.chat.limits import TemplateLimit
-    from transforms.chat.stop_tokens import load_turn_rules
-    from transforms.chat.template import NO_TEMPLATE, load_template
-    from transforms.chat.turns import TurnFinder
+    from transforms.chat.rendering.limits import TemplateLimit
+    from transforms.chat.rendering.template import NO_TEMPLATE, load_template
+    from transforms.chat.spans.stop_tokens import load_turn_rules
+    from transforms.chat.spans.turn_endings import TurnEndingFinder
+    from transforms.chat.spans.turns import TurnFinder
     from transforms.model.examples import attempt
     from transforms.model.outcomes import Reject
     from transforms.steps.render import Omitted, Renderer
@@ -138,7 +138,7 @@ def run(arguments: Sequence[str]) -> int:
                 raise UserError(f"--tokenizer {options['tokenizer']}: {NO_TEMPLATE}: {advice}") from None
     _print_template(console, template, finder, first.content)
     _print_stop_tokens(console, rules, tokenizer)
-    _print_habits(console, HabitFinder(finder).habits(first.content))
+    _print_turn_endings(console, TurnEndingFinder(finder).find(first.content))
     special_tokens = re.compile(longest_of(token.content for token in tokenizer.added_tokens_decoder.values()))
     rejected = untrained = 0
     for title, example in found:
@@ -259,7 +259,7 @@ def _print_stop_tokens(console: Any, rules: Any, tokenizer: Any) -> None:
     console.print(f"stop tokens that are trained on if they follow an answer: {found}", markup=False)
 
 
-# The kinds of turns whose end is shown, as in Habits.closings. Of the others, those that nothing closes are.
+# The kinds of turns whose end is shown, as in TurnEndings.closings. Of the others, those that nothing closes are.
 _SHOWN_ENDS = {(False, "user"): "an answer before a question", (False, None): "an answer at the end of the text"}
 _OTHER_ENDS = {
     (False, "assistant"): "an answer before another one",
@@ -269,17 +269,17 @@ _OTHER_ENDS = {
 }
 
 
-def _print_habits(console: Any, habits: Any) -> None:
+def _print_turn_endings(console: Any, endings: Any) -> None:
     """Print what closes an answer, and warn of what keeps a model from learning where its turns begin and end."""
     for ending, what in (_SHOWN_ENDS | _OTHER_ENDS).items():
-        closing = habits.closings[ending]
+        closing = endings.closings[ending]
         if ending in _SHOWN_ENDS:
             console.print(f"end of {what}: {'unknown' if closing is None else repr(closing)}", markup=False)
-        if ending in habits.open:
+        if ending in endings.open:
             console.print(
                 f"warning: nothing closes {what}, so that a model does not learn to stop there", style="yellow"
             )
-    if habits.ignores_prompt:
+    if endings.ignores_prompt:
         console.print(
             "warning: the template ignores add_generation_prompt, so that the header of each answer is trained on",
             style="yellow",

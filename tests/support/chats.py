@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from support.paths import TOKENIZER
-from transforms.chat.compiled import SlowPath
 from transforms.chat.config import RenderConfig
+from transforms.chat.traced.compiled import SlowPath
 from transforms.model.batches import Examples, Slice, Split, Texts
 from transforms.model.examples import Conversation, Example, PlainText, Span, Text
 from transforms.model.outcomes import Outcomes

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from transforms.chat.turn_search import merged
+from transforms.chat.spans.turn_search import merged
 from transforms.model.examples import Span
 
 Message = dict[str, Any]

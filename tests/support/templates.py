@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from support.paths import SHARED
-from transforms.chat.template import ChatTemplate
-from transforms.chat.turns import TurnFinder
+from transforms.chat.rendering.template import ChatTemplate
+from transforms.chat.spans.turns import TurnFinder
 from transforms.model.examples import Conversation, Span
 
 

@@ -16,13 +16,13 @@ from support.chats import assistant, user, without_signature
 from support.paths import CHATS, SHARED, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, masked, oracle_templates
-from transforms.chat.compiled import SlowPath
-from transforms.chat.guards import Guards
-from transforms.chat.omissions import omissions_of
-from transforms.chat.template import ChatTemplate
-from transforms.chat.trace_cache import TraceCache
-from transforms.chat.tracer import NotTraceable, sentinel, traced_text
-from transforms.chat.turns import TurnFinder
+from transforms.chat.rendering.omissions import omissions_of
+from transforms.chat.rendering.template import ChatTemplate
+from transforms.chat.spans.turns import TurnFinder
+from transforms.chat.traced.compiled import SlowPath
+from transforms.chat.traced.guards import Guards
+from transforms.chat.traced.trace_cache import TraceCache
+from transforms.chat.traced.tracer import NotTraceable, sentinel, traced_text
 from transforms.errors import RecordError
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.inputs.schemas import content_of

@@ -16,16 +16,16 @@ from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.generated import generate
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, templates_of_oracles
-from transforms.chat.fast_jinja import Output, compile_fast, render_fast
-from transforms.chat.fast_template import FastTemplate
-from transforms.chat.identity import NotFollowed, Sources
-from transforms.chat.marks import mark_function, mark_loops
-from transforms.chat.omissions import NO_OMISSIONS, omissions_of
-from transforms.chat.renderings import Rendering
-from transforms.chat.template import ChatTemplate
-from transforms.chat.tool_texts import KnownTools, ToolTexts
-from transforms.chat.transformers_jinja import compile_template
-from transforms.chat.turn_search import TurnSearch
+from transforms.chat.fast.fast_jinja import Output, compile_fast, render_fast
+from transforms.chat.fast.fast_template import FastTemplate
+from transforms.chat.fast.identity import NotFollowed, Sources
+from transforms.chat.fast.tool_texts import KnownTools, ToolTexts
+from transforms.chat.rendering.marks import mark_function, mark_loops
+from transforms.chat.rendering.omissions import NO_OMISSIONS, omissions_of
+from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.template import ChatTemplate
+from transforms.chat.rendering.transformers_jinja import compile_template
+from transforms.chat.spans.turn_search import TurnSearch
 from transforms.model.batches import Examples, Records, Texts
 from transforms.model.examples import Conversation, Record
 from transforms.model.outcomes import Outcomes

@@ -11,7 +11,7 @@ import pytest
 from support.chats import assistant, examples_of, render_config, user
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
-from transforms.chat.control_tokens import CONTROL_TOKENS
+from transforms.chat.special_tokens.control_tokens import CONTROL_TOKENS
 from transforms.model.examples import PlainText, PromptCompletion
 from transforms.model.outcomes import Outcomes
 from transforms.steps.render import Renderer

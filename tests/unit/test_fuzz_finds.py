@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from support.fuzz import Case, failure_of
-from transforms.chat import omissions
-from transforms.chat.compiled import CompiledTemplate, TracingTemplate
-from transforms.chat.content_forms import PrintedContent, find_content_forms
-from transforms.chat.omissions import Omissions, gaps_between
-from transforms.chat.transformers_jinja import apply_chat_template as apply_chat_template_of_transformers
-from transforms.chat.transformers_jinja import compile_template, with_reasoning_aliases
-from transforms.chat.turn_search import TurnSearch
-from transforms.chat.turns import TurnFinder
+from transforms.chat.rendering import omissions
+from transforms.chat.rendering.content_forms import PrintedContent, find_content_forms
+from transforms.chat.rendering.omissions import Omissions, gaps_between
+from transforms.chat.rendering.transformers_jinja import apply_chat_template as apply_chat_template_of_transformers
+from transforms.chat.rendering.transformers_jinja import compile_template, with_reasoning_aliases
+from transforms.chat.spans.turn_search import TurnSearch
+from transforms.chat.spans.turns import TurnFinder
+from transforms.chat.traced.compiled import CompiledTemplate, TracingTemplate
 from transforms.errors import RecordError
 from transforms.tokens.ids import IdEncoder
 from transforms.tokens.utf8 import Utf8
@@ -52,7 +52,7 @@ def false_rejects(patch: Patch) -> None:
 
 def one_sentinel_for_stripped_and_raw(patch: Patch) -> None:
     """A text that is stripped in one place and not in another needs no guard."""
-    patch.setattr(TracingTemplate, "has_both_ways", False)
+    patch.setattr(TracingTemplate, "has_both_forms", False)
 
 
 def completion_by_prefix_of_characters(patch: Patch) -> None:

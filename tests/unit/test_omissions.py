@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-import transforms.chat.template as template_module
+import transforms.chat.rendering.template as template_module
 from support.chats import SPLIT, assistant, render_config, user, without_signature
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED
-from transforms.chat.compiled import SlowPath
-from transforms.chat.omissions import NO_OMISSIONS, Omissions, omissions_of
-from transforms.chat.template import ChatTemplate
-from transforms.chat.trace_cache import TraceCache
+from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
+from transforms.chat.rendering.template import ChatTemplate
+from transforms.chat.traced.compiled import SlowPath
+from transforms.chat.traced.trace_cache import TraceCache
 from transforms.errors import RecordError
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example

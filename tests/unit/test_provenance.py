@@ -9,11 +9,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.chat.marks import read_marked, unused_marks
-from transforms.chat.omissions import lost_of_content
-from transforms.chat.provenance import SourcedText, is_copy, parse_with_sources, runs_of, sourced, track_sources
-from transforms.chat.renderings import Rendering
-from transforms.chat.transformers_jinja import compile_template, new_environment, render
+from transforms.chat.rendering.marks import read_marked, unused_marks
+from transforms.chat.rendering.omissions import lost_of_content
+from transforms.chat.rendering.provenance import (
+    SourcedText,
+    is_copy,
+    parse_with_sources,
+    runs_of,
+    sourced,
+    track_sources,
+)
+from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.transformers_jinja import compile_template, new_environment, render
 from transforms.model.examples import Conversation
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {

@@ -18,7 +18,7 @@ from pipeline.remedies import _READ_BY, REMEDIES, Reject, find_remedy
 from pipeline.sources import parse_options_of, read_sources
 from support.datasets import build_in_process, write_jsonl
 from support.paths import ROOT, SHARED, TOKENIZER
-from transforms.chat.omissions import Omissions
+from transforms.chat.rendering.omissions import Omissions
 from transforms.dataset.layout import Folder
 from transforms.errors import RecordError
 from transforms.model.examples import Record

@@ -20,7 +20,7 @@ from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.paths import CHATS, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING
 from transforms.chat.config import ENGINES
-from transforms.chat.turn_search import merged
+from transforms.chat.spans.turn_search import merged
 from transforms.errors import ParameterError, RecordError
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow

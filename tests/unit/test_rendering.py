@@ -15,7 +15,7 @@ from support.generated import generate
 from support.paths import ROOT, SHARED, TOKENIZER
 from support.templates import CHATML, MARKED, oracle_templates
 from transforms import RecordError, RenderedExample, render
-from transforms.chat.segments import Segment
+from transforms.chat.spans.segments import Segment
 from transforms.errors import ParameterError
 from transforms.model.examples import Conversation
 from transforms.rows import IGNORED

@@ -20,10 +20,10 @@ from support.datasets import digests, manifest_of, write_jsonl
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
 from support.tokenizers import save_tokenizer
-from transforms.chat.compiled import CompiledTemplate
-from transforms.chat.fast_template import FastTemplate
-from transforms.chat.omissions import NO_OMISSIONS, Omissions
-from transforms.chat.turns import TurnFinder
+from transforms.chat.fast.fast_template import FastTemplate
+from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions
+from transforms.chat.spans.turns import TurnFinder
+from transforms.chat.traced.compiled import CompiledTemplate
 from transforms.dataset.commit import check_engines
 from transforms.errors import InputError, ParameterError
 from transforms.model.batches import Texts, Tokens

@@ -13,10 +13,10 @@ import pytest
 
 from support.chats import assistant, user
 from support.paths import TOKENIZER
-from transforms.chat import limits
 from transforms.chat.config import RenderConfig
-from transforms.chat.template import load_template
-from transforms.chat.transformers_jinja import compile_template
+from transforms.chat.rendering import limits
+from transforms.chat.rendering.template import load_template
+from transforms.chat.rendering.transformers_jinja import compile_template
 from transforms.errors import RecordError, UserError
 from transforms.model.batches import Examples, Slice, Split
 from transforms.model.examples import Conversation, Example
@@ -135,7 +135,7 @@ def test_template_that_takes_too_much_memory_ends_the_run_with_one_line(tmp_path
 
 
 def test_commands_limit_the_memory_of_their_process_to_half_of_that_of_the_machine(tmp_path: Path):
-    code = "from transforms.chat.limits import limit_memory; limit_memory()"
+    code = "from transforms.chat.rendering.limits import limit_memory; limit_memory()"
     code += "; import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[0])"
     environment = {"PYTHONPATH": str(Path(__file__).parents[2])}
     limit = int(subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True).stdout)

@@ -1,4 +1,4 @@
-"""The contract with transformers: its private parts that transforms/chat/transformers_jinja.py uses.
+"""The contract with transformers: its private parts that transforms/chat/rendering/transformers_jinja.py uses.
 
 If one of these tests fails after an upgrade of transformers, that module is the only one to adapt.
 """
@@ -16,7 +16,7 @@ from transformers.utils import chat_template_utils
 
 from support.chats import assistant, user
 from support.paths import TOKENIZER
-from transforms.chat.transformers_jinja import (
+from transforms.chat.rendering.transformers_jinja import (
     apply_chat_template,
     compile_template,
     new_environment,
@@ -26,7 +26,7 @@ from transforms.chat.transformers_jinja import (
 )
 from transforms.tokens.tokenizer import load_tokenizer
 
-ADAPT = f"in transformers {transformers.__version__}: adapt transforms/chat/transformers_jinja.py"
+ADAPT = f"in transformers {transformers.__version__}: adapt transforms/chat/rendering/transformers_jinja.py"
 # Its output depends on the options of the environment: lines of blocks are removed, tojson keeps Unicode and tags.
 SHOWS_ENVIRONMENT = """
 {%- for message in messages %}

@@ -15,7 +15,7 @@ from support.chats import assistant, examples_of, render_config, user
 from support.paths import TOKENIZER
 from support.templates import CHATML, MARKED
 from support.tokenizers import save_tokenizer
-from transforms.chat.stop_tokens import TurnRules, load_turn_rules
+from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
 from transforms.errors import ParameterError, RecordError, UserError
 from transforms.model.examples import Conversation, Text
 from transforms.steps.render import Renderer

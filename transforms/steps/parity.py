@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.chat.comparisons import Compared, ComparisonCache
 from transforms.chat.config import PARITIES, RenderConfig
-from transforms.chat.contexts import KINDS, Contexts, Difference, has_reasoning
-from transforms.chat.fast_template import FastTemplate
-from transforms.chat.identity import NotFollowed
-from transforms.chat.loss import loss_of, trained_turns
-from transforms.chat.stop_tokens import TurnRules, load_turn_rules
-from transforms.chat.template import load_template
-from transforms.chat.trace_cache import TraceCache
-from transforms.chat.turns import TurnFinder
+from transforms.chat.fast.fast_template import FastTemplate
+from transforms.chat.fast.identity import NotFollowed
+from transforms.chat.parity.comparisons import Compared, ComparisonCache
+from transforms.chat.parity.contexts import KINDS, Contexts, Difference, has_reasoning
+from transforms.chat.rendering.template import load_template
+from transforms.chat.spans.loss import loss_of, trained_turns
+from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
+from transforms.chat.spans.turns import TurnFinder
+from transforms.chat.traced.trace_cache import TraceCache
 from transforms.checks import check_choice, check_type
 from transforms.errors import RecordError
 from transforms.model.batches import Texts
@@ -92,11 +92,11 @@ class ParityChecker:
         compared = {} if by_reference_only else self._by_signature(batch)
         if difference := self._difference(batch, compared):
             batch = dataclasses.replace(batch, outcomes=noted_difference(batch, self._engine, "comparing", *difference))
-        left = self._left(batch, compared)
-        chosen = self._chosen(batch, left)
-        compared |= {number: self._uncompiled(batch.texts[number], left[number]) for number in chosen}
+        left = self._uncompared(batch, compared)
+        selected = self._selected(batch, left)
+        compared |= {number: self._uncompiled(batch.texts[number], left[number]) for number in selected}
         compared = {number: found for number, found in sorted(compared.items()) if found.turns}
-        outcomes = self._noted(batch, compared).note("parity_records_not_checked", len(left) - len(chosen))
+        outcomes = self._noted(batch, compared).note("parity_records_not_checked", len(left) - len(selected))
         if self._parity == "report":
             return dataclasses.replace(batch, outcomes=outcomes)
         contexts = self._contexts if by_reference_only else self._fast_contexts
@@ -133,7 +133,7 @@ class ParityChecker:
         first = [number for number, found in compared.items() if found.kinds][:1]
         for number in sorted({*sample_conversations(batch, batch.texts), *first} & compared.keys()):
             text, found = batch.texts[number], compared[number]
-            turns = _some(found.turns, [*found.kinds][:1] if number in first else [], f"{batch.part}-{number}")
+            turns = _sample_turns(found.turns, [*found.kinds][:1] if number in first else [], f"{batch.part}-{number}")
             kinds = {turn: kind for turn, kind in found.kinds.items() if turn in turns}
             expected = self._by_reference(text, turns)
             if kinds != expected.kinds:
@@ -154,13 +154,13 @@ class ParityChecker:
             return "" if not rows and error.detail == how else error.detail
         return "" if rows == expected else "other rows"
 
-    def _left(self, batch: Texts, compared: Mapping[int, _Compared]) -> dict[int, Sequence[int]]:
+    def _uncompared(self, batch: Texts, compared: Mapping[int, _Compared]) -> dict[int, Sequence[int]]:
         """The turns of each of the other texts that has such turns."""
         others = {n: text.example.content for n, text in enumerate(batch.texts) if n not in compared}
         turns = {n: self._trained_turns(other) for n, other in others.items() if isinstance(other, Conversation)}
         return {number: own for number, own in turns.items() if own}
 
-    def _chosen(self, batch: Texts, left: Mapping[int, Sequence[int]]) -> list[int]:
+    def _selected(self, batch: Texts, left: Mapping[int, Sequence[int]]) -> list[int]:
         """Those texts that are compared by the reference."""
         if self._parity != "report":
             return [*left]
@@ -236,7 +236,7 @@ class ParityChecker:
         return turns[::-1][::every][::-1]
 
 
-def _some(turns: Sequence[int], wanted: Sequence[int], seed: str) -> list[int]:
+def _sample_turns(turns: Sequence[int], wanted: Sequence[int], seed: str) -> list[int]:
     """A sample of turns, with those that are wanted."""
     others = [turn for turn in turns if turn not in wanted]
     left = min(_SAMPLED_TURNS - len(wanted), len(others))

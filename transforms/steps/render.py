@@ -9,21 +9,21 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from transforms.chat.compiled import SlowPath
 from transforms.chat.config import RenderConfig
-from transforms.chat.fast_template import FastTemplate
-from transforms.chat.habits import HabitFinder, Habits
-from transforms.chat.identity import NotFollowed
-from transforms.chat.limits import OutOfMemory, TemplateLimit
-from transforms.chat.lookups import quick_template
-from transforms.chat.loss import loss_of, trained_turns
-from transforms.chat.omissions import NO_OMISSIONS, Omissions, omissions_of
-from transforms.chat.stop_tokens import load_turn_rules
-from transforms.chat.template import load_template
-from transforms.chat.trace_cache import TraceCache
-from transforms.chat.trained_text import trained_text
-from transforms.chat.turns import TurnFinder
-from transforms.chat.typed_tokens import FOREIGN_TOKENS, Typed, TypedTokens, described
+from transforms.chat.fast.fast_template import FastTemplate
+from transforms.chat.fast.identity import NotFollowed
+from transforms.chat.rendering.limits import OutOfMemory, TemplateLimit
+from transforms.chat.rendering.lookups import quick_template
+from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
+from transforms.chat.rendering.template import load_template
+from transforms.chat.spans.loss import loss_of, trained_turns
+from transforms.chat.spans.stop_tokens import load_turn_rules
+from transforms.chat.spans.trained_text import trained_text
+from transforms.chat.spans.turn_endings import TurnEndingFinder, TurnEndings
+from transforms.chat.spans.turns import TurnFinder
+from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS, Typed, TypedTokens, described
+from transforms.chat.traced.compiled import SlowPath
+from transforms.chat.traced.trace_cache import TraceCache
 from transforms.checks import check_type
 from transforms.errors import InputError, RecordError
 from transforms.model.batches import Examples, Texts
@@ -65,7 +65,7 @@ class Renderer:
         self._template = load_template(config)
         rules = load_turn_rules(config)
         self._turns = TurnFinder(self._template, rules)
-        self._habits = HabitFinder(self._turns)
+        self._turn_endings = TurnEndingFinder(self._turns)
         self._loss_on = config.loss_on
         self._template_kwargs = config.chat_template_kwargs
         self._unprinted = config.unprinted
@@ -88,24 +88,24 @@ class Renderer:
     def _with_notes(self, texts: Texts) -> Outcomes:
         """The outcomes of a batch, with what is worth reporting of the template for its conversations."""
         outcomes = texts.outcomes
-        known: dict[bool, Habits] = {}  # with tools and without; most conversations have no arguments of their own
+        known: dict[bool, TurnEndings] = {}  # with tools and without; most conversations have no arguments of their own
         for text in texts.texts:
             content = text.example.content
             if not isinstance(content, Conversation):
                 continue
             has_tools = bool(content.tools)
-            habits = None if content.template_kwargs else known.get(has_tools)
-            if habits is None:
-                habits = self._habits.habits(content)
+            endings = None if content.template_kwargs else known.get(has_tools)
+            if endings is None:
+                endings = self._turn_endings.find(content)
                 if not content.template_kwargs:
-                    known[has_tools] = habits
-            if habits.are_sound or (loss_on := loss_of(content, self._loss_on)) == "all":
+                    known[has_tools] = endings
+            if endings.are_sound or (loss_on := loss_of(content, self._loss_on)) == "all":
                 continue
             position = text.example.position
-            if count := habits.count_open(content, loss_on):
+            if count := endings.count_open(content, loss_on):
                 found = "the template prints nothing that ends an answer, so that a model does not learn to stop"
                 outcomes = outcomes.note("turns_without_end", count, (position, found))
-            if habits.ignores_prompt and trained_turns(content, loss_on):
+            if endings.ignores_prompt and trained_turns(content, loss_on):
                 found = "the template ignores add_generation_prompt, so that the header of an answer is trained on"
                 outcomes = outcomes.note("records_without_generation_prompt", 1, (position, found))
         return outcomes

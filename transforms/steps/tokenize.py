@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.chat.config import AT_PROMPT_END, ENGINES
-from transforms.chat.parts import untrained_parts
+from transforms.chat.spans.parts import untrained_parts
 from transforms.checks import check_choice, check_flag, check_text
 from transforms.errors import ParameterError, RecordError
 from transforms.model.batches import RowSource, Texts, Tokens

@@ -1,0 +1,297 @@
+"""Contexts: compare each turn, as it is trained, with what it is when it is the last one, as at inference.
+
+A server renders the messages so far with the generation prompt, and the model answers, with its reasoning. A template
+that drops earlier reasoning, or prints the last turn differently from those before it, puts another text before a turn,
+or into it, in training than at inference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from transforms.chat.spans.conventions import Template, shared_start
+from transforms.chat.spans.turn_search import merged
+from transforms.chat.spans.turns import TurnFinder
+from transforms.chat.traced.tracer import plain_text
+from transforms.errors import RecordError
+from transforms.model.examples import REASONING_KEYS, Conversation, Span
+
+# How a turn differs. A turn that differs in several ways counts as the first of them.
+CONTEXT = "context"
+REASONING_DROPPED = "reasoning_dropped"
+DEFAULT_ADDED = "default_added"
+OTHER_END = "other_end"
+OTHER_TEXT = "other_text"
+KINDS = (CONTEXT, REASONING_DROPPED, DEFAULT_ADDED, OTHER_END, OTHER_TEXT)
+_KEYS = frozenset(REASONING_KEYS)
+# Characters that a message shows on each side of the first difference.
+_SHOWN = 30
+
+
+class Difference(NamedTuple):
+    """How the training of a turn differs from its inference.
+
+    Attributes:
+        kind: `context`: the text before the turn is another one. Otherwise the turn itself is: `reasoning_dropped`: it
+            has reasoning only if it is the last one. `default_added`: it has other text only then, before its end, such
+            as an empty think block. `other_end`: it ends in another way then. `other_text`: none of these.
+        turn: the number of the message.
+        training: what the turn has in training: the whole text for `context`, otherwise what is trained on of it.
+        inference: what it has at inference: what a server would have rendered before it (None if the template refuses
+            that) for `context`, otherwise what the model would have written.
+    """
+
+    kind: str
+    turn: int
+    training: str
+    inference: str | None
+
+    @property
+    def detail(self) -> str:
+        """The difference in one line."""
+        if self.kind == CONTEXT:
+            return _other_context(self.turn, self.training, self.inference)
+        where = f"messages[{self.turn}]: the training text"
+        if self.kind == REASONING_DROPPED:
+            return f"{where} leaves out the reasoning before the answer"
+        training, inference = _around_difference(self.training, self.inference or "")
+        return f"{where} of the turn has {training!r} where the last turn has {inference!r}"
+
+
+class _AsLast(NamedTuple):
+    """What a turn is when it is the last one.
+
+    Attributes:
+        context: what a server would have rendered before it; None if the template refuses that.
+        answer: what the model would have written; None if it is unknown.
+    """
+
+    context: str | None
+    answer: str | None
+
+
+class Contexts:
+    """Compares turns under one chat template.
+
+    Args:
+        template: the chat template.
+        turns: finds spans under it. Stop tokens that are printed for the next turn are not to be in them, since the
+            template prints none after the last turn.
+        as_trained: finds the spans of the texts that `expanded` makes.
+        render: renders as `template.render` does; a `TraceCache.render` is faster.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        turns: TurnFinder,
+        as_trained: TurnFinder,
+        render: Callable[..., str] | None = None,
+    ):
+        self._template = template
+        self._turns = turns
+        self._as_trained = as_trained
+        self._render = render or template.render
+
+    def differing(
+        self, conversation: Conversation, text: str, spans: Sequence[Span], turns: Sequence[int]
+    ) -> dict[int, Difference]:
+        """Find the turns that are trained on in another way than the model would write them.
+
+        Args:
+            conversation: the conversation.
+            text: its training text.
+            spans: what of the text is trained on.
+            turns: the numbers of the messages to compare.
+
+        Returns:
+            For each turn that differs, how.
+        """
+        as_last = {turn: self._as_last(conversation, turn, text) for turn in turns}
+        suspects = [turn for turn in turns if self.difference(conversation, turn, as_last[turn], text, spans, True)]
+        if not suspects:
+            return {}
+        try:
+            own = self._turns.spans_of_turns(self._template.rendering(conversation), suspects, whole=True)
+        except RecordError:  # generation blocks that belong to no turn, or to several
+            own = {turn: list(spans) for turn in suspects}
+        if conversation.completion_start is not None:
+            own = {turn: _with_prompt_of(ends, spans) for turn, ends in own.items()}
+        found = {turn: self.difference(conversation, turn, as_last[turn], text, ends) for turn, ends in own.items()}
+        return {turn: difference for turn, difference in found.items() if difference}
+
+    def expanded(self, conversation: Conversation, turns: Sequence[int]) -> list[tuple[str, list[Span]]]:
+        """Make texts in which each of the turns is trained on once, as at its inference.
+
+        Args:
+            conversation: the conversation.
+            turns: the numbers of the messages that are trained on.
+
+        Returns:
+            Texts and their spans. The last is that of the whole conversation, for the turns that are right in it.
+            Before it comes the conversation up to the last of the others, and so on.
+
+        Raises:
+            RecordError: if a turn has no such text.
+        """
+        rows: list[tuple[str, list[Span]]] = []
+        left, length = list(turns), len(conversation.messages)
+        as_last = {turn: self._as_last(conversation, turn) for turn in turns}
+        while left:
+            part = conversation.with_messages(conversation.messages[:length])
+            rendering = self._template.rendering(part)
+            text, spans = rendering.text, self._turns.spans_of_turns(rendering, left, whole=True)
+            if not rows and length == len(conversation.messages):
+                left = [turn for turn in left if turn in spans]  # the others are not printed, or not trained on
+            differences = {turn: self.difference(part, turn, as_last[turn], text, own) for turn, own in spans.items()}
+            right = [turn for turn in left if turn in differences and not differences[turn]]
+            if left and length == left[-1] + 1 and left[-1] not in right:
+                difference = differences.get(left[-1])
+                difference = difference or Difference(CONTEXT, left[-1], text, as_last[left[-1]].context)
+                how = f"a turn differs even at the end of its text: {difference.detail}"
+                raise RecordError("not_expandable", how)
+            if right:
+                trained = self._as_trained.spans_of_turns(rendering, right)
+                rows.append((text, merged([span for own in trained.values() for span in own])))
+            left = [turn for turn in left if turn not in right]
+            length = left[-1] + 1 if left else 0
+        return rows[::-1]
+
+    def _as_last(self, conversation: Conversation, turn: int, text: str | None = None) -> _AsLast:
+        """What a turn is when it is the last one. text: of the whole conversation, if it is known."""
+        try:
+            context = self._render(conversation.with_messages(conversation.messages[:turn]), True)
+        except RecordError:
+            return _AsLast(None, None)
+        part = conversation.with_messages(conversation.messages[: turn + 1])
+        try:
+            if self._turns.follows_blocks(part):
+                text, spans = self._template.generation_blocks(part)
+            else:
+                if text is None or turn + 1 < len(conversation.messages):
+                    text = self._render(part)
+                spans = [(0, len(text))]
+        except RecordError:
+            return _AsLast(context, None)
+        own = _spans_from(text, context, merged(spans))
+        return _AsLast(context, _text_of(text, own) if own else None)
+
+    def difference(
+        self,
+        conversation: Conversation,
+        turn: int,
+        as_last: _AsLast,
+        text: str,
+        spans: Sequence[Span],
+        first_only: bool = False,
+    ) -> Difference | None:
+        """Return how the training of a turn differs from its inference; None if it does not.
+
+        Args:
+            conversation: the conversation.
+            turn: the number of the message.
+            as_last: what the turn is when it is the last one.
+            text: a text that it is trained in.
+            spans: what of it is trained on, with the turn's own spans among them.
+            first_only: whether the turn has only the first of the spans after its context; if it has more, it seems to
+                differ.
+        """
+        own = _spans_from(text, as_last.context, spans)
+        if not own:
+            return Difference(CONTEXT, turn, text, as_last.context)
+        if as_last.answer is None:
+            return None
+        trained = _text_of(text, own[:1] if first_only else own)
+        kind = kind_of_answers(conversation.messages[turn], trained, as_last.answer)
+        return Difference(kind, turn, trained.rstrip(), as_last.answer.rstrip()) if kind else None
+
+
+def has_reasoning(conversation: Conversation) -> bool:
+    """Return whether a message of the assistant has reasoning."""
+    return any(message["role"] == "assistant" and _reasoning(message) for message in conversation.messages)
+
+
+def kind_of_answers(message: Mapping[str, Any], trained: str, answer: str) -> str | None:
+    """Return how the text of a turn that is trained on differs from that of the last turn.
+
+    Args:
+        message: the message.
+        trained: what is trained on of it.
+        answer: what the model would have written.
+
+    Returns:
+        The kind of the difference, None if they differ in white space at the end alone.
+    """
+    trained, answer = trained.rstrip(), answer.rstrip()
+    if trained == answer:
+        return None
+    if any(answer.count(thought) > trained.count(thought) for thought in _reasoning(message)):
+        return REASONING_DROPPED
+    if answer.startswith(trained) or trained.startswith(answer):
+        return OTHER_END if trained else DEFAULT_ADDED
+    if _is_cut(trained, answer):
+        return DEFAULT_ADDED
+    content = _plain(message.get("content"))
+    if content and content in trained and content in answer:
+        before, after = (whole.partition(content)[0] for whole in (trained, answer))
+        if before == after:
+            return OTHER_END
+        if _is_cut(before, after):
+            return DEFAULT_ADDED
+    return OTHER_TEXT
+
+
+def _is_cut(short: str, long: str) -> bool:
+    """Whether a text is another one without one piece of it."""
+    return len(short) < len(long) and long.endswith(short[shared_start(short, long) :])
+
+
+def _spans_from(text: str, context: str | None, spans: Sequence[Span]) -> list[Span]:
+    """The spans after a context; none if the text does not begin with it, or no span continues there."""
+    if context is None or not text.startswith(context):
+        return []
+    after = [(max(start, len(context)), stop) for start, stop in spans if stop > len(context)]
+    return after if after and after[0][0] == len(context) else []
+
+
+def _with_prompt_of(own: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
+    """The spans of a turn of a completion, which is trained on from the end of its prompt on."""
+    start = next((start for start, stop in spans if start <= own[0][0] < stop), own[0][0])
+    return [(start, own[0][1]), *own[1:]]
+
+
+def _text_of(text: str, spans: Sequence[Span]) -> str:
+    return "".join(text[start:stop] for start, stop in spans)
+
+
+def _reasoning(message: Mapping[str, Any]) -> list[str]:
+    """What a message of the assistant holds besides its answer: in keys of its own, or before </think>."""
+    thoughts = [] if _KEYS.isdisjoint(message) else [_plain(message[key]) for key in REASONING_KEYS if key in message]
+    content = message.get("content")
+    if isinstance(content, str) and "</think>" in (text := plain_text(content)):
+        thoughts.append(text.rpartition("</think>")[0].rpartition("<think>")[2].strip())
+    return [thought for thought in thoughts if thought]
+
+
+def _plain(value: Any) -> str:
+    """A text without white space around it. A traced one does not record that it is read here."""
+    return plain_text(value).strip() if isinstance(value, str) else ""
+
+
+def _other_context(turn: int, text: str, context: str | None) -> str:
+    if context is None and not turn:
+        return "messages[0]: no message precedes this answer, and the template refuses a conversation without messages"
+    if context is None:
+        return f"messages[{turn}]: the template refuses the messages before it, so no server would render them"
+    if text.startswith(context):
+        return f"messages[{turn}]: the answer that is trained on does not begin where the generation prompt ends"
+    training, inference = _around_difference(text, context)
+    return f"messages[{turn}]: the training text has {training!r} where a server renders {inference!r}"
+
+
+def _around_difference(one: str, other: str) -> tuple[str, str]:
+    """What two texts have around their first difference, which is marked."""
+    same = shared_start(one, other)
+    shown = [f"{whole[max(same - _SHOWN, 0) : same]}⟪{whole[same : same + _SHOWN]}⟫" for whole in (one, other)]
+    return shown[0], shown[1]

@@ -1,0 +1,236 @@
+"""Omissions: what a record says and the chat template does not print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any, TypeAlias
+
+from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.texts import Key, function_of, name_field, texts_of
+from transforms.errors import RecordError
+from transforms.model.examples import REASONING_KEYS
+
+# For each text of which something is printed, the (start, stop) of its characters.
+Printed: TypeAlias = Mapping[Key, Sequence[tuple[int, int]]]
+# What opens and closes reasoning in contents of the assistant, and what some models write around the answer after it.
+_NAME = "(?:(?:seed:|longcat_)?think|thinking|thought|reasoning)"
+OPENS = rf"<{_NAME}>|\[THINK\]|◁think▷|<\|channel>thought|<\|(?:START_THINKING|inner_prefix|begin_of_thought)\|>"
+CLOSES = rf"</{_NAME}>|\[/THINK\]|◁/think▷|<channel\|>|<\|(?:END_THINKING|inner_suffix|end_of_thought)\|>"
+_AROUND_ANSWER = r"</?answer>|<\|(?:begin|end)_of_solution\|>"
+_TAG = re.compile(rf"(?P<opens>{OPENS})|(?P<closes>{CLOSES})|(?P<answer>{_AROUND_ANSWER})")
+_LONGEST_TAG = len("<|begin_of_solution|>")
+# The most names in a sentence.
+_NAMED = 3
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+
+
+@dataclass(frozen=True)
+class Omissions:
+    """What the chat template does not print of a conversation.
+
+    Attributes:
+        not_printed: names of contents, tool calls and tools, in the order of the conversation.
+        reasoning: names of what holds reasoning. Templates drop that of earlier turns on purpose.
+        of_last: whether some of it is that of the last message, or of the one whose tools answer last. A model writes
+            it there, and no later turn is the reason why it is dropped.
+    """
+
+    not_printed: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
+    of_last: bool = False
+
+    def detail(self) -> str:
+        """Return a sentence about `not_printed`."""
+        return _sentence(self.not_printed)
+
+    def reasoning_detail(self) -> str:
+        """Return a sentence about `reasoning`."""
+        return _sentence(self.reasoning)
+
+
+NO_OMISSIONS = Omissions()
+
+
+def printed_of(rendering: Rendering) -> Printed:
+    """Return what of each text is printed. Raises RecordError if that is unknown."""
+    if not rendering.knows_texts:
+        reason = "the template prints the conversation differently with marks, so it is unknown what it prints"
+        raise RecordError("not_printed", reason)
+    return rendering.printed
+
+
+def omissions_of(rendering: Rendering) -> Omissions:
+    """Find what a chat template does not print of a conversation.
+
+    Args:
+        rendering: of the conversation.
+
+    Raises:
+        RecordError: if it is unknown which texts are printed.
+    """
+    if rendering.prints_all:
+        return NO_OMISSIONS
+    messages, tools, printed = rendering.messages, rendering.conversation.tools, printed_of(rendering)
+    found = [omissions_of_message(number, message, printed) for number, message in enumerate(messages)]
+    absent = [at for at, tool in enumerate(tools or ()) if _is_named(tool) and (None, "tool", at, None) not in printed]
+    if tools and len(absent) == len(tools):
+        return joined_omissions(messages, found, ["the tools"])
+    return joined_omissions(messages, found, [f"the {_ordinal(at)} tool" for at in absent])
+
+
+def may_complete_tag(text: str) -> bool:
+    """Return whether a text has a tag of reasoning, or may end with the beginning of one."""
+    if not _has_beginning_of_tag(text):  # as most, which is found in no time
+        return False
+    return _TAG.search(text) is not None or _has_beginning_of_tag(text[-_LONGEST_TAG:])
+
+
+def is_whole_of_tags(literal: str) -> bool:
+    """Return whether what may begin a tag of reasoning in a literal is one, whatever follows the literal."""
+    return not _has_beginning_of_tag(_TAG.sub("", literal))
+
+
+def _has_beginning_of_tag(text: str) -> bool:
+    return "<" in text or "[" in text or "◁" in text
+
+
+def omissions_of_message(
+    number: int, message: Mapping[str, Any], printed: Printed
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the names of what is not printed of a message, and of what holds reasoning that is not printed."""
+    missing: list[str] = []
+    reasoning: list[str] = []
+    for kind, key, part, text in texts_of(message):
+        ranges = printed.get((number, kind, key, part), ())
+        if len(ranges) == 1 and ranges[0] == (0, len(text)):
+            continue  # all of it is printed, as of most texts
+        name = _name_of_text(number, key, part, message)
+        if kind == "reasoning":
+            # Some servers write the same reasoning under two keys, of which a template prints one.
+            same = any((number, kind, other, None) in printed for other in REASONING_KEYS if message.get(other) == text)
+            reasoning += [name] * (bool(text.strip()) and not ranges and not same)
+            continue
+        lost = lost_of_content(text, ranges, message.get("role") == "assistant")
+        if lost == "text":
+            is_shown = any(text[start:stop].strip() for start, stop in ranges)
+            missing.append(f"a part of {name}" if is_shown else name)
+        elif lost:
+            reasoning.append(f"the reasoning in {name}")
+    calls = given if isinstance(given := message.get("tool_calls"), list) else []
+    for at, call in enumerate(calls):
+        missing += _missing_of_call(call, number, at, len(calls), printed)
+    return missing, reasoning
+
+
+def joined_omissions(
+    messages: Sequence[Mapping[str, Any]],
+    found: Sequence[tuple[Sequence[str], Sequence[str]]],
+    of_tools: Sequence[str] = (),
+) -> Omissions:
+    """Return the omissions of all messages as those of a conversation.
+
+    Args:
+        messages: the messages.
+        found: for each message, what `omissions_of_message` returns.
+        of_tools: the names of tools that are not printed.
+    """
+    if not of_tools and not any(missing or reasoning for missing, reasoning in found):
+        return NO_OMISSIONS
+    last = max((at for at, message in enumerate(messages) if message.get("role") != "tool"), default=None)
+    return Omissions(
+        (*chain.from_iterable(missing for missing, _ in found), *of_tools),
+        tuple(chain.from_iterable(reasoning for _, reasoning in found)),
+        last is not None and bool(found[last][1]),
+    )
+
+
+def gaps_between(text: str, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Give the (start, stop) of what of a text is between ranges of its characters."""
+    at = 0
+    for start, stop in sorted(ranges):
+        if at < start:
+            yield at, start
+        at = max(at, stop)
+    if at < len(text):
+        yield at, len(text)
+
+
+def lost_of_content(text: str, ranges: Sequence[tuple[int, int]], is_answer: bool) -> str | None:
+    """Return what of a content is not printed.
+
+    Args:
+        text: the content.
+        ranges: the (start, stop) of its characters that are printed.
+        is_answer: whether it is the assistant's. Templates drop nothing of others on purpose.
+
+    Returns:
+        "text"; "reasoning" if only that is lost; None if nothing is but white space, and tags of reasoning.
+    """
+    gaps = [gap for gap in gaps_between(text, ranges) if text[slice(*gap)].strip()]
+    if not gaps:
+        return None
+    is_shown = any(text[start:stop].strip() for start, stop in ranges)
+    lost = {_lost_in(text, *gap, is_shown) if is_answer else "text" for gap in gaps}
+    return "text" if "text" in lost else "reasoning" if "reasoning" in lost else None
+
+
+def _lost_in(text: str, start: int, stop: int, is_shown: bool) -> str | None:
+    """What a gap in a content of the assistant holds: "text", "reasoning", or None if these are tags alone.
+
+    Templates drop reasoning on purpose: what is between its tags; at the beginning of the content, where a generation
+    prompt may have opened it, up to the tag that closes it; and at the end what is opened and never closed.
+    """
+    tags = [*_TAG.finditer(text, start, stop)]
+    if not tags or (not is_shown and not tags[-1]["closes"]):
+        return "text"
+    lost = None
+    for before, after in pairwise([None, *tags, None]):
+        if not text[before.end() if before else start : after.start() if after else stop].strip():
+            continue
+        if before and before["opens"]:
+            is_reasoning = after["opens"] or after["closes"] if after else not text[stop:].strip()
+        else:
+            is_closed_again = before["closes"] if before else not text[:start].strip()
+            is_reasoning = is_closed_again and after and after["closes"]
+        if not is_reasoning:
+            return "text"
+        lost = "reasoning"
+    return lost if is_shown or lost is None else "reasoning"
+
+
+def _missing_of_call(call: Any, message: int, number: int, count: int, printed: Printed) -> list[str]:
+    function = function_of(call)
+    if function is None:
+        return []
+    name = f"the {f'{_ordinal(number)} ' * (count > 1)}tool call of messages[{message}]"
+    if name_field(function) is not None and (message, "call", number, None) not in printed:
+        return [name]
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        empty = arguments.strip() in ("", "{}")
+        return [] if empty or (message, "call", number, "") in printed else [f"the arguments of {name}"]
+    keys = arguments if isinstance(arguments, Mapping) else ()
+    return [f"the argument {key} of {name}" for key in keys if (message, "call", number, key) not in printed]
+
+
+def _is_named(tool: Any) -> bool:
+    function = function_of(tool)
+    return function is not None and name_field(function) is not None
+
+
+def _name_of_text(number: int, key: str, part: int | None, message: Mapping[str, Any]) -> str:
+    place = f"messages[{number}] ({message.get('role')})" if key == "content" else f"messages[{number}]"
+    what = key if part is None or len(message["content"]) == 1 else f"{_ordinal(part)} part"
+    return f"the {what} of {place}"
+
+
+def _ordinal(number: int) -> str:
+    return _ORDINALS[number] if number < len(_ORDINALS) else f"{number + 1}th"
+
+
+def _sentence(names: Sequence[str]) -> str:
+    shown = [*names[:_NAMED], f"{len(names) - _NAMED} more"] if len(names) > _NAMED else names
+    return f"the chat template does not print {' and '.join(filter(None, (', '.join(shown[:-1]), shown[-1])))}"

@@ -1,0 +1,143 @@
+"""Renderings: what a chat template prints of a conversation, and what of it each piece of the text is.
+
+What is trained on, what is not printed, which parts have no weight and what the segments are: all that is read off a
+rendering, wherever it came from. The reference makes it with strings that carry their sources (`template`), the fast
+engine by identity (`fast_template`), and for a signature it is made once (`compiled`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from transforms.chat.rendering.texts import Key
+from transforms.model.examples import Conversation
+
+# (start, stop, message)
+Piece: TypeAlias = tuple[int, int, int | None]
+
+
+class PrintedText(NamedTuple):
+    """A piece of a text that was printed from a text of the record.
+
+    Attributes:
+        start, stop: its offsets.
+        key: of the text of the record.
+        first, last: the (start, stop) of the characters of that text.
+        is_copy: whether it is a copy of them. Otherwise it was made of them, and perhaps of others.
+    """
+
+    start: int
+    stop: int
+    key: Key
+    first: int
+    last: int
+    is_copy: bool = True
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """The text of a conversation, and where it came from.
+
+    Attributes:
+        conversation: the conversation.
+        messages: its messages as the template was given them.
+        text: what the template prints.
+        pieces: (start, stop, message), adjacent and in the order of the text. message is the number of the message that
+            the piece was printed for, None if it was printed for none.
+        texts: where texts of the record were printed, in the order of the text.
+        knows_pieces, knows_texts: whether these are known. A template that compares what it prints may print another
+            text while that is found.
+        prints_all: whether it is certain that all texts are printed, each as a whole.
+    """
+
+    conversation: Conversation
+    messages: list[dict[str, Any]]
+    text: str
+    pieces: Sequence[Piece] = ()
+    texts: Sequence[PrintedText] = ()
+    knows_pieces: bool = True
+    knows_texts: bool = True
+    prints_all: bool = False
+
+    @functools.cached_property
+    def contents(self) -> dict[int, tuple[int, int]]:
+        """For each message, the offsets where its content begins and ends, without the white space around it.
+
+        Messages of whose content nothing is printed are left out.
+        """
+        contents: dict[int, tuple[int, int]] = {}
+        text = self.text
+        for start, stop, (message, kind, _, _), _, _, _ in self.texts:
+            if kind == "content" and message is not None and (inner := text[start:stop].strip()):
+                start = text.index(inner[0], start)
+                contents[message] = contents.get(message, (start, 0))[0], start + len(inner)
+        return contents
+
+    @functools.cached_property
+    def printed(self) -> dict[Key, list[tuple[int, int]]]:
+        """For each text of the record, the (start, stop) of its characters that were printed.
+
+        A text of which nothing but white space is printed is left out.
+        """
+        printed: dict[Key, list[tuple[int, int]]] = {}
+        for start, stop, key, first, last, _ in self.texts:
+            if self.text[start:stop].strip():
+                printed.setdefault(key, []).append((first, last))
+        return printed
+
+    def pieces_of_messages(self) -> dict[int, list[tuple[int, int]]]:
+        """Return the (start, stop) of the pieces of each message."""
+        pieces: dict[int, list[tuple[int, int]]] = {}
+        for start, stop, message in self.pieces:
+            if message is not None:
+                pieces.setdefault(message, []).append((start, stop))
+        return pieces
+
+    def printed_between(self, start: int, stop: int) -> list[int | None]:
+        """Return the messages of the pieces that begin in a range, in the order of the text."""
+        starts = self._starts
+        return [piece[2] for piece in self.pieces[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, stop)]]
+
+    def has_content_between(self, start: int, stop: int) -> bool:
+        """Return whether the content of a message begins in a range."""
+        starts = self._starts_of_contents
+        return bisect.bisect_left(starts, start) < bisect.bisect_left(starts, stop)
+
+    def texts_between(self, start: int, stop: int) -> Sequence[PrintedText]:
+        """Return the texts that have characters in a range."""
+        first, last = (
+            bisect.bisect_right(self._stops_of_texts, start),
+            bisect.bisect_left(self.starts_of_texts, stop),
+        )
+        return self.texts[first:last]
+
+    @functools.cached_property
+    def messages_by_start(self) -> dict[int, int | None]:
+        """The message of each piece, by the offset where the piece begins."""
+        return {start: message for start, _, message in self.pieces}
+
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        return [start for start, _, _ in self.pieces]
+
+    @functools.cached_property
+    def _starts_of_contents(self) -> list[int]:
+        return sorted(start for start, _ in self.contents.values())
+
+    @functools.cached_property
+    def starts_of_texts(self) -> list[int]:
+        """The offsets where texts of the record begin."""
+        return [text.start for text in self.texts]
+
+    @functools.cached_property
+    def _stops_of_texts(self) -> list[int]:
+        return [text.stop for text in self.texts]
+
+    @functools.cached_property
+    def end_of_messages(self) -> int:
+        """The offset where the last piece of a message ends."""
+        return max((stop for _, stop, message in self.pieces if message is not None), default=0)

@@ -1,0 +1,307 @@
+"""A chat template, rendered by `apply_chat_template` of transformers.
+
+What has to be prepared for it is prepared in the messages: `ChatTemplate.plain_messages`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import jinja2
+
+from transforms.chat.config import MAX_TEXT_BYTES, RenderConfig
+from transforms.chat.rendering.content_forms import CONTENT_FORMS, ContentForms, PrintedContent, find_content_forms
+from transforms.chat.rendering.contents import with_sourced_contents
+from transforms.chat.rendering.limits import OutOfMemory, TemplateLimit, limited
+from transforms.chat.rendering.marks import Marks, how_printed, read_marked, template_with_marks, unused_marks
+from transforms.chat.rendering.provenance import Run, runs_of
+from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.texts import with_sources
+from transforms.chat.rendering.transformers_jinja import (
+    CLOCK,
+    apply_chat_template,
+    compile_template,
+    new_environment,
+    render,
+    render_generation_blocks,
+    with_reasoning_aliases,
+)
+from transforms.errors import ParameterError, RecordError
+from transforms.model.examples import Conversation, Span
+from transforms.tokens.tokenizer import load_tokenizer
+
+NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one"
+_NO_MOMENT = "the chat template prints the date (strftime_now). Give the moment, such as 2026-11-20T12:00:00."
+
+
+def reads_clock(template: str | Mapping[str, str] | None) -> bool:
+    """Return whether a chat template, or one of several named ones, prints the date."""
+    return any(map(_reads_clock, [template] if isinstance(template, str) else (template or {}).values()))
+
+
+@functools.lru_cache(16)
+def _reads_clock(source: str) -> bool:
+    return CLOCK in source
+
+
+@functools.cache
+def _has_generation_block(source: str) -> bool:
+    """Whether the template has {% generation %} outside of comments and strings, with any white space."""
+    tokens = compile_template(source).environment.lex(source)
+    words = [(kind, value) for _, kind, value in tokens if kind != "whitespace"]
+    return any(a[0] == "block_begin" and b == ("name", "generation") for a, b in pairwise(words))
+
+
+@functools.cache
+def _template_with_marks(source: str) -> jinja2.Template:
+    return template_with_marks(source, new_environment(source))
+
+
+class ChatTemplate:
+    """Renders conversations with a tokenizer's chat template, or with another one.
+
+    Args:
+        tokenizer: a transformers tokenizer.
+        template: the text of a Jinja template; None is the tokenizer's own, which may be one for conversations with
+            tools and one for those without.
+        arguments: what the template reads besides messages and tools. Those of a conversation take precedence.
+        now: the moment that strftime_now prints; needed if the template calls it, since the clock is never read.
+        max_text_bytes: of the text of a conversation. A template that prints more characters is refused.
+        content_format: as RenderConfig has it.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        template: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
+        max_text_bytes: int = MAX_TEXT_BYTES,
+        content_format: str = "auto",
+    ):
+        self.max_text_bytes = max_text_bytes
+        self._content_format = content_format
+        self._tokenizer = tokenizer
+        self._clock = None if now is None else now.strftime
+        self._template = template
+        self._arguments = arguments or {}
+        self._sources: dict[bool, str] = {}  # without tools, and with them
+        self._forms: dict[tuple[str, str], ContentForms] = {}
+
+    def source(self, conversation: Conversation) -> str:
+        """Return the text of the template that renders a conversation.
+
+        Raises:
+            RecordError: if there is none.
+            ParameterError: if it prints the date, and there is no moment to print.
+        """
+        source = self._sources.get(conversation.tools is None)
+        if source is None:
+            try:
+                source = self._tokenizer.get_chat_template(self._template, conversation.tools)
+            except ValueError:
+                raise RecordError("no_chat_template", f"{NO_TEMPLATE}: give chat_template") from None
+            if self._clock is None and _reads_clock(source):
+                raise ParameterError("now", None, _NO_MOMENT)
+            self._sources[conversation.tools is None] = source
+        return source
+
+    def has_generation_blocks(self, conversation: Conversation) -> bool:
+        """Return whether the template that renders a conversation has {% generation %} blocks."""
+        return _has_generation_block(self.source(conversation))
+
+    def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
+        """Render a conversation.
+
+        Args:
+            conversation: the conversation.
+            add_generation_prompt: as in `apply_chat_template`.
+
+        Raises:
+            RecordError: if the template refuses it.
+        """
+        source = self.source(conversation)
+        plain = self.plain_messages(conversation)
+        arguments = {**self._arguments, **conversation.template_kwargs}
+        given = source, plain, conversation.tools, add_generation_prompt, arguments, self._clock
+        return self._rendered(apply_chat_template, self._tokenizer, *given)
+
+    def render_with(
+        self,
+        compile: Callable[[str], jinja2.Template],
+        conversation: Conversation,
+        add_generation_prompt: bool = False,
+    ) -> str:
+        """Render a conversation with a template that is compiled in another way than transformers does.
+
+        Args:
+            compile: compiles the text of the template, in a copy of transformers' environment.
+            conversation, add_generation_prompt: as in `render`.
+
+        Raises:
+            RecordError: if the template refuses it.
+        """
+        template = compile(self.source(conversation))
+        values = self.values(conversation, self.plain_messages(conversation), add_generation_prompt)
+        return self._rendered(render, template, values)
+
+    def generation_blocks(self, conversation: Conversation) -> tuple[str, list[Span]]:
+        """Render a conversation with a template that has {% generation %} blocks.
+
+        Returns:
+            The text, and the (start, stop) characters of each block, in the order in which the blocks close.
+
+        Raises:
+            RecordError: if the template refuses it.
+        """
+        plain = self.plain_messages(conversation)
+        arguments = {**self._arguments, **conversation.template_kwargs}
+        given = self.source(conversation), plain, conversation.tools, arguments, self._clock
+        return self._rendered(render_generation_blocks, self._tokenizer, *given)
+
+    def rendering(self, conversation: Conversation, add_generation_prompt: bool = False) -> Rendering:
+        """Render a conversation, and find which characters were printed for which message, and from which text.
+
+        The text is that of `render`. Where it came from is found by rendering it again, with marks and sources.
+
+        Args:
+            conversation, add_generation_prompt: as in `render`.
+
+        Raises:
+            RecordError: if the template refuses it, also with marks, or no characters are left for marks.
+        """
+        text = self.render(conversation, add_generation_prompt)
+        plain = self.plain_messages(conversation)
+        marks = unused_marks(text)
+        messages, tools = with_sources(plain, conversation.tools)
+        values = self.values(conversation, messages, add_generation_prompt) | {"tools": tools}
+        template = _template_with_marks(self.source(conversation))
+        marked = self._rendered(render, template, values | marks.functions(values["messages"]))
+        found, pieces, texts = read_marked(marked, marks)
+        if found == text:
+            return Rendering(conversation, plain, text, pieces, texts)
+        found, _, texts = read_marked(self._rendered(render, template, values | marks.silent_functions()), marks)
+        if found == text:
+            return Rendering(conversation, plain, text, texts=texts, knows_pieces=False)
+        return Rendering(conversation, plain, text, knows_pieces=False, knows_texts=False)
+
+    def sources(self, conversation: Conversation, text: str) -> Sequence[Run]:
+        """Find which characters of the text of a conversation came from which of its contents.
+
+        Args:
+            conversation: the conversation.
+            text: its text.
+
+        Returns:
+            The runs of the text, see `provenance`; the key of a content is its number and its text.
+
+        Raises:
+            RecordError: if the template prints another text for contents that carry their sources.
+        """
+        source = self.source(conversation)
+        values = self.values(conversation, self.plain_messages(conversation), False)
+        values = with_sourced_contents(values, conversation) | Marks("", "").silent_functions()
+        found = self._rendered(render, _template_with_marks(source), values)
+        if found != text:
+            reason = "the template prints another text, so it is unknown which of its special tokens are its own"
+            raise RecordError("special_tokens_in_content", reason)
+        return runs_of(found)
+
+    def plain_messages(self, conversation: Conversation) -> list[dict[str, Any]]:
+        """Return the messages as the template is given them: without nulls, with contents in a form that is printed."""
+        source = self.source(conversation)
+        plain = [
+            {key: value for key, value in message.items() if value is not None} for message in conversation.messages
+        ]
+        for message in plain:
+            content = message.get("content")
+            if isinstance(content, str):
+                if content and not self._reads(source, message).strings:
+                    message["content"] = [{"type": "text", "text": content}]
+            elif isinstance(content, list) and not self._reads(source, message).parts:
+                # vLLM joins the parts in this way for such a template.
+                texts = [part["text"] for part in content] or [""]
+                message["content"] = functools.reduce(_joined, texts)
+        return plain
+
+    def values(
+        self, conversation: Conversation, messages: list[dict[str, Any]], add_generation_prompt: bool
+    ) -> dict[str, Any]:
+        """Return the variables of the template.
+
+        Args:
+            conversation: it gives the tools and the arguments of the template.
+            messages: as `plain_messages` returns them.
+            add_generation_prompt: as in `apply_chat_template`.
+        """
+        clock = {} if self._clock is None else {CLOCK: self._clock}
+        own = {**self._tokenizer.special_tokens_map, "documents": None, **clock, **self._arguments}
+        return {
+            **own,
+            **conversation.template_kwargs,
+            "messages": with_reasoning_aliases(messages),
+            "tools": conversation.tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
+
+    def _reads(self, source: str, message: Mapping[str, Any]) -> ContentForms:
+        """The forms of content that the template reads in messages of a role, found with messages of our own."""
+        key = source, str(message.get("role"))
+        found = self._forms.get(key)
+        if found is None:
+            found = CONTENT_FORMS.get(self._content_format)
+            found = self._forms[key] = found or find_content_forms(key[1], functools.partial(self._probe, source))
+        return found
+
+    def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> PrintedContent:
+        """How the content of one of some messages of our own is printed."""
+        messages, _ = with_sources(messages, None)
+        values = self.values(Conversation(messages), messages, False) | Marks("", "").silent_functions()
+        try:
+            text = self._rendered(render, _template_with_marks(source), values)
+        except TemplateLimit:
+            raise
+        except RecordError:  # the template refuses the content in this form
+            return PrintedContent(False, False, None)
+        return how_printed(text, number)
+
+    def _rendered(self, render: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            text = limited(render, *arguments)
+        except (TemplateLimit, OutOfMemory):
+            raise
+        except RecursionError:  # its message depends on where
+            raise RecordError(
+                "nested_too_deeply", "it is nested too deeply for transformers or the chat template"
+            ) from None
+        except Exception as error:  # a template may raise any error, and a record may hold anything
+            raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
+        if isinstance(text, str) and str.__len__(text) > self.max_text_bytes:
+            found = f"the chat template prints {str.__len__(text):,} characters"
+            raise TemplateLimit("template_limit", f"{found}, and max_text_bytes is {self.max_text_bytes:,}")
+        return text
+
+
+def _joined(one: str, other: str) -> str:
+    return one + "\n" + other  # which traced texts follow, and not `join`
+
+
+def load_template(config: RenderConfig) -> ChatTemplate:
+    """Load the tokenizer and the chat template of a configuration.
+
+    Raises:
+        ParameterError: if the template prints the date and `config.now` is None.
+    """
+    moment = datetime.fromisoformat(config.now) if config.now else None
+    return ChatTemplate(
+        load_tokenizer(config.tokenizer),
+        config.chat_template,
+        config.chat_template_kwargs,
+        moment,
+        config.max_text_bytes,
+        config.content_format,
+    )

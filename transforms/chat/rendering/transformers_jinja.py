@@ -1,0 +1,168 @@
+"""transformers' Jinja environment for chat templates. No other module uses what transformers keeps private.
+
+Texts are rendered by `apply_chat_template` itself. What else is found about a template, such as which message printed
+what, needs its environment: `_compile_jinja_template` makes that (its sandbox, filters, globals, and the tag
+`generation`), and templates are compiled again in copies of it. tests/unit/test_transformers_jinja.py checks what this
+module relies on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jinja2
+from jinja2.sandbox import SandboxedEnvironment
+
+from transforms.chat.rendering.limits import MAX_TEMPLATE_CHARACTERS, OutOfMemory, TemplateLimit, limited
+from transforms.errors import UserError
+from transforms.model.examples import REASONING_KEYS, Span
+from transforms.once import once
+
+CLOCK = "strftime_now"
+Clock = Callable[[str], str]
+_REASONING = frozenset(REASONING_KEYS)
+# The generation tracker and the clock are parts of the environment, and all threads that render a template share that.
+# Without a lock, the blocks of one conversation would be recorded for another: runners run bundles in threads.
+_RENDERING = threading.Lock()
+
+
+@once
+def compile_template(source: str) -> jinja2.Template:
+    """Compile a chat template as transformers' `apply_chat_template` does.
+
+    Args:
+        source: the text of the template.
+
+    Returns:
+        The compiled template; the same object for all callers in a process.
+
+    Raises:
+        jinja2.TemplateSyntaxError: if the source is not valid Jinja.
+        UserError: if it is too long, or nested too deeply, or does too much before it is rendered.
+    """
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    if len(source) > MAX_TEMPLATE_CHARACTERS:
+        most = f"{MAX_TEMPLATE_CHARACTERS:,}"
+        raise UserError(f"the chat template has {len(source):,} characters; expected at most {most}.")
+    try:
+        return limited(_compile_jinja_template, source)  # which evaluates what is constant
+    except TemplateLimit as error:
+        raise UserError(f"{error.detail}.") from None
+    except (RecursionError, SyntaxError, OutOfMemory):  # of Jinja's parser, or of Python's
+        raise UserError("the chat template is nested too deeply, or takes too much memory.") from None
+
+
+def new_environment(source: str) -> SandboxedEnvironment:
+    """Copy the environment of a compiled template, so that it can be changed.
+
+    Args:
+        source: the text of the template.
+    """
+    environment: Any = compile_template(source).environment
+    with _RENDERING:  # or the copy could take over an active generation tracker
+        return environment.overlay()
+
+
+def apply_chat_template(
+    tokenizer: Any,
+    source: str,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Any] | None,
+    add_generation_prompt: bool,
+    arguments: Mapping[str, Any],
+    clock: Clock | None,
+) -> str:
+    """Render a conversation by `apply_chat_template` of transformers.
+
+    Args:
+        tokenizer: a transformers tokenizer.
+        source: the text of the template.
+        messages: the messages.
+        tools: the tool definitions.
+        add_generation_prompt: as in `apply_chat_template`.
+        arguments: what the template reads besides, and not the tokenizer's special tokens.
+        clock: what `strftime_now` calls; None leaves that of transformers.
+
+    Raises whatever transformers and the template raise.
+    """
+    compile_template(source)
+    with _RENDERING, _clock_of(source, clock) as template:
+        if not messages:  # transformers refuses these, and some templates print what they begin with
+            given = {**tokenizer.special_tokens_map, "documents": None, **arguments}
+            return template.render(messages=[], tools=tools, add_generation_prompt=add_generation_prompt, **given)
+        return tokenizer.apply_chat_template(
+            messages,
+            tools=tools,
+            chat_template=source,
+            add_generation_prompt=add_generation_prompt,
+            tokenize=False,
+            **arguments,
+        )
+
+
+def render_generation_blocks(
+    tokenizer: Any,
+    source: str,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Any] | None,
+    arguments: Mapping[str, Any],
+    clock: Clock | None,
+) -> tuple[str, list[Span]]:
+    """Render a conversation and record its generation blocks, as `return_assistant_tokens_mask` of transformers does.
+
+    Args, Raises: as for `apply_chat_template`.
+
+    Returns:
+        The text, and the (start, stop) characters of each generation block, in the order in which the blocks close.
+    """
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    compile_template(source)
+    with _RENDERING, _clock_of(source, clock):
+        found: Any = render_jinja_template(
+            [[*messages]],  # type: ignore[list-item]
+            tools=tools,  # type: ignore[arg-type]
+            chat_template=source,
+            return_assistant_tokens_mask=True,
+            **{**tokenizer.special_tokens_map, **arguments},
+        )
+    (text,), (spans,) = found
+    return text, spans
+
+
+def with_reasoning_aliases(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages in which reasoning is under each name to which the installed transformers copies it."""
+    if all(map(_REASONING.isdisjoint, messages)):
+        return messages
+    from transformers.utils import chat_template_utils
+
+    copied = getattr(chat_template_utils, "_alias_reasoning_fields", None)  # transformers copies it since 5.20
+    return copied(messages) if copied else messages
+
+
+def render(template: jinja2.Template, values: Mapping[str, Any]) -> str:
+    """Render a template that was compiled in a copy of transformers' environment. Raises whatever it raises."""
+    return template.environment.concat(template.root_render_func(template.new_context(values)))  # type: ignore
+
+
+@contextmanager
+def _clock_of(source: str, clock: Clock | None) -> Iterator[jinja2.Template]:
+    """Inside, strftime_now calls a clock in the template that transformers renders, which is yielded.
+
+    Its environment belongs to transformers, so that its own clock is put back. transformers keeps a number of compiled
+    templates, so that it may not be the one that `compile_template` returned.
+    """
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    template = _compile_jinja_template(source)
+    functions = template.environment.globals
+    own = functions[CLOCK]
+    functions[CLOCK] = clock or own
+    try:
+        yield template
+    finally:
+        functions[CLOCK] = own

@@ -1,0 +1,1 @@
+"""Spans: what of a rendering the model itself would write, and is trained on."""

@@ -1,0 +1,387 @@
+"""The search for turns: where one rendering has each turn of the assistant.
+
+A turn begins where the generation prompt ends that a server would have rendered before it. It ends with what closes it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from transforms.chat.rendering.renderings import PrintedText, Rendering
+from transforms.chat.rendering.texts import Key
+from transforms.chat.spans.conventions import Conventions, Ending, Template, after, common_prefix, ending_of, rendered
+from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.errors import RecordError
+from transforms.model.examples import Span
+
+# The roles of messages before the first one that is answered.
+_INSTRUCTIONS = ("system", "developer")
+_KINDS = {"call": "tool call"}
+
+
+class Turn(NamedTuple):
+    """Where a text has a turn of the assistant.
+
+    Attributes:
+        header: what the model is given before it answers; None if it is unknown.
+        spans: what the model writes, ascending and disjoint.
+        end: what ends the turn; white space may follow it in the last span. None if that is unknown.
+    """
+
+    header: Span | None
+    spans: list[Span]
+    end: Span | None = None
+
+
+class TurnSearch:
+    """Finds the turns of one rendering.
+
+    Args:
+        rendering: the rendering.
+        template: what made it.
+        conventions: those of the template for the conversation.
+        rules: what else is known about turns.
+
+    Raises:
+        RecordError: if it is unknown which message each piece of the text was printed for.
+    """
+
+    def __init__(self, rendering: Rendering, template: Template, conventions: Conventions, rules: TurnRules):
+        if not rendering.knows_pieces:
+            raise not_established("the template prints the conversation differently with marks")
+        self._rendering = rendering
+        self._template = template
+        self._conventions = conventions
+        self._rules = rules
+        self._messages = rendering.conversation.messages
+        self._text = rendering.text
+        self._pieces = rendering.pieces_of_messages()
+
+    def turns(self, numbers: Sequence[int]) -> dict[int, Turn]:
+        """Find turns by the generation prompt before them.
+
+        Args:
+            numbers: of messages of the assistant.
+
+        Returns:
+            Each of the turns of which anything is printed, without its end.
+
+        Raises:
+            RecordError: if the turns cannot be established.
+        """
+        usual = self._usual_turns(numbers)
+        found = {turn: usual.get(turn) or self._turn(turn) for turn in numbers if turn in self._pieces}
+        for turn in numbers:
+            if turn not in self._pieces and self._is_printed(turn):
+                raise not_established(f"the template prints messages[{turn}] outside of a loop over the messages")
+        self._check_texts(found)
+        self._check_tool_answers()
+        found = {turn: usual.get(turn) or one._replace(spans=merged(one.spans)) for turn, one in found.items()}
+        return {turn: one for turn, one in found.items() if one.spans}
+
+    def turns_of_blocks(self, blocks: Sequence[Span], numbers: Sequence[int]) -> dict[int, Turn]:
+        """Find turns by the generation blocks of the template.
+
+        Args:
+            blocks: the (start, stop) of each.
+            numbers: of messages of the assistant.
+
+        Returns:
+            Each of the turns that has a block, without its end.
+
+        Raises:
+            RecordError: if a block is not that of one turn alone.
+        """
+        by_turn: dict[int, list[Span]] = {}
+        for start, stop in blocks:
+            turn = self._message_of((start, stop))
+            if turn is None or self._messages[turn]["role"] != "assistant":
+                raise not_established("a generation block of the template does not belong to one turn alone")
+            if turn in numbers and start < stop:
+                if self._rules.named:
+                    stop = self._stop(turn, start, stop)
+                by_turn.setdefault(turn, []).append((start, stop))
+        spans = {turn: merged(own) for turn, own in by_turn.items()}
+        return {turn: Turn(self._header_before(own[0][0]), own) for turn, own in spans.items()}
+
+    def end(self, turn: int, last: Span, closings: Mapping[Ending, str | None]) -> Span | None:
+        """Find what ends a turn.
+
+        Args:
+            turn: the number of the message.
+            last: the last span of the turn.
+            closings: what closes each kind of turn.
+
+        Returns:
+            Its (start, stop); None if that is unknown, or the turn has it in a text.
+        """
+        calls, follower = ending_of(self._rendering.conversation, turn)
+        for ending in ((calls, follower), (False, follower)):  # some templates close turns with calls as others
+            closing = closings[ending] or ""
+            first = last[1] - len(closing)
+            is_printed = closing.strip() and self._text.endswith(closing, *last)
+            if is_printed and not self._rendering.texts_between(first, last[1]):
+                return first, first + len(closing.rstrip())
+        return None
+
+    def divides(self, offset: int, first: int) -> bool:
+        """Return whether an offset is between what was printed for the messages before one, and the texts after it.
+
+        Args:
+            offset: of the text.
+            first: the number of a message.
+        """
+        before = [stop for _, stop, message in self._rendering.pieces if message is not None and message < first]
+        texts = [(text.stop, text.key[0]) for text in self._rendering.texts if text.key[0] is not None]
+        return max(before, default=0) <= offset and all(
+            (stop <= offset) if message < first else (stop > offset) for stop, message in texts
+        )
+
+    def _usual_turns(self, numbers: Sequence[int]) -> dict[int, Turn]:
+        """What `_turn` finds, in a fifth of the time, for the turns in the usual form.
+
+        Such a turn is printed in one piece, from the generation prompt to what closes it, between other messages or at
+        the end. Its one span is not empty.
+        """
+        rendering, conventions = self._rendering, self._conventions
+        if self._rules.stop_tokens or conventions.separator:
+            return {}
+        messages, text, contents = self._messages, self._text, rendering.contents
+        found: dict[int, Turn] = {}
+        starts = rendering.starts_of_texts
+        headers: dict[str, str | None] = dict.fromkeys(_INSTRUCTIONS)
+        for turn in numbers:
+            own = self._pieces.get(turn, ())
+            if not turn or len(own) != 1:
+                continue
+            role, (start, stop) = messages[turn - 1]["role"], own[0]
+            if role not in headers:
+                headers[role] = conventions.prompt_after(role)
+            header = headers[role]
+            follower = rendering.messages_by_start.get(stop)
+            if not header or not text.startswith(header, start, stop):
+                continue
+            if turn in contents and not start <= contents[turn][0] <= stop:
+                continue
+            if follower is None:
+                if stop != rendering.end_of_messages:
+                    continue
+                stop = len(text)
+            elif messages[follower]["role"] == "tool" and conventions.call_separator:
+                continue
+            answer, at = start + len(header), bisect.bisect_left(starts, start)
+            is_printed = at == len(starts) or starts[at] >= answer  # by the template itself
+            if is_printed and answer < stop:
+                found[turn] = Turn((start, answer), [(answer, stop)])
+        return found
+
+    def _turn(self, turn: int) -> Turn:
+        """A turn, with a span for each piece that the template prints. Raises RecordError.
+
+        A template may print the answers of tools within the turn that calls them, and text of the turn after them.
+        """
+        pieces: Sequence[Span] = self._pieces[turn]
+        place = self._rendering.contents.get(turn)
+        content = place[0] if place else None
+        if len(pieces) > 1:
+            pieces = self._parts_of_turn(turn, pieces, content)
+        elif content is not None and not pieces[0][0] <= content <= pieces[0][1]:
+            raise _not_in_turn((turn, "content", None, None))
+        start, stop = pieces[0]
+        start = after(self._conventions.separator, self._text, start) if turn else start
+        header = self._header(turn, start, content if content is not None and content <= stop else None, stop)
+        spans = [(header[1], self._end(turn, header[1], stop))]
+        for start, stop in pieces[1:]:
+            spans.append((start, self._end(turn, start, stop)))
+        return Turn(header, spans)
+
+    def _parts_of_turn(self, turn: int, pieces: Sequence[Span], content: int | None) -> Sequence[Span]:
+        """Those of several pieces that are printed of a turn. Raises RecordError if they may be something else."""
+        if content is not None and not any(start <= content <= stop for start, stop in pieces):
+            raise _not_in_turn((turn, "content", None, None))
+        # Loops over the messages that print no more than white space look for something.
+        pieces = [piece for piece in pieces if self._text[slice(*piece)].strip()] or pieces[:1]
+        for (_, before), (start, _) in pairwise(pieces):
+            starts_with_content = content is not None and not self._text[start:content].strip()
+            if not starts_with_content or not self._are_answers(turn, self._rendering.printed_between(before, start)):
+                raise not_established(f"the template prints messages[{turn}] in {len(pieces)} places")
+        return pieces
+
+    def _are_answers(self, turn: int, others: Sequence[int | None]) -> bool:
+        """Whether others are the messages of tools that answer the calls of a turn."""
+        numbers = [number for number in others if number is not None]
+        if not numbers or len(numbers) < len(others) or min(numbers) <= turn:
+            return False
+        following = self._messages[turn + 1 : max(numbers) + 1]
+        return bool(self._messages[turn].get("tool_calls")) and all(m["role"] == "tool" for m in following)
+
+    def _end(self, turn: int, start: int, stop: int) -> int:
+        """Where a span of a turn ends. start: where it begins. stop: where the piece that was printed for it ends."""
+        if stop == self._rendering.end_of_messages:
+            return len(self._text)
+        separator = self._conventions.separator
+        if not separator:
+            follower = self._rendering.messages_by_start.get(stop)
+            if follower is not None and self._messages[follower]["role"] == "tool":
+                separator = self._conventions.call_separator
+        return self._stop(turn, start, after(separator, self._text, stop))
+
+    def _stop(self, turn: int, start: int, stop: int) -> int:
+        """Where a span of a turn ends if the stop token after it belongs to it."""
+        if not self._rules.stop_tokens:
+            return stop
+        contents = self._rendering.contents
+        content_stop = contents.get(turn, (None, None))[1]
+        closing = self._text[
+            content_stop if content_stop is not None and start <= content_stop <= stop else start : stop
+        ]
+        extended = self._rules.end_with_stop_token(self._text, stop, closing)
+        # A stop token that a user typed is none.
+        if extended == stop or self._rendering.has_content_between(stop, extended):
+            return stop
+        if not contents and any(self._rules.may_be_in(message.get("content")) for message in self._messages):
+            return stop  # it is unknown where the contents are
+        return extended
+
+    def _header(self, turn: int, start: int, content: int | None, stop: int) -> Span:
+        """The header of a turn. It ends where the generation prompt ends that the model is given.
+
+        start, stop: what was printed for the turn. content: the offset of its content, None if that is unknown.
+        """
+        messages, text, conventions = self._messages, self._text, self._conventions
+        is_first = all(message["role"] in _INSTRUCTIONS for message in reversed(messages[:turn]))
+        usual = conventions.prompt_after("user")
+        prompt = usual if is_first else conventions.prompt_after(messages[turn - 1]["role"])
+        for header in (prompt, usual):
+            # After a tool's answer, a template may print in history the header of a turn that it does not print at
+            # inference. It is a header all the same, and no model is meant to write it.
+            is_there = turn and header and text.startswith(header, start, stop)
+            if header and is_there and self._is_header(turn, start, start + len(header)):
+                return start, start + len(header)
+        if turn and prompt == "" and content is not None and not text[start:content].strip():
+            return start, start
+        # What a server would have rendered for the messages before this turn.
+        context = rendered(self._template, self._rendering.conversation.with_messages(messages[:turn]), True)
+        latest = stop if content is None else content
+        is_context = context is not None and start <= len(context) <= latest and text.startswith(context)
+        if context is not None and is_context and self._is_header(turn, start, len(context)):
+            return start, len(context)
+        header = conventions.header
+        # What is printed before the first text of the turn.
+        of_turn = (one.start for one in self._rendering.texts_between(start, stop) if one.key[0] == turn)
+        own = text[start : next(of_turn, stop)]
+        if header and prompt is not None:
+            # Before the first turn, the template may print a system message of its own.
+            begin = start + own.rfind(header) if is_first and header in own else start
+            if text.startswith(header, begin, stop) and self._is_header(turn, begin, begin + len(header)):
+                end = begin + common_prefix(prompt, text[begin:stop], at_least=len(header))
+                return begin, end if self._is_header(turn, begin, end) else begin + len(header)
+        is_cut = own.strip() and prompt and prompt.startswith(own) and common_prefix(prompt, own) == len(own)
+        if is_cut and self._is_header(turn, start, start + len(own)):  # the generation prompt goes on
+            return start, start + len(own)
+        follows_answer = turn and messages[turn - 1]["role"] == "assistant"
+        if follows_answer and header and header not in own and conventions.joins_answers:
+            return start, start
+        if turn and prompt == "" and conventions.ignores_prompt:
+            return start, start
+        expected = usual if prompt is None else prompt
+        if content is not None and not text[start:content].strip() and not (expected or "").strip():
+            return start, start
+        raise not_established(f"the template prints no generation prompt before messages[{turn}]")
+
+    def _header_before(self, start: int) -> Span | None:
+        """The header before a generation block; None if something else than the generation prompt is before it."""
+        prompt = self._conventions.prompt_after("user")
+        header = start - len(prompt or ""), start
+        is_printed = prompt and self._text.endswith(prompt, 0, start) and not self._rendering.texts_between(*header)
+        return header if is_printed else None
+
+    def _is_header(self, turn: int, start: int, stop: int) -> bool:
+        """Whether the template itself printed a header, but for what its turn may begin with, such as `<think>`."""
+        for printed in self._rendering.texts_between(start, stop):
+            number, kind = printed.key[:2]
+            if number != turn or kind == "call":
+                return False
+            if printed.is_copy and not self._text[start : printed.start].strip():
+                return False
+        return True
+
+    def _is_printed(self, number: int) -> bool:
+        """Whether a text of a message is printed."""
+        return number in self._rendering.contents or any(key[0] == number for key in self._rendering.printed)
+
+    def _check_texts(self, found: Mapping[int, Turn]) -> None:
+        """Raise RecordError if a text of a turn was printed outside of it alone, or another text inside of it."""
+        ordered = sorted((start, stop, turn) for turn, one in found.items() for start, stop in one.spans)
+        ordered.append((len(self._text) + 1,) * 3)
+        outside: list[PrintedText] = []
+        at, (begin, end, turn) = 0, ordered[0]
+        for text in self._rendering.texts:  # both are in the order of the text
+            start, stop, key = text[:3]
+            while end <= start:
+                at += 1
+                begin, end, turn = ordered[at]
+            if stop <= begin:
+                if key[0] in found:
+                    outside.append(text)
+            elif turn != key[0]:
+                raise _not_in_turn(key)
+        outside = [text for text in outside if not _is_in_header(text, found)]
+        for start, stop, key, first, last, _ in outside:
+            inside = [text for text in self._rendering.texts if text.key == key and text not in outside]
+            is_printed_twice = any(text.first <= first and last <= text.last for text in inside)
+            if not is_printed_twice and self._text[start:stop].strip():
+                raise _not_in_turn(key)
+
+    def _check_tool_answers(self) -> None:
+        """Raise RecordError if the answer of a tool may have been printed inside a turn of the assistant."""
+        if self._rendering.contents:
+            return  # _check_texts knows
+        for number, message in enumerate(self._messages):
+            if message["role"] == "tool" and message.get("content") and number not in self._pieces:
+                raise not_established(f"it is unknown where the template prints the content of messages[{number}]")
+
+    def _message_of(self, span: Span) -> int | None:
+        """The message that a span was printed for, None if it was printed for none or for several."""
+        for number, pieces in self._pieces.items():
+            if any(start <= span[0] and span[1] <= stop for start, stop in pieces):
+                return number
+        return None
+
+
+def _not_in_turn(key: Key) -> RecordError:
+    what = f"the {_KINDS.get(key[1], key[1])} of messages[{key[0]}]" if key[0] is not None else "a tool"
+    return not_established(f"the template prints {what} in another turn")
+
+
+def _is_in_header(text: PrintedText, turns: Mapping[int, Turn]) -> bool:
+    """Whether a text of a turn begins in its header."""
+    header = turns[text.key[0]].header  # type: ignore[index]
+    return header is not None and header[0] <= text.start < header[1]
+
+
+def not_established(why: str) -> RecordError:
+    """Return the error of a conversation whose turns cannot be established. why: without a full stop."""
+    return RecordError("spans_not_established", f"{why}, so it is unknown what of the text is trained on")
+
+
+def merged(spans: Sequence[Span]) -> list[Span]:
+    """Sort spans and join those that touch or overlap (nested markers).
+
+    Returns:
+        The spans, ascending, disjoint and not empty.
+    """
+    if len(spans) == 1 and spans[0][0] < spans[0][1]:
+        return [*spans]
+    result: list[Span] = []
+    for start, stop in sorted(spans):
+        if start == stop:
+            continue
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(stop, result[-1][1]))
+        else:
+            result.append((start, stop))
+    return result

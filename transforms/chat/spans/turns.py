@@ -1,0 +1,231 @@
+"""Turns: what the model itself would write in each message of the assistant, which is what is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.spans.conventions import (
+    DIALOGUE,
+    FIRST,
+    SECOND,
+    TOOL,
+    TWO_CALLS,
+    Conventions,
+    Ending,
+    Template,
+    common_prefix,
+    followers,
+    settings_of,
+)
+from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, trained_turns
+from transforms.chat.spans.parts import spans_of_untrained_parts, subtracted
+from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.spans.turn_search import Turn, TurnSearch, merged, not_established
+from transforms.errors import RecordError
+from transforms.model.examples import Conversation, Span
+
+
+class TurnFinder:
+    """Finds what is trained on in the renderings of one chat template.
+
+    Args:
+        template: the chat template. What depends on the template alone is found once.
+        rules: what else is known about turns.
+        reference: finds the conventions of the template, if the template is a faster form of another one.
+    """
+
+    def __init__(self, template: Template, rules: TurnRules | None = None, reference: TurnFinder | None = None):
+        self._template = template
+        self._rules = rules or TurnRules()
+        self._reference = reference
+        self._conventions: dict[Any, Conventions] = {}
+        self._closings: dict[Any, Mapping[Ending, str | None]] = {}
+
+    def follows_blocks(self, conversation: Conversation) -> bool:
+        """Return whether {% generation %} blocks decide what is trained on of a conversation."""
+        return not self._rules.traced and self._template.has_generation_blocks(conversation)
+
+    def trained_spans(self, rendering: Rendering, loss_on: str = "assistant") -> list[Span]:
+        """Find the spans that are trained on.
+
+        Args:
+            rendering: of the conversation. Turns of weight 0 have no span.
+            loss_on: one of LOSSES but auto and all, or `completion_turns`.
+
+        Returns:
+            The spans, ascending and disjoint; one if the loss is on a completion.
+
+        Raises:
+            RecordError: if the spans cannot be established.
+        """
+        if loss_on == "completion":
+            return [self._completion_span(rendering)]
+        conversation = rendering.conversation
+        wanted = trained_turns(conversation, loss_on)
+        are_all = wanted == assistant_turns(conversation) and not has_untrained_parts(conversation, wanted)
+        if are_all and self.follows_blocks(conversation) and not (self._rules.named or self._rules.masks_after_end):
+            return merged(self._blocks(rendering))
+        by_turn = self.spans_of_turns(rendering, wanted)
+        return merged([span for spans in by_turn.values() for span in spans])
+
+    def weighted_spans(self, rendering: Rendering, loss_on: str) -> tuple[list[Span], list[float]]:
+        """Find the spans that are trained on, if some turns have another weight than 0 and 1.
+
+        Args:
+            rendering, loss_on: as in `trained_spans`, but not the loss on a completion as a whole.
+
+        Returns:
+            The spans, ascending and disjoint, and the weight of each.
+
+        Raises:
+            RecordError: if the spans cannot be established.
+        """
+        messages = rendering.conversation.messages
+        by_turn = self.spans_of_turns(rendering, trained_turns(rendering.conversation, loss_on))
+        spans: list[Span] = []
+        weights: list[float] = []
+        for (start, stop), turn in sorted((span, turn) for turn, own in by_turn.items() for span in own):
+            start = max(start, spans[-1][1]) if spans else start
+            weight = messages[turn].get("weight", 1)
+            if spans and start == spans[-1][1] and weight == weights[-1]:
+                spans[-1] = spans[-1][0], max(stop, start)
+            elif start < stop:
+                spans.append((start, stop))
+                weights.append(weight)
+        return spans, weights
+
+    def spans_of_turns(self, rendering: Rendering, turns: Sequence[int], whole: bool = False) -> dict[int, list[Span]]:
+        """Find the spans of each of some turns.
+
+        Args:
+            rendering: of the conversation.
+            turns: the numbers of messages of the assistant.
+            whole: whether the spans include the parts that are not trained on.
+
+        Returns:
+            The spans of each of the turns that has any.
+
+        Raises:
+            RecordError: if the spans cannot be established.
+        """
+        conversation = rendering.conversation
+        if not turns and not self.follows_blocks(conversation):
+            return {}
+        if self._rules.masks_after_end:
+            found = self.turns(rendering, turns)
+            by_turn = {turn: _without_after_end(*one[1:]) for turn, one in found.items()}
+        else:
+            by_turn = {turn: one.spans for turn, one in self._turns(rendering, turns).items()}
+        if whole or not has_untrained_parts(conversation, turns):
+            return by_turn
+        parts = spans_of_untrained_parts(rendering, turns)
+        without_parts = {turn: subtracted(own, parts) for turn, own in by_turn.items()}
+        return {turn: own for turn, own in without_parts.items() if own}
+
+    def turns(self, rendering: Rendering, turns: Sequence[int]) -> dict[int, Turn]:
+        """Find turns of the assistant, with what the template prints after their ends.
+
+        Args:
+            rendering: of the conversation.
+            turns: the numbers of its messages.
+
+        Returns:
+            Each of the turns of which anything is printed.
+
+        Raises:
+            RecordError: if the turns cannot be established.
+        """
+        search, found = self._search(rendering), self._turns(rendering, turns)
+        closings = self.closings(rendering.conversation)
+        return {turn: one._replace(end=search.end(turn, one.spans[-1], closings)) for turn, one in found.items()}
+
+    def closings(self, conversation: Conversation) -> Mapping[Ending, str | None]:
+        """Return what closes a turn under the template that renders a conversation, for each kind of turn.
+
+        It is found with dialogues of our own, with the stop token; None if it is unknown.
+        """
+        if self._reference is not None:
+            return self._reference.closings(conversation)
+        key = self._template.source(conversation), settings_of(conversation)
+        if key not in self._closings:
+            own = Conversation(DIALOGUE, [TOOL] if conversation.tools else None, conversation.template_kwargs)
+            self._closings[key] = {
+                (calls, follower): self._closing(own.with_messages([DIALOGUE[0], turn, *after]), calls)
+                for calls, turn in ((False, DIALOGUE[1]), (True, TWO_CALLS))
+                for follower, after in followers(calls).items()
+            }
+        return self._closings[key]
+
+    def conventions(self, conversation: Conversation) -> Conventions:
+        """Return the conventions of the template that renders a conversation."""
+        if self._reference is not None:
+            return self._reference.conventions(conversation)
+        key = self._template.source(conversation), settings_of(conversation)
+        if key not in self._conventions:
+            self._conventions[key] = Conventions(self._template, conversation)
+        return self._conventions[key]
+
+    def _closing(self, conversation: Conversation, calls: bool) -> str | None:
+        """What is trained on at the end of the second message; None if that is unknown."""
+        try:
+            rendering = self._template.rendering(conversation)
+            found = self._turns(rendering, [1])
+        except RecordError:
+            return None
+        last = rendering.text[slice(*found[1].spans[-1])] if 1 in found else ""
+        if not calls:
+            content = DIALOGUE[1]["content"]
+            return last.rpartition(content)[2] if content in last else None
+        _, first, between = last.partition(FIRST)
+        _, second, end = between.partition(SECOND)
+        # What follows both calls closes the call, and not the turn.
+        return end[common_prefix(end, between) :] if first and second else None
+
+    def _turns(self, rendering: Rendering, turns: Sequence[int]) -> dict[int, Turn]:
+        """Turns without their ends."""
+        if self.follows_blocks(rendering.conversation):
+            return self._search(rendering).turns_of_blocks(self._blocks(rendering), turns)
+        return self._search(rendering).turns(turns)
+
+    def _search(self, rendering: Rendering) -> TurnSearch:
+        return TurnSearch(rendering, self._template, self.conventions(rendering.conversation), self._rules)
+
+    def _blocks(self, rendering: Rendering) -> list[Span]:
+        """The generation blocks of a rendering."""
+        text, blocks = self._template.generation_blocks(rendering.conversation)
+        if text != rendering.text:
+            raise not_established("the template prints the conversation differently while its blocks are recorded")
+        return blocks
+
+    def _completion_span(self, rendering: Rendering) -> Span:
+        """The span of a completion. Raises RecordError if its beginning cannot be established.
+
+        The prompt is rendered as at inference, with the generation prompt (as TRL's SFTTrainer does); the completion is
+        all that follows it. If the template prints the prompt differently before an answer, the completion begins where
+        its first turn begins.
+        """
+        conversation, text, search = rendering.conversation, rendering.text, self._search(rendering)
+        first = conversation.completion_start or 0
+        prompt = self._template.render(conversation.with_messages(conversation.messages[:first]), True)
+        start = len(prompt)
+        if not text.startswith(prompt) or not search.divides(start, first):
+            is_answer = conversation.messages[first]["role"] == "assistant"
+            found = search.turns([first]) if is_answer else {}
+            start = found[first].spans[0][0] if first in found else 0
+            if first not in found or not search.divides(start, first):
+                raise RecordError(
+                    "prompt_not_a_prefix",
+                    "the rendered prompt is not a prefix of the rendered prompt and completion, and the completion "
+                    "does not begin with a message of the assistant, so it is unknown where it begins",
+                )
+        span, last = (start, len(text)), len(conversation.messages) - 1
+        if self._rules.masks_after_end and conversation.messages[last]["role"] == "assistant":
+            (span,) = _without_after_end([span], search.end(last, span, self.closings(conversation)))
+        return span
+
+
+def _without_after_end(spans: Sequence[Span], end: Span | None) -> list[Span]:
+    """The spans of a turn without the white space that the template prints after what ends it."""
+    return [*spans[:-1], (spans[-1][0], end[1] if end else spans[-1][1])]

@@ -1,0 +1,1 @@
+"""Special tokens that were typed in the contents of a record."""

@@ -1,0 +1,302 @@
+"""Special tokens that were typed: those in the contents of a record, which the chat template did not print.
+
+Most records have none, which the first characters of the tokens show for all contents at once. Where the template
+printed the contents is needed only to encode typed tokens as plain text. Control tokens that the tokenizer does not
+have are found as well: text that the template of another model rendered is plain text for this one.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, TypeAlias
+
+import msgspec
+
+from transforms.chat.rendering.contents import Content, contents_of_messages, contents_of_value, parts_of_template
+from transforms.chat.rendering.template import ChatTemplate
+from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.special_tokens.control_tokens import CONTROL_TOKENS
+from transforms.chat.special_tokens.turn_tokens import find_turn_tokens
+from transforms.errors import ParameterError, RecordError, UserError
+from transforms.model.examples import Conversation, PlainText, PromptCompletion, Span, Text
+from transforms.tokens.plain import check_stand_ins
+from transforms.tokens.strings import longest_of
+
+# A content and the special tokens in it.
+Typed: TypeAlias = tuple[Content, list[str]]
+# The note of records with control tokens that the tokenizer does not have. With one of these after it, of that alone.
+FOREIGN_TOKENS = "records_with_foreign_tokens_in_content"
+_ADVICE = "with special_tokens_in_content plain it would be encoded as plain text"
+# The sample that is searched for control tokens of others: the first texts of a batch, and one of so many others; of it
+# the first contents, and of each the characters at both ends.
+_FIRST, _ONE_OF, _CONTENTS, _SEEN = 16, 64, 32, 512
+# The most lists of tools of which it is kept what was found in them.
+_KEPT = 1024
+
+
+class TypedTokens:
+    """Finds special tokens in the contents of records, and does with them what the configuration says.
+
+    Args:
+        mode: RenderConfig.special_tokens_in_content, but not `allow`.
+        tokenizer: of transformers.
+        template: the chat template.
+        rules: what else is known about turns.
+
+    Raises:
+        ParameterError: if they are to be encoded as plain text, and the tokenizer has no tokenizer.json.
+    """
+
+    def __init__(self, mode: str, tokenizer: Any, template: ChatTemplate, rules: TurnRules):
+        self._mode = mode
+        if self._mode == "plain" and not tokenizer.is_fast:
+            problem = "the tokenizer has no tokenizer.json, which this needs. Give report or reject."
+            raise ParameterError("special_tokens_in_content", self._mode, problem)
+        self._template = template
+        self._rules = rules
+        added = tokenizer.added_tokens_decoder.values()
+        self._added = {token.content for token in added}
+        self._special = {token.content for token in added if token.special}
+        self._tools: dict[int, tuple[Any, tuple[list[Typed], bool]]] = {}
+
+    def may_concern(self, texts: Sequence[Text]) -> bool:
+        """Return whether `check` may find something in one of some texts. It does so in a fraction of the time."""
+        given: list[str] = []
+        try:
+            for text in texts:
+                content = text.example.content
+                if not isinstance(content, Conversation):
+                    given.append(text.text)
+                    continue
+                if (of_messages := content.texts) is not None:
+                    given += of_messages
+                else:
+                    given.append(_json(content.messages))
+                if content.tools and any(self._of_tools(content.tools)):
+                    return True
+                if content.template_kwargs:
+                    given.append(_json(content.template_kwargs))
+        except (ValueError, TypeError, RecursionError):  # a formatter's values may not be JSON
+            return True
+        joined = "".join(given)
+        return self._in_json.are_in(joined) or (self._mode == "plain" and self._plain.edges_are_in(joined))
+
+    def check(self, text: Text) -> tuple[Text, Sequence[Typed]]:
+        """Check a text for special tokens in the contents that it was made of.
+
+        Args:
+            text: the text.
+
+        Returns:
+            The text, which names its added tokens if not all of them are to be encoded as such; and each content that
+            has special tokens.
+
+        Raises:
+            RecordError: if its record is to be rejected.
+        """
+        typed = self._typed(text.example.content)
+        if typed and self._mode == "reject":
+            raise RecordError("special_tokens_in_content", f"{described(typed[0])}; {_ADVICE}")
+        if typed and self._mode == "report":
+            self._check_answers(typed)
+        if self._mode == "plain" and (typed or self._may_be_completed(text)):
+            added = self._added_tokens(text)
+            # Typed tokens that the template drops here may be printed in another context.
+            if typed or added != self._every_added_token(text.text):
+                text = msgspec.structs.replace(text, added_tokens=added)
+        return text, typed
+
+    def foreign(self, texts: Sequence[Text]) -> list[tuple[int, Typed]]:
+        """Find control tokens of chats that neither the tokenizer nor the template has.
+
+        Text that another template rendered is seldom alone. So if a sample of the texts has none, no other is searched.
+
+        Args:
+            texts: of a batch.
+
+        Returns:
+            The position of each record, and a content of it that has some.
+        """
+        sample = chain(texts[:_FIRST], texts[_FIRST::_ONE_OF])
+        contents = (islice(_contents_of(text.example.content), _CONTENTS) for text in sample)
+        seen = (f"{one.text[:_SEEN]}\n{one.text[-_SEEN:]}" for one in chain.from_iterable(contents))
+        if not any(map(self._foreign.are_in, seen)):
+            return []
+        found = ((text, _found(_contents_of(text.example.content), self._foreign)) for text in texts)
+        return [(text.example.position, one) for text, of_text in found for one in of_text]
+
+    def _check_answers(self, typed: Sequence[Typed]) -> None:
+        """Raise RecordError if a message of the assistant ends or begins a turn."""
+        for content, tokens in typed:
+            if content.role == "assistant" and (forged := [token for token in tokens if token in self._turn_tokens]):
+                why = "which ends or begins a turn under the chat template, so that what follows would be another turn"
+                raise RecordError("forged_turn", f"{described((content, forged))}, {why}")
+
+    def _typed(self, content: Any) -> list[Typed]:
+        if not isinstance(content, Conversation):
+            return _found(_contents_of(content), self._strings)
+        found: list[Typed] = []
+        texts = content.texts
+        if texts is None or self._strings.are_in("".join(texts)):
+            found += _found(contents_of_messages(content), self._strings)
+        if content.tools:
+            found += self._of_tools(content.tools)[0]
+        return found + _found(contents_of_value("chat_template_kwargs", content.template_kwargs), self._strings)
+
+    def _of_tools(self, tools: list[Any]) -> tuple[list[Typed], bool]:
+        """The special tokens in tools, and whether one of their texts may be completed to one."""
+        if id(tools) not in self._tools:  # conversations of the same tools share them
+            if len(self._tools) >= _KEPT:
+                self._tools = {}
+            contents = [*contents_of_value("tools", tools)]
+            may_be_completed = self._mode == "plain" and self._is_at_edge(contents)
+            self._tools[id(tools)] = tools, (_found(contents, self._strings), may_be_completed)
+        return self._tools[id(tools)][1]
+
+    @functools.cached_property
+    def _turn_tokens(self) -> frozenset[str]:
+        try:
+            found = find_turn_tokens(self._template, re.compile(longest_of(self._special)))
+        except UserError:  # the chat template is too long, or there is no moment that it prints
+            found = frozenset()
+        return found | set(self._rules.stop_tokens)
+
+    @functools.cached_property
+    def _strings(self) -> _Strings:
+        return _Strings(self._special | self._turn_tokens)
+
+    @functools.cached_property
+    def _in_json(self) -> _Strings:
+        """The same strings, as they are and as they are written in JSON."""
+        return _Strings({*self._strings.strings, *(_json(string)[1:-1] for string in self._strings.strings)})
+
+    @functools.cached_property
+    def _foreign(self) -> _Strings:
+        """Control tokens that neither the tokenizer nor the template has."""
+        try:
+            source = self._template.source(Conversation([])) + self._template.source(Conversation([], []))
+        except (RecordError, UserError):  # there is none
+            source = ""
+        own = self._added | self._strings.strings
+        return _Strings(token for token in CONTROL_TOKENS - own if token not in source)
+
+    # What follows is needed for plain text alone.
+
+    @functools.cached_property
+    def _plain(self) -> _Strings:
+        """The added tokens that are not found in contents."""
+        return _Strings(self._strings.strings & self._added)
+
+    @functools.cached_property
+    def _others(self) -> re.Pattern[str]:
+        """Matches the other added tokens."""
+        return re.compile(longest_of(self._added - self._plain.strings))
+
+    @functools.cached_property
+    def _all(self) -> re.Pattern[str]:
+        return re.compile(longest_of(self._added))
+
+    def _may_be_completed(self, text: Text) -> bool:
+        """Whether a content may be a special token together with what is printed next to it."""
+        content = text.example.content
+        if not isinstance(content, Conversation):
+            return self._plain.are_in(text.text)
+        given = contents_of_value("chat_template_kwargs", content.template_kwargs)
+        if (content.tools and self._of_tools(content.tools)[1]) or self._is_at_edge(given):
+            return True
+        texts = content.texts
+        if texts is not None and not self._plain.edges_are_in("".join(texts)):
+            return False
+        return self._is_at_edge(contents_of_messages(content))
+
+    def _is_at_edge(self, contents: Iterable[Content]) -> bool:
+        return any(self._plain.may_be_at_edge(content.text) for content in contents)
+
+    def _added_tokens(self, text: Text) -> list[Span]:
+        """The added tokens of a text that are encoded as such."""
+        check_stand_ins(text.text)
+        content, whole = text.example.content, text.text
+        parts: list[Span] = []
+        if isinstance(content, Conversation):
+            parts = parts_of_template(whole, self._template.sources(content, whole), self._plain.pattern)
+        added: list[Span] = []
+        at = 0
+        for start, stop in (*parts, (len(whole), len(whole))):
+            added += [found.span() for found in self._others.finditer(whole, at, start)]
+            added += self._every_added_token(whole, start, stop)
+            at = stop
+        return added
+
+    def _every_added_token(self, text: str, *edges: int) -> list[Span]:
+        return [found.span() for found in self._all.finditer(text, *edges)]
+
+
+def _contents_of(content: Any) -> Iterator[Content]:
+    """The contents of the messages of a conversation, or of what is not rendered."""
+    if isinstance(content, Conversation):
+        yield from contents_of_messages(content)
+    elif isinstance(content, PromptCompletion):
+        yield Content("prompt", "prompt", content.prompt)
+        yield Content("completion", "completion", content.completion)
+    elif isinstance(content, PlainText):
+        yield Content("text", "text", content.text)
+
+
+def _found(contents: Iterable[Content], strings: _Strings) -> list[Typed]:
+    return [(content, strings.findall(content.text)) for content in contents if strings.are_in(content.text)]
+
+
+def described(typed: Typed) -> str:
+    """Return what was found, such as `messages[1] (user) holds <|im_end|>`."""
+    content, tokens = typed
+    place = content.place if content.place == content.role else f"{content.place} ({content.role})"
+    return f"{place} holds {', '.join(dict.fromkeys(tokens))}"
+
+
+class _Strings:
+    """Searches texts for strings.
+
+    Attributes:
+        strings: the strings.
+        pattern: matches the longest at a place.
+        findall: finds all in a text.
+    """
+
+    def __init__(self, strings: Iterable[str]):
+        self.strings = frozenset(filter(None, strings))
+        self.pattern = re.compile(longest_of(self.strings))
+        self.findall = self.pattern.findall
+        self._firsts = {string[0] for string in self.strings}
+        self._edges = self._firsts | {string[-1] for string in self.strings}
+        self._longest = max(map(len, self.strings), default=0)
+
+    def are_in(self, text: str) -> bool:
+        """Return whether one of them is in a text."""
+        for first in self._firsts:  # most texts have none of these characters
+            if first in text:
+                return self.pattern.search(text) is not None
+        return False
+
+    def edges_are_in(self, text: str) -> bool:
+        """Return whether the first character, or the last one, of one of them is in a text."""
+        return any(edge in text for edge in self._edges)
+
+    def may_be_at_edge(self, text: str) -> bool:
+        """Return whether a text, without the white space around it, begins or ends with a part of one of them."""
+        text = text.strip()
+        return bool(self._ends.match(text) or self._starts.match(text[: -self._longest - 1 : -1]))
+
+    @functools.cached_property
+    def _ends(self) -> re.Pattern[str]:
+        return re.compile(longest_of(string[at:] for string in self.strings for at in range(1, len(string))))
+
+    @functools.cached_property
+    def _starts(self) -> re.Pattern[str]:
+        return re.compile(longest_of(string[at::-1] for string in self.strings for at in range(len(string) - 1)))
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

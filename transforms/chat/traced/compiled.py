@@ -1,0 +1,325 @@
+"""Compile a chat template for one signature: evaluate it once for all conversations that differ in their texts only.
+
+The signature of a conversation is what it is without its texts: the roles in order, and the keys of each message. Most
+templates only print a text, perhaps stripped, perhaps after a search for a word such as </think>. Such a template
+renders all conversations of one signature alike, except for the texts. So it is rendered once per signature, in
+transformers' own Jinja environment, with traced texts (`tracer`). What they record are the guards under which another
+conversation of the signature is rendered in the same way. The spans are found once per signature too.
+
+This is partial evaluation with guards, as in a tracing compiler.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, Literal, TypeAlias
+
+from transforms.chat.rendering.omissions import Omissions, printed_of
+from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.template import ChatTemplate
+from transforms.chat.spans.conventions import up_to_marker
+from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.spans.turns import TurnFinder
+from transforms.chat.traced.guards import Guards
+from transforms.chat.traced.signatures import Cut, traced_messages
+from transforms.chat.traced.tracer import (
+    SENTINEL,
+    UNSEEN,
+    NotTraceable,
+    TracedText,
+    in_other_alphabet,
+    joined_with_texts,
+    plain_text,
+    split_at_texts,
+    traced_text,
+    with_raw_texts,
+)
+from transforms.chat.traced.tracing_jinja import traceable_template
+from transforms.chat.traced.unprinted import Unprinted
+from transforms.errors import RecordError
+from transforms.model.examples import Conversation, Span
+
+# What is rendered: all messages, messages with the generation prompt, or all messages with the spans of a kind of loss.
+Target: TypeAlias = Literal["text", "prompt", "assistant", "last_assistant", "completion", "completion_turns"]
+Reason: TypeAlias = Literal[
+    "tools",
+    "chat_template_kwargs",
+    "tool_calls",
+    "content_parts",
+    "field_not_text",
+    "weights",
+    "too_many_messages",
+    "too_many_signatures",
+    "template_not_traceable",
+    "trace_failed",
+    "guard_failed",
+    "not_followed",
+]
+
+
+# A text, its spans, and what of its conversation is not printed.
+Rendered: TypeAlias = tuple[str, list[Span], Omissions]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPath:
+    """Why a conversation is not rendered by a compiled template, but by the reference.
+
+    Attributes:
+        reason: the first of these that holds.
+            `tools`: the conversation has tool definitions.
+            `chat_template_kwargs`: it has arguments of its own for the template.
+            `tool_calls`: a message calls tools.
+            `content_parts`: the content of a message is a list of parts.
+            `field_not_text`: another field of a message is not text; the detail names it.
+            `weights`: a message has another weight than 0 and 1.
+            `too_many_messages`: it has more messages than are traced.
+            `too_many_signatures`: the batch has more signatures than are compiled.
+            `template_not_traceable`: the detail is what the template does to a text.
+            `trace_failed`: the template refuses the traced messages, or the spans are not established for them; the
+                detail is the error. The reference mostly refuses such a conversation too.
+            `guard_failed`: the template may treat this text differently; the detail is the guard.
+            `not_followed`: a conversation for which there is no compiled template is not rendered by a `FastTemplate`
+                either; the detail is what the template does.
+        detail: one line; empty if the reason says all.
+    """
+
+    reason: Reason
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class CompiledTemplate:
+    """How conversations of one signature are rendered, and what of them is trained on.
+
+    Attributes:
+        text_count: number of texts in a conversation.
+        guards: what must hold for the texts.
+        literals: what the template prints before, between and after texts.
+        holes: for each literal but the last, the number of the text after it, and whether that is stripped.
+        edges: for each span (texts, characters, texts, characters): how many holes are printed before its start, and
+            how many characters of literals; the same for its stop.
+        unprinted: finds what is not printed.
+    """
+
+    text_count: int
+    guards: Guards
+    literals: list[str]
+    holes: list[tuple[int, bool]]
+    edges: list[tuple[int, int, int, int]]
+    unprinted: Unprinted
+
+    @functools.cached_property
+    def _strips_all(self) -> bool | None:
+        """Whether all texts are stripped, or none is, if each is printed once and in order; None otherwise."""
+        kinds = {strips for _, strips in self.holes}
+        in_order = [number for number, _ in self.holes] == list(range(self.text_count))
+        return kinds.pop() if in_order and len(kinds) == 1 else None
+
+    def render(self, texts: list[str], trimmed: list[str]) -> Rendered | None:
+        """Render a conversation of this signature.
+
+        Args:
+            texts: its texts.
+            trimmed: the same texts without the white space around them.
+
+        Returns:
+            The text, its spans and what it leaves out; None if the guards do not hold.
+        """
+        if not self.guards.hold(texts, trimmed):
+            return None
+        if self._strips_all is None:
+            printed = [trimmed[number] if strips else texts[number] for number, strips in self.holes]
+        else:
+            printed = trimmed if self._strips_all else texts
+        text = joined_with_texts(self.literals, printed)
+        omissions = self.unprinted.omissions(texts)
+        if not self.edges:
+            return text, [], omissions
+        lengths = [0, *accumulate(map(len, printed))]
+        return text, [(lengths[a] + i, lengths[b] + j) for a, i, b, j in self.edges], omissions
+
+
+class TemplateCompiler:
+    """Compiles one chat template for signatures.
+
+    Args:
+        template: the chat template.
+        rules: what else is known about turns.
+    """
+
+    def __init__(self, template: ChatTemplate, rules: TurnRules | None = None):
+        self._template = template
+        self._rules = rules
+        self._turns = TurnFinder(TracingTemplate(template), rules)
+        self._stop_tokens = rules.stop_tokens if rules else ()
+
+    def compile(
+        self, conversation: Conversation, target: Target, cut: Cut | None = None
+    ) -> CompiledTemplate | SlowPath:
+        """Compile the template for the signature of a conversation.
+
+        Args:
+            conversation: any conversation of the signature.
+            target: what is rendered of it.
+            cut: as in `signature_of`.
+
+        Returns:
+            The compiled template, or why there is none. It is the same for all conversations of the signature.
+        """
+        try:
+            return self._compile(conversation, target, cut)
+        except NotTraceable as error:
+            return SlowPath("template_not_traceable", str(error))
+        except RecordError as error:
+            return SlowPath("trace_failed", f"{error.reason}: {error.detail}")
+
+    def _compile(self, conversation: Conversation, target: Target, cut: Cut | None) -> CompiledTemplate:
+        guards = Guards()
+        messages, owners = traced_messages(conversation.messages, guards, cut)
+        traced = conversation.with_messages(messages)
+        tracing = TracingTemplate(self._template)
+        turns = TurnFinder(tracing, self._rules, self._turns)
+        spans, unprinted = list[Span](), Unprinted([], {})
+        if target != "prompt":
+            rendering = tracing.rendering(traced)
+            spans = [] if target == "text" else turns.trained_spans(rendering, target)
+            unprinted = Unprinted(rendering.messages, printed_of(rendering))
+        text = tracing.trace(traced, add_generation_prompt=target == "prompt")
+        self._trace_again(conversation, target, cut, text, guards)
+        guards.trimmed |= tracing.has_both_forms
+        if target not in ("text", "prompt"):
+            self.guard_answers(guards, traced, text, None if target == "completion" else owners)
+        literals, holes = split_at_texts(text)
+        return CompiledTemplate(
+            text_count=len(owners),
+            guards=guards,
+            literals=literals,
+            holes=holes,
+            edges=edges_of(text, spans),
+            unprinted=unprinted,
+        )
+
+    def guard_answers(self, guards: Guards, traced: Conversation, text: str, owners: Sequence[int] | None) -> None:
+        """Add guards under which spans have the same edges for other texts.
+
+        Args:
+            guards: takes them.
+            traced: the conversation of traced texts.
+            text: what the template prints.
+            owners: for each text the number of its message; None if all are trained on.
+        """
+        # If a text holds a stop token, the reference finds out which ones the template printed.
+        guards.absent.update(self._stop_tokens)
+        if isinstance(whole := traced_text(text, guards), TracedText):
+            for token in self._stop_tokens:
+                whole.located(token)
+        for literal, (number, _) in zip(*split_at_texts(text), strict=False):
+            is_answer = owners is None or traced.messages[owners[number]]["role"] == "assistant"
+            if is_answer and (continuations := {*self._continuations(traced, literal)}):
+                guards.starts.setdefault(number, set()).update(continuations)
+
+    def _trace_again(
+        self, conversation: Conversation, target: Target, cut: Cut | None, text: str, guards: Guards
+    ) -> None:
+        """Trace with other sentinels and orders of keys. Raises NotTraceable if the text differs."""
+        messages = traced_messages(conversation.messages, guards, cut, alphabet=1)[0]
+        reordered = conversation.with_messages([dict(reversed(message.items())) for message in messages])
+        again = TracingTemplate(self._template).trace(reordered, add_generation_prompt=target == "prompt")
+        if in_other_alphabet(again) != text:
+            raise NotTraceable("the template depends on the order of a message's keys, or prints a sentinel itself")
+
+    def _continuations(self, traced: Conversation, literal: str) -> Iterator[str]:
+        """What of a generation prompt, up to its next marker, could follow a literal."""
+        conventions = self._turns.conventions(traced)
+        for role in {"user", *(message["role"] for message in traced.messages)}:
+            prompt = conventions.prompt_after(role) or ""
+            if prompt and not literal.endswith(prompt):
+                for length in range(len(prompt)):
+                    if literal.endswith(prompt[:length]):
+                        yield up_to_marker(prompt[length:])
+
+
+class TracingTemplate:
+    """Renders conversations of traced texts as the chat template itself does; a `conventions.Template`.
+
+    Args:
+        template: the chat template.
+
+    Attributes:
+        print_forms: the number of each text that was printed, and whether it was stripped.
+    """
+
+    def __init__(self, template: ChatTemplate):
+        self._template = template
+        self.print_forms: set[tuple[int, bool]] = set()
+
+    @property
+    def stripped(self) -> set[int]:
+        """The numbers of the texts that were printed stripped."""
+        return {number for number, is_stripped in self.print_forms if is_stripped}
+
+    @property
+    def has_both_forms(self) -> bool:
+        """Whether a text was stripped in one place and not in another: the same only if it needs no stripping."""
+        return any(number in self.stripped for number, is_stripped in self.print_forms if not is_stripped)
+
+    def source(self, conversation: Conversation) -> str:
+        return self._template.source(conversation)
+
+    def has_generation_blocks(self, conversation: Conversation) -> bool:
+        return self._template.has_generation_blocks(conversation)
+
+    def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
+        """The text, with the same sentinels as the texts have. Raises RecordError, NotTraceable."""
+        return with_raw_texts(self.trace(conversation, add_generation_prompt))
+
+    def trace(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
+        """The text, with other sentinels for stripped texts. Raises RecordError, NotTraceable."""
+        traced = self._template.render_with(traceable_template, conversation, add_generation_prompt)
+        text = plain_text(traced)
+        self.print_forms.update(split_at_texts(text)[1])
+        return text
+
+    def generation_blocks(self, conversation: Conversation) -> tuple[str, list[Span]]:
+        self.render(conversation)
+        return self._template.generation_blocks(_plain_conversation(conversation))
+
+    def rendering(self, conversation: Conversation, add_generation_prompt: bool = False) -> Rendering:
+        """The rendering, with sentinels as the texts of its messages. Raises RecordError, NotTraceable."""
+        text = self.render(conversation, add_generation_prompt)
+        found = self._template.rendering(_plain_conversation(conversation), add_generation_prompt)
+        if found.text != text:
+            raise NotTraceable(UNSEEN)
+        return replace(found, conversation=conversation)
+
+
+def with_texts(messages: Sequence[Mapping[str, Any]], make: Callable[[str], str] = plain_text) -> list[dict[str, Any]]:
+    """Copy traced messages with other texts.
+
+    Args:
+        messages: the messages.
+        make: makes a text of each string, traced or not; without it all are ordinary strings.
+    """
+    return [{key: _with_texts(value, make) for key, value in message.items()} for message in messages]
+
+
+def _with_texts(value: Any, make: Callable[[str], str]) -> Any:
+    if isinstance(value, list):
+        return [_with_texts(item, make) for item in value]
+    if isinstance(value, dict):
+        return {key: _with_texts(item, make) for key, item in value.items()}
+    return make(value) if isinstance(value, str) else value
+
+
+def _plain_conversation(conversation: Conversation) -> Conversation:
+    return conversation.with_messages(with_texts(conversation.messages))
+
+
+def edges_of(text: str, spans: Sequence[Span]) -> list[tuple[int, int, int, int]]:
+    """Return the spans of a traced text as CompiledTemplate.edges."""
+    texts = [0, *accumulate(bool(SENTINEL.match(character)) for character in text)]
+    return [(texts[start], start - texts[start], texts[stop], stop - texts[stop]) for start, stop in spans]

@@ -1,0 +1,186 @@
+"""Compile chat templates so that whatever they make of a traced text is a traced text, or is refused."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.visitor import NodeTransformer
+
+from transforms.chat.rendering.lookups import look_up_quickly
+from transforms.chat.rendering.transformers_jinja import compile_template, new_environment
+from transforms.chat.traced.tracer import SENTINEL, UNSEEN, NotTraceable, TracedLength, TracedText, traced_text
+
+
+@functools.cache
+def traceable_template(source: str) -> jinja2.Template:
+    """Compile a chat template so that whatever it makes of a traced text is a traced text.
+
+    Args:
+        source: the text of the template.
+
+    Returns:
+        The template, in a copy of transformers' environment. Rendering it raises NotTraceable.
+
+    Raises:
+        NotTraceable: if the template holds a sentinel's character or an expression that cannot be traced.
+    """
+    if found := SENTINEL.search(source):
+        raise NotTraceable(f"the template holds the character {found[0]!r}")
+    environment: Any = new_environment(source)
+    environment.filters = {name: _traceable_filter(name, filter) for name, filter in environment.filters.items()}
+    tests_of_text = {name: functools.partial(_test_text, environment.tests[name]) for name in ("sequence", "iterable")}
+    tests = {name: _test_of_lengths(name, test) for name, test in environment.tests.items()}
+    environment.tests = {**tests, **tests_of_text, "in": _is_in}
+    environment.globals = {**environment.globals, _JOIN: lambda *parts: _join(map(str, parts)), _IS_IN: _is_in}
+    look_up_quickly(environment)
+    environment.call = functools.partial(_call, environment.call)
+    environment.concat = _join
+    tree = _ReplaceOperators().visit(environment.parse(source))
+    code: Any = environment.compile(tree)
+    return jinja2.Template.from_code(environment, code, environment.make_globals(None))
+
+
+_JOIN, _IS_IN = "chatmill_join", "chatmill_is_in"
+# Jinja itself passes these with each call, for functions that take the context. No function of a template reads them.
+_KEYWORDS_OF_JINJA = {"_loop_vars", "_block_vars"}
+# Filters that return texts as they are, or only call methods of a text.
+_TRACEABLE_FILTERS = {"trim", "string", "lower", "list", "first", "last", "reverse", "items", "map", "attr"}
+_TRACEABLE_FILTERS |= {"selectattr", "rejectattr", "select", "reject", "default", "d"}
+# Tests that compare, or that hold for all values or none.
+_COMPARISONS = {"==", "eq", "equalto", "!=", "ne", ">", "gt", "greaterthan", ">=", "ge", "<", "lt", "lessthan"}
+_COMPARISONS |= {"<=", "le", "defined", "undefined", "none"}
+
+
+class _ReplaceOperators(NodeTransformer):
+    """Replaces the operators ~ and in, which Jinja compiles to code that does not call methods of a traced text."""
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return nodes.Call(nodes.Name(_JOIN, "load"), node.nodes, [], None, None, lineno=node.lineno)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        self.generic_visit(node)
+        if not any(operand.op in ("in", "notin") for operand in node.ops):
+            return node
+        if len(node.ops) > 1:
+            raise NotTraceable("the template chains comparisons with in")
+        is_in = nodes.Call(
+            nodes.Name(_IS_IN, "load"), [node.expr, node.ops[0].expr], [], None, None, lineno=node.lineno
+        )
+        return is_in if node.ops[0].op == "in" else nodes.Not(is_in, lineno=node.lineno)
+
+    def visit_Mod(self, node: nodes.Mod) -> nodes.Node:
+        self.generic_visit(node)
+        if isinstance(node.left, nodes.Const) and isinstance(node.left.value, str):
+            raise NotTraceable("the template formats with %")
+        return node
+
+
+def _join(parts: Any) -> str:
+    parts = [part for part in parts if str.__len__(part)]
+    texts = [part for part in parts if isinstance(part, TracedText)]
+    if not all(isinstance(part, TracedText) or not SENTINEL.search(part) for part in parts):
+        raise NotTraceable(UNSEEN)
+    if not texts:
+        return "".join(parts)
+    return parts[0] if len(parts) == 1 else traced_text("".join(parts), texts[0].guards)
+
+
+def _is_in(value: Any, container: Any) -> bool:
+    is_other_string = isinstance(container, str) and not isinstance(container, TracedText)
+    if is_other_string and (isinstance(value, TracedText) or SENTINEL.search(container)):
+        raise NotTraceable("the template searches another string for a text")
+    return value in container
+
+
+def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
+    """Refuse methods of other strings on a traced text, since they read its characters without calling its methods."""
+    owner = getattr(function, "__self__", None)
+    is_other_string = isinstance(owner, str) and not isinstance(owner, TracedText)
+    given = [*arguments, *(value for name, value in keywords.items() if name not in _KEYWORDS_OF_JINJA)]
+    if is_other_string and any(map(_may_hold_text, given)):
+        raise NotTraceable(f"the template calls {function.__name__} of another string with a text")
+    return call(context, function, *arguments, **keywords)
+
+
+def _test_text(test: Callable[[Any], bool], value: Any) -> bool:
+    return isinstance(value, TracedText) or test(value)
+
+
+def _test_of_lengths(name: str, test: Callable[..., bool]) -> Callable[..., bool]:
+    if name in _COMPARISONS:
+        return test
+
+    @functools.wraps(test)
+    def checked(*arguments: Any) -> bool:
+        if any(isinstance(value, TracedLength) for value in arguments):
+            raise NotTraceable(f"the template tests whether the length of a text is {name}")
+        return test(*arguments)
+
+    return checked
+
+
+def _traceable_filter(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
+    if name in ("length", "count"):
+        return lambda value: TracedLength(value.minimum_length()) if isinstance(value, TracedText) else filter(value)
+    if name in _TRACEABLE_FILTERS:
+        return filter
+    unchecked = 2 if name == "replace" else 0  # the context, and the text whose method it calls
+
+    @functools.wraps(filter)
+    def checked(*arguments: Any, **keywords: Any) -> Any:
+        if any(_may_hold_text(value) for value in (*arguments[unchecked:], *keywords.values())):
+            raise NotTraceable(f"the template applies the filter {name} to a text")
+        return filter(*arguments, **keywords)
+
+    return checked
+
+
+def _may_hold_text(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_may_hold_text, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_may_hold_text, value))
+    known = (str, int, float, type(None), jinja2.Environment, jinja2.runtime.Context, nodes.EvalContext)
+    return isinstance(value, TracedText) or not isinstance(value, known)
+
+
+# Methods, filters and tests that search a text for the first of their arguments.
+_SEARCHES = {"split", "rsplit", "partition", "rpartition", "startswith", "endswith", "replace", "count", "find"}
+_SEARCHES |= {"removeprefix", "removesuffix", "in"}
+# Shorter strings are in too many texts.
+_SHORTEST_MARKER = 3
+
+
+@functools.cache
+def markers_of(source: str) -> frozenset[str]:
+    """Return the constant strings that a chat template searches texts for, such as </think>.
+
+    Args:
+        source: the text of the template.
+    """
+    tree = compile_template(source).environment.parse(source)
+    constants = {
+        assign.target.name: assign.node
+        for assign in tree.find_all(nodes.Assign)
+        if isinstance(assign.target, nodes.Name)
+    }
+    searched: list[nodes.Node] = []
+    for compare in tree.find_all(nodes.Compare):
+        searched += [compare.expr] * any(operand.op in ("in", "notin") for operand in compare.ops)
+    for call in tree.find_all((nodes.Call, nodes.Filter, nodes.Test)):
+        assert isinstance(call, (nodes.Call, nodes.Filter, nodes.Test))
+        name = getattr(call.node, "attr", None) if isinstance(call, nodes.Call) else call.name
+        if name in _SEARCHES:
+            searched += call.args[:1]
+    strings = set()
+    for node in searched:
+        node = constants.get(node.name, node) if isinstance(node, nodes.Name) else node
+        for constant in node.find_all(nodes.Const) if not isinstance(node, nodes.Const) else (node,):
+            if isinstance(constant.value, str) and len(constant.value.strip()) >= _SHORTEST_MARKER:
+                strings.add(constant.value)
+    return frozenset(strings)

@@ -1,0 +1,95 @@
+"""Unprinted: what a compiled template does not print of the conversations of a signature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from transforms.chat.rendering.omissions import (
+    Key,
+    Omissions,
+    Printed,
+    gaps_between,
+    is_whole_of_tags,
+    joined_omissions,
+    may_complete_tag,
+    omissions_of_message,
+    texts_of,
+)
+from transforms.chat.traced.tracer import SENTINEL, joined_with_texts, number_of
+from transforms.model.examples import REASONING_KEYS
+
+
+class Unprinted:
+    """Finds what is not printed of a conversation.
+
+    What is found depends on the texts only if a text is in what is not printed: it may have tags of reasoning. It is
+    then found with the texts themselves.
+
+    Args:
+        messages: traced messages, as ordinary strings.
+        printed: what the template prints of them.
+    """
+
+    def __init__(self, messages: Sequence[Mapping[str, Any]], printed: Printed):
+        self._messages, self._printed = messages, printed
+        self._found = [omissions_of_message(number, message, printed) for number, message in enumerate(messages)]
+        self._usual = joined_omissions(messages, self._found)
+        # The numbers of messages of which texts are not printed, and these texts; None if it is not enough to look at
+        # each of them alone.
+        self._doubtful = {
+            number: texts for number in range(len(messages)) if (texts := self._dropped_texts(number)) != []
+        }
+
+    def _dropped_texts(self, number: int) -> list[int] | None:
+        message, dropped = self._messages[number], list[int]()
+        for kind, key, part, text in texts_of(message):
+            for start, stop in gaps_between(text, self._printed.get((number, kind, key, part), ())):
+                literals, numbers = SENTINEL.split(text[start:stop]), SENTINEL.findall(text, start, stop)
+                if kind == "reasoning" and numbers and sum(key in message for key in REASONING_KEYS) > 1:
+                    return None  # the texts may be the same
+                if kind == "content" and numbers:
+                    dropped += map(number_of, numbers)
+                    if not all(map(is_whole_of_tags, literals)):
+                        return None
+        return dropped
+
+    def omissions(self, texts: list[str]) -> Omissions:
+        """Find what is not printed of a conversation.
+
+        Args:
+            texts: its texts.
+        """
+        found = None
+        for number, dropped in self._doubtful.items():
+            if dropped is None or any(may_complete_tag(texts[one]) for one in dropped):
+                found = found or [*self._found]
+                found[number] = self._with_texts(number, texts)
+        return joined_omissions(self._messages, found) if found else self._usual
+
+    def _with_texts(self, number: int, texts: list[str]) -> tuple[Sequence[str], Sequence[str]]:
+        """What is not printed of a message that has these texts."""
+        message = self._messages[number]
+        own = dict(message)
+        printed: dict[Key, list[tuple[int, int]]] = {}
+        for kind, key, part, text in texts_of(message):
+            whole, ranges = _inserted(text, self._printed.get((number, kind, key, part), ()), texts)
+            if part is None:
+                own[key] = whole
+            else:
+                own[key] = [{**p, "text": whole} if at == part else p for at, p in enumerate(own[key])]
+            if ranges:
+                printed[number, kind, key, part] = ranges
+        return omissions_of_message(number, own, printed)
+
+
+def _inserted(text: str, ranges: Sequence[tuple[int, int]], texts: list[str]) -> tuple[str, list[tuple[int, int]]]:
+    """A traced text with its texts, and ranges of its characters in it."""
+    numbers = [number_of(character) for character in SENTINEL.findall(text)]
+    whole = joined_with_texts(SENTINEL.split(text), [texts[number] for number in numbers])
+    if not ranges:
+        return whole, []
+    lengths = [len(texts[number_of(c)]) if SENTINEL.match(c) else 1 for c in text]
+    offsets = [0, *accumulate(lengths)]
+    return whole, [(offsets[start], offsets[stop]) for start, stop in ranges]
