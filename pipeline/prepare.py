@@ -330,11 +330,18 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
         moment = datetime.fromisoformat(options.now) if options.now else datetime.now()
         rules = TurnRules(options.eot_tokens, named=bool(options.eot_tokens), traced=options.spans == "traced")
         chat_template = ChatTemplate(
-            tokenizer, template, options.chat_template_kwargs, moment, max_text_bytes=options.max_text_bytes
+            tokenizer,
+            template,
+            options.chat_template_kwargs,
+            moment,
+            options.max_text_bytes,
+            options.content_format,
         )
         _check_limits(chat_template, parser, records[:_CHECKED_RECORDS], shortened(options.chat_template or "TEMPLATE"))
         finder = TurnFinder(chat_template, rules)
         try:
+            if options.content_format == "auto":
+                yield from _forms_of_contents(chat_template, content)
             if options.loss_on in _ON_TURNS and content.completion_start is None:
                 finder.trained_spans(chat_template.rendering(content))
         except RecursionError:  # the build rejects this record
@@ -346,6 +353,22 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
                 f"{record.position:,}) would be rejected: {error.detail}. Others may be rejected for the same reason."
             )
         return
+
+
+def _forms_of_contents(template: ChatTemplate, conversation: Conversation) -> Iterator[str]:
+    """Say which contents of a conversation are given to the chat template in another form. Raises RecordError."""
+    for kind, form in ((str, "lists of one text part"), (list, "strings, with a line break between two parts")):
+        pairs = zip(conversation.messages, template.plain_messages(conversation), strict=True)
+        roles = dict.fromkeys(
+            one["role"]
+            for one, given in pairs
+            if isinstance(one.get("content"), kind) and not isinstance(given.get("content"), kind)
+        )
+        if roles:
+            yield (
+                f"note: the chat template does not print contents of {' and '.join(roles)} in the form that the records "
+                f"have, so it is given {form}. --content_format sets the form."
+            )
 
 
 def _check_limits(template: ChatTemplate, parser: Parser, records: Sequence[Record], name: str) -> None:

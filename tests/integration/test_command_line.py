@@ -17,6 +17,7 @@ from pipeline.job import JobOptions
 from pipeline.options import Options, option_name, parse_options
 from support.datasets import build_in_process, digests, manifest_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
+from support.templates import CHATML
 from transforms import __version__
 from transforms.dataset.budgets import Budgets
 from transforms.errors import ParameterError
@@ -214,6 +215,19 @@ def test_a_template_without_masks_is_a_warning_before_the_work(build, tmp_path):
     assert warning.startswith(f"chatmill: warning: with the chat template {twice}, the first conversation (")
     assert f"({CHATS}/support.jsonl, byte 0) would be rejected: the template " in warning
     assert "spans_not_established (" in rest[1] and "were rejected" in rest[0]
+
+
+def test_the_form_of_contents_is_named_once_if_it_is_not_that_of_the_records(build, tmp_path):
+    parts = [{"type": "text", "text": text} for text in ("2", "+2?")]
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": "4"}]
+    chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": messages}] * 3)
+    options = with_options(tmp_path / "out", chat_template=CHATML, input=chats)
+    ended = build(*options)
+    assert ended.err == (
+        "chatmill: note: the chat template does not print contents of user in the form that the records have, so it is "
+        "given strings, with a line break between two parts. --content_format sets the form.\n"
+    )
+    assert build(*options, "--overwrite", "--content_format", "string").err == ""
 
 
 COMMANDS = sorted(path.stem for path in (ROOT / "pipeline" / "commands").glob("[!_]*.py"))
