@@ -109,10 +109,7 @@ class Rendering:
 
     def texts_between(self, start: int, stop: int) -> Sequence[PrintedText]:
         """Return the texts that have characters in a range."""
-        first, last = (
-            bisect.bisect_right(self._stops_of_texts, start),
-            bisect.bisect_left(self.starts_of_texts, stop),
-        )
+        first, last = bisect.bisect_right(self._stops_of_texts, start), bisect.bisect_left(self.starts_of_texts, stop)
         return self.texts[first:last]
 
     @functools.cached_property
