@@ -366,8 +366,8 @@ def _forms_of_contents(template: ChatTemplate, conversation: Conversation) -> It
         )
         if roles:
             yield (
-                f"note: the chat template does not print contents of {' and '.join(roles)} in the form that the records "
-                f"have, so it is given {form}. --content_format sets the form."
+                f"note: the chat template does not print contents of {' and '.join(roles)} in the form that the "
+                f"records have, so it is given {form}. --content_format sets the form."
             )
 
 

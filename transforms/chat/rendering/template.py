@@ -124,11 +124,7 @@ class ChatTemplate:
         Raises:
             RecordError: if the template refuses it.
         """
-        source = self.source(conversation)
-        plain = self.plain_messages(conversation)
-        arguments = {**self._arguments, **conversation.template_kwargs}
-        given = source, plain, conversation.tools, add_generation_prompt, arguments, self._clock
-        return self._rendered(apply_chat_template, self._tokenizer, *given)
+        return self._text(conversation, self.plain_messages(conversation), add_generation_prompt)
 
     def render_with(
         self,
@@ -174,8 +170,8 @@ class ChatTemplate:
         Raises:
             RecordError: if the template refuses it, also with marks, or no characters are left for marks.
         """
-        text = self.render(conversation, add_generation_prompt)
         plain = self.plain_messages(conversation)
+        text = self._text(conversation, plain, add_generation_prompt)
         marks = unused_marks(text)
         messages, tools = with_sources(plain, conversation.tools)
         values = self.values(conversation, messages, add_generation_prompt) | {"tools": tools}
@@ -188,6 +184,11 @@ class ChatTemplate:
         if found == text:
             return Rendering(conversation, plain, text, texts=texts, knows_pieces=False)
         return Rendering(conversation, plain, text, knows_pieces=False, knows_texts=False)
+
+    def _text(self, conversation: Conversation, plain: list[dict[str, Any]], add_generation_prompt: bool) -> str:
+        arguments = {**self._arguments, **conversation.template_kwargs}
+        given = self.source(conversation), plain, conversation.tools, add_generation_prompt, arguments, self._clock
+        return self._rendered(apply_chat_template, self._tokenizer, *given)
 
     def sources(self, conversation: Conversation, text: str) -> Sequence[Run]:
         """Find which characters of the text of a conversation came from which of its contents.

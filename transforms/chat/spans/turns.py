@@ -64,8 +64,12 @@ class TurnFinder:
             return [self._completion_span(rendering)]
         conversation = rendering.conversation
         wanted = trained_turns(conversation, loss_on)
-        are_all = wanted == assistant_turns(conversation) and not has_untrained_parts(conversation, wanted)
-        if are_all and self.follows_blocks(conversation) and not (self._rules.named or self._rules.masks_after_end):
+        blocks_are_spans = self.follows_blocks(conversation) and not (self._rules.named or self._rules.masks_after_end)
+        if (
+            blocks_are_spans
+            and wanted == assistant_turns(conversation)
+            and not has_untrained_parts(conversation, wanted)
+        ):
             return merged(self._blocks(rendering))
         by_turn = self.spans_of_turns(rendering, wanted)
         return merged([span for spans in by_turn.values() for span in spans])
