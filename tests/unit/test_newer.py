@@ -158,8 +158,11 @@ def test_records_with_newer_characters_are_counted(tmp_path):
 
 
 def test_a_newer_character_is_seen_in_its_tokens_however_it_is_cut():
-    for character in sorted(NEWER)[::13]:
-        encoded = f"a{character}b".encode()
-        assert newer().may_be_in(encoded)
-        assert all(newer().may_be_in(encoded[:stop]) for stop in range(2, len(encoded)))
-    assert not any(newer().may_be_in(text.encode()) for text in ("word", "é", "中文，", "😀", "हिन्दी", "한국어", "“…”"))
+    beginnings = [
+        f"a{character}b".encode()[:stop]
+        for character in sorted(NEWER)[::13]
+        for stop in range(2, len(f"a{character}b".encode()) + 1)
+    ]
+    assert newer().tokens_in(dict(enumerate(beginnings))) == [*range(len(beginnings))]
+    others = [text.encode() for text in ("word", "é", "中文，", "😀", "हिन्दी", "한국어", "“…”")]
+    assert newer().tokens_in(dict(enumerate([*others, beginnings[-1]]))) == [len(others)]

@@ -149,7 +149,7 @@ class FastEncoder:
     @functools.cached_property
     def _may_be_of_newer(self) -> np.ndarray:
         may_be = np.zeros(len(self._lengths), bool)
-        may_be[[number for number, token in self._vocab.items() if newer().may_be_in(token)]] = True
+        may_be[newer().tokens_in(self._vocab)] = True
         return may_be
 
     def _with_newer(self, texts: list[str], ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
