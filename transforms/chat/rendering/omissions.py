@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.tags import tags_in
 from transforms.chat.rendering.texts import Key, function_of, name_field, texts_of
 from transforms.errors import RecordError
 from transforms.model.examples import REASONING_KEYS
 
 # For each text of which something is printed, the (start, stop) of its characters.
 Printed: TypeAlias = Mapping[Key, Sequence[tuple[int, int]]]
-# What opens and closes reasoning in contents of the assistant, and what some models write around the answer after it.
-_NAME = "(?:(?:seed:|longcat_)?think|thinking|thought|reasoning)"
-OPENS = rf"<{_NAME}>|\[THINK\]|◁think▷|<\|channel>thought|<\|(?:START_THINKING|inner_prefix|begin_of_thought)\|>"
-CLOSES = rf"</{_NAME}>|\[/THINK\]|◁/think▷|<channel\|>|<\|(?:END_THINKING|inner_suffix|end_of_thought)\|>"
-_AROUND_ANSWER = r"</?answer>|<\|(?:begin|end)_of_solution\|>"
-_TAG = re.compile(rf"(?P<opens>{OPENS})|(?P<closes>{CLOSES})|(?P<answer>{_AROUND_ANSWER})")
-_LONGEST_TAG = len("<|begin_of_solution|>")
 # The most names in a sentence.
 _NAMED = 3
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -79,22 +72,6 @@ def omissions_of(rendering: Rendering) -> Omissions:
     if tools and len(absent) == len(tools):
         return joined_omissions(messages, found, ["the tools"])
     return joined_omissions(messages, found, [f"the {_ordinal(at)} tool" for at in absent])
-
-
-def may_complete_tag(text: str) -> bool:
-    """Return whether a text has a tag of reasoning, or may end with the beginning of one."""
-    if not _has_beginning_of_tag(text):  # as most, which is found in no time
-        return False
-    return _TAG.search(text) is not None or _has_beginning_of_tag(text[-_LONGEST_TAG:])
-
-
-def is_whole_of_tags(literal: str) -> bool:
-    """Return whether what may begin a tag of reasoning in a literal is one, whatever follows the literal."""
-    return not _has_beginning_of_tag(_TAG.sub("", literal))
-
-
-def _has_beginning_of_tag(text: str) -> bool:
-    return "<" in text or "[" in text or "◁" in text
 
 
 def omissions_of_message(
@@ -183,18 +160,18 @@ def _lost_in(text: str, start: int, stop: int, is_shown: bool) -> str | None:
     Templates drop reasoning on purpose: what is between its tags; at the beginning of the content, where a generation
     prompt may have opened it, up to the tag that closes it; and at the end what is opened and never closed.
     """
-    tags = [*_TAG.finditer(text, start, stop)]
-    if not tags or (not is_shown and not tags[-1]["closes"]):
+    tags = tags_in(text, start, stop)
+    if not tags or (not is_shown and tags[-1].kind != "closes"):
         return "text"
     lost = None
     for before, after in pairwise([None, *tags, None]):
-        if not text[before.end() if before else start : after.start() if after else stop].strip():
+        if not text[before.stop if before else start : after.start if after else stop].strip():
             continue
-        if before and before["opens"]:
-            is_reasoning = after["opens"] or after["closes"] if after else not text[stop:].strip()
+        if before and before.kind == "opens":
+            is_reasoning = after.kind != "answer" if after else not text[stop:].strip()
         else:
-            is_closed_again = before["closes"] if before else not text[:start].strip()
-            is_reasoning = is_closed_again and after and after["closes"]
+            is_closed_again = before.kind == "closes" if before else not text[:start].strip()
+            is_reasoning = is_closed_again and after is not None and after.kind == "closes"
         if not is_reasoning:
             return "text"
         lost = "reasoning"

@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
-from transforms.chat.rendering.omissions import CLOSES, OPENS
 from transforms.chat.rendering.renderings import PrintedText, Rendering
+from transforms.chat.rendering.tags import CLOSES, OPENS, Tag, tags_in
 from transforms.chat.rendering.texts import Key, texts_of
 from transforms.chat.spans.turn_search import Turn
 
 Kind: TypeAlias = Literal["header", "reasoning", "content", "tool_calls", "end", "after_end"]
 _KINDS: Mapping[str, Kind] = {"content": "content", "reasoning": "reasoning", "call": "tool_calls"}
-_TAG = re.compile(f"(?P<opens>{OPENS})|(?P<closes>{CLOSES})")
 _END_OF_REASONING = re.compile(rf"\s*(?:(?:{OPENS})\s*)?(?:{CLOSES})\s*")
 
 
@@ -90,7 +89,7 @@ def _kinds_of_texts(rendering: Rendering) -> Iterator[Segment]:
         (number, kind, key, part): text
         for number, message in enumerate(rendering.messages)
         for kind, key, part, text in texts_of(message)
-        if message.get("role") == "assistant" and kind == "content" and _TAG.search(text)
+        if message.get("role") == "assistant" and kind == "content" and _tags_of_reasoning(text)
     }
     for (start, stop), group in groupby(rendering.texts, lambda text: (text.start, text.stop)):
         texts: list[PrintedText] = [*group]
@@ -109,13 +108,17 @@ def _kinds_of_texts(rendering: Rendering) -> Iterator[Segment]:
 
 def _end_of_reasoning(content: str) -> int | None:
     """Where the reasoning ends that a content begins with; None if the tags in it do not say that."""
-    tags = [*_TAG.finditer(content)]
-    if tags[0]["opens"] and not content[: tags[0].start()].strip():
+    tags = _tags_of_reasoning(content)
+    if tags[0].kind == "opens" and not content[: tags[0].start].strip():
         tags = tags[1:]
-    if len(tags) != 1 or tags[0]["opens"]:
+    if len(tags) != 1 or tags[0].kind == "opens":
         return None
-    after = content[tags[0].end() :]
+    after = content[tags[0].stop :]
     return len(content) - len(after.lstrip())
+
+
+def _tags_of_reasoning(content: str) -> list[Tag]:
+    return [tag for tag in tags_in(content) if tag.kind != "answer"]
 
 
 def _between(text: str, turn: int, start: int, stop: int, own: Sequence[Segment], is_last: bool) -> Iterator[Segment]:

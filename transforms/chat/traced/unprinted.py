@@ -7,16 +7,14 @@ from itertools import accumulate
 from typing import Any
 
 from transforms.chat.rendering.omissions import (
-    Key,
     Omissions,
     Printed,
     gaps_between,
-    is_whole_of_tags,
     joined_omissions,
-    may_complete_tag,
     omissions_of_message,
-    texts_of,
 )
+from transforms.chat.rendering.tags import is_whole_of_tags, may_complete_tag
+from transforms.chat.rendering.texts import Key, texts_of
 from transforms.chat.traced.tracer import SENTINEL, joined_with_texts, number_of
 from transforms.model.examples import REASONING_KEYS
 
