@@ -132,11 +132,15 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, help="(default: %(default)s)")
     arguments = parser.parse_args()
     corpora = list(_chosen(arguments.corpora, ".jsonl", arguments.only_corpora))
+    templates = list(_chosen(arguments.templates, ".jinja", arguments.only_templates))
+    for folder, found in ((arguments.corpora, corpora), (arguments.templates, templates)):
+        if not found:
+            parser.error(f"{folder} has none of the files that are asked for")
     start, total, wrong = time.monotonic(), Counter[str](), 0
     with ProcessPoolExecutor(arguments.processes, get_context("spawn")) as pool:
         jobs = {
             pool.submit(compare, corpus, template, arguments.tokenizer, arguments.records): (template, corpus)
-            for template in _chosen(arguments.templates, ".jinja", arguments.only_templates)
+            for template in templates
             for corpus in corpora
         }
         for job in as_completed(jobs):
