@@ -13,7 +13,6 @@ assert _VERSION
 # same bytes with two workers, forked and started by Beam. Flink, Dataflow and Prism were run with 2.77 alone.
 _BEAM = ">=2.68,<2.78"
 _DATAFLOW = [f"apache-beam[gcp]{_BEAM}"]
-_DELTA = ["deltalake>=1.6.6,<2"]  # the first good one that removes files in the same commit
 _DOCS = ["furo>=2024.8", "myst-parser>=4,<6", "sphinx>=8.1,<10"]
 
 setup(
@@ -73,11 +72,9 @@ setup(
     ],
     extras_require={
         "dataflow": _DATAFLOW,
-        "delta": _DELTA,
         "docs": _DOCS,
         "test": [
             *_DATAFLOW,
-            *_DELTA,
             *_DOCS,
             "datasets>=4,<6",
             "duckdb>=1.1",

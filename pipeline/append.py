@@ -19,7 +19,6 @@ from pipeline.options import Options
 from pipeline.pinning import check_appendable, pin
 from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import Source, inputs_of, with_all_inputs
-from transforms.dataset.delta import check_delta, has_delta, write_delta
 from transforms.dataset.derived import derive, is_stale
 from transforms.dataset.description import read_description
 from transforms.dataset.increment_commit import commit_failed
@@ -75,14 +74,11 @@ def append(
     """
     folder = Folder(full_url(options.output))
     check_appendable(folder, options, sources)
-    has_table = bool(options.table) or has_delta(folder)
-    if has_table:
-        check_delta(folder)
     show_phase("listing the input")
     listed = inputs_of(sources, folder) if files is None else files
     snapshot = Log(folder).newest() or Snapshot(0)
     new = select(listed, snapshot, options.rewritten, sources, options.retry_failed).files
-    if not (new or has_table or _is_unclean(folder, snapshot)):
+    if not (new or _is_unclean(folder, snapshot)):
         return Appended("nothing_new", _manifest(folder, snapshot))
     for_runner = with_all_inputs(options, sources)
     import_beam(for_runner)
@@ -92,10 +88,7 @@ def append(
     with claim_of(folder, options.output, options.no_lock, job) as claim:
         if claim and take(claim, options.runner == "FlinkRunner", waits=True) and files is None:
             listed = inputs_of(sources, folder)  # what another one took meanwhile may have been rewritten since
-        appended = _Growth(options, sources, beam_flags, server, folder, claim, listed, failed).run()
-        if has_table and appended.manifest:
-            write_delta(folder)
-        return appended
+        return _Growth(options, sources, beam_flags, server, folder, claim, listed, failed).run()
 
 
 class _Growth:

@@ -29,7 +29,7 @@ from transforms.chat.config import (
     UNPRINTED,
 )
 from transforms.checks import check_choices
-from transforms.dataset import REPORTS, TABLES
+from transforms.dataset import REPORTS
 from transforms.dataset.consumers import CONSUMERS, RowLayout, columns_for, problems
 from transforms.errors import UserError
 from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
@@ -376,15 +376,6 @@ class Options:
         False,
         "true|false",
     )
-    table: str | None = _option(
-        "Output",
-        "with --append, a table of the newest version in the same folder, for queries; delta: a Delta table of its "
-        "Parquet files, which needs deltalake; a dataset that has one keeps it",
-        kinds.one_of(TABLES),
-        None,
-        "|".join(TABLES),
-        "none, or what the dataset has",
-    )
     no_lock: bool = _option(
         "Output",
         "do not claim the output, so that another build is not refused while this one writes; for stores that cannot "
@@ -657,12 +648,6 @@ def check_options(options: Options) -> None:
         raise UserError(f"--rewritten {options.rewritten} needs --append.")
     if options.retry_failed and not options.append:
         raise UserError("--retry_failed needs --append.")
-    if options.table and not options.append:
-        raise UserError(f"--table {options.table} needs --append.")
-    if options.table and "parquet" not in options.output_format:
-        raise UserError(f"--table {options.table} is of Parquet files. Add parquet to --output_format.")
-    if options.table and "split" in options.keep_columns:
-        raise UserError(f"--table {options.table} has a column split of its own. Rename that of --keep_columns.")
     check_choices("output_format", options.output_format, OUTPUT_FORMATS)
     if options.write_columns is not None:
         check_choices("write_columns", options.write_columns, OUTPUT_COLUMNS)

@@ -19,7 +19,6 @@ from pipeline.watch.noting import Note
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.claimed import repair
 from transforms.dataset.commit import final_names
-from transforms.dataset.delta import has_delta, write_delta
 from transforms.dataset.description import read_description
 from transforms.dataset.increment_commit import commit_increment, is_committed
 from transforms.dataset.layout import Folder
@@ -98,8 +97,6 @@ class _Commit(beam.DoFn):
         snapshot = commit_increment(
             folder, receipts, self._budgets, self._options.report, replaces, commits_failed=commits_failed
         )
-        if self._options.table or has_delta(of_dataset):
-            write_delta(of_dataset)
         self._note(folder, snapshot, last)
         return True
 

@@ -37,7 +37,6 @@ from pipeline.watch.noting import Note, log, log_here
 from pipeline.watch.settings import Settings
 from pipeline.watch.ticks import EmitTicks, Tick
 from transforms.dataset.compaction.compact import compact
-from transforms.dataset.delta import check_delta, has_delta
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Snapshot
@@ -69,8 +68,6 @@ def stream(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
     check_appendable(folder, options, sources)
     show_phase("listing the input")
     find_arriving(sources)  # what is wrong with it is found before a cluster is
-    if options.table or has_delta(folder):
-        check_delta(folder)
     for_runner = with_all_inputs(options, sources)
     beam_options = parse_beam_options(for_runner, [*beam_flags, "--streaming"])
     with claim_of(folder, options.output, False, job_on_cluster(beam_options)) as claim:

@@ -14,7 +14,7 @@ from support.paths import TOKENIZER
 
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--direct_num_workers=1", "--report=none", "--max_reject_fraction=0.5"]
 COMMANDS = ("append", "overwrite", "resume", "compact", "expire")
-LINKS = ("data", "rejects", "tfrecord", "_delta_log", "_chatmill", *(f"_chatmill/{part}" for part in (
+LINKS = ("data", "rejects", "tfrecord", "_chatmill", *(f"_chatmill/{part}" for part in (
     "claims", "increments", "log", "receipts", "shards", "tokenizer"
 )))  # fmt: skip
 ID = "0123456789abcdef"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import duckdb
 import pytest
 
 from pipeline.cli import main
@@ -248,3 +249,12 @@ def test_each_command_shows_a_dataset_of_which_all_increments_failed(built, tmp_
     shown = capsys.readouterr().out
     assert "0 rows, 0 tokens" in shown and f"{output}: OK (0 shards" in shown and "reject 0: " in shown
     assert "0 rows" in (output / "report.html").read_text()
+
+
+def test_duckdb_queries_a_version(grown):
+    for version in (2, None):
+        dataset = Dataset(str(grown) if version is None else f"{grown}@{version}")
+        rows = duckdb.read_parquet(shards(str(grown), version, "train"))  # noqa: F841
+        found = duckdb.sql("select count(*), sum(len(input_ids)) from rows").fetchall()
+        ids = ids_of(dataset, "train")
+        assert found == [(len(ids), sum(map(len, ids)))]

@@ -2,5 +2,3 @@
 
 # Kinds of reports that are written with a dataset.
 REPORTS = ("html", "none")
-# Tables that follow the newest version of a dataset, for queries.
-TABLES = ("delta",)

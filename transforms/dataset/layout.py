@@ -15,7 +15,7 @@ SPLITS = ("train", "validation")
 # The folders of the files that a job publishes. An increment has a folder of its own in each.
 PUBLISHED = (*output_folders(), "rejects", "ledger")
 # What a dataset consists of.
-PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", *PUBLISHED, "_delta_log", "_chatmill")
+PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", *PUBLISHED, "_chatmill")
 _INCREMENT = "[0-9a-f]{16}"
 _NUMBERED = r"-\d{5,}-of-\d{5,}(\.\w+)+"
 _PUBLISHED = re.compile(
@@ -51,7 +51,6 @@ class Folder:
         self.claims = join(of_dataset, "claims")
         self.increments = join(of_dataset, INCREMENTS)
         self.log = join(of_dataset, "log")
-        self.delta = join(output, "_delta_log")
         self.manifest = join(output, "manifest.json")
         self.report = join(output, "report.html")
         self.card = join(output, "README.md")

@@ -31,7 +31,7 @@ def remove_dataset(folder: Folder) -> list[str]:
     for url in (folder.success, folder.manifest, folder.report, folder.card):
         remove(url)
     others = remove_published(folder, [join(folder.output, part) for part in PUBLISHED])
-    for url in (folder.delta, *folder.work_parts()):
+    for url in folder.work_parts():
         remove(url)
     return others
 

@@ -11,7 +11,6 @@ import msgspec
 from transforms.dataset.claimed import held, repair
 from transforms.dataset.compaction.plan import Plan, plan_compaction
 from transforms.dataset.compaction.rewriting import Rewriter, Written
-from transforms.dataset.delta import check_delta, has_delta, write_delta
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Conflict, Log
 from transforms.dataset.publishing import publish_files
@@ -55,8 +54,7 @@ def compact(
         keeper: keeps the claim of a job that this is a part of, so that it needs none of its own.
 
     Raises:
-        UserError: if there is no finished dataset, its store cannot create a file only if there is none, or it has a
-            Delta table and deltalake is not installed.
+        UserError: if there is no finished dataset, or its store cannot create a file only if there is none.
         InputError: if a file of it is missing or damaged, also the list of the inputs of a dataset that did not grow.
         Unavailable: if another one took the folder over, because this one gave no sign.
         StoreError: if the store fails.
@@ -64,9 +62,6 @@ def compact(
     folder = Dataset(url_of_all(url)).folder
     log = Log(folder)
     log.check_growable()
-    has_table = has_delta(folder)
-    if has_table:
-        check_delta(folder)
     with nullcontext(keeper) if keeper else held(folder, when_held) as claim:
         while True:
             dataset = Dataset(url)
@@ -87,8 +82,6 @@ def compact(
                 remove(work.work)
                 continue
             repair(folder, snapshot)
-            if has_table:
-                write_delta(folder)
             return _compaction(plan, increment, snapshot.version)
 
 

@@ -121,7 +121,7 @@ def _listing_faults(dataset: Dataset, names: Sequence[str], notes: list[str]) ->
         named |= {path for entry in Log(dataset.folder).versions() for path in entry.add.files.paths()}
     for name in names:
         part, _, rest = name.partition("/")
-        if rest and part in PARTS and part not in ("_chatmill", "_delta_log") and name not in named:
+        if rest and part in PARTS and part != "_chatmill" and name not in named:
             if dataset.version is not None and dirname(name) not in folders:
                 continue  # of an increment that this version does not have: nobody who reads this one reads it
             yield Fault(name, "the manifest does not name this file, and whoever reads the folder would read it")
