@@ -193,7 +193,7 @@ def rendered(messages: list[dict[str, Any]], template: str, **options: Any) -> T
     return Renderer(render_config(template, **options))(Examples(SPLIT, 0, True, Outcomes(read=1), examples))
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize("engine", ["fast", "reference"])
 @pytest.mark.parametrize("loss_on", LOSSES)
 @pytest.mark.parametrize("template", [CHATML, MARKED], ids=["without_markers", "with_markers"])
 def test_record_of_which_a_content_is_not_printed_is_rejected_or_counted(engine: str, loss_on: str, template: str):
@@ -215,7 +215,7 @@ def test_record_of_which_a_content_is_not_printed_is_rejected_or_counted(engine:
     assert not rejected.outcomes.notes
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize("engine", ["fast", "reference"])
 def test_reasoning_that_is_not_printed_is_counted_and_never_rejects(engine: str):
     messages = [user("1?"), assistant("1", reasoning_content="I count."), user("2?"), assistant("2", thinking="On.")]
     outcomes = rendered(messages, CHATML, engine=engine).outcomes
@@ -238,7 +238,7 @@ LATER = [user("And 3+3?"), assistant("6")]
 CALL = assistant("", tool_calls=[{"type": "function", "function": {"name": "add", "arguments": {}}}], thinking="A sum.")
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize("engine", ["fast", "reference"])
 @pytest.mark.parametrize(
     ("name", "messages", "lost", "of_last"),
     [
@@ -387,7 +387,7 @@ def as_parts(message: dict[str, Any], *texts: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("template", [ONLY_PARTS, REFUSES_STRINGS, BOTH, SYSTEM_STRINGS, PRINTS_LISTS, CHATML])
-@pytest.mark.parametrize("engine", ["auto", "reference"])
+@pytest.mark.parametrize("engine", ["fast", "reference"])
 def test_strings_and_parts_print_the_same_whichever_of_them_the_template_reads(template: str, engine: str):
     messages = [{"role": "system", "content": "Be kind."}, user("Hi"), assistant("Hello")]
     expected = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
@@ -459,3 +459,19 @@ def test_parts_are_one_string_if_the_template_prints_a_list_as_such(engine):
     writes_json = CHATML.replace("message.content", "(message.content | tojson)")
     texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], writes_json, engine=engine)
     assert [text.text.count('"a\\nb"') for text in texts.texts] == [1]
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_parts_are_given_as_parts_if_their_text_alone_is_printed_in_whatever_form(engine):
+    writes_json_of_json = JOINS_AND_WRITES_JSON.replace("message.content if", "message.content | tojson if")
+    texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], writes_json_of_json, engine=engine)
+    assert [text.text.count('"ab"') for text in texts.texts] == [1]
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_a_text_that_is_cut_after_it_was_made_of_a_content_is_a_part_of_that(engine):
+    cuts_json = CHATML.replace("message.content", "(message.content | tojson).split('</think>')[-1]")
+    kept, cut = ([user(content), assistant("4")] for content in ("What is 2+2?", "What </think> is 2+2?"))
+    assert len(rendered(kept, cuts_json, engine=engine).texts) == 1
+    rejects = rendered(cut, cuts_json, engine=engine).outcomes.rejects
+    assert [reject.reason for reject in rejects] == ["not_printed"]

@@ -216,6 +216,9 @@ NOT_WHOLE = [
     "x.format('q')[:3]",
     "x.split(' ')[:1] | join('end')",
     "x.split('&')[0] | indent(2)",
+    "(x | tojson).split('&')[0]",
+    "(x | tojson)[:7]",
+    "'{:>30}'.format(x).split('&')[0]",
 ]
 KEY = (0, "content", "content", None)
 

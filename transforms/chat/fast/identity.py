@@ -92,6 +92,8 @@ class Sources:
         if len(part) == 1:
             part = _join((part, ""))
         if key is _MADE:
+            if len(first) == 1 and part.strip() != text.strip():
+                raise NotFollowed("the template cuts a text that was made of another one")
             return self._add(part, _MADE, first, 0)
         if key is not _JOINED:
             return self._add(part, key, first + start, first + start + len(part))

@@ -59,8 +59,8 @@ CONTENT_FORMS = {"string": ContentForms(True, False), "openai": ContentForms(Fal
 def find_content_forms(role: str, printed: Callable[[list[dict[str, Any]], int], PrintedContent]) -> ContentForms:
     """Find the forms of content that a template reads in messages of a role.
 
-    A string stays one if the template prints it in any form: it may write those of tools as JSON. Parts stay parts if
-    their text is printed as it is, or as that of a string is. Other templates print a list as such.
+    A string stays one if the template prints it in any form: it may write those of tools as JSON. So do parts, unless
+    the template prints a list as such, with all keys of a part.
 
     Args:
         role: of the messages.
@@ -68,16 +68,19 @@ def find_content_forms(role: str, printed: Callable[[list[dict[str, Any]], int],
     """
     messages = _PROBES.get(role) or [{**_QUESTION, "role": role}]
     number = next(at for at, message in enumerate(messages) if message["role"] == role)
-    in_parts = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages]
+    in_parts = [_in_parts(message) for message in messages]
     string, part = printed(messages, number), printed(in_parts, number)
-    if not string.in_any_form and not _reads_parts(string, part):
+    others = in_parts
+    if not string.in_any_form and not part.in_any_form:
         # Some templates read the contents of other roles in another form.
         string = printed([*in_parts[:number], messages[number], *in_parts[number + 1 :]], number)
-        part = printed([*messages[:number], in_parts[number], *messages[number + 1 :]], number)
-    reads_parts = _reads_parts(string, part)
+        part, others = printed([*messages[:number], in_parts[number], *messages[number + 1 :]], number), messages
+    reads_parts = part.in_any_form
+    if reads_parts and string.in_any_form and not part.as_it_is:
+        with_key = [*others[:number], _in_parts(messages[number], of="no template"), *others[number + 1 :]]
+        reads_parts = printed(with_key, number).text == part.text
     return ContentForms(strings=string.in_any_form or not reads_parts, parts=reads_parts)
 
 
-def _reads_parts(string: PrintedContent, part: PrintedContent) -> bool:
-    is_printed_alike = part.in_any_form and (part.text == string.text or not string.in_any_form)
-    return part.as_it_is or is_printed_alike
+def _in_parts(message: dict[str, Any], **further: str) -> dict[str, Any]:
+    return {**message, "content": [{"type": "text", "text": message["content"], **further}]}

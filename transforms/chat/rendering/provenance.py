@@ -52,7 +52,7 @@ class SourcedText(str):
         return _joined([other, self]) if _is_plain(other) else NotImplemented
 
     def __iter__(self) -> Iterator[str]:
-        return (self[at] for at in range(len(self)))
+        return (self._part(at, at + 1, is_character=True) for at in range(len(self)))
 
     def __getitem__(self, index: Any) -> str:
         positions = range(len(self))[index]
@@ -105,8 +105,8 @@ class SourcedText(str):
     def join(self, parts: Iterable[str]) -> str:
         return _interleaved(self, [*parts])
 
-    def _part(self, start: int, stop: int) -> str:
-        """The characters from start to stop."""
+    def _part(self, start: int, stop: int, is_character: bool = False) -> str:
+        """The characters from start to stop. is_character: of a loop, which in the end has all of them."""
         if start == 0 and stop == len(self):
             return self
         found: list[Run] = []
@@ -114,7 +114,8 @@ class SourcedText(str):
         for length, sources in self.runs:
             first, last = max(start - at, 0), min(stop - at, length)
             if first < last:
-                found.append((last - first, _cut(sources, length, first, last)))
+                run = str.__getitem__(self, slice(at, at + length))
+                found.append((last - first, _cut(run, sources, first, last, is_character)))
             at += length
             if at >= stop:
                 break
@@ -405,11 +406,22 @@ def _joined(parts: Iterable[str]) -> str:
     return _text(text, runs)
 
 
-def _cut(sources: tuple[Source, ...], length: int, first: int, last: int) -> tuple[Source, ...]:
-    """The sources of the characters from first to last of a run."""
-    if len(sources) == 1 and is_copy(length, sources):
-        key, start, _ = sources[0]
+def _cut(text: str, sources: tuple[Source, ...], first: int, last: int, is_character: bool) -> tuple[Source, ...]:
+    """The sources of the characters from first to last of a run.
+
+    Of what is not a copy, each character is taken to be made of as large a part of the source as any other, and of the
+    character before and after that. White space around it may be padding, and is made of nothing.
+
+    text: of the run. is_character: of a loop, which in the end has all of them.
+    """
+    key, start, stop = sources[0] if sources else (None, 0, 0)
+    if is_copy(len(text), sources):
         return ((key, start + first, start + last),)
+    inner = text.strip()
+    if len(set(sources)) == 1 and not is_character and inner != text[first:last].strip():
+        size, before = stop - start, len(text) - len(text.lstrip())
+        begin, end = (first - before) * size // len(inner) - 1, -((before - last) * size // len(inner)) + 1
+        sources = ((key, start + min(max(begin, 0), size), start + min(max(end, 0), size)),)
     return _not_copied(last - first, sources)
 
 
