@@ -175,7 +175,6 @@ def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
         "append",
         "rewritten",
         "retry_failed",
-        "table",
         "engine",
         "summary_json",
         "runner",
