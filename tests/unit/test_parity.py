@@ -15,7 +15,6 @@ from support.chats import SPLIT, assistant, render_config, user
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, MARKED, OPENS_REASONING, oracle_templates
-from transforms.chat.parity.comparisons import _RecordingTemplate
 from transforms.chat.rendering.template import load_template
 from transforms.chat.traced.tracer import SENTINEL
 from transforms.model.batches import Examples, Texts
@@ -365,17 +364,6 @@ def test_texts_are_pickled_with_their_signatures(printed):
     copies = pickle.loads(pickle.dumps(texts))
     assert copies == texts
     assert copies[0].signature.cut is texts[0].signature.cut
-
-
-def test_beginnings_of_conversations_are_traced_once(monkeypatch):
-    traced: list[Any] = []
-    trace = _RecordingTemplate._traced
-    monkeypatch.setattr(_RecordingTemplate, "_traced", lambda *given: traced.append(given) or trace(*given))
-    checked(CHATML, PLAIN)
-    of_longest = len(traced)
-    traced.clear()
-    checked(CHATML, *(PLAIN[:length] for length in (6, 4, 2)))
-    assert len(traced) == of_longest > 0
 
 
 @pytest.mark.parametrize("engine", ["auto", "fast", "reference"])

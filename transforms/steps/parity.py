@@ -1,13 +1,14 @@
 """Parity: compare each turn, as it is trained, with what the model would write after what a server has rendered.
 
 What a turn is at inference is found by rendering, twice for each turn, so that a text costs many more renderings.
-Therefore conversations are compared once per signature (`chat.comparisons`). Of those for which that is not possible,
-`report` compares a sample, and all that have reasoning.
+Therefore conversations are compared by signature (`chat.parity.compiled_beginnings`). Of those for which that is not
+possible, `report` compares a sample, and all that have reasoning.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,13 +19,20 @@ import msgspec
 from transforms.chat.config import PARITIES, RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
-from transforms.chat.parity.comparisons import Compared, ComparisonCache
-from transforms.chat.parity.contexts import KINDS, Contexts, Difference, has_reasoning
+from transforms.chat.parity.compiled_beginnings import ComparisonCache, CompiledBeginnings, NotCompiled
+from transforms.chat.parity.contexts import (
+    KINDS,
+    REASONING_DROPPED,
+    Difference,
+    RenderedBeginnings,
+    differing,
+    expanded,
+    has_reasoning,
+)
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
 from transforms.chat.spans.turns import TurnFinder
-from transforms.chat.traced.trace_cache import TraceCache
 from transforms.checks import check_choice, check_type
 from transforms.errors import RecordError
 from transforms.model.batches import Texts
@@ -46,12 +54,12 @@ class _Compared(NamedTuple):
     Attributes:
         turns: their numbers.
         kinds: for those that differ, the kind of their difference.
-        by_signature: the comparison, if it was made by signature.
+        beginnings: by which they were compared, if these were made by signature.
     """
 
     turns: Sequence[int]
     kinds: Mapping[int, str]
-    by_signature: Compared | None = None
+    beginnings: CompiledBeginnings | None = None
 
 
 class ParityChecker:
@@ -73,12 +81,11 @@ class ParityChecker:
         rules = load_turn_rules(config)
         # A stop token that is printed for the next turn is not compared: no template prints it after the last turn.
         plain, as_trained = (TurnFinder(template, these) for these in (TurnRules(traced=rules.traced), rules))
-        self._contexts = Contexts(template, plain, as_trained)
+        self._rendered = functools.partial(RenderedBeginnings, template, plain, as_trained)
         fast = FastTemplate(template)
-        self._uncompiled_contexts = Contexts(fast, TurnFinder(fast, TurnRules(traced=rules.traced), plain), as_trained)
-        self._trace_cache = TraceCache(template, rules)
-        self._fast_contexts = Contexts(template, plain, as_trained, self._trace_cache.render)
-        self._comparisons = ComparisonCache(template, rules, expands=parity == "expand")
+        fast_turns = TurnFinder(fast, plain.rules, plain)
+        self._rendered_fast = functools.partial(RenderedBeginnings, fast, fast_turns, as_trained)
+        self._comparisons = ComparisonCache(template, rules, plain)
         self._loss_on = config.loss_on
         self._engine = config.engine
         self._parity = parity
@@ -86,25 +93,22 @@ class ParityChecker:
     def __call__(self, batch: Texts) -> Texts:
         if self._parity == "off":
             return batch
-        self._trace_cache.begin_batch(len(batch.texts))
         self._comparisons.begin_batch(len(batch.texts))
-        by_reference_only = self._by_reference_only(batch)
-        compared = {} if by_reference_only else self._by_signature(batch)
+        compared = {} if self._by_reference_only(batch) else self._by_signature(batch)
         if difference := self._difference(batch, compared):
             batch = dataclasses.replace(batch, outcomes=noted_difference(batch, self._engine, "comparing", *difference))
         left = self._uncompared(batch, compared)
         selected = self._selected(batch, left)
-        compared |= {number: self._uncompiled(batch.texts[number], left[number]) for number in selected}
+        compared |= {number: self._one_by_one(batch.texts[number], left[number]) for number in selected}
         compared = {number: found for number, found in sorted(compared.items()) if found.turns}
         outcomes = self._noted(batch, compared).note("parity_records_not_checked", len(left) - len(selected))
         if self._parity == "report":
             return dataclasses.replace(batch, outcomes=outcomes)
-        contexts = self._contexts if by_reference_only else self._fast_contexts
         texts, rejects = list[Text](), dict[int, Reject]()
         for number, text in enumerate(batch.texts):
             try:
                 found = compared.get(number)
-                texts += self._expanded(contexts, text, found) if found and found.kinds else [text]
+                texts += self._expanded(text, found) if found and found.kinds else [text]
             except RecordError as error:
                 rejects.setdefault(text.example.position, text.example.rejected(error))
         texts = [text for text in texts if text.example.position not in rejects]
@@ -122,10 +126,18 @@ class ParityChecker:
             if not isinstance(content, Conversation):
                 continue
             target: Any = loss_of(content, self._loss_on)
-            if target != "all" and (
-                found := self._comparisons.compare(content, text.signature, target, self._trained_turns)
-            ):
-                compared[number] = _Compared(found.comparison.turns, found.comparison.kinds, found)
+            if target == "all":
+                continue
+            found = self._comparisons.find(content, text.signature, target, self._trained_turns)
+            if found is None:
+                continue
+            turns, kinds = found.comparison.turns, found.comparison.kinds
+            try:
+                if suspects := found.comparison.suspects:
+                    kinds = {**kinds, **_kinds(differing(found, text.text, text.spans, suspects))}
+                compared[number] = _Compared(turns, kinds, found)
+            except NotCompiled:
+                compared[number] = self._by_reference(text, turns)
         return compared
 
     def _difference(self, batch: Texts, compared: Mapping[int, _Compared]) -> tuple[int, str] | None:
@@ -133,11 +145,12 @@ class ParityChecker:
         first = [number for number, found in compared.items() if found.kinds][:1]
         for number in sorted({*sample_conversations(batch, batch.texts), *first} & compared.keys()):
             text, found = batch.texts[number], compared[number]
-            turns = _sample_turns(found.turns, [*found.kinds][:1] if number in first else [], f"{batch.part}-{number}")
+            wanted = [*found.kinds][:1] if number in first else []
+            turns = _sample_turns(found.turns, wanted, f"{batch.part}-{number}")
             kinds = {turn: kind for turn, kind in found.kinds.items() if turn in turns}
-            expected = self._by_reference(text, turns)
-            if kinds != expected.kinds:
-                return text.example.position, f"{kinds}, not {expected.kinds}"
+            expected = self._by_reference(text, turns).kinds
+            if kinds != expected:
+                return text.example.position, f"{kinds}, not {expected}"
             if number in first and self._parity != "report" and (how := self._other_rows(text, found)):
                 return text.example.position, how
         return None
@@ -145,11 +158,11 @@ class ParityChecker:
     def _other_rows(self, text: Text, found: _Compared) -> str:
         """How the rows that replace a text differ from those of the reference; empty if they do not."""
         try:
-            rows = self._expanded(self._fast_contexts, text, found)
+            rows = self._expanded(text, found)
         except RecordError as error:
             rows, how = [], error.detail
         try:
-            expected = self._expanded(self._contexts, text, found._replace(by_signature=None))
+            expected = self._expanded(text, found._replace(beginnings=None))
         except RecordError as error:
             return "" if not rows and error.detail == how else error.detail
         return "" if rows == expected else "other rows"
@@ -161,41 +174,35 @@ class ParityChecker:
         return {number: own for number, own in turns.items() if own}
 
     def _selected(self, batch: Texts, left: Mapping[int, Sequence[int]]) -> list[int]:
-        """Those texts that are compared by the reference."""
+        """Those texts that are compared one by one."""
         if self._parity != "report":
             return [*left]
         others = [number for number in left if not has_reasoning(_conversation(batch.texts[number]))]
         postponed = {number for i, number in enumerate(others) if i >= _FIRST and i % _ONE_OF}
         return [number for number in left if number not in postponed]
 
-    def _uncompiled(self, text: Text, turns: Sequence[int]) -> _Compared:
+    def _one_by_one(self, text: Text, turns: Sequence[int]) -> _Compared:
         """Compare the turns of a conversation that is not compared by signature."""
+        beginnings = self._rendered_fast(_conversation(text), text.text)
         try:
-            return _compared(turns, self._differing(text, turns, self._uncompiled_contexts))
+            return _Compared(turns, _kinds(differing(beginnings, text.text, text.spans, turns)))
         except NotFollowed:
             return self._by_reference(text, turns)
 
     def _by_reference(self, text: Text, turns: Sequence[int]) -> _Compared:
-        return _compared(turns, self._differing(text, turns, self._contexts))
-
-    def _differing(self, text: Text, turns: Sequence[int], contexts: Contexts) -> dict[int, Difference]:
-        return contexts.differing(_conversation(text), text.text, text.spans, turns)
+        beginnings = self._rendered(_conversation(text), text.text)
+        return _Compared(turns, _kinds(differing(beginnings, text.text, text.spans, turns)))
 
     def _noted(self, batch: Texts, compared: Mapping[int, _Compared]) -> Outcomes:
         outcomes = batch.outcomes.note("parity_records_checked", len(compared))
         outcomes = outcomes.note("parity_turns_checked", sum(len(found.turns) for found in compared.values()))
-        differing = [(batch.texts[number], found) for number, found in compared.items() if found.kinds]
-        if not differing:
+        others = [(batch.texts[number], found) for number, found in compared.items() if found.kinds]
+        if not others:
             return outcomes
-        text, found = differing[0]
+        text, found = others[0]
         first = text.example.position, self._detail(text, found)
-        outcomes = outcomes.note("parity_records_differing", len(differing), first)
-        # Conversations of one signature share their kinds.
-        alike = Counter(id(found.kinds) for _, found in differing)
-        counts = Counter[str]()
-        for kinds in {id(found.kinds): found.kinds for _, found in differing}.values():
-            for kind, turns in Counter(kinds.values()).items():
-                counts[kind] += turns * alike[id(kinds)]
+        outcomes = outcomes.note("parity_records_differing", len(others), first)
+        counts = Counter(kind for _, found in others for kind in found.kinds.values())
         outcomes = outcomes.note("parity_turns_differing", counts.total())
         for kind in KINDS:
             outcomes = outcomes.note(f"parity_turns_{kind}", counts[kind])
@@ -203,27 +210,32 @@ class ParityChecker:
 
     def _detail(self, text: Text, found: _Compared) -> str:
         """The first difference of a text in one line; empty if the reference finds none."""
-        if found.by_signature:
-            return found.by_signature.detail
-        differing = self._differing(text, [*found.kinds][:1], self._contexts)
-        return next((difference.detail for difference in differing.values()), "")
+        turns = [*found.kinds][:1]
+        if found.beginnings and found.kinds[turns[0]] == REASONING_DROPPED:  # as most
+            return Difference(REASONING_DROPPED, turns[0], "", "").detail
+        beginnings = found.beginnings or self._rendered(_conversation(text), text.text)
+        differences = differing(beginnings, text.text, text.spans, turns)
+        return next((difference.detail for difference in differences.values()), "")
 
-    def _expanded(self, contexts: Contexts, text: Text, found: _Compared) -> list[Text]:
+    def _expanded(self, text: Text, found: _Compared) -> list[Text]:
         """The texts that replace one of which some turns differ. Raises RecordError."""
-        if not (how := self._detail(text, found)):
-            return [text]
-        if self._parity == "reject":
-            raise RecordError("differs_from_inference", how)
-        if text.prompt is not None:
-            raise RecordError("not_expandable", f"a completion is one context: {how}")
+        if found.beginnings is None or self._parity == "reject" or text.prompt is not None:
+            if not (how := self._detail(text, found)):
+                return [text]
+            if self._parity == "reject":
+                raise RecordError("differs_from_inference", how)
+            if text.prompt is not None:
+                raise RecordError("not_expandable", f"a completion is one context: {how}")
         if text.weights is not None:
             raise RecordError("not_expandable", "the weights of its turns are not known for other contexts")
         if text.added_tokens is not None:
             how = "special tokens were typed in its contents, and which these are is not known for other contexts"
             raise RecordError("not_expandable", how)
-        rows = found.by_signature.expanded() if found.by_signature else None
-        if rows is None:
-            rows = contexts.expanded(_conversation(text), found.turns)
+        rendered = self._rendered(_conversation(text), text.text)
+        try:
+            rows = expanded(found.beginnings or rendered, found.turns)
+        except NotCompiled:
+            rows = expanded(rendered, found.turns)
         return [msgspec.structs.replace(text, text=row, spans=spans) for row, spans in rows]
 
     def _trained_turns(self, content: Conversation) -> list[int]:
@@ -243,8 +255,8 @@ def _sample_turns(turns: Sequence[int], wanted: Sequence[int], seed: str) -> lis
     return sorted([*wanted, *random.Random(seed).sample(others, left)])
 
 
-def _compared(turns: Sequence[int], differing: Mapping[int, Difference]) -> _Compared:
-    return _Compared(turns, {turn: difference.kind for turn, difference in differing.items()})
+def _kinds(differences: Mapping[int, Difference]) -> dict[int, str]:
+    return {turn: difference.kind for turn, difference in differences.items()}
 
 
 def _conversation(text: Text) -> Conversation:

@@ -7,10 +7,11 @@ or into it, in training than at inference.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from transforms.chat.spans.conventions import Template, shared_start
+from transforms.chat.spans.conventions import Template, rendered, shared_start
 from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.tracer import plain_text
@@ -59,6 +60,90 @@ class Difference(NamedTuple):
         return f"{where} of the turn has {training!r} where the last turn has {inference!r}"
 
 
+class EndsOfTurns(Protocol):
+    """What a template prints up to turns of one conversation.
+
+    Attributes:
+        conversation: the conversation.
+    """
+
+    conversation: Conversation
+
+    @property
+    def context(self) -> Callable[[int], str | None]:
+        """Return what a server would have rendered before a turn; None if the template refuses that."""
+
+    @property
+    def answered(self) -> Callable[[int], tuple[str, Sequence[Span]] | None]:
+        """Return the text that ends with a turn, and the spans in which what the model wrote is; None if unknown."""
+
+    def turns(self, length: int, numbers: Sequence[int]) -> Mapping[int, list[Span]]:
+        """Return the spans of turns in the text of so many messages, with the parts that are not trained on.
+
+        Raises:
+            RecordError: if they cannot be established.
+        """
+
+
+class Beginnings(EndsOfTurns, Protocol):
+    """The beginnings of one conversation, each as a template prints it."""
+
+    def text(self, length: int) -> str:
+        """Return the text of so many messages. Raises RecordError if the template refuses them."""
+
+    def trained(self, length: int, numbers: Sequence[int]) -> list[Span]:
+        """Return what of turns is trained on in this text. Raises RecordError as `turns`."""
+
+
+class RenderedBeginnings:
+    """Beginnings that are rendered when they are needed.
+
+    Args:
+        template: the chat template.
+        turns: finds spans under it. Stop tokens that are printed for the next turn are not to be in them, since the
+            template prints none after the last turn.
+        as_trained: finds the spans that are trained on.
+        conversation: the conversation.
+        text: all of it, as the template prints it.
+    """
+
+    def __init__(
+        self, template: Template, turns: TurnFinder, as_trained: TurnFinder, conversation: Conversation, text: str
+    ):
+        self.conversation = conversation
+        self._template, self._turns, self._as_trained = template, turns, as_trained
+        self._text = text
+        self._rendering = functools.cache(lambda length: template.rendering(self._beginning(length)))
+
+    def context(self, turn: int) -> str | None:
+        return rendered(self._template, self._beginning(turn), True)
+
+    def answered(self, turn: int) -> tuple[str, Sequence[Span]] | None:
+        part = self._beginning(turn + 1)
+        try:
+            if self._turns.follows_blocks(part):
+                text, blocks = self._template.generation_blocks(part)
+                return text, merged(blocks)
+            is_all = turn + 1 == len(self.conversation.messages)
+            text = self._text if is_all else self._template.render(part)
+        except RecordError:
+            return None
+        return text, [(0, len(text))]
+
+    def text(self, length: int) -> str:
+        return self._rendering(length).text
+
+    def turns(self, length: int, numbers: Sequence[int]) -> Mapping[int, list[Span]]:
+        return self._turns.spans_of_turns(self._rendering(length), numbers, whole=True)
+
+    def trained(self, length: int, numbers: Sequence[int]) -> list[Span]:
+        own = self._as_trained.spans_of_turns(self._rendering(length), numbers)
+        return merged([span for spans in own.values() for span in spans])
+
+    def _beginning(self, length: int) -> Conversation:
+        return self.conversation.with_messages(self.conversation.messages[:length])
+
+
 class _AsLast(NamedTuple):
     """What a turn is when it is the last one.
 
@@ -71,140 +156,113 @@ class _AsLast(NamedTuple):
     answer: str | None
 
 
-class Contexts:
-    """Compares turns under one chat template.
+def differing(beginnings: EndsOfTurns, text: str, spans: Sequence[Span], turns: Sequence[int]) -> dict[int, Difference]:
+    """Find the turns that are trained on in another way than the model would write them.
 
     Args:
-        template: the chat template.
-        turns: finds spans under it. Stop tokens that are printed for the next turn are not to be in them, since the
-            template prints none after the last turn.
-        as_trained: finds the spans of the texts that `expanded` makes.
-        render: renders as `template.render` does; a `TraceCache.render` is faster.
+        beginnings: those of the conversation.
+        text: its training text.
+        spans: what of the text is trained on.
+        turns: the numbers of the messages to compare.
+
+    Returns:
+        For each turn that differs, how.
     """
+    as_last = {turn: _as_last(beginnings, turn) for turn in turns}
+    suspects = {turn: last for turn, last in as_last.items() if _differs(last, text, spans, True)}
+    if not suspects:
+        return {}
+    own: Mapping[int, Sequence[Span]]
+    try:
+        own = beginnings.turns(beginnings.conversation.count, [*suspects])
+    except RecordError:  # generation blocks that belong to no turn, or to several
+        own = dict.fromkeys(suspects, spans)
+    if beginnings.conversation.completion_start is not None:
+        own = {turn: _with_prompt_of(ends, spans) for turn, ends in own.items()}
+    found = {turn: _difference(beginnings, turn, suspects[turn], text, ends) for turn, ends in own.items()}
+    return {turn: difference for turn, difference in found.items() if difference}
 
-    def __init__(
-        self,
-        template: Template,
-        turns: TurnFinder,
-        as_trained: TurnFinder,
-        render: Callable[..., str] | None = None,
-    ):
-        self._template = template
-        self._turns = turns
-        self._as_trained = as_trained
-        self._render = render or template.render
 
-    def differing(
-        self, conversation: Conversation, text: str, spans: Sequence[Span], turns: Sequence[int]
-    ) -> dict[int, Difference]:
-        """Find the turns that are trained on in another way than the model would write them.
+def expanded(beginnings: Beginnings, turns: Sequence[int]) -> list[tuple[str, list[Span]]]:
+    """Make texts in which each of the turns is trained on once, as at its inference.
 
-        Args:
-            conversation: the conversation.
-            text: its training text.
-            spans: what of the text is trained on.
-            turns: the numbers of the messages to compare.
+    Args:
+        beginnings: those of the conversation.
+        turns: the numbers of the messages that are trained on.
 
-        Returns:
-            For each turn that differs, how.
-        """
-        as_last = {turn: self._as_last(conversation, turn, text) for turn in turns}
-        suspects = [turn for turn in turns if self.difference(conversation, turn, as_last[turn], text, spans, True)]
-        if not suspects:
-            return {}
-        try:
-            own = self._turns.spans_of_turns(self._template.rendering(conversation), suspects, whole=True)
-        except RecordError:  # generation blocks that belong to no turn, or to several
-            own = {turn: list(spans) for turn in suspects}
-        if conversation.completion_start is not None:
-            own = {turn: _with_prompt_of(ends, spans) for turn, ends in own.items()}
-        found = {turn: self.difference(conversation, turn, as_last[turn], text, ends) for turn, ends in own.items()}
-        return {turn: difference for turn, difference in found.items() if difference}
+    Returns:
+        Texts and their spans. The last is that of the whole conversation, for the turns that are right in it.
+        Before it comes the conversation up to the last of the others, and so on.
 
-    def expanded(self, conversation: Conversation, turns: Sequence[int]) -> list[tuple[str, list[Span]]]:
-        """Make texts in which each of the turns is trained on once, as at its inference.
+    Raises:
+        RecordError: if a turn has no such text.
+    """
+    rows: list[tuple[str, list[Span]]] = []
+    count = beginnings.conversation.count
+    left, length = list(turns), count
+    as_last = {turn: _as_last(beginnings, turn) for turn in turns}
+    while left:
+        text, spans = beginnings.text(length), beginnings.turns(length, left)
+        if not rows and length == count:
+            left = [turn for turn in left if turn in spans]  # the others are not printed, or not trained on
+        right = [turn for turn in left if turn in spans and not _differs(as_last[turn], text, spans[turn])]
+        if left and length == left[-1] + 1 and left[-1] not in right:
+            last = left[-1]
+            difference = _difference(beginnings, last, as_last[last], text, spans.get(last, ()))
+            assert difference
+            how = f"a turn differs even at the end of its text: {difference.detail}"
+            raise RecordError("not_expandable", how)
+        if right:
+            rows.append((text, beginnings.trained(length, right)))
+        left = [turn for turn in left if turn not in right]
+        length = left[-1] + 1 if left else 0
+    return rows[::-1]
 
-        Args:
-            conversation: the conversation.
-            turns: the numbers of the messages that are trained on.
 
-        Returns:
-            Texts and their spans. The last is that of the whole conversation, for the turns that are right in it.
-            Before it comes the conversation up to the last of the others, and so on.
+def _as_last(beginnings: EndsOfTurns, turn: int) -> _AsLast:
+    """What a turn is when it is the last one."""
+    context = beginnings.context(turn)
+    found = None if context is None else beginnings.answered(turn)
+    if found is None:
+        return _AsLast(context, None)
+    text, spans = found
+    own = _spans_from(text, context, spans)
+    return _AsLast(context, _text_of(text, own) if own else None)
 
-        Raises:
-            RecordError: if a turn has no such text.
-        """
-        rows: list[tuple[str, list[Span]]] = []
-        left, length = list(turns), len(conversation.messages)
-        as_last = {turn: self._as_last(conversation, turn) for turn in turns}
-        while left:
-            part = conversation.with_messages(conversation.messages[:length])
-            rendering = self._template.rendering(part)
-            text, spans = rendering.text, self._turns.spans_of_turns(rendering, left, whole=True)
-            if not rows and length == len(conversation.messages):
-                left = [turn for turn in left if turn in spans]  # the others are not printed, or not trained on
-            differences = {turn: self.difference(part, turn, as_last[turn], text, own) for turn, own in spans.items()}
-            right = [turn for turn in left if turn in differences and not differences[turn]]
-            if left and length == left[-1] + 1 and left[-1] not in right:
-                difference = differences.get(left[-1])
-                difference = difference or Difference(CONTEXT, left[-1], text, as_last[left[-1]].context)
-                how = f"a turn differs even at the end of its text: {difference.detail}"
-                raise RecordError("not_expandable", how)
-            if right:
-                trained = self._as_trained.spans_of_turns(rendering, right)
-                rows.append((text, merged([span for own in trained.values() for span in own])))
-            left = [turn for turn in left if turn not in right]
-            length = left[-1] + 1 if left else 0
-        return rows[::-1]
 
-    def _as_last(self, conversation: Conversation, turn: int, text: str | None = None) -> _AsLast:
-        """What a turn is when it is the last one. text: of the whole conversation, if it is known."""
-        try:
-            context = self._render(conversation.with_messages(conversation.messages[:turn]), True)
-        except RecordError:
-            return _AsLast(None, None)
-        part = conversation.with_messages(conversation.messages[: turn + 1])
-        try:
-            if self._turns.follows_blocks(part):
-                text, spans = self._template.generation_blocks(part)
-            else:
-                if text is None or turn + 1 < len(conversation.messages):
-                    text = self._render(part)
-                spans = [(0, len(text))]
-        except RecordError:
-            return _AsLast(context, None)
-        own = _spans_from(text, context, merged(spans))
-        return _AsLast(context, _text_of(text, own) if own else None)
+def _differs(as_last: _AsLast, text: str, spans: Sequence[Span], first_only: bool = False) -> bool:
+    """Whether a turn differs whose spans in a text begin with some spans.
 
-    def difference(
-        self,
-        conversation: Conversation,
-        turn: int,
-        as_last: _AsLast,
-        text: str,
-        spans: Sequence[Span],
-        first_only: bool = False,
-    ) -> Difference | None:
-        """Return how the training of a turn differs from its inference; None if it does not.
+    first_only: whether the turn has only the first of the spans after its context; if it has more, it seems to differ.
+    """
+    own = _spans_from(text, as_last.context, spans)
+    if not own or as_last.answer is None:
+        return not own
+    return _is_other(_text_of(text, own[:1] if first_only else own), as_last.answer)
 
-        Args:
-            conversation: the conversation.
-            turn: the number of the message.
-            as_last: what the turn is when it is the last one.
-            text: a text that it is trained in.
-            spans: what of it is trained on, with the turn's own spans among them.
-            first_only: whether the turn has only the first of the spans after its context; if it has more, it seems to
-                differ.
-        """
-        own = _spans_from(text, as_last.context, spans)
-        if not own:
-            return Difference(CONTEXT, turn, text, as_last.context)
-        if as_last.answer is None:
-            return None
-        trained = _text_of(text, own[:1] if first_only else own)
-        kind = kind_of_answers(conversation.messages[turn], trained, as_last.answer)
-        return Difference(kind, turn, trained.rstrip(), as_last.answer.rstrip()) if kind else None
+
+def _difference(
+    beginnings: EndsOfTurns, turn: int, as_last: _AsLast, text: str, spans: Sequence[Span]
+) -> Difference | None:
+    """How a turn differs whose spans in a text begin with some spans; None if it does not."""
+    if not _differs(as_last, text, spans):
+        return None
+    if as_last.answer is None or not (own := _spans_from(text, as_last.context, spans)):
+        return Difference(CONTEXT, turn, text, as_last.context)
+    trained = _text_of(text, own)
+    kind = kind_of_answers(_message(beginnings.conversation, turn), trained, as_last.answer)
+    return Difference(kind, turn, trained.rstrip(), as_last.answer.rstrip())
+
+
+def _is_other(trained: str, answer: str) -> bool:
+    """Whether two texts of a turn differ in more than white space at the end."""
+    return trained.rstrip() != answer.rstrip()
+
+
+def _message(conversation: Conversation, number: int) -> Mapping[str, Any]:
+    if plain := conversation.plain:  # its messages need not be decoded
+        return {"role": plain[0][number], "content": plain[1][number]}
+    return conversation.messages[number]
 
 
 def has_reasoning(conversation: Conversation) -> bool:
@@ -212,20 +270,15 @@ def has_reasoning(conversation: Conversation) -> bool:
     return any(message["role"] == "assistant" and _reasoning(message) for message in conversation.messages)
 
 
-def kind_of_answers(message: Mapping[str, Any], trained: str, answer: str) -> str | None:
+def kind_of_answers(message: Mapping[str, Any], trained: str, answer: str) -> str:
     """Return how the text of a turn that is trained on differs from that of the last turn.
 
     Args:
         message: the message.
         trained: what is trained on of it.
-        answer: what the model would have written.
-
-    Returns:
-        The kind of the difference, None if they differ in white space at the end alone.
+        answer: what the model would have written, which is another text.
     """
     trained, answer = trained.rstrip(), answer.rstrip()
-    if trained == answer:
-        return None
     if any(answer.count(thought) > trained.count(thought) for thought in _reasoning(message)):
         return REASONING_DROPPED
     if answer.startswith(trained) or trained.startswith(answer):

@@ -34,18 +34,21 @@ class TurnFinder:
         template: the chat template. What depends on the template alone is found once.
         rules: what else is known about turns.
         reference: finds the conventions of the template, if the template is a faster form of another one.
+
+    Attributes:
+        rules: as given.
     """
 
     def __init__(self, template: Template, rules: TurnRules | None = None, reference: TurnFinder | None = None):
         self._template = template
-        self._rules = rules or TurnRules()
+        self.rules = rules or TurnRules()
         self._reference = reference
         self._conventions: dict[Any, Conventions] = {}
         self._closings: dict[Any, Mapping[Ending, str | None]] = {}
 
     def follows_blocks(self, conversation: Conversation) -> bool:
         """Return whether {% generation %} blocks decide what is trained on of a conversation."""
-        return not self._rules.traced and self._template.has_generation_blocks(conversation)
+        return not self.rules.traced and self._template.has_generation_blocks(conversation)
 
     def trained_spans(self, rendering: Rendering, loss_on: str = "assistant") -> list[Span]:
         """Find the spans that are trained on.
@@ -64,7 +67,7 @@ class TurnFinder:
             return [self._completion_span(rendering)]
         conversation = rendering.conversation
         wanted = trained_turns(conversation, loss_on)
-        blocks_are_spans = self.follows_blocks(conversation) and not (self._rules.named or self._rules.masks_after_end)
+        blocks_are_spans = self.follows_blocks(conversation) and not (self.rules.named or self.rules.masks_after_end)
         if (
             blocks_are_spans
             and wanted == assistant_turns(conversation)
@@ -117,7 +120,7 @@ class TurnFinder:
         conversation = rendering.conversation
         if not turns and not self.follows_blocks(conversation):
             return {}
-        if self._rules.masks_after_end:
+        if self.rules.masks_after_end:
             found = self.turns(rendering, turns)
             by_turn = {turn: _without_after_end(*one[1:]) for turn, one in found.items()}
         else:
@@ -194,7 +197,7 @@ class TurnFinder:
         return self._search(rendering).turns(turns)
 
     def _search(self, rendering: Rendering) -> TurnSearch:
-        return TurnSearch(rendering, self._template, self.conventions(rendering.conversation), self._rules)
+        return TurnSearch(rendering, self._template, self.conventions(rendering.conversation), self.rules)
 
     def _blocks(self, rendering: Rendering) -> list[Span]:
         """The generation blocks of a rendering."""
@@ -225,7 +228,7 @@ class TurnFinder:
                     "does not begin with a message of the assistant, so it is unknown where it begins",
                 )
         span, last = (start, len(text)), len(conversation.messages) - 1
-        if self._rules.masks_after_end and conversation.messages[last]["role"] == "assistant":
+        if self.rules.masks_after_end and conversation.messages[last]["role"] == "assistant":
             (span,) = _without_after_end([span], search.end(last, span, self.closings(conversation)))
         return span
 

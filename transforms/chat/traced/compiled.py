@@ -11,10 +11,8 @@ This is partial evaluation with guards, as in a tracing compiler.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
 from transforms.chat.rendering.omissions import Omissions, printed_of
@@ -25,13 +23,12 @@ from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.guards import Guards
 from transforms.chat.traced.signatures import Cut, traced_messages
+from transforms.chat.traced.skeleton import Edges, Skeleton, edges_of, spans_of
 from transforms.chat.traced.tracer import (
-    SENTINEL,
     UNSEEN,
     NotTraceable,
     TracedText,
     in_other_alphabet,
-    joined_with_texts,
     plain_text,
     split_at_texts,
     traced_text,
@@ -42,8 +39,8 @@ from transforms.chat.traced.unprinted import Unprinted
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 
-# What is rendered: all messages, messages with the generation prompt, or all messages with the spans of a kind of loss.
-Target: TypeAlias = Literal["text", "prompt", "assistant", "last_assistant", "completion", "completion_turns"]
+# What is rendered: the text alone, or with the spans of a kind of loss.
+Target: TypeAlias = Literal["text", "assistant", "last_assistant", "completion", "completion_turns"]
 Reason: TypeAlias = Literal[
     "tools",
     "chat_template_kwargs",
@@ -96,28 +93,20 @@ class CompiledTemplate:
     """How conversations of one signature are rendered, and what of them is trained on.
 
     Attributes:
-        text_count: number of texts in a conversation.
         guards: what must hold for the texts.
-        literals: what the template prints before, between and after texts.
-        holes: for each literal but the last, the number of the text after it, and whether that is stripped.
-        edges: for each span (texts, characters, texts, characters): how many holes are printed before its start, and
-            how many characters of literals; the same for its stop.
+        traced: what the template prints, with a sentinel for each text.
+        skeleton: the same without the texts.
+        spans: of what is trained on, in the traced text.
+        edges: the same in the skeleton.
         unprinted: finds what is not printed.
     """
 
-    text_count: int
     guards: Guards
-    literals: list[str]
-    holes: list[tuple[int, bool]]
-    edges: list[tuple[int, int, int, int]]
+    traced: str
+    skeleton: Skeleton
+    spans: Sequence[Span]
+    edges: Sequence[Edges]
     unprinted: Unprinted
-
-    @functools.cached_property
-    def _strips_all(self) -> bool | None:
-        """Whether all texts are stripped, or none is, if each is printed once and in order; None otherwise."""
-        kinds = {strips for _, strips in self.holes}
-        in_order = [number for number, _ in self.holes] == list(range(self.text_count))
-        return kinds.pop() if in_order and len(kinds) == 1 else None
 
     def render(self, texts: list[str], trimmed: list[str]) -> Rendered | None:
         """Render a conversation of this signature.
@@ -131,16 +120,8 @@ class CompiledTemplate:
         """
         if not self.guards.hold(texts, trimmed):
             return None
-        if self._strips_all is None:
-            printed = [trimmed[number] if strips else texts[number] for number, strips in self.holes]
-        else:
-            printed = trimmed if self._strips_all else texts
-        text = joined_with_texts(self.literals, printed)
-        omissions = self.unprinted.omissions(texts)
-        if not self.edges:
-            return text, [], omissions
-        lengths = [0, *accumulate(map(len, printed))]
-        return text, [(lengths[a] + i, lengths[b] + j) for a, i, b, j in self.edges], omissions
+        printed = self.skeleton.printed(texts, trimmed)
+        return self.skeleton.text(printed), spans_of(self.edges, printed), self.unprinted.omissions(texts)
 
 
 class TemplateCompiler:
@@ -182,26 +163,19 @@ class TemplateCompiler:
         messages, owners = traced_messages(conversation.messages, guards, cut)
         traced = conversation.with_messages(messages)
         tracing = TracingTemplate(self._template)
-        turns = TurnFinder(tracing, self._rules, self._turns)
-        spans, unprinted = list[Span](), Unprinted([], {})
-        if target != "prompt":
-            rendering = tracing.rendering(traced)
-            spans = [] if target == "text" else turns.trained_spans(rendering, target)
-            unprinted = Unprinted(rendering.messages, printed_of(rendering))
-        text = tracing.trace(traced, add_generation_prompt=target == "prompt")
-        self._trace_again(conversation, target, cut, text, guards)
+        rendering = tracing.rendering(traced)
+        spans = [] if target == "text" else self.turn_finder(tracing).trained_spans(rendering, target)
+        text = tracing.trace(traced)
+        self._trace_again(conversation, cut, text, guards)
         guards.trimmed |= tracing.has_both_forms
-        if target not in ("text", "prompt"):
+        if target != "text":
             self.guard_answers(guards, traced, text, None if target == "completion" else owners)
-        literals, holes = split_at_texts(text)
-        return CompiledTemplate(
-            text_count=len(owners),
-            guards=guards,
-            literals=literals,
-            holes=holes,
-            edges=edges_of(text, spans),
-            unprinted=unprinted,
-        )
+        unprinted = Unprinted(rendering.messages, printed_of(rendering))
+        return CompiledTemplate(guards, text, Skeleton.of(text), spans, edges_of(text, spans), unprinted)
+
+    def turn_finder(self, tracing: TracingTemplate) -> TurnFinder:
+        """Return what finds turns in renderings of traced conversations."""
+        return TurnFinder(tracing, self._rules, self._turns)
 
     def guard_answers(self, guards: Guards, traced: Conversation, text: str, owners: Sequence[int] | None) -> None:
         """Add guards under which spans have the same edges for other texts.
@@ -222,13 +196,11 @@ class TemplateCompiler:
             if is_answer and (continuations := {*self._continuations(traced, literal)}):
                 guards.starts.setdefault(number, set()).update(continuations)
 
-    def _trace_again(
-        self, conversation: Conversation, target: Target, cut: Cut | None, text: str, guards: Guards
-    ) -> None:
+    def _trace_again(self, conversation: Conversation, cut: Cut | None, text: str, guards: Guards) -> None:
         """Trace with other sentinels and orders of keys. Raises NotTraceable if the text differs."""
         messages = traced_messages(conversation.messages, guards, cut, alphabet=1)[0]
         reordered = conversation.with_messages([dict(reversed(message.items())) for message in messages])
-        again = TracingTemplate(self._template).trace(reordered, add_generation_prompt=target == "prompt")
+        again = TracingTemplate(self._template).trace(reordered)
         if in_other_alphabet(again) != text:
             raise NotTraceable("the template depends on the order of a message's keys, or prints a sentinel itself")
 
@@ -317,9 +289,3 @@ def _with_texts(value: Any, make: Callable[[str], str]) -> Any:
 
 def _plain_conversation(conversation: Conversation) -> Conversation:
     return conversation.with_messages(with_texts(conversation.messages))
-
-
-def edges_of(text: str, spans: Sequence[Span]) -> list[tuple[int, int, int, int]]:
-    """Return the spans of a traced text as CompiledTemplate.edges."""
-    texts = [0, *accumulate(bool(SENTINEL.match(character)) for character in text)]
-    return [(texts[start], start - texts[start], texts[stop], stop - texts[stop]) for start, stop in spans]

@@ -77,21 +77,6 @@ class TraceCache:
         """Begin a batch of so many conversations, see SignatureCache."""
         self._cache.begin_batch(conversations)
 
-    def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
-        """Render a conversation, by the reference if there is no compiled template for it.
-
-        Args:
-            conversation: the conversation.
-            add_generation_prompt: as in `apply_chat_template`.
-
-        Raises:
-            RecordError: if the template refuses it.
-        """
-        found = self._render(conversation, "prompt" if add_generation_prompt else "text")
-        if isinstance(found, SlowPath):
-            return self._template.render(conversation, add_generation_prompt)
-        return found[0][0]
-
     def render_with_spans(self, conversation: Conversation, loss_on: str) -> tuple[Rendered, Signature] | SlowPath:
         """Render a conversation and find what of it is trained on.
 
