@@ -38,22 +38,22 @@ def conversation_of(length: int, **fields: Any) -> Conversation:
 @pytest.mark.parametrize(
     ("conversation", "template", "expected"),
     [
-        (Conversation(PLAIN, [TOOL]), CHATML, SlowPath("tools")),
+        (Conversation(PLAIN, [TOOL]), CHATML, SlowPath("not_followed")),
         (
             Conversation(PLAIN, template_kwargs={"since": datetime(2026, 11, 22)}),
             CHATML,
-            SlowPath("chat_template_kwargs", "a value that JSON does not have"),
+            SlowPath("not_followed"),
         ),
-        (Conversation(PLAIN, [TOOL], {"style": "brief"}), CHATML, SlowPath("tools")),
+        (Conversation(PLAIN, [TOOL], {"style": "brief"}), CHATML, SlowPath("not_followed")),
         (
             Conversation([user([{"type": "text", "text": "2+2?", "cache_control": {}}]), assistant("4")]),
             CHATML,
-            SlowPath("content_parts"),
+            SlowPath("not_followed"),
         ),
-        (Conversation([user("2+2?"), assistant("", tool_calls=[{}])]), CHATML, SlowPath("tool_calls")),
-        (Conversation([user("2+2?"), assistant("4", scores=[1])]), CHATML, SlowPath("field_not_text", "scores")),
-        (conversation_of(513), CHATML, SlowPath("too_many_messages")),
-        (Conversation([*conversation_of(512).messages, user(" ")]), CHATML, SlowPath("too_many_messages")),
+        (Conversation([user("2+2?"), assistant("", tool_calls=[{}])]), CHATML, SlowPath("not_followed")),
+        (Conversation([user("2+2?"), assistant("4", scores=[1])]), CHATML, SlowPath("not_followed")),
+        (conversation_of(513), CHATML, SlowPath("not_followed")),
+        (Conversation([*conversation_of(512).messages, user(" ")]), CHATML, SlowPath("not_followed")),
         (
             Conversation(PLAIN),
             CHATML.replace("message.content", "message.content | upper"),
@@ -92,7 +92,7 @@ def test_fast_path_does_not_depend_on_earlier_batches(monkeypatch):
     monkeypatch.setattr(trace_cache, "_KEPT", 3)
     batches = [[1, 2, 1], [4, 3, 2, 1, 4, 1], [5, 6], [1, 2, 3, 4, 5, 3], []]
     expected = [paths(cache_of(), lengths) for lengths in batches]
-    slow = "too_many_signatures"
+    slow = "not_followed"
     assert expected[1] == ["fast", "fast", "fast", slow, "fast", slow]
     assert expected[3] == ["fast", "fast", "fast", slow, slow, "fast"]
     for order in itertools.permutations(range(len(batches))):

@@ -43,8 +43,6 @@ _SlowPaths: TypeAlias = dict[tuple[int, int], SlowPath]
 _ONE_TEXT_OF = 32
 # So many texts are searched at once for special tokens. Each of them is checked only if there may be one.
 _CHECKED_AT_ONCE = 256
-# Reasons that say what the template does, and not only what the conversation has.
-_OF_TEMPLATE = ("guard_failed", "template_not_traceable", "trace_failed")
 
 
 class Renderer:
@@ -230,7 +228,7 @@ class Renderer:
             text, rendering = trained_text(example, content, self._loss_on, self._fast_template, self._fast_turns)
             text, omissions = self._within_limits(text), omissions_of(rendering)
         except NotFollowed as error:
-            slow = why if why.reason in _OF_TEMPLATE else SlowPath("not_followed", str(error))
+            slow = SlowPath("not_followed", str(error)) if why.reason == "not_followed" else why
         except RecordError as error:  # the reference has the last word
             slow = SlowPath("not_followed", f"{error.reason}: {error.detail}")
         except RecursionError:  # the fast engine needs more frames for the same depth

@@ -19,7 +19,7 @@ from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.compiled import SlowPath, Target, TemplateCompiler, TracingTemplate
 from transforms.chat.traced.guards import Guards
-from transforms.chat.traced.signatures import Cut, Cuts, NoSignature, Signature, signature_of, traced_messages
+from transforms.chat.traced.signatures import Cut, Cuts, Signature, signature_of, traced_messages
 from transforms.chat.traced.skeleton import Edges, Skeleton, edges_of, spans_of
 from transforms.chat.traced.trace_cache import SignatureCache
 from transforms.chat.traced.tracer import SENTINEL, NotTraceable, number_of, plain_text
@@ -203,7 +203,7 @@ class ComparisonCache:
         known = self._cuts.known_signature(conversation, known)
         # Also if it was rendered by the second: what a batch compares does not depend on the engine.
         first = signature_of(conversation) if known is None else known.first or known
-        if isinstance(first, NoSignature):
+        if first is None:
             return None
         found = self._holding(first, conversation, target, turns_of)
         if found is None:

@@ -41,22 +41,7 @@ from transforms.model.examples import Conversation, Span
 
 # What is rendered: the text alone, or with the spans of a kind of loss.
 Target: TypeAlias = Literal["text", "assistant", "last_assistant", "completion", "completion_turns"]
-Reason: TypeAlias = Literal[
-    "tools",
-    "chat_template_kwargs",
-    "tool_calls",
-    "content_parts",
-    "field_not_text",
-    "weights",
-    "too_many_messages",
-    "too_many_signatures",
-    "template_not_traceable",
-    "trace_failed",
-    "guard_failed",
-    "not_followed",
-]
-
-
+Reason: TypeAlias = Literal["template_not_traceable", "trace_failed", "guard_failed", "not_followed"]
 # A text, its spans, and what of its conversation is not printed.
 Rendered: TypeAlias = tuple[str, list[Span], Omissions]
 
@@ -66,22 +51,14 @@ class SlowPath:
     """Why a conversation is not rendered by a compiled template, but by the reference.
 
     Attributes:
-        reason: the first of these that holds.
-            `tools`: the conversation has tool definitions.
-            `chat_template_kwargs`: it has arguments of its own for the template.
-            `tool_calls`: a message calls tools.
-            `content_parts`: the content of a message is a list of parts.
-            `field_not_text`: another field of a message is not text; the detail names it.
-            `weights`: a message has another weight than 0 and 1.
-            `too_many_messages`: it has more messages than are traced.
-            `too_many_signatures`: the batch has more signatures than are compiled.
+        reason:
             `template_not_traceable`: the detail is what the template does to a text.
             `trace_failed`: the template refuses the traced messages, or the spans are not established for them; the
                 detail is the error. The reference mostly refuses such a conversation too.
             `guard_failed`: the template may treat this text differently; the detail is the guard.
-            `not_followed`: a conversation for which there is no compiled template is not rendered by a `FastTemplate`
-                either; the detail is what the template does.
-        detail: one line; empty if the reason says all.
+            `not_followed`: there is no compiled template for the conversation, and it is not rendered by a
+                `FastTemplate` either; the detail is what the template does.
+        detail: one line; empty if no `FastTemplate` was tried yet.
     """
 
     reason: Reason

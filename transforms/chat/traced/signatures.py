@@ -80,14 +80,7 @@ class Signature(NamedTuple):
     first: Signature | None = None
 
 
-class NoSignature(NamedTuple):
-    """Why a conversation has no signature: a reason of `compiled.SlowPath`, and its detail."""
-
-    reason: Any
-    detail: str = ""
-
-
-def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signature | NoSignature:
+def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signature | None:
     """Separate what a template may distinguish in a conversation from its texts.
 
     A text that is empty or white space alone is a part of the signature, since templates treat it differently.
@@ -95,18 +88,20 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
     Args:
         conversation: the conversation.
         cut: cuts each text; None if a text is the whole content of a message.
+
+    Returns:
+        The signature; None if those of such conversations hardly ever repeat: it has tools, calls, parts other than
+        text, weights other than 0 and 1, very many messages, or a value that JSON does not have.
     """
-    if conversation.tools:
-        return NoSignature("tools")
+    if conversation.tools or conversation.count > MOST_MESSAGES:
+        return None
     arguments = b""
     if conversation.template_kwargs:
         try:
             # Exact: 1, 1.0 and True differ, and so do orders of keys. Version 2 has no references between values.
             arguments = marshal.dumps(conversation.template_kwargs, 2)
         except ValueError:
-            return NoSignature("chat_template_kwargs", "a value that JSON does not have")
-    if conversation.count > MOST_MESSAGES:
-        return NoSignature("too_many_messages")
+            return None  # a value that JSON does not have
     plain = conversation.plain
     if found := None if cut else plain or conversation.in_parts:
         texts = found[-1]
@@ -138,7 +133,7 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
             if value is None:
                 continue
             if name == "weight" and value not in (0, 1):
-                return NoSignature("weights")
+                return None
             if name == "role" or name == "weight":
                 key.append((name, value if type(value) is str else (repr(value),)))
             elif type(value) is str:
@@ -150,19 +145,13 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
                     key.append((*part,))
                     add(part["text"])
             else:
-                return _not_text(name)
+                return None
         key.append(None)
     return _signature(key, texts, cut)
 
 
 def _signature(key: list[Any], texts: list[str], cut: Cut | None) -> Signature:
     return Signature(tuple(key), texts, texts if cut else [*map(str.strip, texts)], cut)
-
-
-def _not_text(key: str) -> NoSignature:
-    if key == "tool_calls":
-        return NoSignature("tool_calls")
-    return NoSignature("content_parts") if key == "content" else NoSignature("field_not_text", key)
 
 
 def _whole(text: str) -> list[str]:
@@ -184,7 +173,7 @@ class Cuts:
     def signature(self, conversation: Conversation, first: Signature) -> Signature | None:
         """Return the second signature of a conversation, None if it has the same texts as the first."""
         found = signature_of(conversation, self._cut(conversation))
-        return None if isinstance(found, NoSignature) or found.texts == first.texts else found._replace(first=first)
+        return None if found is None or found.texts == first.texts else found._replace(first=first)
 
     def known_signature(self, conversation: Conversation, known: Signature | None) -> Signature | None:
         """Return the signature by which a conversation was rendered, if that is one under this template."""

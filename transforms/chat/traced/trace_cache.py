@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.traced.compiled import CompiledTemplate, Rendered, SlowPath, Target, TemplateCompiler
-from transforms.chat.traced.signatures import Cuts, NoSignature, Signature, signature_of
+from transforms.chat.traced.signatures import Cuts, Signature, signature_of
 from transforms.model.examples import Conversation
 
 # A signature takes as long to compile as some five conversations to render by the reference, so that it pays only if it
@@ -98,8 +98,8 @@ class TraceCache:
 
     def _render(self, conversation: Conversation, target: Target) -> tuple[Rendered, Signature] | SlowPath:
         signature = signature_of(conversation)
-        if isinstance(signature, NoSignature):
-            return SlowPath(*signature)
+        if signature is None:
+            return _NOT_COMPILED
         while True:
             compiled = self._compiled(signature, conversation, target)
             if isinstance(compiled, SlowPath):
@@ -116,8 +116,9 @@ class TraceCache:
     ) -> CompiledTemplate | SlowPath:
         key = target, conversation.completion_start if target in _ON_COMPLETION else None, signature.key
         compiled = self._cache.get(key, lambda: self._compiler.compile(conversation, target, signature.cut))
-        return _TOO_MANY_SIGNATURES if compiled is None else compiled
+        return _NOT_COMPILED if compiled is None else compiled
 
 
 _ON_COMPLETION = ("completion", "completion_turns")
-_TOO_MANY_SIGNATURES = SlowPath("too_many_signatures")
+# Its signature, or that of many conversations of its batch, hardly repeats.
+_NOT_COMPILED = SlowPath("not_followed")
