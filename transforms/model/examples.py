@@ -65,7 +65,7 @@ REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 decode_columns = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class Conversation(msgspec.Struct, frozen=True, eq=False, gc=False):
+class Conversation(msgspec.Struct, eq=False, gc=False):
     """Messages as a chat template takes them.
 
     Attributes:
@@ -76,12 +76,14 @@ class Conversation(msgspec.Struct, frozen=True, eq=False, gc=False):
             share them, so they are not to be changed.
         template_kwargs: arguments of the template that the record gives.
         completion_start: the number of messages that are the prompt, if the record has a prompt and a completion.
+        made_messages: the messages that were made of lazy ones, once there are any.
     """
 
     lazy_messages: list[dict[str, Any]] | tuple[tuple[str, ...], list[str], JsonSource | None, tuple[int, ...] | None]
     tools: list[dict[str, Any]] | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     completion_start: int | None = None
+    made_messages: list[dict[str, Any]] | None = None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -89,7 +91,9 @@ class Conversation(msgspec.Struct, frozen=True, eq=False, gc=False):
 
         They are made at the first use, and those of most conversations are never made.
         """
-        if isinstance(self.lazy_messages, tuple):
+        if not isinstance(self.lazy_messages, tuple):
+            return self.lazy_messages
+        if self.made_messages is None:
             roles, texts, source, _ = self.lazy_messages
             if source is None:
                 made = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
@@ -97,29 +101,28 @@ class Conversation(msgspec.Struct, frozen=True, eq=False, gc=False):
                 # The other columns are skipped, as when the record was parsed: they may hold numbers out of range.
                 record = decode_columns(source[0])
                 made = [message for column in source[1] for message in msgspec.json.decode(record[column])]
-            # From now on they are the only representation, since a caller may change them.
-            msgspec.structs.force_setattr(self, "lazy_messages", made)
-        return self.lazy_messages  # type: ignore[return-value]
+            self.made_messages = made
+        return self.made_messages
 
     @property
     def plain(self) -> PlainMessages | None:
         """The roles and the texts of the messages, if each has these two alone and both are strings; otherwise None."""
-        if not isinstance(self.lazy_messages, tuple):
-            return plain(self.lazy_messages)
+        if not isinstance(self.lazy_messages, tuple) or self.made_messages is not None:  # a caller may change these
+            return plain(self.messages)
         return self.lazy_messages[:2] if self.lazy_messages[3] is None else None
 
     @property
     def in_parts(self) -> MessagesInParts | None:
         """The messages, if each has a role and parts alone, and each part a type and a text in this order."""
-        if not isinstance(self.lazy_messages, tuple):
-            return in_parts(self.lazy_messages)
+        if not isinstance(self.lazy_messages, tuple) or self.made_messages is not None:
+            return in_parts(self.messages)
         roles, texts, _, lengths = self.lazy_messages
         return None if lengths is None else (roles, lengths, texts)
 
     @property
     def texts(self) -> list[str] | None:
         """The texts of the messages, if they are plain or in parts, so that there is no other text in them."""
-        if isinstance(self.lazy_messages, tuple):
+        if isinstance(self.lazy_messages, tuple) and self.made_messages is None:
             return self.lazy_messages[1]
         found: Any = self.plain or self.in_parts
         return found and found[-1]
