@@ -80,9 +80,9 @@ def omissions_of_message(
     """Return the names of what is not printed of a message, and of what holds reasoning that is not printed."""
     missing: list[str] = []
     reasoning: list[str] = []
-    for kind, key, part, text in texts_of(message):
+    for (_, kind, key, part), text in texts_of(number, message):
         ranges = printed.get((number, kind, key, part), ())
-        if len(ranges) == 1 and ranges[0] == (0, len(text)):
+        if kind == "call" or (len(ranges) == 1 and ranges[0] == (0, len(text))):
             continue  # all of it is printed, as of most texts
         name = _name_of_text(number, key, part, message)
         if kind == "reasoning":

@@ -1,15 +1,17 @@
-"""Texts: those of a record that a chat template is given, each with its key."""
+"""Texts: those of a record that a chat template is given, each with its key. Other modules do not look for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any, TypeAlias
 
 from transforms.chat.rendering.provenance import sourced
 from transforms.model.examples import REASONING_KEYS
 
 # What a text of a record is: the number of its message (None for a tool), "content", "reasoning", "call" or "tool", and
-# the part, the key, the call and its argument, or the tool.
+# the part, the key, the call and its argument, or the tool. Those of `with_all_sources` are None, "any", a number, and
+# the text itself.
 Key: TypeAlias = tuple[int | None, str, Any, Any]
 # Takes a text and its key, and returns what stands for it.
 Sourced: TypeAlias = Callable[[str, Key], str]
@@ -27,60 +29,108 @@ def with_sources(
         sourced: takes a text and its key, and returns what is in its place: a text that carries its sources
             (`provenance`), or one that is recognised where it is printed (`identity`).
     """
-    return [_message(number, message, sourced) for number, message in enumerate(messages)], (
-        [_named(tool, (None, "tool", number, None), sourced) for number, tool in enumerate(tools)] if tools else None
-    )
+    copies = [message_with_sources(number, message, sourced) for number, message in enumerate(messages)]
+    return copies, [_with_name(tool, (None, "tool", at, None), sourced) for at, tool in enumerate(tools or ())] or None
 
 
-def _message(number: int, message: Mapping[str, Any], sourced: Sourced) -> dict[str, Any]:
+def with_all_sources(values: Mapping[str, Any], arguments: Iterable[str]) -> dict[str, Any]:
+    """Copy the variables of a chat template, with sources in each text that the record gives.
+
+    These are all texts of messages, of tools, and of arguments of the template, but for the roles of messages, which
+    are one of a few words.
+
+    Args:
+        values: the variables.
+        arguments: the names of those that the record gives besides messages and tools.
+    """
+    numbers = count()
+
+    def make(text: str) -> str:
+        return sourced(text, (None, "any", next(numbers), text))
+
+    messages = [
+        {key: value if key == "role" else with_all_texts(value, make) for key, value in message.items()}
+        for message in values["messages"]
+    ]
+    own = {name: with_all_texts(values[name], make) for name in ("tools", *arguments)}
+    return {**values, **own, "messages": messages}
+
+
+def message_with_sources(number: int, message: Mapping[str, Any], sourced: Sourced) -> dict[str, Any]:
+    """Copy a message, as `with_sources` does. number: of the message."""
     copy = dict(message)
-    if type(content := message.get("content")) is str and "tool_calls" not in message and _KEYS.isdisjoint(message):
-        copy["content"] = sourced(content, (number, "content", "content", None))  # as of most messages
-        return copy
-    for kind, key, part, text in texts_of(message):
-        if part is None:
-            copy[key] = sourced(text, (number, kind, key, part))
-    if isinstance(content := message.get("content"), list):
+    content = message.get("content")
+    if isinstance(content, str):
+        copy["content"] = sourced(content, (number, "content", "content", None))
+    elif isinstance(content, list):
         copy["content"] = [
             {**part, "text": sourced(part["text"], (number, "content", "content", at))} if _has_text(part) else part
             for at, part in enumerate(content)
         ]
+    if not _KEYS.isdisjoint(message):
+        for key in REASONING_KEYS:
+            if isinstance(text := message.get(key), str):
+                copy[key] = sourced(text, (number, "reasoning", key, None))
     if isinstance(calls := message.get("tool_calls"), list):
-        copy["tool_calls"] = [_call(call, number, at, sourced) for at, call in enumerate(calls)]
+        copy["tool_calls"] = [_with_name(call, (number, "call", at, None), sourced) for at, call in enumerate(calls)]
     return copy
 
 
-def texts_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None, str]]:
-    """Give the content of a message or its parts, and its reasoning: kind, key, number of the part, text."""
-    content = message.get("content")
-    if isinstance(content, str):
-        yield "content", "content", None, content
-    elif isinstance(content, list):
-        yield from (("content", "content", at, part["text"]) for at, part in enumerate(content) if _has_text(part))
-    for key in REASONING_KEYS:
-        if isinstance(text := message.get(key), str):
-            yield "reasoning", key, None, text
+def texts_of(number: int, message: Mapping[str, Any]) -> list[tuple[Key, str]]:
+    """Return the texts of a message, each with its key. number: of the message."""
+    texts: list[tuple[Key, str]] = []
+
+    def add(text: str, key: Key) -> str:
+        texts.append((key, text))
+        return text
+
+    message_with_sources(number, message, add)
+    return texts
+
+
+def with_all_texts(value: Any, make: Callable[[str], str]) -> Any:
+    """Copy a value with other texts.
+
+    Args:
+        value: of JSON.
+        make: makes another text of each string in it, of names too.
+    """
+    if isinstance(value, str):
+        return make(value)
+    if isinstance(value, Mapping):
+        return {with_all_texts(name, make): with_all_texts(item, make) for name, item in value.items()}
+    return [with_all_texts(item, make) for item in value] if isinstance(value, list) else value
 
 
 def _has_text(part: Any) -> bool:
     return isinstance(part, Mapping) and isinstance(part.get("text"), str)
 
 
-def _call(call: Any, message: int, number: int, sourced: Sourced) -> Any:
-    """A tool call with sources in its name and in each of its arguments."""
-    function = function_of(call)
+def _with_name(whole: Any, key: Key, sourced: Sourced) -> Any:
+    """A tool definition or a call, with sources in its name, or else its type, and in the call's arguments."""
+    function = function_of(whole)
     if function is None:
-        return call
-    copy = _named(function, (message, "call", number, None), sourced)
-    arguments = function.get("arguments")
-    if isinstance(arguments, Mapping):
-        copy["arguments"] = {
-            sourced(name, (message, "call", number, name)): _deep(value, (message, "call", number, name), sourced)
-            for name, value in arguments.items()
-        }
-    elif isinstance(arguments, str):
-        copy["arguments"] = sourced(arguments, (message, "call", number, ""))
-    return {**call, "function": copy} if function is not call else copy
+        return whole
+    copy = dict(function)
+    if field := name_field(function):
+        copy[field] = sourced(function[field], key)
+    if key[1] == "call" and "arguments" in function:
+        copy["arguments"] = _arguments(function["arguments"], key, sourced)
+    return copy if function is whole else {**whole, "function": copy}
+
+
+def _arguments(arguments: Any, key: Key, sourced: Sourced) -> Any:
+    """The arguments of a call, with a source in each; of some, in all texts of them. key: of the name of the call."""
+    if not isinstance(arguments, Mapping):
+        return sourced(arguments, (*key[:3], "")) if isinstance(arguments, str) else arguments
+    copy: dict[str, Any] = {}
+    for name, value in arguments.items():
+        copy |= with_all_texts({name: value}, _with_key(sourced, (*key[:3], name)))
+    return copy
+
+
+def _with_key(sourced: Sourced, key: Key) -> Callable[[str], str]:
+    return lambda text: sourced(text, key)
 
 
 def function_of(call: Any) -> Mapping[str, Any] | None:
@@ -91,28 +141,8 @@ def function_of(call: Any) -> Mapping[str, Any] | None:
     return function if isinstance(function, Mapping) else None
 
 
-def _named(tool: Any, key: Key, sourced: Sourced) -> Any:
-    """A tool definition, or the function of a call, with a source in its name; in its type if it has no name."""
-    function = function_of(tool)
-    if function is None:
-        return tool
-    field = name_field(function)
-    if field is None:
-        return tool
-    named = {**function, field: sourced(function[field], key)}
-    return named if function is tool else {**tool, "function": named}
-
-
 def name_field(function: Mapping[str, Any]) -> str | None:
     """Return the key of a function under which its name is, or else its type; None if it has neither."""
     if isinstance(function.get("name"), str):
         return "name"
     return "type" if isinstance(function.get("type"), str) else None
-
-
-def _deep(value: Any, key: Key, sourced: Sourced) -> Any:
-    if isinstance(value, str):
-        return sourced(value, key)
-    if isinstance(value, Mapping):
-        return {_deep(name, key, sourced): _deep(item, key, sourced) for name, item in value.items()}
-    return [_deep(item, key, sourced) for item in value] if isinstance(value, list) else value

@@ -86,10 +86,10 @@ def _is_in(text: Segment, turns: Mapping[int, Turn]) -> bool:
 def _kinds_of_texts(rendering: Rendering) -> Iterator[Segment]:
     """The segments of the texts of messages. Where several texts were made into one, its kind is unknown."""
     contents: dict[Key, str] = {
-        (number, kind, key, part): text
+        key: text
         for number, message in enumerate(rendering.messages)
-        for kind, key, part, text in texts_of(message)
-        if message.get("role") == "assistant" and kind == "content" and _tags_of_reasoning(text)
+        for key, text in (texts_of(number, message) if message.get("role") == "assistant" else ())
+        if key[1] == "content" and _tags_of_reasoning(text)
     }
     for (start, stop), group in groupby(rendering.texts, lambda text: (text.start, text.stop)):
         texts: list[PrintedText] = [*group]

@@ -11,13 +11,14 @@ This is partial evaluation with guards, as in a tracing compiler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from transforms.chat.rendering.omissions import Omissions, printed_of
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
+from transforms.chat.rendering.texts import with_all_texts
 from transforms.chat.spans.conventions import up_to_marker
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.turns import TurnFinder
@@ -246,23 +247,5 @@ class TracingTemplate:
         return replace(found, conversation=conversation)
 
 
-def with_texts(messages: Sequence[Mapping[str, Any]], make: Callable[[str], str] = plain_text) -> list[dict[str, Any]]:
-    """Copy traced messages with other texts.
-
-    Args:
-        messages: the messages.
-        make: makes a text of each string, traced or not; without it all are ordinary strings.
-    """
-    return [{key: _with_texts(value, make) for key, value in message.items()} for message in messages]
-
-
-def _with_texts(value: Any, make: Callable[[str], str]) -> Any:
-    if isinstance(value, list):
-        return [_with_texts(item, make) for item in value]
-    if isinstance(value, dict):
-        return {key: _with_texts(item, make) for key, item in value.items()}
-    return make(value) if isinstance(value, str) else value
-
-
 def _plain_conversation(conversation: Conversation) -> Conversation:
-    return conversation.with_messages(with_texts(conversation.messages))
+    return conversation.with_messages(with_all_texts(conversation.messages, plain_text))

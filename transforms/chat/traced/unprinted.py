@@ -14,7 +14,7 @@ from transforms.chat.rendering.omissions import (
     omissions_of_message,
 )
 from transforms.chat.rendering.tags import is_whole_of_tags, may_complete_tag
-from transforms.chat.rendering.texts import Key, texts_of
+from transforms.chat.rendering.texts import Key, message_with_sources, texts_of
 from transforms.chat.traced.tracer import SENTINEL, joined_with_texts, number_of
 from transforms.model.examples import REASONING_KEYS
 
@@ -42,8 +42,9 @@ class Unprinted:
 
     def _dropped_texts(self, number: int) -> list[int] | None:
         message, dropped = self._messages[number], list[int]()
-        for kind, key, part, text in texts_of(message):
-            for start, stop in gaps_between(text, self._printed.get((number, kind, key, part), ())):
+        for key, text in texts_of(number, message):
+            kind = key[1]
+            for start, stop in gaps_between(text, self._printed.get(key, ())):
                 literals, numbers = SENTINEL.split(text[start:stop]), SENTINEL.findall(text, start, stop)
                 if kind == "reasoning" and numbers and sum(key in message for key in REASONING_KEYS) > 1:
                     return None  # the texts may be the same
@@ -68,17 +69,15 @@ class Unprinted:
 
     def _with_texts(self, number: int, texts: list[str]) -> tuple[Sequence[str], Sequence[str]]:
         """What is not printed of a message that has these texts."""
-        message = self._messages[number]
-        own = dict(message)
         printed: dict[Key, list[tuple[int, int]]] = {}
-        for kind, key, part, text in texts_of(message):
-            whole, ranges = _inserted(text, self._printed.get((number, kind, key, part), ()), texts)
-            if part is None:
-                own[key] = whole
-            else:
-                own[key] = [{**p, "text": whole} if at == part else p for at, p in enumerate(own[key])]
+
+        def inserted(text: str, key: Key) -> str:
+            whole, ranges = _inserted(text, self._printed.get(key, ()), texts)
             if ranges:
-                printed[number, kind, key, part] = ranges
+                printed[key] = ranges
+            return whole
+
+        own = message_with_sources(number, self._messages[number], inserted)
         return omissions_of_message(number, own, printed)
 
 
