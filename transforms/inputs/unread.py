@@ -130,16 +130,22 @@ def texts_in(value: Any, name: str = "") -> Iterator[str]:
             left += [(name, item) for item in value]
 
 
-def strings_in(value: Any) -> Iterator[str]:
-    """Give all texts in a value that are not empty, whatever their names, which in arguments of calls say nothing."""
+def strings_in(value: Any, with_names: bool = False) -> Iterator[str]:
+    """Give all texts in a value in their order, whatever their names.
+
+    Args:
+        value: of a key.
+        with_names: whether these are texts, too.
+    """
     left = [value]  # no recursion, as in texts_in
     while left:
         value = left.pop()
         if isinstance(value, str):
-            if value and not value.isspace():
-                yield value
-        elif isinstance(value, (Mapping, list)):
-            left += value.values() if isinstance(value, Mapping) else value
+            yield value
+        elif isinstance(value, Mapping):
+            left += reversed([*value, *value.values()] if with_names else [*value.values()])
+        elif isinstance(value, list):
+            left += reversed(value)
 
 
 def texts_of_argument(name: str, value: Any) -> Iterator[str]:

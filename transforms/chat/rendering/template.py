@@ -6,7 +6,7 @@ What has to be prepared for it is prepared in the messages: `ChatTemplate.plain_
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -15,12 +15,10 @@ import jinja2
 
 from transforms.chat.config import MAX_TEXT_BYTES, RenderConfig
 from transforms.chat.rendering.content_forms import CONTENT_FORMS, ContentForms, PrintedContent, find_content_forms
-from transforms.chat.rendering.contents import with_sourced_contents
 from transforms.chat.rendering.limits import OutOfMemory, TemplateLimit, limited
 from transforms.chat.rendering.marks import Marks, how_printed, read_marked, template_with_marks, unused_marks
-from transforms.chat.rendering.provenance import Run, runs_of
 from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.rendering.texts import with_sources
+from transforms.chat.rendering.texts import with_all_sources, with_sources
 from transforms.chat.rendering.transformers_jinja import (
     CLOCK,
     apply_chat_template,
@@ -159,13 +157,16 @@ class ChatTemplate:
         given = self.source(conversation), plain, conversation.tools, arguments, self._clock
         return self._rendered(render_generation_blocks, self._tokenizer, *given)
 
-    def rendering(self, conversation: Conversation, add_generation_prompt: bool = False) -> Rendering:
+    def rendering(
+        self, conversation: Conversation, add_generation_prompt: bool = False, of_all_texts: bool = False
+    ) -> Rendering:
         """Render a conversation, and find which characters were printed for which message, and from which text.
 
         The text is that of `render`. Where it came from is found by rendering it again, with marks and sources.
 
         Args:
             conversation, add_generation_prompt: as in `render`.
+            of_all_texts: whether it has all that the record gives to the template, as `with_all_sources` does.
 
         Raises:
             RecordError: if the template refuses it, also with marks, or no characters are left for marks.
@@ -173,8 +174,12 @@ class ChatTemplate:
         plain = self.plain_messages(conversation)
         text = self._text(conversation, plain, add_generation_prompt)
         marks = unused_marks(text)
-        messages, tools = with_sources(plain, conversation.tools)
-        values = self.values(conversation, messages, add_generation_prompt) | {"tools": tools}
+        if of_all_texts:
+            values = self.values(conversation, plain, add_generation_prompt)
+            values = with_all_sources(values, conversation.template_kwargs)
+        else:
+            messages, tools = with_sources(plain, conversation.tools)
+            values = self.values(conversation, messages, add_generation_prompt) | {"tools": tools}
         template = _template_with_marks(self.source(conversation))
         marked = self._rendered(render, template, values | marks.functions(values["messages"]))
         found, pieces, texts = read_marked(marked, marks)
@@ -189,28 +194,6 @@ class ChatTemplate:
         arguments = {**self._arguments, **conversation.template_kwargs}
         given = self.source(conversation), plain, conversation.tools, add_generation_prompt, arguments, self._clock
         return self._rendered(apply_chat_template, self._tokenizer, *given)
-
-    def sources(self, conversation: Conversation, text: str) -> Sequence[Run]:
-        """Find which characters of the text of a conversation came from which of its contents.
-
-        Args:
-            conversation: the conversation.
-            text: its text.
-
-        Returns:
-            The runs of the text, see `provenance`; the key of a content is its number and its text.
-
-        Raises:
-            RecordError: if the template prints another text for contents that carry their sources.
-        """
-        source = self.source(conversation)
-        values = self.values(conversation, self.plain_messages(conversation), False)
-        values = with_sourced_contents(values, conversation) | Marks("", "").silent_functions()
-        found = self._rendered(render, _template_with_marks(source), values)
-        if found != text:
-            reason = "the template prints another text, so it is unknown which of its special tokens are its own"
-            raise RecordError("special_tokens_in_content", reason)
-        return runs_of(found)
 
     def plain_messages(self, conversation: Conversation) -> list[dict[str, Any]]:
         """Return the messages as the template is given them: without nulls, with contents in a form that is printed."""

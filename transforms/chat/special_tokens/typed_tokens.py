@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
-from typing import Any, TypeAlias
+from itertools import chain, groupby, islice
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from transforms.chat.rendering.contents import Content, contents_of_messages, contents_of_value, parts_of_template
+from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.special_tokens.control_tokens import CONTROL_TOKENS
 from transforms.chat.special_tokens.turn_tokens import find_turn_tokens
 from transforms.errors import ParameterError, RecordError, UserError
+from transforms.inputs.unread import strings_in
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Span, Text
 from transforms.tokens.plain import check_stand_ins
 from transforms.tokens.strings import longest_of
 
-# A content and the special tokens in it.
-Typed: TypeAlias = tuple[Content, list[str]]
 # The note of records with control tokens that the tokenizer does not have. With one of these after it, of that alone.
 FOREIGN_TOKENS = "records_with_foreign_tokens_in_content"
 _ADVICE = "with special_tokens_in_content plain it would be encoded as plain text"
@@ -35,6 +35,24 @@ _ADVICE = "with special_tokens_in_content plain it would be encoded as plain tex
 _FIRST, _ONE_OF, _CONTENTS, _SEEN = 16, 64, 32, 512
 # The most lists of tools of which it is kept what was found in them.
 _KEPT = 1024
+
+
+class Content(NamedTuple):
+    """A text that a record gives, of a message with its role, of the tools, or of the arguments of the template.
+
+    Attributes:
+        place: where it is, such as `messages[1]`.
+        role: of its message; the same as place if it is in none.
+        text: the text.
+    """
+
+    place: str
+    role: str
+    text: str
+
+
+# A content and the special tokens in it.
+Typed: TypeAlias = tuple[Content, list[str]]
 
 
 class TypedTokens:
@@ -136,22 +154,24 @@ class TypedTokens:
                 raise RecordError("forged_turn", f"{described((content, forged))}, {why}")
 
     def _typed(self, content: Any) -> list[Typed]:
-        if not isinstance(content, Conversation):
-            return _found(_contents_of(content), self._strings)
         found: list[Typed] = []
-        texts = content.texts
-        if texts is None or self._strings.are_in("".join(texts)):
-            found += _found(contents_of_messages(content), self._strings)
-        if content.tools:
-            found += self._of_tools(content.tools)[0]
-        return found + _found(contents_of_value("chat_template_kwargs", content.template_kwargs), self._strings)
+        if (
+            not isinstance(content, Conversation)
+            or content.texts is None
+            or self._strings.are_in("".join(content.texts))
+        ):
+            found += _found(_contents_of(content), self._strings)
+        if isinstance(content, Conversation):
+            found += self._of_tools(content.tools)[0] if content.tools else []
+            found += _found(_contents_in("chat_template_kwargs", content.template_kwargs), self._strings)
+        return found
 
     def _of_tools(self, tools: list[Any]) -> tuple[list[Typed], bool]:
         """The special tokens in tools, and whether one of their texts may be completed to one."""
         if id(tools) not in self._tools:  # conversations of the same tools share them
             if len(self._tools) >= _KEPT:
                 self._tools = {}
-            contents = [*contents_of_value("tools", tools)]
+            contents = [*_contents_in("tools", tools)]
             may_be_completed = self._mode == "plain" and self._is_at_edge(contents)
             self._tools[id(tools)] = tools, (_found(contents, self._strings), may_be_completed)
         return self._tools[id(tools)][1]
@@ -204,13 +224,13 @@ class TypedTokens:
         content = text.example.content
         if not isinstance(content, Conversation):
             return self._plain.are_in(text.text)
-        given = contents_of_value("chat_template_kwargs", content.template_kwargs)
+        given = _contents_in("chat_template_kwargs", content.template_kwargs)
         if (content.tools and self._of_tools(content.tools)[1]) or self._is_at_edge(given):
             return True
         texts = content.texts
         if texts is not None and not self._plain.edges_are_in("".join(texts)):
             return False
-        return self._is_at_edge(contents_of_messages(content))
+        return self._is_at_edge(_contents_of(content))
 
     def _is_at_edge(self, contents: Iterable[Content]) -> bool:
         return any(self._plain.may_be_at_edge(content.text) for content in contents)
@@ -221,7 +241,11 @@ class TypedTokens:
         content, whole = text.example.content, text.text
         parts: list[Span] = []
         if isinstance(content, Conversation):
-            parts = parts_of_template(whole, self._template.sources(content, whole), self._plain.pattern)
+            rendering = self._template.rendering(content, of_all_texts=True)
+            if rendering.text != whole or not rendering.knows_texts:
+                reason = "the template prints another text, so it is unknown which of its special tokens are its own"
+                raise RecordError("special_tokens_in_content", reason)
+            parts = _parts_of_template(rendering, self._plain.pattern)
         added: list[Span] = []
         at = 0
         for start, stop in (*parts, (len(whole), len(whole))):
@@ -235,18 +259,58 @@ class TypedTokens:
 
 
 def _contents_of(content: Any) -> Iterator[Content]:
-    """The contents of the messages of a conversation, or of what is not rendered."""
-    if isinstance(content, Conversation):
-        yield from contents_of_messages(content)
-    elif isinstance(content, PromptCompletion):
+    """The contents of the messages of a conversation, in their order, or of what is not rendered."""
+    if isinstance(content, PromptCompletion):
         yield Content("prompt", "prompt", content.prompt)
         yield Content("completion", "completion", content.completion)
     elif isinstance(content, PlainText):
         yield Content("text", "text", content.text)
+    elif isinstance(content, Conversation) and (plain := content.plain):  # they need not be decoded
+        for number, (role, text) in enumerate(zip(*plain, strict=True)):
+            yield Content(f"messages[{number}]", role, text)
+    elif isinstance(content, Conversation):
+        for number, message in enumerate(content.messages):
+            texts = [value for key, value in message.items() if key != "role"]
+            yield from _contents_in(f"messages[{number}]", texts, message["role"])
+
+
+def _contents_in(place: str, value: Any, role: str | None = None) -> Iterator[Content]:
+    """The contents in a value: all strings in it. role: of its message, if it is in one."""
+    return (Content(place, role or place, text) for text in strings_in(value, with_names=True))
 
 
 def _found(contents: Iterable[Content], strings: _Strings) -> list[Typed]:
     return [(content, strings.findall(content.text)) for content in contents if strings.are_in(content.text)]
+
+
+def _parts_of_template(rendering: Rendering, token: re.Pattern[str]) -> list[Span]:
+    """Find what of a text the template printed as its own.
+
+    Args:
+        rendering: of all texts.
+        token: matches the strings of which it matters whether they are the template's own.
+
+    Returns:
+        The (start, stop) of each part, ascending and not adjacent.
+
+    Raises:
+        RecordError: if one of the strings is in a piece that the template made of contents in a way that is not
+            followed, and is not in these contents.
+    """
+    parts: list[Span] = []
+    text, at = rendering.text, 0
+    for (start, stop), pieces in groupby(rendering.texts, key=lambda piece: piece[:2]):
+        parts += [(at, start)] * (at < start)
+        at = stop
+        if (first := next(pieces)).is_copy:
+            continue
+        made = Counter(token.findall(text, start, stop))
+        for piece in (first, *pieces):
+            made -= Counter(token.findall(piece.key[3], piece.first, piece.last))
+        if made:
+            found = f"the template prints {next(iter(made))} in a piece that it makes of contents"
+            raise RecordError("special_tokens_in_content", f"{found}, so it is unknown which are its own")
+    return [*parts, (at, len(text))] if at < len(text) else parts
 
 
 def described(typed: Typed) -> str:
