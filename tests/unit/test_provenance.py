@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jinja2
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from transforms.chat.rendering.calls import compile_tree
 from transforms.chat.rendering.marks import read_marked, unused_marks
 from transforms.chat.rendering.omissions import lost_of_content
 from transforms.chat.rendering.provenance import (
@@ -226,10 +226,7 @@ KEY = (0, "content", "content", None)
 def rendered_with_sources(template: str, values: dict[str, Any]) -> str:
     environment: Any = new_environment(template)
     track_sources(environment)
-    tree = parse_with_sources(template, environment)
-    tree.set_environment(environment)
-    compiled = jinja2.Template.from_code(environment, environment.compile(tree), environment.make_globals(None))
-    return render(compiled, values)
+    return render(compile_tree(parse_with_sources(template, environment), environment), values)
 
 
 def is_whole(found: str, content: str) -> bool:

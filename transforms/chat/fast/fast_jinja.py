@@ -24,12 +24,12 @@ from transforms.chat.fast.fast_code import (
 )
 from transforms.chat.fast.identity import NotFollowed, Sources
 from transforms.chat.fast.tool_texts import KnownTools
+from transforms.chat.rendering.calls import compile_tree, given_keywords, owner_of
 from transforms.chat.rendering.lookups import PLAIN_TYPES, look_up_quickly
 from transforms.chat.rendering.marks import mark_functions, mark_loops, read_pieces
 from transforms.chat.rendering.renderings import Piece, PrintedText
 from transforms.chat.rendering.transformers_jinja import new_environment
 
-_KEYWORDS_OF_JINJA = ("_loop_vars", "_block_vars")
 # Filters whose results hold what they are given, if that is no text.
 _OF_ITEMS = frozenset(
     ("dictsort", "first", "items", "last", "list", "map", "reject", "rejectattr", "select", "selectattr")
@@ -198,9 +198,7 @@ def _compiled(source: str) -> jinja2.Template | None:
     followed = {name: _following(name, filter) for name, filter in environment.filters.items()}
     environment.filters = {**followed, **{name: environment.filters[name] for name in _OF_NUMBERS}}
     environment.gives_constants = gives_constants(tree)
-    tree = mark_loops(tree)
-    tree.set_environment(environment)
-    return jinja2.Template.from_code(environment, environment.compile(tree), dict(environment.globals))
+    return compile_tree(mark_loops(tree), environment)
 
 
 def render_fast(
@@ -260,16 +258,16 @@ def _entry_of(otherwise: Callable[..., Any]) -> Callable[[Any, str], Any]:
 def _call(otherwise: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
     """What a function returns, as `SandboxedEnvironment.call` calls it. Texts that it would change are refused."""
     if isinstance(function, type) and issubclass(function, Namespace):
-        return function(*arguments, **{name: keywords[name] for name in keywords if name not in _KEYWORDS_OF_JINJA})
+        return function(*arguments, **given_keywords(keywords))
     found = otherwise(context, function, *arguments, **keywords)
-    owner = getattr(getattr(function, "__wrapped__", function), "__self__", None)  # the sandbox wraps format
+    owner = owner_of(function)
     if isinstance(function, (type, Macro, LoopContext)) or isinstance(owner, (LoopContext, Cycler, Joiner, Extension)):
         if isinstance(function, LoopContext):  # of a loop that calls itself
             context.parent[OUTPUT].sources.each(arguments[0])
         return found
     if type(function) is BuiltinMethodType and type(owner) is dict:
         return found
-    given = [*arguments, *(value for name, value in keywords.items() if name not in _KEYWORDS_OF_JINJA)]
+    given = [*arguments, *given_keywords(keywords).values()]
     if isinstance(owner, str):
         given = [owner, *(_without_constants(context, given) if function.__name__ == "replace" else given)]
     _check(context, found, given)

@@ -20,6 +20,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
+from transforms.chat.rendering.calls import compile_tree
 from transforms.chat.rendering.content_forms import PrintedContent
 from transforms.chat.rendering.lookups import look_up_quickly
 from transforms.chat.rendering.provenance import is_copy, parse_with_sources, runs_of, track_sources
@@ -117,10 +118,7 @@ def template_with_marks(source: str, environment: jinja2.Environment) -> jinja2.
     track_sources(environment)
     look_up_quickly(environment)
     environment.call = functools.partial(_call, environment.call)  # type: ignore[attr-defined]
-    tree = mark_loops(parse_with_sources(source, environment))
-    tree.set_environment(environment)
-    code: Any = environment.compile(tree)
-    return jinja2.Template.from_code(environment, code, environment.make_globals(None))
+    return compile_tree(mark_loops(parse_with_sources(source, environment)), environment)
 
 
 def _call(otherwise: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:

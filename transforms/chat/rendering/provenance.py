@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 
 from jinja2 import nodes
 from jinja2.filters import make_attrgetter
-from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
+
+from transforms.chat.rendering.calls import OperatorsAsCalls, given_keywords, owner_of
 
 # A part of a text of the record: the key of the text, the offsets of the part.
 Source: TypeAlias = tuple[Any, int, int]
@@ -24,8 +25,6 @@ Source: TypeAlias = tuple[Any, int, int]
 Run: TypeAlias = tuple[int, tuple[Source, ...]]
 
 _CONCAT, _FORMAT = "chatmill_concat", "chatmill_format"
-# Jinja itself passes these with each call, for functions that take the context. No function of a template reads them.
-_KEYWORDS_OF_JINJA = {"_loop_vars", "_block_vars"}
 _OTHER_CASE = ("capitalize", "casefold", "lower", "swapcase", "title", "upper")
 _LAZY = (GeneratorType, map, filter, zip, reversed)
 
@@ -249,32 +248,14 @@ def track_sources(environment: Any) -> None:
 
 def parse_with_sources(source: str, environment: Any) -> nodes.Template:
     """Parse a template for an environment that tracks sources."""
-    return _ReplaceOperators().visit(environment.parse(source))
-
-
-class _ReplaceOperators(NodeTransformer):
-    """Replaces the operators ~ and %, which Jinja and str compute without calling methods of a string's subclass."""
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
-        self.generic_visit(node)
-        return _call_node(_CONCAT, node.nodes, node.lineno)
-
-    def visit_Mod(self, node: nodes.Mod) -> nodes.Node:
-        self.generic_visit(node)
-        return _call_node(_FORMAT, [node.left, node.right], node.lineno)
-
-
-def _call_node(function: str, arguments: list[nodes.Expr], lineno: int) -> nodes.Call:
-    return nodes.Call(nodes.Name(function, "load"), arguments, [], None, None, lineno=lineno)
+    return OperatorsAsCalls({nodes.Concat: _CONCAT, nodes.Mod: _FORMAT}).visit(environment.parse(source))
 
 
 def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
-    # Jinja's sandbox wraps format.
-    owner = getattr(getattr(function, "__wrapped__", function), "__self__", None)
+    owner = owner_of(function)
     if not isinstance(owner, str):
         return call(context, function, *arguments, **keywords)
     arguments = tuple(map(_listed, arguments))
-    given = [value for name, value in keywords.items() if name not in _KEYWORDS_OF_JINJA]
     if function.__name__ in ("format", "format_map"):
         result = call(context, function, *arguments, **keywords)
         if result == owner:
@@ -286,7 +267,7 @@ def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any
         result = call(context, function, *arguments, **keywords)
         if type(result) is not str:
             return result
-    return _made_of(result, (owner, arguments, given))
+    return _made_of(result, (owner, arguments, given_keywords(keywords)))
 
 
 def _sourcing_filter(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:

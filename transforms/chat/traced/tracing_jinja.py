@@ -8,8 +8,8 @@ from typing import Any
 
 import jinja2
 from jinja2 import nodes
-from jinja2.visitor import NodeTransformer
 
+from transforms.chat.rendering.calls import OperatorsAsCalls, call_of, compile_tree, given_keywords
 from transforms.chat.rendering.lookups import look_up_quickly
 from transforms.chat.rendering.transformers_jinja import compile_template, new_environment
 from transforms.chat.traced.tracer import SENTINEL, UNSEEN, NotTraceable, TracedLength, TracedText, traced_text
@@ -39,14 +39,10 @@ def traceable_template(source: str) -> jinja2.Template:
     look_up_quickly(environment)
     environment.call = functools.partial(_call, environment.call)
     environment.concat = _join
-    tree = _ReplaceOperators().visit(environment.parse(source))
-    code: Any = environment.compile(tree)
-    return jinja2.Template.from_code(environment, code, environment.make_globals(None))
+    return compile_tree(_OperatorsAsCalls({nodes.Concat: _JOIN}).visit(environment.parse(source)), environment)
 
 
 _JOIN, _IS_IN = "chatmill_join", "chatmill_is_in"
-# Jinja itself passes these with each call, for functions that take the context. No function of a template reads them.
-_KEYWORDS_OF_JINJA = {"_loop_vars", "_block_vars"}
 # Filters that return texts as they are, or only call methods of a text.
 _TRACEABLE_FILTERS = {"trim", "string", "lower", "list", "first", "last", "reverse", "items", "map", "attr"}
 _TRACEABLE_FILTERS |= {"selectattr", "rejectattr", "select", "reject", "default", "d"}
@@ -55,12 +51,8 @@ _COMPARISONS = {"==", "eq", "equalto", "!=", "ne", ">", "gt", "greaterthan", ">=
 _COMPARISONS |= {"<=", "le", "defined", "undefined", "none"}
 
 
-class _ReplaceOperators(NodeTransformer):
-    """Replaces the operators ~ and in, which Jinja compiles to code that does not call methods of a traced text."""
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
-        self.generic_visit(node)
-        return nodes.Call(nodes.Name(_JOIN, "load"), node.nodes, [], None, None, lineno=node.lineno)
+class _OperatorsAsCalls(OperatorsAsCalls):
+    """Replaces the operator in, too, of which a string calls no method of what is searched for."""
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
@@ -68,9 +60,7 @@ class _ReplaceOperators(NodeTransformer):
             return node
         if len(node.ops) > 1:
             raise NotTraceable("the template chains comparisons with in")
-        is_in = nodes.Call(
-            nodes.Name(_IS_IN, "load"), [node.expr, node.ops[0].expr], [], None, None, lineno=node.lineno
-        )
+        is_in = call_of(_IS_IN, [node.expr, node.ops[0].expr], node.lineno)
         return is_in if node.ops[0].op == "in" else nodes.Not(is_in, lineno=node.lineno)
 
     def visit_Mod(self, node: nodes.Mod) -> nodes.Node:
@@ -101,8 +91,7 @@ def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any
     """Refuse methods of other strings on a traced text, since they read its characters without calling its methods."""
     owner = getattr(function, "__self__", None)
     is_other_string = isinstance(owner, str) and not isinstance(owner, TracedText)
-    given = [*arguments, *(value for name, value in keywords.items() if name not in _KEYWORDS_OF_JINJA)]
-    if is_other_string and any(map(_may_hold_text, given)):
+    if is_other_string and any(map(_may_hold_text, (*arguments, *given_keywords(keywords).values()))):
         raise NotTraceable(f"the template calls {function.__name__} of another string with a text")
     return call(context, function, *arguments, **keywords)
 
