@@ -139,25 +139,6 @@ class SourcedText(str):
         return self._part(0, before), self._part(before, end), self._part(end, len(self))
 
 
-def _deriving(name: str) -> Callable[..., Any]:
-    method = getattr(str, name)
-
-    @functools.wraps(method)
-    def derived(self: SourcedText, *arguments: Any, **keywords: Any) -> Any:
-        result = method(self, *arguments, **keywords)
-        if name in _OTHER_CASE and len(result) == len(self):
-            return _text(result, self.runs)
-        return _made_of(result, (self, arguments, keywords)) if isinstance(result, str) else result
-
-    return derived
-
-
-for _name in (*_OTHER_CASE, "center", "expandtabs", "ljust", "rjust", "translate"):
-    setattr(SourcedText, _name, _deriving(_name))
-for _name in ("zfill", "__mod__", "__mul__", "__rmul__"):
-    setattr(SourcedText, _name, _deriving(_name))
-
-
 class _SourcedMarkup(Markup):
     """What the filter safe makes of a SourcedText: Jinja's markup, which escapes what is added to it."""
 
@@ -180,13 +161,16 @@ class _SourcedMarkup(Markup):
 _SOURCED = (SourcedText, _SourcedMarkup)
 
 
-def _deriving_markup(name: str) -> Callable[..., Any]:
-    method = getattr(Markup, name)
+def _deriving(kind: type[str], name: str) -> Callable[..., Any]:
+    """A method of a kind of strings. Its result is made of all that it is given."""
+    method = getattr(kind, name)
 
     @functools.wraps(method)
-    def derived(self: _SourcedMarkup, *arguments: Any, **keywords: Any) -> Any:
+    def derived(self: str, *arguments: Any, **keywords: Any) -> Any:
         arguments = tuple(map(_listed, arguments))
-        result = method(Markup(str.__str__(self)), *arguments, **keywords)
+        result = method(kind(str.__str__(self)), *arguments, **keywords)
+        if kind is str and name in _OTHER_CASE and len(result) == len(self):
+            return _text(result, runs_of(self))
         return _made_of(result, (self, arguments, keywords)) if isinstance(result, str) else result
 
     return derived
@@ -205,15 +189,13 @@ def _marked_up(text: str) -> Any:
     return _text(Markup(str.__str__(text)), runs_of(text), getattr(text, "separator", ()))
 
 
-for _name in ("__add__", "__radd__", "__mod__", "__mul__", "__rmul__", "join", "upper", "lower", "capitalize", "title"):
-    setattr(_SourcedMarkup, _name, _deriving_markup(_name))
-for _name in ("casefold", "swapcase", "center", "ljust", "rjust", "zfill", "expandtabs", "translate", "unescape"):
-    setattr(_SourcedMarkup, _name, _deriving_markup(_name))
-for _name in ("striptags", "format", "format_map"):
-    setattr(_SourcedMarkup, _name, _deriving_markup(_name))
-for _name in ("strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "partition", "rpartition", "__getitem__"):
-    setattr(_SourcedMarkup, _name, _cutting_markup(_name))
-for _name in ("removeprefix", "removesuffix"):
+_MADE = ("__mod__", "__mul__", "__rmul__", "center", "expandtabs", "ljust", "rjust", "translate", "zfill", *_OTHER_CASE)
+_MADE_OF_MARKUP = (*_MADE, "__add__", "__radd__", "join", "unescape", "striptags", "format", "format_map")
+_CUT = ("strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "partition", "rpartition", "__getitem__")
+for _kind, _class, _names in ((str, SourcedText, _MADE), (Markup, _SourcedMarkup, _MADE_OF_MARKUP)):
+    for _name in _names:
+        setattr(_class, _name, _deriving(_kind, _name))
+for _name in (*_CUT, "removeprefix", "removesuffix"):
     setattr(_SourcedMarkup, _name, _cutting_markup(_name))
 
 
