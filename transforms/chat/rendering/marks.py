@@ -32,6 +32,8 @@ _OTHER_MESSAGE, _NUMBER = -1, -2
 _BEGIN_KIND, _SET_KIND, _END_KIND = "0", "1", "2"
 # The functions that marks call. No template uses these names.
 MARK_FUNCTIONS = _BEGIN, _SET, _END = "chatmill_begin", "chatmill_set", "chatmill_end"
+# Such functions that print no marks.
+NO_MARKS: dict[str, Any] = dict.fromkeys(MARK_FUNCTIONS, lambda *_: "")
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,8 @@ class Marks:
     open: str
     close: str
 
-    def functions(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Make the functions that the marks in a template call, see `mark_functions`."""
-        return mark_functions(self._mark, messages)
-
-    def silent_functions(self) -> dict[str, Any]:
-        """Make functions that print no marks."""
-        return dict.fromkeys((_BEGIN, _SET, _END), lambda *_: "")
-
-    def _mark(self, kind: str, first: int, second: int) -> str:
+    def write(self, kind: str, first: int, second: int) -> str:
+        """Write a mark."""
         return f"{self.open}{kind}.{first}.{second}{self.close}"
 
 

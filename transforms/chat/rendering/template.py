@@ -16,7 +16,14 @@ import jinja2
 from transforms.chat.config import MAX_TEXT_BYTES, RenderConfig
 from transforms.chat.rendering.content_forms import CONTENT_FORMS, ContentForms, PrintedContent, find_content_forms
 from transforms.chat.rendering.limits import OutOfMemory, TemplateLimit, limited
-from transforms.chat.rendering.marks import Marks, how_printed, read_marked, template_with_marks, unused_marks
+from transforms.chat.rendering.marks import (
+    NO_MARKS,
+    how_printed,
+    mark_functions,
+    read_marked,
+    template_with_marks,
+    unused_marks,
+)
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.texts import with_all_sources, with_sources
 from transforms.chat.rendering.transformers_jinja import (
@@ -181,11 +188,11 @@ class ChatTemplate:
             messages, tools = with_sources(plain, conversation.tools)
             values = self.values(conversation, messages, add_generation_prompt) | {"tools": tools}
         template = _template_with_marks(self.source(conversation))
-        marked = self._rendered(render, template, values | marks.functions(values["messages"]))
+        marked = self._rendered(render, template, values | mark_functions(marks.write, values["messages"]))
         found, pieces, texts = read_marked(marked, marks)
         if found == text:
             return Rendering(conversation, plain, text, pieces, texts)
-        found, _, texts = read_marked(self._rendered(render, template, values | marks.silent_functions()), marks)
+        found, _, texts = read_marked(self._rendered(render, template, values | NO_MARKS), marks)
         if found == text:
             return Rendering(conversation, plain, text, texts=texts, knows_pieces=False)
         return Rendering(conversation, plain, text, knows_pieces=False, knows_texts=False)
@@ -244,7 +251,7 @@ class ChatTemplate:
     def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> PrintedContent:
         """How the content of one of some messages of our own is printed."""
         messages, _ = with_sources(messages, None)
-        values = self.values(Conversation(messages), messages, False) | Marks("", "").silent_functions()
+        values = self.values(Conversation(messages), messages, False) | NO_MARKS
         try:
             text = self._rendered(render, _template_with_marks(source), values)
         except TemplateLimit:

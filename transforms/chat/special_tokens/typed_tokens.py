@@ -154,12 +154,9 @@ class TypedTokens:
                 raise RecordError("forged_turn", f"{described((content, forged))}, {why}")
 
     def _typed(self, content: Any) -> list[Typed]:
+        texts = content.texts if isinstance(content, Conversation) else None
         found: list[Typed] = []
-        if (
-            not isinstance(content, Conversation)
-            or content.texts is None
-            or self._strings.are_in("".join(content.texts))
-        ):
+        if texts is None or self._strings.are_in("".join(texts)):
             found += _found(_contents_of(content), self._strings)
         if isinstance(content, Conversation):
             found += self._of_tools(content.tools)[0] if content.tools else []
