@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.errors import RecordError
-from transforms.inputs.unread import ReadTexts, has_text, kind_of_name, strings_in, texts_in, texts_of_argument
+from transforms.inputs.unread import has_text, kind_of_name, strings_in, texts_in, texts_of_argument
 from transforms.model.batches import Texts
 from transforms.model.examples import REASONING_KEYS, Conversation, PromptCompletion, Text
 from transforms.model.outcomes import Reject
 from transforms.model.statistics import Statistics, sum_of_unread
-from transforms.steps.unread_tools import UnreadTools
+from transforms.steps.unread_tools import UnreadTools, not_in
 
 # Other modules judge these: contents, calls and reasoning that are not printed are omissions.
 _USUAL = {"role", "content", "tool_calls", "tool_call_id", "weight"}
@@ -106,8 +106,9 @@ def unread_keys(
     if keys and unprinted == "reject" and (lost := _lost(keys, messages)):
         raise lost
     others = (tools or UnreadTools()).find(content.tools, text.text) if content.tools else []
-    if content.template_kwargs or template_kwargs:
-        others += _unread_arguments({**template_kwargs, **content.template_kwargs}, text.text)
+    if arguments := {**template_kwargs, **content.template_kwargs}:
+        texts = ((key, one) for key, value in arguments.items() for one in texts_of_argument(key, value))
+        others += not_in(text.text, ((f"chat_template_kwargs.{key}", one) for key, one in texts))
     if not keys and not others:
         return _ALL_PRINTED
     sums = Counter[str]()
@@ -116,17 +117,6 @@ def unread_keys(
     for name, unread in others:
         sums[name] += len(unread)
     return sums
-
-
-def _unread_arguments(arguments: Mapping[str, Any], printed: str) -> list[tuple[str, str]]:
-    """Find the texts of arguments of the template that are not printed, each with the name of its argument."""
-    read = ReadTexts([printed])
-    return [
-        (f"chat_template_kwargs.{name}", text)
-        for name, value in arguments.items()
-        for text in texts_of_argument(name, value)
-        if not read.have_printed(text)
-    ]
 
 
 def _unread_keys(messages: Sequence[Mapping[str, Any]], printed: str) -> list[_Key]:
@@ -138,10 +128,9 @@ def _unread_keys(messages: Sequence[Mapping[str, Any]], printed: str) -> list[_K
             continue
         for key, name, value in _further_keys(message):
             if kind_of_name(key) != "metadata" and has_text(value, key):
-                read = ReadTexts([printed])
                 texts = strings_in(value) if kind_of_name(key) == "tools" else texts_in(value, key)
-                unread = [text for text in texts if not read.have_printed(text)]
-                found += [_Key(number, key, name, sum(map(len, unread)))] * bool(unread)
+                unread = sum(len(text) for _, text in not_in(printed, ((name, text) for text in texts)))
+                found += [_Key(number, key, name, unread)] * bool(unread)
     return found
 
 

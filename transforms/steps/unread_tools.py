@@ -6,7 +6,7 @@ that has this piece has the same texts of the definitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -68,8 +68,8 @@ class UnreadTools:
         if known is None:
             known = self._known[id(tools)] = _learn(tools, printed)
         if known.piece and (printed.startswith(known.piece, known.start) or known.piece in printed):
-            return _not_in(printed, known.others) if known.others else []
-        return _not_in(printed, known.texts)
+            return not_in(printed, known.others) if known.others else []
+        return not_in(printed, known.texts)
 
 
 def _learn(tools: Sequence[Any], printed: str) -> _Known:
@@ -78,7 +78,7 @@ def _learn(tools: Sequence[Any], printed: str) -> _Known:
     if not found:
         return _Known(tools, texts, "", 0, texts)
     start, end = min(found)[0], max(end for _, end in found)
-    for _, text in _not_in(printed[start:end], texts):  # such as the names in the last definition
+    for _, text in not_in(printed[start:end], texts):  # such as the names in the last definition
         if (at := printed.rfind(text, max(start - _AROUND, 0), start)) >= 0:
             start = at
         elif (at := printed.find(text, end, end + _AROUND)) >= 0:
@@ -90,10 +90,11 @@ def _learn(tools: Sequence[Any], printed: str) -> _Known:
     piece = printed[start:end]
     if IN_A_WORD.match(piece[0]) or IN_A_WORD.match(piece[-1]):  # at the edge of the text
         return _Known(tools, texts, "", 0, texts)
-    return _Known(tools, texts, piece, start, _not_in(piece, texts))
+    return _Known(tools, texts, piece, start, not_in(piece, texts))
 
 
-def _not_in(printed: str, texts: Sequence[_Named]) -> list[_Named]:
+def not_in(printed: str, texts: Iterable[_Named]) -> list[_Named]:
+    """Return the texts that a template did not print in a text, with their names."""
     read = ReadTexts([printed])
     return [(name, text) for name, text in texts if not read.have_printed(text)]
 
