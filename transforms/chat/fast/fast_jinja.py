@@ -125,10 +125,11 @@ class Output:
 
     def pieces(self) -> list[Piece]:
         """Return `Rendering.pieces` of the text."""
-        return read_pieces(len(self.text), [(self._offsets[count], mark) for count, mark in self.marks])
+        offsets = self._offsets
+        return read_pieces(len(self.text), [(offsets[count], mark) for count, mark in self.marks])
 
-    def texts(self) -> list[PrintedText]:
-        """Return `Rendering.texts` of the text."""
+    def texts(self) -> tuple[list[PrintedText], bool]:
+        """Return `Rendering.texts` and `Rendering.prints_all` of the text."""
         return self.sources.texts_in(self.out, self._offsets)
 
     def getitem(self, value: Any, key: Any) -> Any:

@@ -57,8 +57,7 @@ class FastTemplate:
         plain, sources = self._plain_messages(conversation), Sources(max_characters=self._template.max_text_bytes)
         messages, _ = with_sources(plain, None, sources.copy)
         output = self._printed(conversation, messages, sources, add_generation_prompt)
-        texts = output.texts()
-        prints_all = sources.are_whole(texts)
+        texts, prints_all = output.texts()
         return Rendering(conversation, plain, output.text, output.pieces(), texts, prints_all=prints_all)
 
     def _plain_messages(self, conversation: Conversation) -> list[dict[str, Any]]:
@@ -80,7 +79,7 @@ class FastTemplate:
         if conversation.tools:
             tools = self._tool_texts.setdefault(source, ToolTexts()).known(conversation.tools)
             sources.table |= tools.sources
-            sources.lengths += tools.lengths
+            sources.copied |= tools.copied
         values = self._template.values(conversation, messages, add_generation_prompt)
         values["tools"] = tools.tools if tools else conversation.tools
         output = Output(template, sources, tools, self._template.max_text_bytes)

@@ -21,7 +21,7 @@ from transforms.chat.rendering.texts import Key
 from transforms.model.examples import REASONING_KEYS
 
 # Of an object: itself, and the key of the text of the record that it is a copy of, and where that begins and ends.
-# Instead of the key _JOINED, and the texts that it was joined of; or _MADE, and the copies that it was made of.
+# Instead of the key _JOINED, and the texts that it was joined of; or _MADE, and the sources of what it was made of.
 Source: TypeAlias = tuple[str, Any, Any, int]
 _JOINED, _MADE = "joined", "made"
 _SIMPLE = frozenset((int, float, bool, type(None)))
@@ -47,12 +47,12 @@ class Sources:
 
     Attributes:
         table: the source of each object, by its identity.
-        lengths: of each text of the record that was copied, with its key; -1 of white space.
+        copied: the identities of the copies, and 0 if one is white space, of which is not seen whether it is printed.
     """
 
     def __init__(self, known: Mapping[int, Source] | None = None, max_characters: int = MAX_TEXT_BYTES):
         self.table = dict(known or {})
-        self.lengths: list[tuple[Key, int]] = []
+        self.copied: set[int] = set()
         self._left = max_characters
         self._has_blank = False
 
@@ -65,14 +65,9 @@ class Sources:
             return text
         else:
             copy = _Empty()
-        length = len(copy)
-        self.table[id(copy)] = copy, key, 0, length
-        self.lengths.append((key, -1 if copy.isspace() else length))  # whether white space is printed is not seen
+        self.table[id(copy)] = copy, key, 0, len(copy)
+        self.copied.add(0 if copy.isspace() else id(copy))
         return copy
-
-    def are_whole(self, texts: Iterable[PrintedText]) -> bool:
-        """Return whether all texts that were copied are certainly printed, each as a whole in one place."""
-        return {*self.lengths} <= {(key, last) for _, _, key, first, last, _ in texts if not first}
 
     def _add(self, text: str, key: Any, start: Any, stop: int) -> str:
         """Note the source of a new object."""
@@ -197,8 +192,8 @@ class Sources:
 
     def made(self, text: str, value: Any) -> str:
         """Return a text that was made of all texts in a value, such as in JSON."""
-        sources = dict.fromkeys(self._copies(value))
-        return self._add(text, _MADE, [*sources], 0) if sources else text
+        sources = {id(source[0]): source for source in self._copies(value)}
+        return self._add(text, _MADE, [*sources.values()], 0) if sources else text
 
     def item(self, value: Any, found: Any) -> Any:
         """Return an item of a value that was found by its number. That of a text is a character."""
@@ -231,7 +226,11 @@ class Sources:
                 elif not one and self._has_blank and (is_strict or one is value):
                     raise NotFollowed("the template does more than print a text without characters")
             elif isinstance(one, dict):
-                if self._has_blank and any(one.get(name) == "" for name in _NAMES_OF_TEXTS & one.keys()):
+                if (
+                    self._has_blank
+                    and not _NAMES_OF_TEXTS.isdisjoint(one)
+                    and any(one.get(name) == "" for name in _NAMES_OF_TEXTS)
+                ):
                     raise NotFollowed("the template does more than print a text without characters")
                 left += one
                 left += one.values()
@@ -241,16 +240,17 @@ class Sources:
                 raise NotFollowed("the template does more than print a text")
         return found
 
-    def _copies(self, value: Any) -> list[tuple[Key, int, int]]:
-        """The copies of texts of the record in a value, or that it was made of."""
-        copies: list[Any] = []
-        for _, key, first, last in self._found(value):
+    def _copies(self, value: Any) -> list[Source]:
+        """The sources of the copies of texts of the record in a value, or that it was made of."""
+        copies: list[Source] = []
+        for source in self._found(value):
+            _, key, first, _ = source
             if key is _MADE:
                 copies += first
             elif key is _JOINED:
                 copies += self._copies(first)
             else:
-                copies.append((key, first, last))
+                copies.append(source)
         return copies
 
     def _runs(self, text: str, at: int) -> Iterator[tuple[int, str, Source]]:
@@ -274,25 +274,31 @@ class Sources:
         found = {id(part): self.table[id(part)] for part in parts[1::2]}
         return found if id(text) in found or not found else {**found, id(text): (text, _JOINED, [*parts, text[at:]], 0)}
 
-    def texts_in(self, parts: Sequence[str], offsets: Sequence[int]) -> list[PrintedText]:
-        """Return where a text has texts of the record.
+    def texts_in(self, parts: Sequence[str], offsets: Sequence[int]) -> tuple[list[PrintedText], bool]:
+        """Find where a text has texts of the record.
 
         Args:
             parts: the parts in which it was printed.
             offsets: where each of them begins.
+
+        Returns:
+            The texts, and whether all that were copied are certainly printed, each as a whole in one place.
         """
         texts: list[PrintedText] = []
-        for part, at, source in zip(parts, offsets, map(self.table.get, map(id, parts)), strict=False):
-            if source is None:
+        whole: list[int] = []
+        table = self.table
+        for number, at in zip(map(id, parts), offsets, strict=False):
+            if number not in table:  # as most
                 continue
-            _, key, first, last = source
-            if key is not _JOINED and key is not _MADE:  # as most
+            part, key, first, last = table[number]
+            if key is not _JOINED and key is not _MADE:
                 texts.append(_new(PrintedText, (at, at + len(part), key, first, last, True)))
+                whole.append(number)
                 continue
-            for start, run, (_, key, first, last) in self._runs(part, at):
+            for start, run, one in self._runs(part, at):
+                is_copy = one[1] is not _MADE
                 stop = start + len(run)
-                if key is _MADE:
-                    texts += [_new(PrintedText, (start, stop, *copy, False)) for copy in first]
-                else:
-                    texts.append(_new(PrintedText, (start, stop, key, first, last, True)))
-        return texts
+                for copy, key, first, last in (one,) if is_copy else one[2]:
+                    texts.append(_new(PrintedText, (start, stop, key, first, last, is_copy)))
+                    whole.append(id(copy))
+        return texts, self.copied.issubset(whole)

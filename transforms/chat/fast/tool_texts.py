@@ -16,7 +16,7 @@ from jinja2.compiler import CodeGenerator, Frame
 from jinja2.idtracking import VAR_LOAD_RESOLVE
 
 from transforms.chat.fast.identity import Source, Sources
-from transforms.chat.rendering.texts import Key, with_sources
+from transforms.chat.rendering.texts import with_sources
 
 # The most lists of tools that are kept.
 _KEPT = 256
@@ -29,13 +29,13 @@ class KnownTools:
     Attributes:
         tools: the tools, with names whose sources are known.
         sources: of these names, and of the texts.
-        lengths: of the names, as Sources has them.
+        copied: the names, as Sources has them.
         texts: what statements print of the tools, by the number of the statement.
     """
 
     tools: list[Any]
     sources: dict[int, Source]
-    lengths: list[tuple[Key, int]]
+    copied: set[int]
     texts: dict[int, str] = field(default_factory=dict)
 
     def keep(self, number: int, text: str, sources: Sources) -> None:
@@ -75,7 +75,7 @@ class ToolTexts:
 def _new(tools: list[Any]) -> KnownTools:
     sources = Sources()
     _, named = with_sources([], tools, sources.copy)
-    return KnownTools(named or [], sources.table, sources.lengths)
+    return KnownTools(named or [], sources.table, sources.copied)
 
 
 def find_statements_of_tools(tree: nodes.Template) -> dict[int, set[str]]:
