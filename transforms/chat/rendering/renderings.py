@@ -72,9 +72,14 @@ class Rendering:
         contents: dict[int, tuple[int, int]] = {}
         text = self.text
         for start, stop, (message, kind, _, _), _, _, _ in self.texts:
-            if kind == "content" and message is not None and (inner := text[start:stop].strip()):
-                start = text.index(inner[0], start)
-                contents[message] = contents.get(message, (start, 0))[0], start + len(inner)
+            if kind != "content" or message is None or start == stop:
+                continue
+            if text[start].isspace() or text[stop - 1].isspace():
+                inner = text[start:stop].strip()
+                start = text.index(inner[0], start) if inner else stop
+                stop = start + len(inner)
+            if start < stop:
+                contents[message] = contents[message][0] if message in contents else start, stop
         return contents
 
     @functools.cached_property
@@ -137,4 +142,4 @@ class Rendering:
     @functools.cached_property
     def end_of_messages(self) -> int:
         """The offset where the last piece of a message ends."""
-        return max((stop for _, stop, message in self.pieces if message is not None), default=0)
+        return next((stop for _, stop, message in reversed(self.pieces) if message is not None), 0)
