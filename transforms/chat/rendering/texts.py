@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from transforms.chat.rendering.provenance import sourced
 from transforms.model.examples import REASONING_KEYS
@@ -71,7 +71,7 @@ def message_with_sources(number: int, message: Mapping[str, Any], sourced: Sourc
         for key in REASONING_KEYS:
             if isinstance(text := message.get(key), str):
                 copy[key] = sourced(text, (number, "reasoning", key, None))
-    if isinstance(calls := message.get("tool_calls"), list):
+    if "tool_calls" in message and isinstance(calls := message["tool_calls"], list):
         copy["tool_calls"] = [_with_name(call, (number, "call", at, None), sourced) for at, call in enumerate(calls)]
     return copy
 
@@ -121,11 +121,13 @@ def _with_name(whole: Any, key: Key, sourced: Sourced) -> Any:
 
 def _arguments(arguments: Any, key: Key, sourced: Sourced) -> Any:
     """The arguments of a call, with a source in each; of some, in all texts of them. key: of the name of the call."""
-    if not isinstance(arguments, Mapping):
+    if not _is_object(arguments):
         return sourced(arguments, (*key[:3], "")) if isinstance(arguments, str) else arguments
     copy: dict[str, Any] = {}
     for name, value in arguments.items():
-        copy |= with_all_texts({name: value}, _with_key(sourced, (*key[:3], name)))
+        own = *key[:3], name
+        is_text = type(value) is str  # as most
+        copy[sourced(name, own)] = sourced(value, own) if is_text else with_all_texts(value, _with_key(sourced, own))
     return copy
 
 
@@ -135,10 +137,14 @@ def _with_key(sourced: Sourced, key: Key) -> Callable[[str], str]:
 
 def function_of(call: Any) -> Mapping[str, Any] | None:
     """Return what of a tool call, or of a tool definition, has the name of the function; None if it is neither."""
-    if not isinstance(call, Mapping):
+    if not _is_object(call):
         return None
     function = call.get("function", call)
-    return function if isinstance(function, Mapping) else None
+    return function if _is_object(function) else None
+
+
+def _is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    return type(value) is dict or isinstance(value, Mapping)  # which takes five times as long
 
 
 def name_field(function: Mapping[str, Any]) -> str | None:
