@@ -92,7 +92,6 @@ def run(arguments: Sequence[str]) -> int:
     from transforms.chat.rendering.limits import TemplateLimit
     from transforms.chat.rendering.template import NO_TEMPLATE, load_template
     from transforms.chat.spans.stop_tokens import load_turn_rules
-    from transforms.chat.spans.turn_endings import TurnEndingFinder
     from transforms.chat.spans.turns import TurnFinder
     from transforms.model.examples import attempt
     from transforms.model.outcomes import Reject
@@ -138,7 +137,7 @@ def run(arguments: Sequence[str]) -> int:
                 raise UserError(f"--tokenizer {options['tokenizer']}: {NO_TEMPLATE}: {advice}") from None
     _print_template(console, template, finder, first.content)
     _print_stop_tokens(console, rules, tokenizer)
-    _print_turn_endings(console, TurnEndingFinder(finder).find(first.content))
+    _print_turn_endings(console, finder, first.content)
     special_tokens = re.compile(longest_of(token.content for token in tokenizer.added_tokens_decoder.values()))
     rejected = untrained = 0
     for title, example in found:
@@ -238,12 +237,12 @@ def _print_template(console: Any, template: Any, finder: Any, conversation: Any)
     else:
         source = "derived from the template, which has no generation markers"
     console.print(f"trained parts: {source}")
-    conventions = finder.conventions(conversation)
+    facts = finder.facts(conversation)
     for what, text in (
-        ("generation prompt", conventions.prompt_after("user")),
-        ("generation prompt after a tool's result", conventions.prompt_after("tool")),
-        ("header of earlier assistant turns", conventions.header),
-        ("end of a turn that is printed only before another turn", conventions.separator or None),
+        ("generation prompt", facts.prompt_after("user")),
+        ("generation prompt after a tool's result", facts.prompt_after("tool")),
+        ("header of earlier assistant turns", facts.header),
+        ("end of a turn that is printed only before another turn", facts.separator or None),
     ):
         console.print(f"{what}: {'none' if text is None else repr(text)}", markup=False)
 
@@ -259,7 +258,7 @@ def _print_stop_tokens(console: Any, rules: Any, tokenizer: Any) -> None:
     console.print(f"stop tokens that are trained on if they follow an answer: {found}", markup=False)
 
 
-# The kinds of turns whose end is shown, as in TurnEndings.closings. Of the others, those that nothing closes are.
+# The kinds of turns whose end is shown, as in TemplateFacts.closings. Of the others, those that nothing closes are.
 _SHOWN_ENDS = {(False, "user"): "an answer before a question", (False, None): "an answer at the end of the text"}
 _OTHER_ENDS = {
     (False, "assistant"): "an answer before another one",
@@ -269,17 +268,18 @@ _OTHER_ENDS = {
 }
 
 
-def _print_turn_endings(console: Any, endings: Any) -> None:
+def _print_turn_endings(console: Any, finder: Any, conversation: Any) -> None:
     """Print what closes an answer, and warn of what keeps a model from learning where its turns begin and end."""
+    facts = finder.facts(conversation)
     for ending, what in (_SHOWN_ENDS | _OTHER_ENDS).items():
-        closing = endings.closings[ending]
+        closing = facts.closings[ending]
         if ending in _SHOWN_ENDS:
             console.print(f"end of {what}: {'unknown' if closing is None else repr(closing)}", markup=False)
-        if ending in endings.open:
+        if ending in facts.open_endings:
             console.print(
                 f"warning: nothing closes {what}, so that a model does not learn to stop there", style="yellow"
             )
-    if endings.ignores_prompt:
+    if finder.trains_on_headers(conversation):
         console.print(
             "warning: the template ignores add_generation_prompt, so that the header of each answer is trained on",
             style="yellow",

@@ -79,7 +79,7 @@ def header_in_argument(patch: Patch) -> None:
     find = TurnSearch._header
 
     def found(self: TurnSearch, turn: int, start: int, content: int | None, stop: int) -> Any:
-        header, usual = self._conventions.header, self._conventions.prompt_after("user")
+        header, usual = self._facts.header, self._facts.prompt_after("user")
         is_first = all(message["role"] == "system" for message in self._messages[:turn])
         if is_first and content is None and header and not self._text.startswith(usual or "\0", start, stop):
             at = self._text.rfind(header, start, stop)

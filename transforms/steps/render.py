@@ -18,8 +18,8 @@ from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissio
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import load_turn_rules
+from transforms.chat.spans.template_facts import TemplateFacts
 from transforms.chat.spans.trained_text import trained_text
-from transforms.chat.spans.turn_endings import TurnEndingFinder, TurnEndings
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS, Typed, TypedTokens, described
 from transforms.chat.traced.compiled import SlowPath
@@ -63,7 +63,6 @@ class Renderer:
         self._template = load_template(config)
         rules = load_turn_rules(config)
         self._turns = TurnFinder(self._template, rules)
-        self._turn_endings = TurnEndingFinder(self._turns)
         self._loss_on = config.loss_on
         self._template_kwargs = config.chat_template_kwargs
         self._unprinted = config.unprinted
@@ -86,24 +85,29 @@ class Renderer:
     def _with_notes(self, texts: Texts) -> Outcomes:
         """The outcomes of a batch, with what is worth reporting of the template for its conversations."""
         outcomes = texts.outcomes
-        known: dict[bool, TurnEndings] = {}  # with tools and without; most conversations have no arguments of their own
+        known: dict[
+            bool, TemplateFacts
+        ] = {}  # with tools and without; most conversations have no arguments of their own
         for text in texts.texts:
             content = text.example.content
             if not isinstance(content, Conversation):
                 continue
             has_tools = bool(content.tools)
-            endings = None if content.template_kwargs else known.get(has_tools)
-            if endings is None:
-                endings = self._turn_endings.find(content)
+            facts = None if content.template_kwargs else known.get(has_tools)
+            if facts is None:
+                facts = self._turns.facts(content)
                 if not content.template_kwargs:
-                    known[has_tools] = endings
-            if endings.are_sound or (loss_on := loss_of(content, self._loss_on)) == "all":
+                    known[has_tools] = facts
+            if (
+                not (facts.open_endings or facts.ignores_prompt)
+                or (loss_on := loss_of(content, self._loss_on)) == "all"
+            ):
                 continue
             position = text.example.position
-            if count := endings.count_open(content, loss_on):
+            if count := facts.count_open(content, loss_on):
                 found = "the template prints nothing that ends an answer, so that a model does not learn to stop"
                 outcomes = outcomes.note("turns_without_end", count, (position, found))
-            if endings.ignores_prompt and trained_turns(content, loss_on):
+            if self._turns.trains_on_headers(content) and trained_turns(content, loss_on):
                 found = "the template ignores add_generation_prompt, so that the header of an answer is trained on"
                 outcomes = outcomes.note("records_without_generation_prompt", 1, (position, found))
         return outcomes

@@ -21,7 +21,7 @@ from transforms.model.examples import Conversation, Span
 
 
 class FastTemplate:
-    """Renders conversations as a ChatTemplate does; a `conventions.Template`.
+    """Renders conversations as a ChatTemplate does; a `template_facts.Template`.
 
     Args:
         template: the chat template.

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from transforms.chat.parity.contexts import CONTEXT, Difference, differing
 from transforms.chat.rendering.template import ChatTemplate
-from transforms.chat.spans.conventions import shared_start
 from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.spans.template_facts import shared_start
 from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.compiled import SlowPath, Target, TemplateCompiler, TracingTemplate

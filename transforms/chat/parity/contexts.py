@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from transforms.chat.spans.conventions import Template, rendered, shared_start
+from transforms.chat.spans.template_facts import Template, rendered, shared_start
 from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.tracer import plain_text

@@ -10,20 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-_QUESTION = {"role": "user", "content": "parts or text?"}
-_FUNCTION = {"name": "look", "arguments": {"at": "it"}}
-_CALLS = {
-    "role": "assistant",
-    "content": "I look.",
-    "tool_calls": [{"id": "call00000", "type": "function", "function": _FUNCTION}],
-}
-_PROBES: dict[str, list[dict[str, Any]]] = {
-    "user": [_QUESTION],
-    "assistant": [_QUESTION, {"role": "assistant", "content": "Both."}],
-    "system": [{"role": "system", "content": "Answer."}, _QUESTION],
-    "developer": [{"role": "developer", "content": "Answer."}, _QUESTION],
-    "tool": [_QUESTION, _CALLS, {"role": "tool", "tool_call_id": "call00000", "name": "look", "content": "seen"}],
-}
+from transforms.chat.rendering.dialogues import CALL, INSTRUCTION, QUESTION, RESULTS, UP_TO_ROLE
+
+# A call has a text here, which is to be read in either form.
+_TOOL = [QUESTION, {**CALL, "content": "I look."}, RESULTS[0]]
 
 
 class ContentForms(NamedTuple):
@@ -66,7 +56,8 @@ def find_content_forms(role: str, printed: Callable[[list[dict[str, Any]], int],
         role: of the messages.
         printed: takes messages and the number of one of them; returns how the content of that one is printed.
     """
-    messages = _PROBES.get(role) or [{**_QUESTION, "role": role}]
+    others = UP_TO_ROLE.get(role, [{**INSTRUCTION, "role": role}, QUESTION])
+    messages = _TOOL if role == "tool" else others
     number = next(at for at, message in enumerate(messages) if message["role"] == role)
     in_parts = [_in_parts(message) for message in messages]
     string, part = printed(messages, number), printed(in_parts, number)

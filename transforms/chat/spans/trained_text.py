@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.spans.conventions import Template
 from transforms.chat.spans.loss import has_weights, loss_of
+from transforms.chat.spans.template_facts import Template
 from transforms.chat.spans.turns import TurnFinder
 from transforms.model.examples import Conversation, Example, Span, Text
 

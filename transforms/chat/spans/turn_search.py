@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from transforms.chat.rendering.renderings import PrintedText, Rendering
 from transforms.chat.rendering.texts import Key
-from transforms.chat.spans.conventions import Conventions, Ending, Template, after, common_prefix, ending_of, rendered
 from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.spans.template_facts import Template, TemplateFacts, after, common_prefix, ending_of, rendered
 from transforms.errors import RecordError
 from transforms.model.examples import Span
 
@@ -42,19 +42,19 @@ class TurnSearch:
     Args:
         rendering: the rendering.
         template: what made it.
-        conventions: those of the template for the conversation.
+        facts: those of the template for the conversation.
         rules: what else is known about turns.
 
     Raises:
         RecordError: if it is unknown which message each piece of the text was printed for.
     """
 
-    def __init__(self, rendering: Rendering, template: Template, conventions: Conventions, rules: TurnRules):
+    def __init__(self, rendering: Rendering, template: Template, facts: TemplateFacts, rules: TurnRules):
         if not rendering.knows_pieces:
             raise not_established("the template prints the conversation differently with marks")
         self._rendering = rendering
         self._template = template
-        self._conventions = conventions
+        self._facts = facts
         self._rules = rules
         self._messages = rendering.conversation.messages
         self._text = rendering.text
@@ -107,20 +107,19 @@ class TurnSearch:
         spans = {turn: merged(own) for turn, own in by_turn.items()}
         return {turn: Turn(self._header_before(own[0][0]), own) for turn, own in spans.items()}
 
-    def end(self, turn: int, last: Span, closings: Mapping[Ending, str | None]) -> Span | None:
+    def end(self, turn: int, last: Span) -> Span | None:
         """Find what ends a turn.
 
         Args:
             turn: the number of the message.
             last: the last span of the turn.
-            closings: what closes each kind of turn.
 
         Returns:
             Its (start, stop); None if that is unknown, or the turn has it in a text.
         """
         calls, follower = ending_of(self._rendering.conversation, turn)
         for ending in ((calls, follower), (False, follower)):  # some templates close turns with calls as others
-            closing = closings[ending] or ""
+            closing = self._facts.closings[ending] or ""
             first = last[1] - len(closing)
             is_printed = closing.strip() and self._text.endswith(closing, *last)
             if is_printed and not self._rendering.texts_between(first, last[1]):
@@ -146,8 +145,8 @@ class TurnSearch:
         Such a turn is printed in one piece, from the generation prompt to what closes it, between other messages or at
         the end. Its one span is not empty.
         """
-        rendering, conventions = self._rendering, self._conventions
-        if self._rules.stop_tokens or conventions.separator:
+        rendering, facts = self._rendering, self._facts
+        if self._rules.stop_tokens or facts.separator:
             return {}
         messages, text, contents = self._messages, self._text, rendering.contents
         found: dict[int, Turn] = {}
@@ -159,7 +158,7 @@ class TurnSearch:
                 continue
             role, (start, stop) = messages[turn - 1]["role"], own[0]
             if role not in headers:
-                headers[role] = conventions.prompt_after(role)
+                headers[role] = facts.prompt_after(role)
             header = headers[role]
             follower = rendering.messages_by_start.get(stop)
             if not header or not text.startswith(header, start, stop):
@@ -170,7 +169,7 @@ class TurnSearch:
                 if stop != rendering.end_of_messages:
                     continue
                 stop = len(text)
-            elif messages[follower]["role"] == "tool" and conventions.call_separator:
+            elif messages[follower]["role"] == "tool" and facts.call_separator:
                 continue
             answer, at = start + len(header), bisect.bisect_left(starts, start)
             is_printed = at == len(starts) or starts[at] >= answer  # by the template itself
@@ -191,7 +190,7 @@ class TurnSearch:
         elif content is not None and not pieces[0][0] <= content <= pieces[0][1]:
             raise _not_in_turn((turn, "content", None, None))
         start, stop = pieces[0]
-        start = after(self._conventions.separator, self._text, start) if turn else start
+        start = after(self._facts.separator, self._text, start) if turn else start
         header = self._header(turn, start, content if content is not None and content <= stop else None, stop)
         spans = [(header[1], self._end(turn, header[1], stop))]
         for start, stop in pieces[1:]:
@@ -222,11 +221,11 @@ class TurnSearch:
         """Where a span of a turn ends. start: where it begins. stop: where the piece that was printed for it ends."""
         if stop == self._rendering.end_of_messages:
             return len(self._text)
-        separator = self._conventions.separator
+        separator = self._facts.separator
         if not separator:
             follower = self._rendering.messages_by_start.get(stop)
             if follower is not None and self._messages[follower]["role"] == "tool":
-                separator = self._conventions.call_separator
+                separator = self._facts.call_separator
         return self._stop(turn, start, after(separator, self._text, stop))
 
     def _stop(self, turn: int, start: int, stop: int) -> int:
@@ -251,10 +250,10 @@ class TurnSearch:
 
         start, stop: what was printed for the turn. content: the offset of its content, None if that is unknown.
         """
-        messages, text, conventions = self._messages, self._text, self._conventions
+        messages, text, facts = self._messages, self._text, self._facts
         is_first = all(message["role"] in _INSTRUCTIONS for message in reversed(messages[:turn]))
-        usual = conventions.prompt_after("user")
-        prompt = usual if is_first else conventions.prompt_after(messages[turn - 1]["role"])
+        usual = facts.prompt_after("user")
+        prompt = usual if is_first else facts.prompt_after(messages[turn - 1]["role"])
         for header in (prompt, usual):
             # After a tool's answer, a template may print in history the header of a turn that it does not print at
             # inference. It is a header all the same, and no model is meant to write it.
@@ -269,7 +268,7 @@ class TurnSearch:
         is_context = context is not None and start <= len(context) <= latest and text.startswith(context)
         if context is not None and is_context and self._is_header(turn, start, len(context)):
             return start, len(context)
-        header = conventions.header
+        header = facts.header
         # What is printed before the first text of the turn.
         of_turn = (one.start for one in self._rendering.texts_between(start, stop) if one.key[0] == turn)
         own = text[start : next(of_turn, stop)]
@@ -283,9 +282,9 @@ class TurnSearch:
         if is_cut and self._is_header(turn, start, start + len(own)):  # the generation prompt goes on
             return start, start + len(own)
         follows_answer = turn and messages[turn - 1]["role"] == "assistant"
-        if follows_answer and header and header not in own and conventions.joins_answers:
+        if follows_answer and header and header not in own and facts.joins_answers:
             return start, start
-        if turn and prompt == "" and conventions.ignores_prompt:
+        if turn and prompt == "" and facts.ignores_prompt:
             return start, start
         expected = usual if prompt is None else prompt
         if content is not None and not text[start:content].strip() and not (expected or "").strip():
@@ -294,7 +293,7 @@ class TurnSearch:
 
     def _header_before(self, start: int) -> Span | None:
         """The header before a generation block; None if something else than the generation prompt is before it."""
-        prompt = self._conventions.prompt_after("user")
+        prompt = self._facts.prompt_after("user")
         header = start - len(prompt or ""), start
         is_printed = prompt and self._text.endswith(prompt, 0, start) and not self._rendering.texts_between(*header)
         return header if is_printed else None

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.spans.conventions import (
-    DIALOGUE,
-    FIRST,
-    SECOND,
-    TOOL,
-    TWO_CALLS,
-    Conventions,
-    Ending,
-    Template,
-    common_prefix,
-    followers,
-    settings_of,
-)
 from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, trained_turns
 from transforms.chat.spans.parts import spans_of_untrained_parts, subtracted
 from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.spans.template_facts import Template, TemplateFacts, settings_of
 from transforms.chat.spans.turn_search import Turn, TurnSearch, merged, not_established
 from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
@@ -33,7 +21,7 @@ class TurnFinder:
     Args:
         template: the chat template. What depends on the template alone is found once.
         rules: what else is known about turns.
-        reference: finds the conventions of the template, if the template is a faster form of another one.
+        reference: finds the facts of the template, if the template is a faster form of another one.
 
     Attributes:
         rules: as given.
@@ -43,12 +31,15 @@ class TurnFinder:
         self._template = template
         self.rules = rules or TurnRules()
         self._reference = reference
-        self._conventions: dict[Any, Conventions] = {}
-        self._closings: dict[Any, Mapping[Ending, str | None]] = {}
+        self._facts: dict[Any, TemplateFacts] = {}
 
     def follows_blocks(self, conversation: Conversation) -> bool:
         """Return whether {% generation %} blocks decide what is trained on of a conversation."""
         return not self.rules.traced and self._template.has_generation_blocks(conversation)
+
+    def trains_on_headers(self, conversation: Conversation) -> bool:
+        """Return whether headers are trained on, because the template ignores add_generation_prompt."""
+        return not self.follows_blocks(conversation) and self.facts(conversation).ignores_prompt
 
     def trained_spans(self, rendering: Rendering, loss_on: str = "assistant") -> list[Span]:
         """Find the spans that are trained on.
@@ -145,50 +136,16 @@ class TurnFinder:
             RecordError: if the turns cannot be established.
         """
         search, found = self._search(rendering), self._turns(rendering, turns)
-        closings = self.closings(rendering.conversation)
-        return {turn: one._replace(end=search.end(turn, one.spans[-1], closings)) for turn, one in found.items()}
+        return {turn: one._replace(end=search.end(turn, one.spans[-1])) for turn, one in found.items()}
 
-    def closings(self, conversation: Conversation) -> Mapping[Ending, str | None]:
-        """Return what closes a turn under the template that renders a conversation, for each kind of turn.
-
-        It is found with dialogues of our own, with the stop token; None if it is unknown.
-        """
+    def facts(self, conversation: Conversation) -> TemplateFacts:
+        """Return what the template that renders a conversation does for any, found with dialogues of our own."""
         if self._reference is not None:
-            return self._reference.closings(conversation)
-        key = self._template.source(conversation), settings_of(conversation)
-        if key not in self._closings:
-            own = Conversation(DIALOGUE, [TOOL] if conversation.tools else None, conversation.template_kwargs)
-            self._closings[key] = {
-                (calls, follower): self._closing(own.with_messages([DIALOGUE[0], turn, *after]), calls)
-                for calls, turn in ((False, DIALOGUE[1]), (True, TWO_CALLS))
-                for follower, after in followers(calls).items()
-            }
-        return self._closings[key]
-
-    def conventions(self, conversation: Conversation) -> Conventions:
-        """Return the conventions of the template that renders a conversation."""
-        if self._reference is not None:
-            return self._reference.conventions(conversation)
-        key = self._template.source(conversation), settings_of(conversation)
-        if key not in self._conventions:
-            self._conventions[key] = Conventions(self._template, conversation)
-        return self._conventions[key]
-
-    def _closing(self, conversation: Conversation, calls: bool) -> str | None:
-        """What is trained on at the end of the second message; None if that is unknown."""
-        try:
-            rendering = self._template.rendering(conversation)
-            found = self._turns(rendering, [1])
-        except RecordError:
-            return None
-        last = rendering.text[slice(*found[1].spans[-1])] if 1 in found else ""
-        if not calls:
-            content = DIALOGUE[1]["content"]
-            return last.rpartition(content)[2] if content in last else None
-        _, first, between = last.partition(FIRST)
-        _, second, end = between.partition(SECOND)
-        # What follows both calls closes the call, and not the turn.
-        return end[common_prefix(end, between) :] if first and second else None
+            return self._reference.facts(conversation)
+        key = settings_of(conversation)
+        if key not in self._facts:
+            self._facts[key] = TemplateFacts(self._template, conversation, self._turns)
+        return self._facts[key]
 
     def _turns(self, rendering: Rendering, turns: Sequence[int]) -> dict[int, Turn]:
         """Turns without their ends."""
@@ -197,7 +154,7 @@ class TurnFinder:
         return self._search(rendering).turns(turns)
 
     def _search(self, rendering: Rendering) -> TurnSearch:
-        return TurnSearch(rendering, self._template, self.conventions(rendering.conversation), self.rules)
+        return TurnSearch(rendering, self._template, self.facts(rendering.conversation), self.rules)
 
     def _blocks(self, rendering: Rendering) -> list[Span]:
         """The generation blocks of a rendering."""
@@ -229,7 +186,7 @@ class TurnFinder:
                 )
         span, last = (start, len(text)), len(conversation.messages) - 1
         if self.rules.masks_after_end and conversation.messages[last]["role"] == "assistant":
-            (span,) = _without_after_end([span], search.end(last, span, self.closings(conversation)))
+            (span,) = _without_after_end([span], search.end(last, span))
         return span
 
 

@@ -19,8 +19,8 @@ from transforms.chat.rendering.omissions import Omissions, printed_of
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.rendering.texts import with_all_texts
-from transforms.chat.spans.conventions import up_to_marker
 from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.spans.template_facts import up_to_marker
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.guards import Guards
 from transforms.chat.traced.signatures import Cut, traced_messages
@@ -184,9 +184,9 @@ class TemplateCompiler:
 
     def _continuations(self, traced: Conversation, literal: str) -> Iterator[str]:
         """What of a generation prompt, up to its next marker, could follow a literal."""
-        conventions = self._turns.conventions(traced)
+        facts = self._turns.facts(traced)
         for role in {"user", *(message["role"] for message in traced.messages)}:
-            prompt = conventions.prompt_after(role) or ""
+            prompt = facts.prompt_after(role) or ""
             if prompt and not literal.endswith(prompt):
                 for length in range(len(prompt)):
                     if literal.endswith(prompt[:length]):
@@ -194,7 +194,7 @@ class TemplateCompiler:
 
 
 class TracingTemplate:
-    """Renders conversations of traced texts as the chat template itself does; a `conventions.Template`.
+    """Renders conversations of traced texts as the chat template itself does; a `template_facts.Template`.
 
     Args:
         template: the chat template.

@@ -1,0 +1,299 @@
+"""Template facts: what a chat template does for any conversation, found by rendering dialogues of our own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from transforms.chat.rendering.dialogues import (
+    ANSWER,
+    DIALOGUE,
+    FIRST,
+    INSTRUCTION,
+    QUESTION,
+    RESULTS,
+    SECOND,
+    SECOND_ANSWER,
+    SECOND_QUESTION,
+    TOOL,
+    TWO_CALLS,
+    UP_TO_ROLE,
+    Message,
+)
+from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.spans.loss import trained_turns
+from transforms.errors import RecordError
+from transforms.model.examples import Conversation, Span
+
+if TYPE_CHECKING:
+    from transforms.chat.spans.turn_search import Turn
+
+# A kind of turn: whether it calls tools, and the role of the message after it; None at the end of the text.
+Ending: TypeAlias = tuple[bool, str | None]
+# What follows a turn, by its role. No model is given a question before the results of its calls; records have that too.
+_FOLLOWERS: Mapping[str | None, list[Message]] = {
+    None: [],
+    "user": [SECOND_QUESTION],
+    "assistant": [ANSWER],
+    "tool": RESULTS,
+}
+# What a header or a marker ends with. A generation prompt that is longer than the header in history is cut after one.
+_ENDS_OF_MARKERS = ">]:\n"
+
+
+class Template(Protocol):
+    """What finding spans needs of a chat template. `template.ChatTemplate` documents it."""
+
+    def has_generation_blocks(self, conversation: Conversation) -> bool: ...
+    def generation_blocks(self, conversation: Conversation) -> tuple[str, list[Span]]: ...
+    def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str: ...
+    def rendering(self, conversation: Conversation, add_generation_prompt: bool = False) -> Rendering: ...
+
+
+class TemplateFacts:
+    """What a chat template does for any conversation. Each fact is found once, when it is asked for.
+
+    Args:
+        template: the chat template.
+        conversation: it gives the template arguments, and whether there are tools, by which some tokenizers choose
+            between templates. Its messages do not matter.
+        turns: finds turns in a rendering; it may read all facts but `closings`.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        conversation: Conversation,
+        turns: Callable[[Rendering, Sequence[int]], Mapping[int, Turn]],
+    ):
+        self._template = template
+        self._tools = [TOOL] if conversation.tools else None
+        self._arguments = conversation.template_kwargs
+        self._turns = turns
+        self._prompts: dict[str, str | None] = {}
+
+    def prompt_after(self, role: str) -> str | None:
+        """Return the generation prompt after a message of a role, None if it is unknown."""
+        if role not in self._prompts:
+            messages = UP_TO_ROLE.get(role)
+            self._prompts[role] = None if messages is None else self._generation_prompt(messages)
+        return self._prompts[role]
+
+    @functools.cached_property
+    def header(self) -> str:
+        """What both the generation prompt and history print before an answer.
+
+        It is empty if it is unknown, or white space alone: that may be before anything.
+        """
+        prompt = self.prompt_after("user")
+        header = prompt[: common_prefix(prompt, self._opening)] if prompt else ""
+        return header if header.strip() else ""
+
+    @functools.cached_property
+    def ignores_prompt(self) -> bool:
+        """Whether the generation prompt is empty although history prints a header before an answer."""
+        return self.prompt_after("user") == "" and bool(self._opening.strip())
+
+    @functools.cached_property
+    def separator(self) -> str:
+        """What closes a turn only if another one follows, and is printed for that one."""
+        prompt, context = self.prompt_after("user"), self._rendered(DIALOGUE[:2], True)
+        if not prompt or not self._answer or not context or not context.endswith(prompt):
+            return ""
+        answer = self._answer[0]
+        return _late_closing(context, answer.text, answer.pieces_of_messages()[1][-1][1], prompt)
+
+    @functools.cached_property
+    def call_separator(self) -> str:
+        """What closes a turn that calls tools, if it is printed for the tool's answer once there is one."""
+        messages = UP_TO_ROLE["tool"]
+        alone, answered = self._rendered(messages[:2]), self._rendering(messages)
+        pieces = answered.pieces_of_messages().get(1) if answered else None
+        return _late_closing(alone, answered.text, pieces[0][1]) if alone and answered and pieces else ""
+
+    @functools.cached_property
+    def joins_answers(self) -> bool:
+        """Whether two answers in a row are one turn: nothing is printed before the content of the second."""
+        rendering = self._rendering([QUESTION, ANSWER, {**ANSWER, "content": "How are you?"}])
+        if rendering is None:
+            return False
+        pieces = rendering.pieces_of_messages().get(2)
+        return pieces is not None and rendering.contents.get(2, (None, None))[0] == pieces[0][0]
+
+    @functools.cached_property
+    def closings(self) -> Mapping[Ending, str | None]:
+        """What closes each kind of turn, with the stop token; None if that is unknown."""
+        return {
+            (calls, follower): self._closing([QUESTION, turn, *following[: 1 + calls]], calls)
+            for calls, turn in ((False, ANSWER), (True, TWO_CALLS))
+            for follower, following in _FOLLOWERS.items()
+        }
+
+    @functools.cached_property
+    def open_endings(self) -> frozenset[Ending]:
+        """The kinds of turns that white space alone closes, so that a model does not learn to stop there."""
+        return frozenset(kind for kind, closing in self.closings.items() if closing is not None and not closing.strip())
+
+    @functools.cached_property
+    def is_sound(self) -> bool:
+        """Whether something closes each turn, and the generation prompt is what history prints."""
+        return not self.open_endings and not self.ignores_prompt
+
+    def count_open(self, conversation: Conversation, loss_on: str) -> int:
+        """Return how many of the turns that are trained on close with nothing but white space.
+
+        Args:
+            conversation: the conversation.
+            loss_on: one of LOSSES but auto and all, or `completion_turns`.
+        """
+        final = len(conversation.messages) - 1
+        turns = trained_turns(conversation, loss_on) if self.open_endings else []
+        if loss_on == "completion":  # what follows its other turns is trained on too
+            turns = [turn for turn in turns if turn == final]
+        return sum(ending_of(conversation, turn) in self.open_endings for turn in turns)
+
+    def between_contents(self) -> str:
+        """Return what is printed after the contents of dialogues, each up to the next one."""
+        further = [*DIALOGUE, SECOND_ANSWER, SECOND_QUESTION]
+        found = ""
+        for messages in ([INSTRUCTION, *further], further):  # some templates refuse an instruction
+            if rendering := self._rendering(messages):
+                ends = [*sorted(rendering.contents.values()), (None, None)]
+                found += "".join(rendering.text[stop:start] for (_, stop), (start, _) in pairwise(ends))
+        return found
+
+    def around_result(self) -> str:
+        """Return what is printed for the answer of a tool, before and after its content."""
+        rendering = self._rendering(UP_TO_ROLE["tool"])
+        if not rendering or not rendering.contents:
+            return ""
+        last, (start, stop) = max(rendering.contents.items())
+        first = rendering.pieces_of_messages().get(last, [(start, stop)])[0][0]
+        return rendering.text[first:start] + rendering.text[stop:]
+
+    @functools.cached_property
+    def _answer(self) -> tuple[Rendering, int, int] | None:
+        """The rendering of a dialogue, and the offsets of the answer's turn and of its content."""
+        rendering = self._rendering(DIALOGUE)
+        pieces = rendering.pieces_of_messages().get(1) if rendering else None
+        content = rendering.contents.get(1, (None, None))[0] if rendering else None
+        if not rendering or not pieces or content is None or not pieces[0][0] <= content <= pieces[0][1]:
+            return None
+        return rendering, pieces[0][0], content
+
+    @functools.cached_property
+    def _opening(self) -> str:
+        """What history prints for an answer before its content; empty if that is unknown."""
+        if not self._answer:
+            return ""
+        answer, start, content = self._answer
+        return answer.text[after(self.separator, answer.text, start) : content]
+
+    def _closing(self, messages: list[Message], calls: bool) -> str | None:
+        """What is trained on at the end of the second message; None if that is unknown."""
+        try:
+            rendering = self._template.rendering(self._probe(messages))
+            found = self._turns(rendering, [1])
+        except RecordError:
+            return None
+        last = rendering.text[slice(*found[1].spans[-1])] if 1 in found else ""
+        if not calls:
+            _, content, end = last.rpartition(ANSWER["content"])
+            return end if content else None
+        _, first, between = last.partition(FIRST)
+        _, second, end = between.partition(SECOND)
+        # What follows both calls closes the call, and not the turn.
+        return end[common_prefix(end, between) :] if first and second else None
+
+    def _generation_prompt(self, messages: list[Message]) -> str | None:
+        """What add_generation_prompt adds to the text of some messages."""
+        without, with_prompt = self._rendered(messages), self._rendered(messages, True)
+        if without is None or with_prompt is None:
+            return None
+        if with_prompt.startswith(without):
+            return with_prompt[len(without) :]
+        # It replaces something else that the template prints at the end of a conversation.
+        tails = []
+        for on in (False, True):
+            if (rendering := self._rendering(messages, on)) is None:
+                return None
+            tails.append(rendering.text[rendering.end_of_messages :])
+        return tails[1][common_prefix(tails[1], tails[0]) :]
+
+    def _rendered(self, messages: list[Message], add_generation_prompt: bool = False) -> str | None:
+        return rendered(self._template, self._probe(messages), add_generation_prompt)
+
+    def _rendering(self, messages: list[Message], add_generation_prompt: bool = False) -> Rendering | None:
+        """A rendering; None if the template refuses the messages, or it is not known for which one it prints what."""
+        try:
+            found = self._template.rendering(self._probe(messages), add_generation_prompt)
+        except RecordError:
+            return None
+        return found if found.knows_pieces else None
+
+    def _probe(self, messages: list[Message]) -> Conversation:
+        return Conversation(messages, self._tools, self._arguments)
+
+
+def rendered(template: Template, conversation: Conversation, add_generation_prompt: bool = False) -> str | None:
+    """Render a conversation; None if the template refuses it."""
+    try:
+        return template.render(conversation, add_generation_prompt)
+    except RecordError:
+        return None
+
+
+def ending_of(conversation: Conversation, turn: int) -> Ending:
+    """Return the kind of a turn. Before a role that is none of a kind, templates close it as before a user."""
+    after = conversation.messages[turn + 1 : turn + 2]
+    follower = after[0]["role"] if after else None
+    return bool(conversation.messages[turn].get("tool_calls")), follower if follower in _FOLLOWERS else "user"
+
+
+def settings_of(conversation: Conversation) -> tuple[bool, str]:
+    """Return what else a template reads of a conversation: it may print other text around the same messages."""
+    arguments = conversation.template_kwargs
+    return bool(conversation.tools), repr(sorted(arguments.items())) if arguments else ""
+
+
+def _late_closing(alone: str, followed: str, stop: int, prompt: str = "") -> str:
+    """What closes a turn, if it is printed for the message after it; empty if that is not so.
+
+    alone: a text that ends with the turn, and with the generation prompt if one is given. followed: one in which a
+    message follows; stop: where it has the end of what is printed for the turn itself.
+    """
+    closing = alone[stop:].removesuffix(prompt)
+    return closing if alone.startswith(followed[:stop]) and followed.startswith(closing, stop) else ""
+
+
+def common_prefix(prompt: str, text: str, at_least: int = 0) -> int:
+    """The length of the longest prefix of a generation prompt that a text begins with, and that ends with a marker."""
+    length = shared_start(prompt, text)
+    while at_least < length < len(prompt) and prompt[length - 1] not in _ENDS_OF_MARKERS:
+        length -= 1
+    return length
+
+
+def up_to_marker(prompt: str) -> str:
+    """Return a piece of a generation prompt up to and with its first end of a marker."""
+    end = next((number for number, character in enumerate(prompt) if character in _ENDS_OF_MARKERS), len(prompt))
+    return prompt[: end + 1]
+
+
+def shared_start(one: str, other: str) -> int:
+    """Return how many characters two texts begin with in common."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one.startswith(other[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def after(separator: str, text: str, start: int) -> int:
+    """The offset after a separator, if the text has one at start; start otherwise."""
+    return start + len(separator) if text.startswith(separator, start) else start
