@@ -380,6 +380,22 @@ def test_texts_that_are_equal_make_turns_right_that_differ_with_other_texts_of_t
     assert len(expanded.texts) == 13
 
 
+# Earlier answers end with a word of the template, and the last one with its content again.
+AT_THE_END = f"('|yes' if {HISTORY} else '|' + message.content)"
+ENDS_WITH_A_WORD = CHATML.replace(
+    "+ message.content +", f"+ message.content + ({AT_THE_END} if '</think>' not in message.content else '') +"
+)
+
+
+@pytest.mark.parametrize("engine", ["fast", "reference"])
+def test_answer_that_is_the_word_of_the_template_makes_its_turn_right(engine):
+    def answered(answer: str) -> list[dict[str, Any]]:
+        return [user("2+2?"), assistant(answer), user("3+3?"), assistant("six")]
+
+    batch = checked(ENDS_WITH_A_WORD, *map(answered, ("four", "no", "yes")), parity="reject", engine=engine)
+    assert [text.example.position for text in batch.texts] == [2]
+
+
 @pytest.mark.parametrize("engine", ["fast", "reference"])
 def test_kind_of_a_difference_is_that_of_the_texts_of_each_record(engine):
     def thought(reasoning: str) -> list[dict[str, Any]]:
