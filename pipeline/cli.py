@@ -5,6 +5,7 @@ Nothing heavy is imported before the options are known to be right.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -42,6 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 if the command did its work, 1 if it failed or found what it looks for, 2 after a user error.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal may not have all characters of a template or text
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments:
         print(_usage(), file=sys.stderr)

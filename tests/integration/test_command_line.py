@@ -307,6 +307,12 @@ def test_a_formatter_finds_all_of_beam(tmp_path):
     assert "apache_beam.io.gcp.gcsio" in modules_after(*options)
 
 
+def test_texts_that_a_terminal_does_not_have_the_characters_of_are_shown_escaped(tmp_path):
+    done = build_in_process(*with_options(tmp_path / "out"), env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr and "\\u27e6" in done.stdout
+
+
 @pytest.mark.parametrize("columns", ["80", "110"])
 def test_help_shows_each_option_with_its_default_two_examples_and_the_place_of_the_docs(columns):
     done = build_in_process("build", "--help", env={**os.environ, "COLUMNS": columns})

@@ -12,11 +12,10 @@ import io
 import mmap
 import os
 import posixpath
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
@@ -28,8 +27,11 @@ from transforms.storage.ranges import RangeReader, complete
 from transforms.storage.retries import disk_errors, is_missing, is_transient, protocol_of, reason_of, with_retries
 from transforms.storage.versions import check_version, entry_on_disk
 
-# Query parameters that let anyone who has the url read the file.
-_SIGNATURE = re.compile(r"(^|&)(x-amz-signature|x-goog-signature|signature|sig|(access_)?token)=", re.IGNORECASE)
+# Query parameters that say which file it is, or how it is sent. Any other one may be a credential: each service has
+# names of its own for keys, tokens and signatures.
+_HARMLESS = frozenset(
+    ("alt", "dl", "download", "format", "generation", "inline", "raw", "ref", "rev", "revision", "version", "versionid")
+)
 
 # What reads files through another file system (archives, caches), and servers that neither give ranges nor versions.
 _NOT_OPENED = frozenset({
@@ -62,11 +64,10 @@ def file_system(url: str) -> tuple[Any, str]:
     except ValueError as error:
         raise UserError(f"{url}: it is not a url ({error}).") from None
     for parts in links:
-        is_http = parts.scheme in ("http", "https")
-        if parts.password or (is_http and (parts.username or _SIGNATURE.search(parts.query))):
+        if found := _credential_in(parts):
             raise UserError(
-                f"{parts.scheme}://{parts.hostname}{parts.path}: the url holds a password or a signature, which would "
-                "be stored with the dataset. Give the url without it, and set credentials in the environment."
+                f"{parts.scheme}://{parts.hostname}{parts.path}: the url has {found}, which would be stored with the "
+                "dataset. Give the url without it, and set credentials in the environment."
             )
     protocol = protocol_of(url)
     if "::" in protocol or protocol in _NOT_OPENED:
@@ -79,6 +80,16 @@ def file_system(url: str) -> tuple[Any, str]:
         return kind(use_listings_cache=False, **kind._get_kwargs_from_urls(url)), kind._strip_protocol(url)
     except (ValueError, ImportError) as error:
         raise UserError(f"{url}: {error}.") from None
+
+
+def _credential_in(parts: SplitResult) -> str:
+    """What of a url may let anyone who has it read the file; empty if nothing does."""
+    is_http = parts.scheme in ("http", "https")
+    if parts.password or (is_http and parts.username):
+        return "a password"
+    given = [*parse_qsl(parts.query, True), *parse_qsl(parts.fragment, True)] if is_http else []
+    unknown = next((name for name, _ in given if name.lower() not in _HARMLESS), None)
+    return "" if unknown is None else f"{unknown[:40]!r} in its query, which may be a credential"
 
 
 def import_client(url: str) -> None:
