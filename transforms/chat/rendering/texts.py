@@ -126,13 +126,12 @@ def _arguments(arguments: Any, key: Key, sourced: Sourced) -> Any:
     copy: dict[str, Any] = {}
     for name, value in arguments.items():
         own = *key[:3], name
-        is_text = type(value) is str  # as most
-        copy[sourced(name, own)] = sourced(value, own) if is_text else with_all_texts(value, _with_key(sourced, own))
+        copy[sourced(name, own)] = sourced(value, own) if isinstance(value, str) else _in_all(value, own, sourced)
     return copy
 
 
-def _with_key(sourced: Sourced, key: Key) -> Callable[[str], str]:
-    return lambda text: sourced(text, key)
+def _in_all(value: Any, key: Key, sourced: Sourced) -> Any:
+    return with_all_texts(value, lambda text: sourced(text, key))
 
 
 def function_of(call: Any) -> Mapping[str, Any] | None:
