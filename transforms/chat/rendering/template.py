@@ -164,29 +164,42 @@ class ChatTemplate:
         given = self.source(conversation), plain, conversation.tools, arguments, self._clock
         return self._rendered(render_generation_blocks, self._tokenizer, *given)
 
-    def rendering(
-        self, conversation: Conversation, add_generation_prompt: bool = False, of_all_texts: bool = False
-    ) -> Rendering:
+    def rendering(self, conversation: Conversation, add_generation_prompt: bool = False) -> Rendering:
         """Render a conversation, and find which characters were printed for which message, and from which text.
 
         The text is that of `render`. Where it came from is found by rendering it again, with marks and sources.
 
         Args:
             conversation, add_generation_prompt: as in `render`.
-            of_all_texts: whether it has all that the record gives to the template, as `with_all_sources` does.
 
         Raises:
             RecordError: if the template refuses it, also with marks, or no characters are left for marks.
         """
         plain = self.plain_messages(conversation)
         text = self._text(conversation, plain, add_generation_prompt)
+        messages, tools = with_sources(plain, conversation.tools)
+        values = self.values(conversation, messages, add_generation_prompt) | {"tools": tools}
+        return self._with_sources(conversation, plain, text, values)
+
+    def rendering_of_all_texts(self, conversation: Conversation, text: str) -> Rendering:
+        """Find which characters of a text came from which text that its record gives, see `with_all_sources`.
+
+        Args:
+            conversation: the conversation.
+            text: its text.
+
+        Raises:
+            RecordError: as `rendering` does.
+        """
+        plain = self.plain_messages(conversation)
+        values = with_all_sources(self.values(conversation, plain, False), conversation.template_kwargs)
+        return self._with_sources(conversation, plain, text, values)
+
+    def _with_sources(
+        self, conversation: Conversation, plain: list[dict[str, Any]], text: str, values: dict[str, Any]
+    ) -> Rendering:
+        """The rendering of a conversation. text: the text. values: the variables of the template, with sources."""
         marks = unused_marks(text)
-        if of_all_texts:
-            values = self.values(conversation, plain, add_generation_prompt)
-            values = with_all_sources(values, conversation.template_kwargs)
-        else:
-            messages, tools = with_sources(plain, conversation.tools)
-            values = self.values(conversation, messages, add_generation_prompt) | {"tools": tools}
         template = _template_with_marks(self.source(conversation))
         marked = self._rendered(render, template, values | mark_functions(marks.write, values["messages"]))
         found, pieces, texts = read_marked(marked, marks)

@@ -238,8 +238,8 @@ class TypedTokens:
         content, whole = text.example.content, text.text
         parts: list[Span] = []
         if isinstance(content, Conversation):
-            rendering = self._template.rendering(content, of_all_texts=True)
-            if rendering.text != whole or not rendering.knows_texts:
+            rendering = self._template.rendering_of_all_texts(content, whole)
+            if not rendering.knows_texts:
                 reason = "the template prints another text, so it is unknown which of its special tokens are its own"
                 raise RecordError("special_tokens_in_content", reason)
             parts = _parts_of_template(rendering, self._plain.pattern)
@@ -267,13 +267,15 @@ def _contents_of(content: Any) -> Iterator[Content]:
             yield Content(f"messages[{number}]", role, text)
     elif isinstance(content, Conversation):
         for number, message in enumerate(content.messages):
-            texts = [value for key, value in message.items() if key != "role"]
-            yield from _contents_in(f"messages[{number}]", texts, message["role"])
+            for key, value in message.items():
+                if key != "role":
+                    texts = (value,) if type(value) is str else strings_in(value, with_names=True)
+                    yield from (Content(f"messages[{number}]", message["role"], text) for text in texts)
 
 
-def _contents_in(place: str, value: Any, role: str | None = None) -> Iterator[Content]:
-    """The contents in a value: all strings in it. role: of its message, if it is in one."""
-    return (Content(place, role or place, text) for text in strings_in(value, with_names=True))
+def _contents_in(place: str, value: Any) -> Iterator[Content]:
+    """The contents in a value that is in no message: all strings in it."""
+    return (Content(place, place, text) for text in strings_in(value, with_names=True))
 
 
 def _found(contents: Iterable[Content], strings: _Strings) -> list[Typed]:
