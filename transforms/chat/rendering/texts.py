@@ -1,4 +1,4 @@
-"""Texts: those of a record that a chat template is given, each with its key. Other modules do not look for them."""
+"""Texts: those of a record that a chat template is given, each with its key."""
 
 from __future__ import annotations
 

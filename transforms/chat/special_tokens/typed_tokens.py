@@ -283,18 +283,11 @@ def _found(contents: Iterable[Content], strings: _Strings) -> list[Typed]:
 
 
 def _parts_of_template(rendering: Rendering, token: re.Pattern[str]) -> list[Span]:
-    """Find what of a text the template printed as its own.
+    """The (start, stop) of what a template printed as its own, ascending and not adjacent.
 
-    Args:
-        rendering: of all texts.
-        token: matches the strings of which it matters whether they are the template's own.
+    Raises RecordError if a token is in a piece that the template made of contents, and is not in these contents.
 
-    Returns:
-        The (start, stop) of each part, ascending and not adjacent.
-
-    Raises:
-        RecordError: if one of the strings is in a piece that the template made of contents in a way that is not
-            followed, and is not in these contents.
+    rendering: of all texts. token: matches the strings of which it matters whose they are.
     """
     parts: list[Span] = []
     text, at = rendering.text, 0
