@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
@@ -172,14 +172,6 @@ class FastCode(CodeGenerator):
         else:
             super().visit_Filter(node, frame)
 
-    def visit_Test(self, node: nodes.Test, frame: Frame) -> None:
-        if node.name == "string":
-            self.write("isinstance(")
-            self.visit(node.node, frame)
-            self.write(", str)")
-        else:
-            super().visit_Test(node, frame)
-
     def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:
         terms = _terms(node)
         if any(isinstance(term, nodes.Const) and not isinstance(term.value, str) for term in terms):
@@ -269,7 +261,7 @@ class FastCode(CodeGenerator):
         """Write code that prints a sum, each term for itself if they are texts."""
         names, types = [], []
         for term in terms:
-            if isinstance(term, nodes.Const) and isinstance(term.value, str):
+            if _is_constant_text(term):
                 names.append(repr(term.value))
             else:
                 names.append(self.temporary_identifier())
@@ -318,12 +310,17 @@ def _namespace_of(node: nodes.Assign) -> list[str]:
 
 
 def _terms(node: nodes.Expr) -> list[nodes.Expr]:
-    """The terms of a sum, from left to right."""
-    terms: list[nodes.Expr] = []
-    while isinstance(node, nodes.Add):
-        terms.append(node.right)
-        node = node.left
-    return [node, *reversed(terms)]
+    """The terms of a sum, from left to right. Constant texts next to each other are one term."""
+    if not isinstance(node, nodes.Add):
+        return [node]
+    *terms, last = [*_terms(node.left), node.right]
+    if _is_constant_text(last) and _is_constant_text(before := terms[-1]):
+        return [*terms[:-1], nodes.Const(before.value + last.value, lineno=before.lineno)]
+    return [*terms, last]
+
+
+def _is_constant_text(node: nodes.Expr) -> TypeGuard[nodes.Const]:
+    return isinstance(node, nodes.Const) and isinstance(node.value, str)
 
 
 def _printed(parts: Iterable[nodes.Expr]) -> Iterable[nodes.Expr]:
