@@ -243,7 +243,7 @@ class ChatTemplate:
             add_generation_prompt: as in `apply_chat_template`.
         """
         clock = {} if self._clock is None else {CLOCK: self._clock}
-        own = {**self._tokenizer.special_tokens_map, "documents": None, **clock, **self._arguments}
+        own = {**self._special_tokens, "documents": None, **clock, **self._arguments}
         return {
             **own,
             **conversation.template_kwargs,
@@ -251,6 +251,10 @@ class ChatTemplate:
             "tools": conversation.tools,
             "add_generation_prompt": add_generation_prompt,
         }
+
+    @functools.cached_property
+    def _special_tokens(self) -> dict[str, str]:
+        return self._tokenizer.special_tokens_map  # which is made for each call
 
     def _reads(self, source: str, message: Mapping[str, Any]) -> ContentForms:
         """The forms of content that the template reads in messages of a role, found with messages of our own."""
