@@ -72,7 +72,11 @@ class TurnSearch:
         Raises:
             RecordError: if the turns cannot be established.
         """
-        usual = self._usual_turns(numbers)
+        usual = found = self._usual_turns(numbers)
+        if len(usual) == len(numbers):  # as of most renderings
+            self._check_texts(found)
+            self._check_tool_answers()
+            return found
         found = {turn: usual.get(turn) or self._turn(turn) for turn in numbers if turn in self._pieces}
         for turn in numbers:
             if turn not in self._pieces and self._is_printed(turn):
@@ -319,7 +323,7 @@ class TurnSearch:
         outside: list[PrintedText] = []
         at, (begin, end, turn) = 0, ordered[0]
         for text in self._rendering.texts:  # both are in the order of the text
-            start, stop, key = text[:3]
+            start, stop, key, _, _, _ = text
             while end <= start:
                 at += 1
                 begin, end, turn = ordered[at]
