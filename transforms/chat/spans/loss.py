@@ -55,7 +55,8 @@ def _weighted(conversation: Conversation, first: int = 0) -> int | None:
 
 def has_weights(conversation: Conversation) -> bool:
     """Return whether a message has another weight than 0 and 1."""
-    return any("weight" in message and message["weight"] not in (0, 1) for message in conversation.messages)
+    weights = [message["weight"] for message in conversation.messages if "weight" in message]
+    return any(weight not in (0, 1) for weight in weights)
 
 
 def assistant_turns(conversation: Conversation) -> list[int]:
