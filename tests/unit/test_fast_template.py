@@ -25,7 +25,6 @@ from transforms.chat.rendering.omissions import NO_OMISSIONS, omissions_of
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.rendering.transformers_jinja import compile_template
-from transforms.chat.spans.turn_search import TurnSearch
 from transforms.model.batches import Examples, Records, Texts
 from transforms.model.examples import Conversation, Record
 from transforms.model.outcomes import Outcomes
@@ -89,16 +88,6 @@ def test_generated_conversations_are_rendered_as_by_the_reference(name: str, mon
     for options in ({}, {"unprinted": "report"}, {"unprinted": "report", "eot_tokens": ("<|im_end|>",)}):
         fast, reference = (rendered(template, examples, engine, **options) for engine in ("fast", "reference"))
         assert of_any_engine(fast) == of_any_engine(reference)
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_turns_in_the_usual_form_have_the_spans_that_are_found_for_any_turn(name: str, monkeypatch):
-    monkeypatch.setattr(render_step, "sample_conversations", lambda *_: [])
-    records = [Record(seed, json.dumps(generate(seed).record).encode()) for seed in range(1000, 1030)]
-    examples = Parser()(Records(SPLIT, 0, True, Outcomes(read=len(records)), records))
-    usual = rendered(TEMPLATES[name], examples, "fast", unprinted="report")
-    monkeypatch.setattr(TurnSearch, "_usual_turns", lambda *_: {})
-    assert of_any_engine(usual) == of_any_engine(rendered(TEMPLATES[name], examples, "fast", unprinted="report"))
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"style": "brief"}])

@@ -71,15 +71,11 @@ class Rendering:
         """
         contents: dict[int, tuple[int, int]] = {}
         text = self.text
-        for start, stop, (message, kind, _, _), _, _, _ in self.texts:
-            if kind != "content" or message is None or start == stop:
-                continue
-            if text[start].isspace() or text[stop - 1].isspace():
-                inner = text[start:stop].strip()
-                start = text.index(inner[0], start) if inner else stop
-                stop = start + len(inner)
-            if start < stop:
-                contents[message] = contents[message][0] if message in contents else start, stop
+        for start, stop, key, _, _, _ in self.texts:
+            if key[1] == "content" and (inner := text[start:stop].strip()):
+                message: Any = key[0]
+                start = text.index(inner[0], start)
+                contents[message] = contents[message][0] if message in contents else start, start + len(inner)
         return contents
 
     @functools.cached_property
@@ -102,11 +98,6 @@ class Rendering:
                 pieces.setdefault(message, []).append((start, stop))
         return pieces
 
-    def printed_between(self, start: int, stop: int) -> list[int | None]:
-        """Return the messages of the pieces that begin in a range, in the order of the text."""
-        starts = self._starts
-        return [piece[2] for piece in self.pieces[bisect.bisect_left(starts, start) : bisect.bisect_left(starts, stop)]]
-
     def has_content_between(self, start: int, stop: int) -> bool:
         """Return whether the content of a message begins in a range."""
         starts = self._starts_of_contents
@@ -114,30 +105,20 @@ class Rendering:
 
     def texts_between(self, start: int, stop: int) -> Sequence[PrintedText]:
         """Return the texts that have characters in a range."""
-        first, last = bisect.bisect_right(self._stops_of_texts, start), bisect.bisect_left(self.starts_of_texts, stop)
-        return self.texts[first:last]
+        texts = self.texts
+        first = last = bisect.bisect_left(texts, (stop,))
+        while first and texts[first - 1][1] > start:
+            first -= 1
+        return texts[first:last]
 
-    @functools.cached_property
-    def messages_by_start(self) -> dict[int, int | None]:
-        """The message of each piece, by the offset where the piece begins."""
-        return {start: message for start, _, message in self.pieces}
-
-    @functools.cached_property
-    def _starts(self) -> list[int]:
-        return [start for start, _, _ in self.pieces]
+    def message_from(self, start: int) -> int | None:
+        """Return the message of the piece that begins at an offset; None if none does, or it is not of a message."""
+        number = bisect.bisect_left(self.pieces, (start,))
+        return self.pieces[number][2] if number < len(self.pieces) and self.pieces[number][0] == start else None
 
     @functools.cached_property
     def _starts_of_contents(self) -> list[int]:
         return sorted(start for start, _ in self.contents.values())
-
-    @functools.cached_property
-    def starts_of_texts(self) -> list[int]:
-        """The offsets where texts of the record begin."""
-        return [text.start for text in self.texts]
-
-    @functools.cached_property
-    def _stops_of_texts(self) -> list[int]:
-        return [text.stop for text in self.texts]
 
     @functools.cached_property
     def end_of_messages(self) -> int:

@@ -74,10 +74,8 @@ def trained_turns(conversation: Conversation, loss_on: str = "assistant") -> lis
     """
     messages = conversation.messages
     first = conversation.completion_start or 0 if loss_on in ("completion", "completion_turns") else 0
-    turns = [turn for turn in assistant_turns(conversation) if turn >= first]
-    if loss_on == "last_assistant":
-        turns = turns[-1:]
-    return [turn for turn in turns if messages[turn].get("weight") != 0]
+    turns = assistant_turns(conversation)[-1 if loss_on == "last_assistant" else 0 :]
+    return [turn for turn in turns if turn >= first and messages[turn].get("weight") != 0]
 
 
 def untrained_parts(message: Mapping[str, Any]) -> list[int]:

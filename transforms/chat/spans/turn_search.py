@@ -5,7 +5,6 @@ A turn begins where the generation prompt ends that a server would have rendered
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -59,6 +58,8 @@ class TurnSearch:
         self._messages = rendering.conversation.messages
         self._text = rendering.text
         self._pieces = rendering.pieces_of_messages()
+        questions = (n for n, message in enumerate(self._messages) if message["role"] not in _INSTRUCTIONS)
+        self._first = next(questions, 0)  # the number of the first message that is not an instruction
 
     def turns(self, numbers: Sequence[int]) -> dict[int, Turn]:
         """Find turns by the generation prompt before them.
@@ -72,19 +73,13 @@ class TurnSearch:
         Raises:
             RecordError: if the turns cannot be established.
         """
-        usual = found = self._usual_turns(numbers)
-        if len(usual) == len(numbers):  # as of most renderings
-            self._check_texts(found)
-            self._check_tool_answers()
-            return found
-        found = {turn: usual.get(turn) or self._turn(turn) for turn in numbers if turn in self._pieces}
+        found = {turn: self._turn(turn) for turn in numbers if turn in self._pieces}
         for turn in numbers:
-            if turn not in self._pieces and self._is_printed(turn):
+            if turn not in found and any(key[0] == turn for key in self._rendering.printed):
                 raise not_established(f"the template prints messages[{turn}] outside of a loop over the messages")
         self._check_texts(found)
         self._check_tool_answers()
-        found = {turn: usual.get(turn) or one._replace(spans=merged(one.spans)) for turn, one in found.items()}
-        return {turn: one for turn, one in found.items() if one.spans}
+        return {turn: one for turn, one in found.items() if one.spans and one.spans[0][0] < one.spans[-1][1]}
 
     def turns_of_blocks(self, blocks: Sequence[Span], numbers: Sequence[int]) -> dict[int, Turn]:
         """Find turns by the generation blocks of the template.
@@ -143,63 +138,25 @@ class TurnSearch:
             (stop <= offset) if message < first else (stop > offset) for stop, message in texts
         )
 
-    def _usual_turns(self, numbers: Sequence[int]) -> dict[int, Turn]:
-        """What `_turn` finds, in a fifth of the time, for the turns in the usual form.
-
-        Such a turn is printed in one piece, from the generation prompt to what closes it, between other messages or at
-        the end. Its one span is not empty.
-        """
-        rendering, facts = self._rendering, self._facts
-        if self._rules.stop_tokens or facts.separator:
-            return {}
-        messages, text, contents = self._messages, self._text, rendering.contents
-        found: dict[int, Turn] = {}
-        starts = rendering.starts_of_texts
-        headers: dict[str, str | None] = dict.fromkeys(_INSTRUCTIONS)
-        for turn in numbers:
-            own = self._pieces.get(turn, ())
-            if not turn or len(own) != 1:
-                continue
-            role, (start, stop) = messages[turn - 1]["role"], own[0]
-            if role not in headers:
-                headers[role] = facts.prompt_after(role)
-            header = headers[role]
-            follower = rendering.messages_by_start.get(stop)
-            if not header or not text.startswith(header, start, stop):
-                continue
-            if turn in contents and not start <= contents[turn][0] <= stop:
-                continue
-            if follower is None:
-                if stop != rendering.end_of_messages:
-                    continue
-                stop = len(text)
-            elif messages[follower]["role"] == "tool" and facts.call_separator:
-                continue
-            answer, at = start + len(header), bisect.bisect_left(starts, start)
-            is_printed = at == len(starts) or starts[at] >= answer  # by the template itself
-            if is_printed and answer < stop:
-                found[turn] = Turn((start, answer), [(answer, stop)])
-        return found
-
     def _turn(self, turn: int) -> Turn:
         """A turn, with a span for each piece that the template prints. Raises RecordError.
 
         A template may print the answers of tools within the turn that calls them, and text of the turn after them.
         """
         pieces: Sequence[Span] = self._pieces[turn]
-        place = self._rendering.contents.get(turn)
-        content = place[0] if place else None
+        content = self._rendering.contents.get(turn, (None, None))[0]
         if len(pieces) > 1:
             pieces = self._parts_of_turn(turn, pieces, content)
         elif content is not None and not pieces[0][0] <= content <= pieces[0][1]:
             raise _not_in_turn((turn, "content", None, None))
         start, stop = pieces[0]
-        start = after(self._facts.separator, self._text, start) if turn else start
+        if turn and self._facts.separator:
+            start = after(self._facts.separator, self._text, start)
         header = self._header(turn, start, content if content is not None and content <= stop else None, stop)
         spans = [(header[1], self._end(turn, header[1], stop))]
         for start, stop in pieces[1:]:
             spans.append((start, self._end(turn, start, stop)))
-        return Turn(header, spans)
+        return Turn(header, spans if len(spans) == 1 else merged(spans))
 
     def _parts_of_turn(self, turn: int, pieces: Sequence[Span], content: int | None) -> Sequence[Span]:
         """Those of several pieces that are printed of a turn. Raises RecordError if they may be something else."""
@@ -209,7 +166,8 @@ class TurnSearch:
         pieces = [piece for piece in pieces if self._text[slice(*piece)].strip()] or pieces[:1]
         for (_, before), (start, _) in pairwise(pieces):
             starts_with_content = content is not None and not self._text[start:content].strip()
-            if not starts_with_content or not self._are_answers(turn, self._rendering.printed_between(before, start)):
+            between = [message for at, _, message in self._rendering.pieces if before <= at < start]
+            if not starts_with_content or not self._are_answers(turn, between):
                 raise not_established(f"the template prints messages[{turn}] in {len(pieces)} places")
         return pieces
 
@@ -227,15 +185,15 @@ class TurnSearch:
             return len(self._text)
         separator = self._facts.separator
         if not separator:
-            follower = self._rendering.messages_by_start.get(stop)
+            follower = self._rendering.message_from(stop)
             if follower is not None and self._messages[follower]["role"] == "tool":
                 separator = self._facts.call_separator
-        return self._stop(turn, start, after(separator, self._text, stop))
+        if separator:
+            stop = after(separator, self._text, stop)
+        return self._stop(turn, start, stop) if self._rules.stop_tokens else stop
 
     def _stop(self, turn: int, start: int, stop: int) -> int:
         """Where a span of a turn ends if the stop token after it belongs to it."""
-        if not self._rules.stop_tokens:
-            return stop
         contents = self._rendering.contents
         content_stop = contents.get(turn, (None, None))[1]
         closing = self._text[
@@ -254,16 +212,23 @@ class TurnSearch:
 
         start, stop: what was printed for the turn. content: the offset of its content, None if that is unknown.
         """
-        messages, text, facts = self._messages, self._text, self._facts
-        is_first = all(message["role"] in _INSTRUCTIONS for message in reversed(messages[:turn]))
-        usual = facts.prompt_after("user")
-        prompt = usual if is_first else facts.prompt_after(messages[turn - 1]["role"])
-        for header in (prompt, usual):
-            # After a tool's answer, a template may print in history the header of a turn that it does not print at
-            # inference. It is a header all the same, and no model is meant to write it.
-            is_there = turn and header and text.startswith(header, start, stop)
-            if header and is_there and self._is_header(turn, start, start + len(header)):
+        text, facts = self._text, self._facts
+        role = "user" if turn <= self._first else self._messages[turn - 1]["role"]
+        # After a tool's answer, a template may print in history the header of a turn that it does not print at
+        # inference. It is a header all the same, and no model is meant to write it.
+        for before in (role, "user") if turn else ():
+            header = facts.prompt_after(before)
+            if header and text.startswith(header, start, stop) and self._is_header(turn, start, start + len(header)):
                 return start, start + len(header)
+        return self._other_header(turn, start, content, stop, facts.prompt_after(role))
+
+    def _other_header(self, turn: int, start: int, content: int | None, stop: int, prompt: str | None) -> Span:
+        """The header of a turn that does not begin as the generation prompt. Raises RecordError if there is none.
+
+        prompt: the generation prompt before the turn. The others: as of `_header`.
+        """
+        messages, text, facts = self._messages, self._text, self._facts
+        is_first = turn <= self._first
         if turn and prompt == "" and content is not None and not text[start:content].strip():
             return start, start
         # What a server would have rendered for the messages before this turn.
@@ -290,7 +255,7 @@ class TurnSearch:
             return start, start
         if turn and prompt == "" and facts.ignores_prompt:
             return start, start
-        expected = usual if prompt is None else prompt
+        expected = facts.prompt_after("user") if prompt is None else prompt
         if content is not None and not text[start:content].strip() and not (expected or "").strip():
             return start, start
         raise not_established(f"the template prints no generation prompt before messages[{turn}]")
@@ -312,14 +277,10 @@ class TurnSearch:
                 return False
         return True
 
-    def _is_printed(self, number: int) -> bool:
-        """Whether a text of a message is printed."""
-        return number in self._rendering.contents or any(key[0] == number for key in self._rendering.printed)
-
     def _check_texts(self, found: Mapping[int, Turn]) -> None:
         """Raise RecordError if a text of a turn was printed outside of it alone, or another text inside of it."""
-        ordered = sorted((start, stop, turn) for turn, one in found.items() for start, stop in one.spans)
-        ordered.append((len(self._text) + 1,) * 3)
+        ordered = [(start, stop, turn) for turn, one in found.items() for start, stop in one.spans]
+        ordered = [*sorted(ordered), (len(self._text) + 1,) * 3]
         outside: list[PrintedText] = []
         at, (begin, end, turn) = 0, ordered[0]
         for text in self._rendering.texts:  # both are in the order of the text
@@ -377,14 +338,13 @@ def merged(spans: Sequence[Span]) -> list[Span]:
     Returns:
         The spans, ascending, disjoint and not empty.
     """
-    if len(spans) == 1 and spans[0][0] < spans[0][1]:
-        return [*spans]
     result: list[Span] = []
+    end = -1
     for start, stop in sorted(spans):
-        if start == stop:
-            continue
-        if result and start <= result[-1][1]:
-            result[-1] = (result[-1][0], max(stop, result[-1][1]))
-        else:
+        if start <= end:
+            end = max(stop, end)
+            result[-1] = result[-1][0], end
+        elif start < stop:
             result.append((start, stop))
+            end = stop
     return result
