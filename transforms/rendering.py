@@ -17,7 +17,6 @@ from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.loss import assistant_turns
 from transforms.chat.spans.segments import Segment, segments_of
 from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
-from transforms.chat.spans.trained_text import trained_text
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import TypedTokens
 from transforms.errors import RecordError
@@ -110,10 +109,10 @@ class _Renderer:
     def __init__(self, tokenizer: Any, config: RenderConfig, rules: Any):
         moment = datetime.fromisoformat(config.now) if config.now else None
         self._config = config
-        self._template = ChatTemplate(tokenizer, config.chat_template, None, moment, config.max_text_bytes)
-        self._turns = TurnFinder(self._template, rules)
+        template = ChatTemplate(tokenizer, config.chat_template, None, moment, config.max_text_bytes)
+        self._turns = TurnFinder(template, rules)
         mode = config.special_tokens_in_content
-        self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self._template, rules)
+        self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, template, rules)
         self._tokenizer = with_white_space(tokenizer)
 
     def render(
@@ -124,7 +123,7 @@ class _Renderer:
         assert isinstance(read, Conversation)
         conversation = Conversation(read.messages, read.tools, {**arguments, **read.template_kwargs})
         example = Example(0, conversation, {}, False, b"")
-        text, rendering = trained_text(example, conversation, self._config.loss_on, self._template, self._turns)
+        text, rendering = self._turns.trained_text(example, conversation, self._config.loss_on)
         checked = self._checked(text, rendering)
         return RenderedExample(text.text, self._segments(rendering), *self._encoded(checked))
 

@@ -19,7 +19,6 @@ from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import load_turn_rules
 from transforms.chat.spans.template_facts import TemplateFacts
-from transforms.chat.spans.trained_text import trained_text
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS, Typed, TypedTokens, described
 from transforms.chat.traced.compiled import SlowPath
@@ -69,8 +68,7 @@ class Renderer:
         self._max_text_bytes = config.max_text_bytes
         self._engine = config.engine
         self._trace_cache = None if config.engine == "reference" else TraceCache(self._template, rules)
-        self._fast_template = FastTemplate(self._template)
-        self._fast_turns = TurnFinder(self._fast_template, rules, self._turns)
+        self._fast_turns = TurnFinder(FastTemplate(self._template), rules, self._turns)
         mode, tokenizer = config.special_tokens_in_content, load_tokenizer(config.tokenizer)
         self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self._template, rules)
 
@@ -229,7 +227,7 @@ class Renderer:
     ) -> Text:
         """The text of an example for which there is no compiled template."""
         try:
-            text, rendering = trained_text(example, content, self._loss_on, self._fast_template, self._fast_turns)
+            text, rendering = self._fast_turns.trained_text(example, content, self._loss_on)
             text, omissions = self._within_limits(text), omissions_of(rendering)
         except NotFollowed as error:
             slow = SlowPath("not_followed", str(error)) if why.reason == "not_followed" else why
@@ -251,7 +249,7 @@ class Renderer:
         """
         if not isinstance(example.content, Conversation):
             return self._within_limits(self._not_rendered(example))
-        text, rendering = trained_text(example, example.content, self._loss_on, self._template, self._turns)
+        text, rendering = self._turns.trained_text(example, example.content, self._loss_on)
         text, omissions = self._within_limits(text), omissions_of(rendering)
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, {} if omitted is None else omitted)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, trained_turns
+from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, has_weights, loss_of, trained_turns
 from transforms.chat.spans.parts import spans_of_untrained_parts, subtracted
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import Template, TemplateFacts, settings_of
 from transforms.chat.spans.turn_search import Turn, TurnSearch, merged, not_established
 from transforms.errors import RecordError
-from transforms.model.examples import Conversation, Span
+from transforms.model.examples import Conversation, Example, Span, Text
 
 
 class TurnFinder:
@@ -40,6 +40,29 @@ class TurnFinder:
     def trains_on_headers(self, conversation: Conversation) -> bool:
         """Return whether headers are trained on, because the template ignores add_generation_prompt."""
         return not self.follows_blocks(conversation) and self.facts(conversation).ignores_prompt
+
+    def trained_text(self, example: Example, conversation: Conversation, loss_on: str) -> tuple[Text, Rendering]:
+        """Render a conversation, and find what is trained on.
+
+        Args:
+            example: the example of the conversation.
+            conversation: the conversation.
+            loss_on: one of LOSSES.
+
+        Raises:
+            RecordError: if the template refuses it, or it is unknown what is trained on.
+        """
+        resolved = loss_of(conversation, loss_on)
+        rendering = self._template.rendering(conversation)
+        text, weights = rendering.text, None
+        if resolved == "all":
+            spans: list[Span] = [(0, len(text))]
+        elif resolved != "completion" and has_weights(conversation):
+            spans, weights = self.weighted_spans(rendering, resolved)
+        else:
+            spans = self.trained_spans(rendering, resolved)
+        prompt = text[: spans[0][0]] if resolved == "completion" else None
+        return Text(example, text, spans, prompt=prompt, weights=weights), rendering
 
     def trained_spans(self, rendering: Rendering, loss_on: str = "assistant") -> list[Span]:
         """Find the spans that are trained on.
