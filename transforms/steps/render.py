@@ -96,10 +96,7 @@ class Renderer:
                 facts = self._turns.facts(content)
                 if not content.template_kwargs:
                     known[has_tools] = facts
-            if (
-                not (facts.open_endings or facts.ignores_prompt)
-                or (loss_on := loss_of(content, self._loss_on)) == "all"
-            ):
+            if facts.is_sound or (loss_on := loss_of(content, self._loss_on)) == "all":
                 continue
             position = text.example.position
             if count := facts.count_open(content, loss_on):
