@@ -66,7 +66,15 @@ def test_the_readmes_example_run_twice_writes_each_row_once(tmp_path):
     assert sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"] == len(rows_of(tmp_path / "out/own"))
 
 
-def run(output: Path, *, least: int = 3, packing: str = "none", text: str = "", source: Path = CHATS) -> None:
+def run(
+    output: Path,
+    *,
+    key: str | None = "1",
+    least: int = 3,
+    packing: str = "none",
+    text: str = "",
+    source: Path = CHATS,
+) -> None:
     with beam.Pipeline("FnApiRunner") as pipeline:
         examples = (
             pipeline
@@ -82,7 +90,7 @@ def run(output: Path, *, least: int = 3, packing: str = "none", text: str = "", 
             | Tokenize(str(TOKENIZER))
             | BuildLabels()
             | TruncateOrPack(max_length=512, packing=packing)
-            | WriteDataset(str(output), max_reject_fraction=0.05)
+            | WriteDataset(str(output), resume_key=key, max_reject_fraction=0.05)
         )
 
 
@@ -110,13 +118,45 @@ def test_interrupted_pipeline_resumes_without_duplicate_rows(finished, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "change", [{"least": 4}, {"packing": "bfd"}, {"text": "x"}], ids=["filter", "options", "steps"]
+    ("change", "differing"),
+    [({"key": "2", "least": 4}, "resume_key"), ({"packing": "bfd"}, "options, steps"), ({"text": "x"}, "steps")],
+    ids=["resume_key", "options", "steps"],
 )
-def test_another_pipeline_on_the_same_output_is_refused_while_it_is_built(finished, change):
+def test_another_pipeline_on_the_same_output_is_refused_while_it_is_built(finished, change, differing):
     before = digests(finished)
-    with pytest.raises(ParameterError, match=r"it holds the dataset of another pipeline: .*steps"):
+    with pytest.raises(ParameterError, match=rf"it holds the dataset of another pipeline: {differing} differ\."):
         run(finished, **change)
     assert digests(finished) == before
+
+
+def test_what_functions_do_is_not_compared(finished):
+    before = digests(finished)
+    run(finished, least=4)
+    assert digests(finished) == before
+
+
+@pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "unfinished"])
+def test_a_dataset_is_not_resumed_without_the_key_of_both_runs(tmp_path, is_finished):
+    with_key, without_key = tmp_path / "with", tmp_path / "without"
+    run(with_key)
+    run(without_key, key=None)
+    if not is_finished:
+        undo_the_commit(with_key)
+        undo_the_commit(without_key)
+    before = digests(tmp_path)
+    for key in (None, "1"):
+        with pytest.raises(ParameterError, match=rf"^resume_key={key!r}: .* That run had no resume_key, so it"):
+            run(without_key, key=key)
+    with pytest.raises(ParameterError, match=r"^resume_key=None: .* Give resume_key, the same as before, only if"):
+        run(with_key, key=None)
+    assert digests(tmp_path) == before
+
+
+def test_a_pipeline_that_wrote_nothing_can_be_changed_and_needs_no_key(tmp_path):
+    rows_from() | WriteDataset(str(tmp_path))
+    run(tmp_path, key=None)
+    assert manifest_of(tmp_path)["rows"] == len(rows_of(tmp_path)) > 0
+    assert "MapExamples" not in str(manifest_of(tmp_path)["job"]["steps"])
 
 
 def test_changed_inputs_are_refused(tmp_path):
@@ -213,7 +253,7 @@ def test_changed_formatter_is_refused(tmp_path):
                 | Tokenize(str(TOKENIZER))
                 | BuildLabels()
                 | TruncateOrPack()
-                | WriteDataset(str(tmp_path / "out"), max_reject_fraction=0.05)
+                | WriteDataset(str(tmp_path / "out"), resume_key="1", max_reject_fraction=0.05)
             )
 
     formatter.write_text("def as_text(record): return 'one'")
@@ -241,23 +281,21 @@ def rows_from(*steps: beam.PTransform, config: RenderConfig | None = None) -> be
     """Rows of a pipeline with steps between parsing and rendering, which is not run."""
     config = config or RenderConfig(tokenizer=str(TOKENIZER))
     examples = beam.Pipeline("FnApiRunner") | ReadConversations(str(CHATS / "support.jsonl")) | ParseConversations()
-    for number, step in enumerate(steps):
-        examples |= f"own {number}" >> step
+    for step in steps:
+        examples |= step
     texts = examples | ApplyChatTemplate(config) | CheckParity(RenderConfig(tokenizer=str(TOKENIZER)))
     return texts | Tokenize(str(TOKENIZER)) | BuildLabels() | TruncateOrPack()
 
 
-def test_changed_function_of_a_beam_step_is_refused(tmp_path):
-    def keep(parts):
-        return parts
+def test_a_foreign_step_is_named_in_the_job_and_not_compared(tmp_path):
+    def to_dataset(label: str) -> None:
+        steps = label >> beam.Map(lambda parts: parts).with_output_types(Parts[Examples])
+        rows = rows_from(steps) | WriteDataset(str(tmp_path), resume_key="1", max_reject_fraction=0.05)
+        rows.pipeline.run().wait_until_finish()
 
-    def drop(parts):
-        return parts.map(lambda batch: batch.succeeded_by(Examples, examples=[]))
-
-    rows_from(beam.Map(keep).with_output_types(Parts[Examples])) | WriteDataset(str(tmp_path))
-    rows_from(beam.Map(keep).with_output_types(Parts[Examples])) | WriteDataset(str(tmp_path))
-    with pytest.raises(ParameterError, match="another pipeline: steps differ"):
-        rows_from(beam.Map(drop).with_output_types(Parts[Examples])) | WriteDataset(str(tmp_path))
+    to_dataset("line 7")
+    to_dataset("line 8")
+    assert manifest_of(tmp_path)["job"]["steps"][1] == {"step": "line 7", "foreign": True}
 
 
 def test_steps_that_contradict_each_other_are_refused(tmp_path):
@@ -277,7 +315,7 @@ def sources_to(output: Path, patterns: dict[str, list[str]], *sources: dict[str,
         | Tokenize(str(TOKENIZER))
         | BuildLabels()
         | TruncateOrPack()
-        | WriteDataset(str(output), max_reject_fraction=0.05)
+        | WriteDataset(str(output), resume_key="1", max_reject_fraction=0.05)
     )
 
 
@@ -343,10 +381,7 @@ def test_two_pipelines_do_not_write_to_one_output(finished, tmp_path):
         before = sorted(output.rglob("*"))
         with pytest.raises(ParameterError, match=rf"another build is writing to it: process {other.pid} on "):
             rows_from() | WriteDataset(str(output))
-        with pytest.raises(ParameterError, match=r"it holds the dataset of another pipeline: .*steps"):
-            run(output)
         assert sorted(output.rglob("*")) == before
-    (output / "_chatmill" / "job.json").unlink()
     run(output)  # at once, since the other one is gone
     assert digests(output) == digests(finished)
     assert not (output / "_chatmill" / "claims").exists()
@@ -359,7 +394,6 @@ def test_a_pipeline_and_a_build_do_not_write_to_one_output(build, tmp_path):
         assert ended.code == 2
         assert f"another build is writing to it: process {other.pid} on " in ended.err
     build_that_begins = claims.Claim(str(output / "_chatmill" / "claims"), str(output))
-    (output / "_chatmill" / "job.json").unlink()
     build_that_begins.take()
     try:
         with (

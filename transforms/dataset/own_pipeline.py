@@ -2,7 +2,8 @@
 
 An own pipeline has no command that plans it, so its job is found from the pipeline itself, while that is built: the
 inputs from ReadConversations, the options from the steps between the two. It is written to job.json, as the command
-line does, and a run on the same output must have the same one.
+line does. A run resumes a dataset if it has the same job, with the resume_key by which its user answers for the rest:
+what functions do cannot be compared.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import CommitDataset
 from transforms.dataset.consumers import about_rows
 from transforms.dataset.description import NamedSource, job_id, library_versions
-from transforms.dataset.digest import digest_of
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder, check_free
 from transforms.errors import ParameterError, UserError
@@ -39,6 +39,7 @@ from transforms.steps.read import ReadSplits
 from transforms.steps.write import WriteOptions, WriteShards
 from transforms.storage.claim import Claim, kept_by_steps
 from transforms.storage.files import exists, full_url, join, read_bytes
+from transforms.storage.walking import names_below
 from transforms.storage.writing import write_atomically
 from transforms.tokens.files import fingerprint, read_tokenizer_folder
 
@@ -55,7 +56,7 @@ _OUTPUT_OPTIONS = {
 # The runners whose workers end with the process that runs the pipeline.
 _LOCAL_RUNNERS = ("SwitchingDirectRunner", "DirectRunner", "BundleBasedDirectRunner", "FnApiRunner", "PrismRunner")
 # What a step has that is not an option of the job.
-_OF_A_STEP = {"step", "function", "keep", "reason", "sources"}
+_OF_A_STEP = {"step", "foreign", "reason", "sources"}
 
 
 class ReadConversations(beam.PTransform):
@@ -157,7 +158,8 @@ class PipelineJob(msgspec.Struct, frozen=True):
 
     Args:
         options: the options of all steps, merged.
-        steps: the name and the options of each step, in order; a function is named with a digest of its code.
+        steps: the name and the options of each step, in order, without functions; of a step that is not Chatmill's,
+            its label, and that it is `foreign`.
         split_bytes: bytes of input in each split.
         tokenizer: sha256 of the tokenizer's files.
         formatter: sha256 of the formatter's file, if it is one.
@@ -167,6 +169,7 @@ class PipelineJob(msgspec.Struct, frozen=True):
         splits: how many splits there are.
         versions: of the libraries that can change the output.
         sources: the names of the sources.
+        resume_key: of WriteDataset.
     """
 
     options: dict[str, Any]
@@ -180,6 +183,7 @@ class PipelineJob(msgspec.Struct, frozen=True):
     splits: int
     versions: dict[str, str]
     sources: tuple[NamedSource, ...] = (NamedSource("input"),)
+    resume_key: str | None = None
 
 
 _decode = msgspec.json.Decoder(PipelineJob).decode
@@ -189,12 +193,17 @@ class WriteDataset(beam.PTransform):
     """Write rows as a dataset, and commit it once all are written: manifest, card, _SUCCESS.
 
     PCollection[Parts[Rows]] -> PCollection[str], the url of the manifest. The records must come from one
-    ReadConversations. Running the same pipeline again resumes an unfinished dataset, and finds a finished one as it is.
-    Its job is written to the output while the pipeline is built. From then on, until the dataset is complete or the
+    ReadConversations. With a resume_key, running the pipeline again resumes a dataset that is not finished, and finds a
+    finished one as it is; inputs, options of Chatmill's steps, tokenizer, formatter and versions must be the same.
+    Without one, an output in which splits were written is refused.
+
+    The job is written to the output while the pipeline is built. From then on, until the dataset is complete or the
     process ends, no other process writes to the output; if the same one builds the pipeline again, that one counts.
 
     Args:
         output: the folder of the dataset, at any url that fsspec opens: new, empty, or of the same pipeline.
+        resume_key: any text, by which runs that resume each other know it: give another one when you change a function,
+            a library, or anything else that changes rows.
         formats: `parquet`, `tfrecord`, or both.
         columns: of `input_ids`, `labels`, `attention_mask`, `position_ids`, `seq_lengths`, `loss_mask` and
             `loss_weights`; by default input_ids and labels, and seq_lengths if rows are packed.
@@ -211,7 +220,7 @@ class WriteDataset(beam.PTransform):
 
     Raises:
         ParameterError: if a value is not one of those; and, when the pipeline is built, if the output holds something
-            else, or another process writes to it.
+            else, or a dataset of another resume_key or of none, or another process writes to it.
         UserError: if the rows do not come from one ReadConversations, when the pipeline is built.
     """
 
@@ -219,6 +228,7 @@ class WriteDataset(beam.PTransform):
         self,
         output: str,
         *,
+        resume_key: str | None = None,
         formats: Sequence[str] = ("parquet",),
         columns: Sequence[str] | None = None,
         provenance: bool = False,
@@ -233,6 +243,7 @@ class WriteDataset(beam.PTransform):
     ):
         super().__init__()
         check_text("output", output)
+        check_text("resume_key", resume_key, optional=True)
         check_choice("report", report, REPORTS)
         check_flag("no_lock", no_lock)
         self._writing: dict[str, Any] = {
@@ -244,6 +255,7 @@ class WriteDataset(beam.PTransform):
         }
         WriteOptions(output, **self._writing)  # checks them
         self._output = output
+        self._resume_key = resume_key
         self._budgets = Budgets(max_reject_fraction, max_lost_fraction, max_parity_fraction, max_unprinted_fraction)
         self._report = report
         self._no_lock = no_lock
@@ -252,8 +264,8 @@ class WriteDataset(beam.PTransform):
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         folder = Folder(full_url(self._output))
         source, steps = _upstream(rows)
-        job = _job(source, steps, self._writing)
-        _check_same(folder, job)
+        job = _job(source, steps, self._writing, self._resume_key)
+        _is_resumed(folder, job)
         on_cluster = _job_on_cluster(rows.pipeline)
         claim = None if self._no_lock else Claim(folder.claims, self._output, on_cluster)
         with _taken(claim, on_cluster is not None), kept_by_steps(claim, is_left=True):
@@ -298,8 +310,7 @@ def _upstream(rows: beam.PCollection) -> tuple[ReadConversations, list[_Step]]:
         if isinstance(transform, Step):
             steps[id(node)] = type(transform).__name__, transform.options
         else:
-            made_of = [getattr(transform, name, None) for name in ("fn", "args", "kwargs")]
-            steps[id(node)] = node.full_label, {"function": digest_of(made_of)}
+            steps[id(node)] = node.full_label, {"foreign": True}
         if len(node.inputs) != 1 or node.side_inputs:
             raise UserError(
                 f"WriteDataset: the step {node.full_label} before it has {len(node.inputs)} inputs and "
@@ -323,7 +334,9 @@ def _whole_step(node: Any) -> Any:
     return within or node
 
 
-def _job(source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str, Any]) -> PipelineJob:
+def _job(
+    source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str, Any], resume_key: str | None
+) -> PipelineJob:
     for name, of_step in steps:
         if "sources" in of_step and len(of_step["sources"]) != len(source.sources):
             raise UserError(
@@ -358,6 +371,7 @@ def _job(source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str
         splits=source.splits(),
         versions=library_versions(),
         sources=tuple(map(NamedSource, source.sources)),
+        resume_key=resume_key,
     )
 
 
@@ -372,13 +386,13 @@ def _is_config(option: Any) -> TypeGuard[RenderConfig]:
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as JSON: those of a configuration one by one, functions as a digest."""
+    """Options as JSON: those of a configuration one by one, without functions."""
     plain: dict[str, Any] = {}
     for name, value in options.items():
         if _is_config(value):
             plain |= _plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
-        elif name not in _NOT_COMPARED:
-            plain[name] = digest_of(value) if callable(value) else msgspec.json.decode(msgspec.json.encode(value))
+        elif name not in _NOT_COMPARED and not callable(value):
+            plain[name] = msgspec.json.decode(msgspec.json.encode(value))
     return plain
 
 
@@ -413,11 +427,11 @@ def _taken(claim: Claim | None, is_left: bool) -> Iterator[None]:
         claim.leave_to_job()
 
 
-def _check_same(folder: Folder, job: PipelineJob) -> bool:
-    """Check that a folder has a job already, which is the same, or may become its dataset. Returns which of the two.
+def _is_resumed(folder: Folder, job: PipelineJob) -> bool:
+    """Return whether a folder has the dataset of a job, finished or not; False if nothing is written there yet.
 
     Raises:
-        ParameterError: if it holds something else, or the dataset of another pipeline.
+        ParameterError: if it holds something else, or a dataset that this job may not resume.
     """
     check_free(folder)
     if not exists(folder.job):
@@ -428,21 +442,37 @@ def _check_same(folder: Folder, job: PipelineJob) -> bool:
         problem = "it holds a dataset of the command line. Give another."
         raise ParameterError("output", folder.output, problem) from None
     finished = exists(folder.success)
+    if not finished and not names_below(folder.receipts):
+        return False  # a pipeline was built, and did not get so far as to write anything
+    if not (before.resume_key and job.resume_key):
+        advice = (
+            "Give resume_key, the same as before, only if nothing that changes rows has changed; or another output."
+            if before.resume_key
+            else "That run had no resume_key, so it cannot be resumed: remove the folder, or give another output."
+        )
+        problem = f"{folder.output} holds a dataset of an earlier run. {advice}"
+        raise ParameterError("resume_key", job.resume_key, problem)
     compared = [name for name in job.__struct_fields__ if not (finished and name == "versions")]
-    differing = [name for name in compared if getattr(before, name) != getattr(job, name)]
+    differing = [name for name in compared if _compared(before, name) != _compared(job, name)]
     if differing:
         problem = f"it holds the dataset of another pipeline: {', '.join(differing)} differ. Give another folder."
         raise ParameterError("output", folder.output, problem)
     return True
 
 
+def _compared(job: PipelineJob, name: str) -> Any:
+    """What is compared of a field of a job. Labels of foreign steps are not: they may have the numbers of lines."""
+    value = getattr(job, name)
+    return [step for step in value if "foreign" not in step] if name == "steps" else value
+
+
 def _store(folder: Folder, job: PipelineJob) -> None:
-    """Write the tokenizer and the job to the folder that was claimed, unless they are there. Raises as _check_same."""
-    is_there = _check_same(folder, job)
-    if is_there and exists(folder.success):
+    """Write the tokenizer and the job to the folder that was claimed, unless they are there. Raises as _is_resumed."""
+    is_resumed = _is_resumed(folder, job)
+    if is_resumed and exists(folder.success):
         logging.getLogger(__name__).warning("%s is complete: no record is read again.", folder.output)
         return
     for name, content in read_tokenizer_folder(job.tokenizer_name).items():
         write_atomically(join(folder.tokenizer, name), content)
-    if not is_there:
+    if not is_resumed:
         write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
