@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -424,6 +425,9 @@ def test_a_job_on_a_cluster_keeps_the_output_after_its_submitter_has_ended(tmp_p
     monkeypatch.setattr("transforms.dataset.own_pipeline._LOCAL_RUNNERS", ())
     with built_elsewhere(tmp_path):
         pass
+    (sign,) = (tmp_path / "_chatmill" / "claims").glob("*.sign")
+    begins = threading.Timer(2, lambda: sign.write_text('{"time": 0}'))
+    begins.start()
     with pytest.raises(ParameterError, match=r"another build is writing to it: process .*, FnApiRunner job"):
         rows_from() | WriteDataset(str(tmp_path))
 

@@ -9,6 +9,7 @@ import pickle
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -55,7 +56,8 @@ def elsewhere(folder: Path) -> Path:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {"BETWEEN_SIGNS": 0.05, "WITHOUT_SIGN": 0.6, "BETWEEN_LOOKS": 0.02}.items():
+    limits = {"BETWEEN_SIGNS": 0.05, "WITHOUT_SIGN": 0.6, "BETWEEN_LOOKS": 0.02, "TO_BEGIN": 1.5}
+    for name, seconds in limits.items():
         monkeypatch.setattr(claims, f"_SECONDS_{name}", seconds)
 
 
@@ -223,24 +225,72 @@ def take_for_job_and_leave(folder: Path) -> None:
     os._exit(0)
 
 
-@pytest.mark.parametrize("is_here", [True, False], ids=["here", "elsewhere"])
-def test_a_job_that_waits_for_its_cluster_is_not_replaced_unless_the_cluster_has_none(
-    folder: Path, quick: None, monkeypatch: pytest.MonkeyPatch, is_here: bool
-):
+@pytest.fixture(params=["here", "elsewhere"])
+def waiting(request: pytest.FixtureRequest, folder: Path, quick: None) -> Path:
+    """A claim that was left to a job, which has not begun. Returns the file of its signs."""
     in_process(take_for_job_and_leave, folder).join()
-    if not is_here:
-        elsewhere(folder)
-    for other in (claim_of(folder), claim_of(folder, "FlinkRunner job a")):
+    return elsewhere(folder) if request.param == "elsewhere" else next(folder.glob("*.sign"))
+
+
+def begin(waiting: Path) -> threading.Timer:
+    """Let the job begin a while after somebody has begun to look."""
+    timer = threading.Timer(0.9, lambda: waiting.write_text(json.dumps({"time": time.time()})))
+    timer.start()
+    return timer
+
+
+def test_a_job_that_begins_after_a_while_is_not_replaced(folder: Path, waiting: Path):
+    for job, has_ended in ((None, False), ("FlinkRunner job a", False), ("FlinkRunner job b", True)):
+        waiting.write_text(json.dumps({"time": time.time(), "waits": True}))
+        begins = begin(waiting)
         with pytest.raises(ParameterError, match=r"since .*, FlinkRunner job a"):
-            other.take()
-    with pytest.raises(ParameterError, match=r"since .*, FlinkRunner job a"):
-        claim_of(folder, "FlinkRunner job b").take(job_has_ended=True)
-    again = claim_of(folder, "FlinkRunner job a")
-    assert again.take(job_has_ended=True)
-    again.release()
-    in_process(take_for_job_and_leave, folder).join()
-    monkeypatch.setattr(claims, "_SECONDS_TO_BEGIN", 0)
+            claim_of(folder, job).take(job_has_ended=has_ended)
+        begins.join()
+
+
+@pytest.mark.parametrize("skew", [-700, 0, 700])
+def test_a_job_is_waited_for_whatever_the_clock_of_its_launcher_showed(folder: Path, waiting: Path, skew: int, caplog):
+    waiting.write_text(json.dumps({"time": time.time() + skew, "waits": True}))
+    began = time.monotonic()
     assert claim_of(folder).take()
+    assert 1.5 <= time.monotonic() - began < 10
+    (message,) = caplog.messages
+    assert "waiting for up to 0 minutes for a job that was submitted, if it begins: process" in message
+
+
+def test_a_job_that_waits_is_replaced_at_once_if_its_cluster_does_not_have_it(folder: Path, waiting: Path):
+    began = time.monotonic()
+    assert claim_of(folder, "FlinkRunner job a").take(job_has_ended=True)
+    assert time.monotonic() - began < 0.6
+
+
+def test_of_workers_whose_clocks_differ_one_shows_work_for_all(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    claim, shown = claim_of(folder, "FlinkRunner job a"), []
+    claim.take()
+    workers = [pickle.loads(pickle.dumps(claim)) for _ in range(4)]
+    for tick in range(240):
+        now, number = tick * 2.5, tick % 4
+        clocks = {"time": [1e9 + now + 700 * number].pop, "monotonic": [5e5 * number + now].pop}
+        monkeypatch.setattr(claims, "time", SimpleNamespace(**vars(time) | clocks))
+        before = list(map(Path.read_text, folder.glob("*.sign")))
+        workers[number].show_work()
+        if list(map(Path.read_text, folder.glob("*.sign"))) != before:
+            shown.append(now)
+    assert shown == [10.0 * number for number in range(60)]
+
+
+def test_a_step_that_keeps_a_claim_for_moments_shows_work_as_well(folder: Path, quick: None):
+    claim = claim_of(folder, "FlinkRunner job a")
+    claim.take()
+    with claim.kept(list[Exception]().append), kept_by_steps(claim, is_left=True):
+        claim._next_look = time.monotonic() + 1e6  # the launcher's clock says nothing to workers
+        keeper = pickle.loads(pickle.dumps(ClaimKeeper()))
+    claim.leave_to_job()
+    (sign,) = folder.glob("*.sign")
+    for _ in range(40):
+        with keeper.keeping():
+            time.sleep(0.005)
+    assert not json.loads(sign.read_text())["waits"]
 
 
 def test_a_job_whose_launcher_was_killed_is_replaced_only_if_it_gives_no_sign(folder: Path, quick: None):

@@ -7,11 +7,13 @@ there is none but its own and the one that it takes over. Two that create a clai
 in between) cannot both miss the other's file, since each creates before it lists.
 
 Nobody compares the clocks of two machines: whether a holder is gone shows on its own machine by its process, and
-elsewhere because its second file does not change for a while.
+elsewhere because its second file does not change for a while, by the clock of the one that looks.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import platform
 import random
@@ -23,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,6 +35,7 @@ from transforms.storage.processes import is_running, start_of_process, this_mach
 from transforms.storage.walking import names_below
 from transforms.storage.writing import create, creates_exclusively, remove, remove_if_empty, write_atomically
 
+_LOGGER = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 # A claim, a sign, or one of them that was being written when its process was killed.
@@ -43,7 +46,7 @@ _NAME = re.compile(r"(\d+\.json|[0-9a-f]{32}\.sign)(\.[0-9a-f]{32})?")
 _SECONDS_BETWEEN_SIGNS = 15.0
 _SECONDS_WITHOUT_SIGN = 120.0
 _SECONDS_BETWEEN_LOOKS = 1.0
-# For so long a job that was submitted may wait for its cluster to start it.
+# For so long after somebody looks, a job that was submitted may wait for its cluster to start it.
 _SECONDS_TO_BEGIN = 600.0
 
 
@@ -73,7 +76,12 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class _Sign(msgspec.Struct, frozen=True):
-    """A sign that a holder is at work. waits: whether its job was submitted and has not begun."""
+    """A sign that a holder is at work.
+
+    Args:
+        time: makes it another one than those before it. It is of the writer's clock, and compared with no other.
+        waits: whether the job was submitted and has not begun.
+    """
 
     time: float
     waits: bool = False
@@ -99,10 +107,16 @@ class Claim:
         self._folder = folder
         self._output = output
         self._number = 0
+        self._next_look = 0.0  # of the thread that keeps it, by the monotonic clock; 0 if there was none
+        self._seen: tuple[_Sign, float] | None = None  # the last sign that this process saw or wrote, and when
         pid, now = os.getpid(), datetime.now(timezone.utc).replace(microsecond=0)
         self._holder = Holder(
             uuid.uuid4().hex, platform.node(), this_machine(), pid, start_of_process(pid), now.isoformat(), job
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A monotonic clock says nothing to another process.
+        return self.__dict__ | {"_next_look": 0.0, "_seen": None}
 
     def take(
         self,
@@ -116,7 +130,7 @@ class Claim:
             job_has_ended: whether no job of this name is running, as its cluster says.
             replaces_own: whether an earlier claim of this process counts as that of one that is gone. If work under it
                 goes on, it ends before it publishes anything.
-            when_held: is called once if another one holds the folder, with the holder, None if that cannot be read;
+            when_held: is called once for each that holds the folder, with the holder, None if that cannot be read;
                 then this waits until the folder is free.
 
         Returns:
@@ -129,14 +143,12 @@ class Claim:
         """
         if not creates_exclusively(self._folder):
             raise self._cannot_be_claimed()
-        waits = False
+        report = functools.cache(when_held or self._warn_of_submitted)
         while True:
             number, before = self._highest()
-            if number and not self._is_gone(number, before, job_has_ended, replaces_own):
+            if number and not self._is_gone(number, before, job_has_ended, replaces_own, report):
                 if when_held:
-                    if not waits:
-                        when_held(before)
-                    waits = True
+                    report(before)
                     time.sleep(_SECONDS_BETWEEN_LOOKS)
                     continue
                 raise ParameterError(
@@ -168,9 +180,12 @@ class Claim:
     def show_work(self) -> None:
         """Check that this claim still counts, and show that its holder is at work, unless another worker just did."""
         self.check()
-        sign = self._sign_of(self._holder)
-        if sign is None or sign.waits or abs(time.time() - sign.time) > _SECONDS_BETWEEN_SIGNS / 2:
-            self._write_sign(_Sign(time.time()))
+        sign, now = self._sign_of(self._holder), time.monotonic()
+        is_new = self._seen is None or (sign != self._seen[0] and now - self._seen[1] < _SECONDS_BETWEEN_SIGNS)
+        if sign is None or sign.waits or not is_new:
+            sign = _Sign(time.time())
+            self._write_sign(sign)
+        self._seen = sign, now
 
     def leave_to_job(self) -> None:
         """Leave the claim to the job, whose workers keep it from now on. It may wait for ten minutes to begin."""
@@ -187,7 +202,7 @@ class Claim:
 
     @contextmanager
     def kept(self, when_lost: Callable[[Exception], None]) -> Iterator[None]:
-        """Keep the claim inside, from a thread.
+        """Keep the claim inside, from a thread. However short it is kept each time, its signs are as far apart.
 
         Args:
             when_lost: is called from the thread if another build took the claim over.
@@ -202,7 +217,11 @@ class Claim:
             thread.join(_SECONDS_BETWEEN_SIGNS)
 
     def _keep(self, ended: threading.Event, when_lost: Callable[[Exception], None]) -> None:
-        while not ended.wait(_SECONDS_BETWEEN_SIGNS * random.uniform(0.5, 1)):
+        while True:
+            self._next_look = self._next_look or time.monotonic() + _SECONDS_BETWEEN_SIGNS * random.uniform(0.5, 1)
+            if ended.wait(max(0.0, self._next_look - time.monotonic())):
+                return
+            self._next_look = 0.0
             try:
                 self.show_work()
             except Unavailable as error:
@@ -239,21 +258,31 @@ class Claim:
     def _write_sign(self, sign: _Sign) -> None:
         write_atomically(self._sign_url(self._holder), msgspec.json.encode(sign))
 
-    def _is_gone(self, number: int, holder: Holder | None, job_has_ended: bool, replaces_own: bool) -> bool:
-        """Whether the holder of a claim is gone. If it is elsewhere, this waits for a sign of it."""
+    def _is_gone(
+        self,
+        number: int,
+        holder: Holder | None,
+        job_has_ended: bool,
+        replaces_own: bool,
+        report: Callable[[Holder | None], None],
+    ) -> bool:
+        """Whether the holder of a claim is gone. If it is elsewhere, this waits for a sign of it.
+
+        report: is called before it waits for a job to begin, which takes long.
+        """
         sign = self._sign_of(holder) if holder else None
+        waits = sign is not None and sign.waits
         if holder:
             is_here = holder.machine == self._holder.machine
             is_own = is_here and (holder.pid, holder.started) == (self._holder.pid, self._holder.started)
             lives = is_running(holder.pid, holder.started) and not (is_own and replaces_own)
             if is_here and (lives or holder.job is None):
                 return not lives
-            waits = sign is not None and sign.waits
             if job_has_ended and holder.job == self._holder.job and (is_here or waits):
                 return True
-            if sign and waits and abs(time.time() - sign.time) < _SECONDS_TO_BEGIN:
-                return False
-        end = time.monotonic() + _SECONDS_WITHOUT_SIGN
+        if waits:
+            report(holder)
+        end = time.monotonic() + (_SECONDS_TO_BEGIN if waits else _SECONDS_WITHOUT_SIGN)
         while time.monotonic() < end:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
             if self._highest() != (number, holder):
@@ -261,6 +290,11 @@ class Claim:
             if holder and self._sign_of(holder) != sign:
                 return False
         return True
+
+    def _warn_of_submitted(self, holder: Holder | None) -> None:
+        minutes = _SECONDS_TO_BEGIN / 60
+        problem = "chatmill: %s: waiting for up to %.0f minutes for a job that was submitted, if it begins: %s"
+        _LOGGER.warning(problem, self._output, minutes, holder)
 
     def _create(self) -> bool:
         content = msgspec.json.encode(self._holder)
