@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.dataset.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
 from transforms.dataset.manifest import counts_of_source, unread_text
+from transforms.dataset.markdown import as_code, as_text
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 
 # `datasets` takes a third of a second to read so many globs in the header of a card.
 _MOST_GLOBS = 5_000
 _MOST_UNREAD = 40
 _PATH, _MODEL = "PATH OF THIS FOLDER", "YOUR MODEL"
+# Names and urls that can stand in a recipe as they are, in Python and in YAML.
+_PLAIN_NAME = re.compile(r"(\w+://)?\w[\w./@+-]*")
 
 
 def dataset_card(manifest: dict[str, Any], versions: Mapping[int, Sequence[ShardEntry]] | None = None) -> str:
@@ -25,7 +29,7 @@ def dataset_card(manifest: dict[str, Any], versions: Mapping[int, Sequence[Shard
     records, job, shards = manifest["records"], manifest["job"], manifest["shards"]
     configs = _configs(shards, versions or {})
     dropped, rejected = (
-        ", ".join(f"{count:,} {reason}" for reason, count in records[outcome].items()) or "none"
+        ", ".join(f"{count:,} {as_text(reason)}" for reason, count in records[outcome].items()) or "none"
         for outcome in ("dropped", "rejected")
     )
     options = {
@@ -36,6 +40,7 @@ def dataset_card(manifest: dict[str, Any], versions: Mapping[int, Sequence[Shard
     tokenizer = _without_paths(job["tokenizer_name"])
     if "chat_template" in options:
         options["chat_template"] = "another than the tokenizer's own"
+    is_model = tokenizer == job["tokenizer_name"] and _PLAIN_NAME.fullmatch(tokenizer)
     layout = RowLayout.of(options)
     consumer = options.pop("consumer", None)
     if consumer:
@@ -48,13 +53,13 @@ def dataset_card(manifest: dict[str, Any], versions: Mapping[int, Sequence[Shard
         "# Token shards",
         "",
         f"{manifest['rows']:,} rows of {manifest['tokens']:,} tokens, {manifest['trained_tokens']:,} trained on,",
-        f"made by Chatmill {job['versions']['chatmill']} with the tokenizer `{tokenizer}`.",
+        f"made by Chatmill {job['versions']['chatmill']} with the tokenizer {as_code(tokenizer)}.",
         "",
         *(["```python", loading_code(_PATH, shards), "```", ""] if shards else []),
         *_version(manifest, configs),
         *_rows(layout),
         "",
-        *_training(layout, consumer, tokenizer if tokenizer == job["tokenizer_name"] else _MODEL),
+        *_training(layout, consumer, tokenizer if is_model else _MODEL),
         "## Records",
         "",
         "| records | |",
@@ -70,7 +75,7 @@ def dataset_card(manifest: dict[str, Any], versions: Mapping[int, Sequence[Shard
         "| option | |",
         "| --- | --- |",
         *(
-            f"| {name} | {', '.join(map(str, value)) if isinstance(value, list) else value} |"
+            f"| {as_text(name)} | {as_text(', '.join(map(str, value)) if isinstance(value, list) else value)} |"
             for name, value in options.items()
         ),
         "",
@@ -87,7 +92,7 @@ def dataset_card(manifest: dict[str, Any], versions: Mapping[int, Sequence[Shard
 
 def _unread(manifest: Mapping[str, Any]) -> list[str]:
     """What the records have and was not read."""
-    text = unread_text(manifest, _MOST_UNREAD).replace("|", "/").replace("`", "'")
+    text = as_text(unread_text(manifest, _MOST_UNREAD))
     return [f"Not read: {text}.", ""] if text else []
 
 
@@ -128,7 +133,7 @@ def _table_of_sources(sources: list[dict[str, Any]]) -> list[str]:
     return [
         f"| source | {' | '.join(titles)} |",
         f"| --- |{' ---: |' * len(titles)}",
-        *(f"| {source['name']} | {' | '.join(row)} |" for source, row in zip(sources, rows, strict=True)),
+        *(f"| {as_text(source['name'])} | {' | '.join(row)} |" for source, row in zip(sources, rows, strict=True)),
         "",
     ]
 
@@ -154,11 +159,11 @@ def _training(layout: RowLayout, consumer: str | None, model: str) -> list[str]:
     """How each trainer reads the rows, or why it must not; for the one that was chosen, if one was."""
     lines = ["## Training", ""]
     if consumer is None:
-        lines += [line for _, text in warnings(layout) for line in (f"**Careful**: {text}", "")]
+        lines += [line for _, text in warnings(layout) for line in (f"**Careful**: {as_text(text)}", "")]
     for name in [consumer] if consumer else CONSUMERS:
         found = problems(name, layout)
         lines += [f"{title_of(name)}:", "", recipe(name, _PATH, model, layout), ""] if not found else []
-        lines += [f"Not for {title_of(name)}: {found[0].text}", ""] if found else []
+        lines += [f"Not for {title_of(name)}: {as_text(found[0].text)}", ""] if found else []
     return lines
 
 
