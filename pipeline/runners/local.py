@@ -1,7 +1,8 @@
 """Local: Beam's FnApiRunner on this machine, by default with one worker process for each core.
 
 The workers are started by pipeline/runners/local_workers.py, which needs internals of Beam. If the installed Beam does
-not have them, its own slower mode multi_processing is used instead, with a warning.
+not have them, its own slower mode multi_processing is used instead, with a warning. Its servers cannot have a secret,
+and a build is refused if they cannot be kept to this machine.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pipeline.console import show_phase
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.runners.fork_server import ForkServer, can_fork
+from pipeline.runners.loopback import loopback_servers
 from transforms.cores import cores
 from transforms.dataset.layout import Folder
 from transforms.inputs.deadline import is_watch
@@ -61,6 +63,7 @@ def local_runner(
 
     Raises:
         Unavailable: if the run failed because a worker was killed.
+        UserError: if the servers of the installed Beam cannot be kept to this machine.
     """
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # the error that ends a run is raised, and shown once
     direct = beam_options.view_as(DirectOptions)
@@ -73,20 +76,21 @@ def local_runner(
     if direct.direct_running_mode == "in_memory":
         yield _RUNNER
         return
-    from pipeline.runners.loopback import loopback_servers
-
+    reason = None
     if direct.direct_running_mode != "multi_processing":
-        with loopback_servers():
-            yield _RUNNER
-        return
-    if missing := missing_internals():
-        logging.getLogger(__name__).warning(
-            "Beam %s has no %s as Chatmill expects it, so the workers are started by Beam itself. The output is the "
-            "same; each worker takes some seconds longer to start and loads its own tokenizer.",
-            beam_version,
-            missing,
+        reason = f"With --direct_running_mode {direct.direct_running_mode}, the workers are started by Beam itself."
+    elif missing := missing_internals():
+        reason = (
+            f"Beam {beam_version} has no {missing} as Chatmill expects it, so the workers are started by Beam itself. "
+            "The output is the same; each worker takes some seconds longer to start and loads its own tokenizer."
         )
+    if reason:
         with loopback_servers():
+            logging.getLogger(__name__).warning(
+                "%s They have no secret: other users of this machine can connect to the servers of this build, and run "
+                "code in it. These listen on the loopback interface alone.",
+                reason,
+            )
             yield _RUNNER
         return
     from pipeline.runners.local_workers import LocalWorkers

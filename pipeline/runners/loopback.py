@@ -7,13 +7,19 @@ unpickled: a stranger could run code in the launcher.
 from __future__ import annotations
 
 import hmac
+import importlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
-from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from apache_beam.version import __version__ as beam_version
 
+from transforms.errors import UserError
+
+# The modules of Beam whose `grpc.server` makes the servers of the runner, and those of workers that Beam itself starts.
+_OF_RUNNER = "apache_beam.runners.portability.fn_api_runner.worker_handlers"
+_OF_WORKERS = "apache_beam.runners.portability.local_job_service"
 # All of its addresses, of IPv4 and IPv6: Beam's workers connect to this name.
 _ADDRESS = "localhost:0"
 
@@ -25,12 +31,31 @@ def loopback_servers(secret: str = "") -> Iterator[None]:
     Args:
         secret: what a worker's id must end with, in each request; empty if Beam itself starts the workers, and chooses
             their ids.
+
+    Raises:
+        UserError: if Beam makes its servers in another way, so that they would listen everywhere.
     """
-    worker_handlers.grpc = _Grpc(secret)
+    modules = [_module(name) for name in ([_OF_RUNNER] if secret else [_OF_RUNNER, _OF_WORKERS])]
+    for module in modules:
+        module.grpc = _Grpc(secret)
     try:
         yield
     finally:
-        worker_handlers.grpc = grpc
+        for module in modules:
+            module.grpc = grpc
+
+
+def _module(name: str) -> Any:
+    module = None
+    with suppress(ImportError):
+        module = importlib.import_module(name)
+    if getattr(module, "grpc", None) is not grpc:
+        raise UserError(
+            f"Beam {beam_version} has no {name}.grpc as Chatmill expects it, so the servers of the build would listen "
+            "at all addresses of this machine, and anybody could run code in it. Give --direct_running_mode in_memory, "
+            "which has no servers, or install an earlier Beam."
+        )
+    return module
 
 
 class _Grpc:

@@ -1,4 +1,7 @@
-"""The servers of a local build: no other machine reaches them, and they refuse who does not belong to the run."""
+"""The servers of a local build: no other machine reaches them, and they refuse who does not belong to the run.
+
+If they cannot, because of another Beam or of an option, the build says so or is refused.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ import grpc
 import psutil
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2_grpc
+from apache_beam.runners.portability import local_job_service
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
+from pipeline.runners.local import INTERNALS, Internal
 from support.paths import CHATS, ROOT, TOKENIZER
 
 FORMATTER = """
@@ -81,3 +87,49 @@ def test_servers_of_a_build_listen_on_the_loopback_interface_and_refuse_stranger
             child.kill()
         build.kill()
         build.wait()
+
+
+MULTI_THREADING = "--direct_running_mode=multi_threading"
+
+
+def two_workers(build, output, *options: str):
+    arguments = ["--input", CHATS / "support.jsonl", "--tokenizer", TOKENIZER, "--output", output]
+    return build(*arguments, "--max_reject_fraction=0.5", "--direct_num_workers=2", *options)
+
+
+@pytest.mark.parametrize("mode", [None, MULTI_THREADING])
+def test_servers_without_a_secret_listen_on_the_loopback_interface_and_are_warned_of(
+    mode, build, tmp_path, monkeypatch, caplog
+):
+    missing = Internal("apache_beam.transforms.environments", "NoSuchEnvironment", 0)
+    monkeypatch.setattr("pipeline.runners.local.INTERNALS", (*INTERNALS, missing))
+    ports = []
+    monkeypatch.setattr(grpc, "server", of_ports(grpc.server, ports))
+    assert two_workers(build, tmp_path / "out", *filter(None, [mode])).code == 0
+    assert ports and set(ports) == {"localhost:0"}
+    (warning,) = (message for message in caplog.messages if "no secret" in message)
+    assert "other users of this machine can connect to the servers of this build, and run code in it" in warning
+
+
+def of_ports(make_server, ports: list[str]):
+    """Makes servers that note at which addresses they are to listen."""
+
+    def make(*arguments, **options):
+        server = make_server(*arguments, **options)
+        add_port = server.add_insecure_port
+        server.add_insecure_port = lambda address: (ports.append(address), add_port(address))[1]
+        return server
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("module", "mode"),
+    [(worker_handlers, None), (worker_handlers, MULTI_THREADING), (local_job_service, MULTI_THREADING)],
+)
+def test_a_build_is_refused_if_its_servers_cannot_be_kept_to_this_machine(module, mode, build, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "grpc", None)
+    ended = two_workers(build, tmp_path / "out", *filter(None, [mode]))
+    assert ended.code == 2
+    assert f"{module.__name__}.grpc as Chatmill expects it" in ended.err and "in_memory, which has no" in ended.err
+    assert two_workers(build, tmp_path / "out", "--direct_running_mode=in_memory").code == 0
