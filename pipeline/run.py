@@ -255,6 +255,10 @@ def _runner(
 
 _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 _ADVICE = "Run the same command again, without --overwrite, to go on from here."
+# For so long a process that was stopped waits for a store that is to release its claim, and for a cluster that is to
+# cancel the job: longer than for one answer, whose error says more.
+_SECONDS_TO_RELEASE = 1.0
+_SECONDS_TO_CANCEL = 12.0
 
 
 @contextmanager
@@ -265,6 +269,9 @@ def stopping_all_processes(
     advice: str = _ADVICE,
 ) -> Iterator[Callable[[str | None], None]]:
     """Inside, Ctrl-C and SIGTERM end this process and all that it started at once; the run can be resumed.
+
+    A store or a cluster that does not answer delays the end by some seconds at most: a claim that was not released is
+    that of a process that is gone.
 
     Without it, Beam would wait for its workers. A signal that is ignored, as in the background of a shell, stays
     ignored, and one that the caller handles is left to it.
@@ -302,18 +309,36 @@ def _stop(
     advice: str,
     *_: object,
 ) -> NoReturn:
-    _silence_threads()
-    if cancel:
-        try:
-            cancel()
-        except (Unavailable, UserError) as error:
-            continuing = f"the job could not be cancelled: {error}"
+    for number in _EXIT_CODES:  # they are sent again
+        signal.signal(number, signal.SIG_IGN)
     _kill_children()
+    if cancel and (error := _error_within(_SECONDS_TO_CANCEL, cancel)):
+        continuing = f"the job could not be cancelled: {error}"
     if claim and not continuing and not claim.is_left:
-        with suppress(OSError):
-            claim.release()
+        _error_within(_SECONDS_TO_RELEASE, claim.release)
     show(f"stopped. {f'Only this launcher: {continuing}' if continuing else advice}")
     os._exit(code)
+
+
+def _error_within(seconds: float, ask: Callable[[], None]) -> Exception | None:
+    """Call what asks a cluster or a store. Returns its error, that it gave no answer in time, or None.
+
+    It runs in a thread: the code that a signal interrupted may hold locks that it waits for.
+    """
+    error: Exception | None = Unavailable(f"no answer within {seconds:.0f} seconds.")
+
+    def run() -> None:
+        nonlocal error
+        try:
+            ask()
+            error = None
+        except Exception as raised:  # whatever it is, the process is to end
+            error = raised
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return error
 
 
 def end_without_claim(error: Exception) -> NoReturn:
