@@ -239,7 +239,8 @@ def begin(waiting: Path) -> threading.Timer:
     return timer
 
 
-def test_a_job_that_begins_after_a_while_is_not_replaced(folder: Path, waiting: Path):
+def test_a_job_that_begins_after_a_while_is_not_replaced(folder: Path, waiting: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(claims, "_SECONDS_TO_BEGIN", 30.0)
     for job, has_ended in ((None, False), ("FlinkRunner job a", False), ("FlinkRunner job b", True)):
         waiting.write_text(json.dumps({"time": time.time(), "waits": True}))
         begins = begin(waiting)
@@ -253,15 +254,18 @@ def test_a_job_is_waited_for_whatever_the_clock_of_its_launcher_showed(folder: P
     waiting.write_text(json.dumps({"time": time.time() + skew, "waits": True}))
     began = time.monotonic()
     assert claim_of(folder).take()
-    assert 1.5 <= time.monotonic() - began < 10
+    assert 1.5 <= time.monotonic() - began < 20
     (message,) = caplog.messages
     assert "waiting for up to 0 minutes for a job that was submitted, if it begins: process" in message
 
 
-def test_a_job_that_waits_is_replaced_at_once_if_its_cluster_does_not_have_it(folder: Path, waiting: Path):
+def test_a_job_that_waits_is_replaced_at_once_if_its_cluster_does_not_have_it(
+    folder: Path, waiting: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(claims, "_SECONDS_TO_BEGIN", 30.0)
     began = time.monotonic()
     assert claim_of(folder, "FlinkRunner job a").take(job_has_ended=True)
-    assert time.monotonic() - began < 0.6
+    assert time.monotonic() - began < 20
 
 
 def test_of_workers_whose_clocks_differ_one_shows_work_for_all(folder: Path, monkeypatch: pytest.MonkeyPatch):
@@ -279,7 +283,8 @@ def test_of_workers_whose_clocks_differ_one_shows_work_for_all(folder: Path, mon
     assert shown == [10.0 * number for number in range(60)]
 
 
-def test_a_step_that_keeps_a_claim_for_moments_shows_work_as_well(folder: Path, quick: None):
+def test_a_step_that_keeps_a_claim_for_moments_shows_work_as_well(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(claims, "_SECONDS_BETWEEN_SIGNS", 2.0)
     claim = claim_of(folder, "FlinkRunner job a")
     claim.take()
     with claim.kept(list[Exception]().append), kept_by_steps(claim, is_left=True):
@@ -287,7 +292,8 @@ def test_a_step_that_keeps_a_claim_for_moments_shows_work_as_well(folder: Path, 
         keeper = pickle.loads(pickle.dumps(ClaimKeeper()))
     claim.leave_to_job()
     (sign,) = folder.glob("*.sign")
-    for _ in range(40):
+    end = time.monotonic() + 20
+    while json.loads(sign.read_text())["waits"] and time.monotonic() < end:
         with keeper.keeping():
             time.sleep(0.005)
     assert not json.loads(sign.read_text())["waits"]
