@@ -19,10 +19,8 @@ _LIMIT = 3
 _TOKENS_SHOWN = 80
 _MEANINGS = {
     "split": "the same, in another split",
-    "mask": "the same text, of which other parts are trained on",
-    "truncation": "cut to another length",
-    "tokens": "the same text in other tokens",
-    "text": "another text, of the same record",
+    "mask": "the same tokens, of which others are trained on",
+    "tokens": "other tokens, of the same record",
     "only in A": "",
     "only in B": "",
 }
@@ -103,11 +101,11 @@ def _print(
 
 def _advice(datasets: tuple[Dataset, Dataset], found: Differences) -> str:
     """What would show more, as a sentence; empty if nothing would."""
-    from transforms.dataset.comparison.differences import has_whole_ledger
+    from transforms.dataset.comparison.entries import knows_records
 
-    if not {"only in A", "only in B"} <= found.counts.keys() or all(map(has_whole_ledger, datasets)):
+    if not {"only in A", "only in B"} <= found.counts.keys() or all(map(knows_records, datasets)):
         return ""
-    return "Examples of which the text changed are in A only and in B only. Builds with --ledger all match records."
+    return "Examples of which the tokens changed are in A only and in B only. Builds with --provenance match records."
 
 
 def _print_difference(console: Console, datasets: tuple[Dataset, Dataset], difference: Difference) -> None:
@@ -190,9 +188,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         examples=["out/monday out/tuesday", "gs://shards/v1 gs://shards/v2 --json"],
     )
     parser.add_argument("a", metavar="A", help="the folder of a dataset, also of gs:// or s3://")
-    parser.add_argument("b", metavar="B", help="that of another one")
+    parser.add_argument("b", metavar="B", help="the folder of the other dataset")
     parser.add_argument(
-        "--limit", metavar="N", type=int, default=_LIMIT, help=f"show at most so many examples of a kind ({_LIMIT})"
+        "--limit", metavar="N", type=int, default=_LIMIT, help=f"examples of each kind to show ({_LIMIT})"
     )
     parser.add_argument("--json", action="store_true", default=False, help="print JSON")
     return parser.parse_args(arguments)

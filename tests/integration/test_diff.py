@@ -97,9 +97,9 @@ def changed(number: int, **fields: Any) -> list[dict[str, Any]]:
 def test_text_of_one_record(built, diff):
     # As long as before, so that the records after it are at the same positions.
     code, out, found = diff(built("base", *BASE), built("text", *BASE, records=changed(7, content="answer 7, ")))
-    assert (code, counts_of(found)) == (1, {"text": 1})
-    assert "text  1  another text, of the same record" in out
-    a, b = out.partition("text: 1 of 1\n")[2].split("\nB: row ")
+    assert (code, counts_of(found)) == (1, {"tokens": 1})
+    assert "tokens  1  other tokens, of the same record" in out
+    a, b = out.partition("tokens: 1 of 1\n")[2].split("\nB: row ")
     assert "⟦Answer 7," in a and "⟦answer 7," in b
 
 
@@ -107,7 +107,7 @@ def test_text_of_one_record_without_its_source(built, diff):
     records = changed(7, content="Another answer.")
     code, out, found = diff(built("plain"), built("plain-text", records=records))
     assert (code, counts_of(found)) == (1, {"only in A": 1, "only in B": 1})
-    assert "Builds with --ledger all match records." in out
+    assert "Builds with --provenance match records." in out
 
 
 def test_mask_of_one_record(built, diff):
@@ -126,8 +126,8 @@ def test_template_changes_the_text_of_each_record(built, diff):
     template = (TOKENIZER / "chat_template.jinja").read_text().replace("<|im_end|>\\n", "<|im_end|>\\n\\n")
     assert template != (TOKENIZER / "chat_template.jinja").read_text()
     code, out, found = diff(built("base", *BASE), built("template", *BASE, f"--chat_template={template}"))
-    assert (code, counts_of(found)) == (1, {"text": 40})
-    assert "chat template" in found["job"] and "text: 3 of 40\n" in out
+    assert (code, counts_of(found)) == (1, {"tokens": 40})
+    assert "chat template" in found["job"] and "tokens: 3 of 40\n" in out
 
 
 def test_tokenizer_changes_the_tokens_of_each_record(built, diff, tmp_path):
@@ -143,16 +143,16 @@ def test_tokenizer_changes_the_tokens_of_each_record(built, diff, tmp_path):
 def test_max_length_truncates_some(built, diff):
     code, _, found = diff(built("base", *BASE), built("short", *BASE, "--max_length=48"))
     truncated = found["records"]["truncated"]["b"]
-    assert (code, counts_of(found)) == (1, {"truncation": truncated}) and truncated > 0
+    assert (code, counts_of(found)) == (1, {"tokens": truncated}) and truncated > 0
     assert found["job"]["--max_length"] == {"a": None, "b": 48}
     again = diff(built("short", *BASE, "--max_length=48"), built("base", *BASE))[2]
-    assert counts_of(again) == {"truncation": truncated}
+    assert counts_of(again) == {"tokens": truncated}
 
 
 def test_two_lengths_that_both_truncate(built, diff):
     a, b = built("short", *BASE, "--max_length=48"), built("shorter", *BASE, "--max_length=40")
     _, _, found = diff(a, b)
-    assert counts_of(found) == {"truncation": found["records"]["truncated"]["b"]}
+    assert counts_of(found) == {"tokens": found["records"]["truncated"]["b"]}
 
 
 def test_seed_moves_examples_to_the_other_split(built, diff):
@@ -180,12 +180,8 @@ def test_examples_that_packing_cut_are_joined_by_the_ledger(built, diff, name, o
 def test_ledger_matches_records_whose_text_changed(built, diff):
     """The second record is longer, so that all after it are at other positions."""
     records = changed(1, content="A much longer answer than it was before.")
-    template = (TOKENIZER / "chat_template.jinja").read_text().replace("<|im_end|>\\n", "<|im_end|>\\n\\n")
-    a, b = built("ledger", *LEDGER), built("ledger-text", *LEDGER, records=records)
-    code, out, found = diff(a, b)
-    assert (code, counts_of(found)) == (1, {"text": 1}) and "Builds with --ledger" not in out
-    both = built("ledger-both", *LEDGER, f"--chat_template={template}", records=records)
-    assert counts_of(diff(a, both)[2]) == {"text": 40}
+    code, out, found = diff(built("ledger", *LEDGER), built("ledger-text", *LEDGER, records=records))
+    assert (code, counts_of(found)) == (1, {"tokens": 1}) and "Builds with" not in out
 
 
 def test_ledger_matches_records_that_were_cut_at_the_other_end(built, diff):
@@ -193,7 +189,13 @@ def test_ledger_matches_records_that_were_cut_at_the_other_end(built, diff):
     a, b = built("ledger-start", *options), built("ledger-end", *options, "--truncation=keep_end")
     _, _, found = diff(a, b)
     counts = counts_of(found)
-    assert counts["truncation"] > 0 and counts.keys() <= {"truncation", "only in A", "only in B"}
+    assert counts["tokens"] > 0 and counts.keys() <= {"tokens", "only in A", "only in B"}
+
+
+def test_examples_are_compared_as_often_as_they_are_there(built, diff):
+    a, b = built("twice", records=[*RECORDS[:3] * 3, RECORDS[3]]), built("once", records=[*RECORDS[:3] * 2, RECORDS[3]])
+    assert diff(a, b)[2]["examples"] == {"a": 10, "b": 7, "equal": 7, "only in A": 3}
+    assert diff(b, a)[2]["examples"] == {"a": 7, "b": 10, "equal": 7, "only in B": 3}
 
 
 def test_records_that_one_dataset_has(built, diff):

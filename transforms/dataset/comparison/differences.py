@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,33 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.dataset.comparison.hashing import ENTRY, ExampleHasher, columns_of, mixed
-from transforms.dataset.comparison.matching import EntryFile, match
-from transforms.dataset.examples import EXAMPLE_COLUMNS
-from transforms.dataset.layout import SPLITS
+from transforms.dataset.comparison.entries import entries_of
 from transforms.dataset.reader import Dataset
-from transforms.dataset.verification.ledger import first_lines
-from transforms.errors import UserError
-from transforms.outputs import ShardEntry, stem_of
-from transforms.rows.columns import PROVENANCE_COLUMNS
-from transforms.tokens.decoding import TokenDecoder
+from transforms.outputs import ShardEntry
 from transforms.tokens.files import read_tokenizer_folder
 
-# What may differ of an example that both datasets have, and examples that one of them has.
-PAIR_KINDS = ("split", "mask", "truncation", "tokens", "text")
-KINDS = (*PAIR_KINDS, "only in A", "only in B")
-_WHOLE = ("ids", "labels", "text", "tokens")
-# Each stage looks for pairs among the examples that those before it left: by the fields that a pair has in common.
-_STAGES: tuple[tuple[str, ...], ...] = (
-    (*_WHOLE, "split"),
-    _WHOLE,
-    ("content",),
-    ("origin",),
-    ("ids", "text", "tokens"),
-    ("cut",),
-    ("text", "trained_text"),
-    ("text",),
-)
+# What examples of two datasets have in common that are equal, or of which that kind of thing differs. Each kind is
+# looked for among the examples that those before it left; what is left in the end, only one of the datasets has.
+_STAGES = {"equal": ("example", "split"), "split": ("example",), "mask": ("tokens",), "tokens": ("record",)}
+_PLACE = ("shard", "row", "segment")
 # Keys of a job that follow from others, or say nothing of the rows.
 _NOT_COMPARED = ("command", "options", "versions", "split_bytes", "splits", "input_bytes", "sources")
 
@@ -122,170 +104,55 @@ def compare(a: Dataset, b: Dataset, shown: int) -> Differences:
         UserError: if one of them has no input_ids.
         InputError, StoreError: if one of them cannot be read.
     """
-    cut = _common_cut(a, b)
-    with ThreadPoolExecutor(2) as threads:  # numpy and Arrow do the work, outside of Python's lock
-        left = list(threads.map(lambda dataset: _entries_of(dataset, cut), (a, b)))
+    with ThreadPoolExecutor(2) as threads:
+        left = tuple(threads.map(entries_of, (a, b)))
     found = Differences((len(left[0]), len(left[1])))
-    first: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {kind: [] for kind in KINDS}
-    for stage in _STAGES:
-        rest = EntryFile(), EntryFile()
-        for matched in match(left[0], left[1], stage):
-            kinds = _kinds_of(matched.a, matched.b, cut is not None)
-            found.equal += int(np.sum(kinds < 0))
-            for number, kind in enumerate(PAIR_KINDS):
-                of_kind = kinds == number
-                _add(found.counts, first[kind], kind, matched.a[of_kind], matched.b[of_kind], shown)
-            rest[0].add(matched.rest_a)
-            rest[1].add(matched.rest_b)
-        left = list(rest)
-        if not (len(left[0]) and len(left[1])):
-            break
-    for kind, entries in zip(("only in A", "only in B"), left, strict=True):
-        for part in entries.parts():
-            _add(found.counts, first[kind], kind, part, part, shown)
     shards = a.readable(), b.readable()
-    for kind, pairs in first.items():
-        for of_a, of_b in pairs:
-            place_a = None if kind == "only in B" else _place(shards[0], of_a)
-            place_b = None if kind == "only in A" else _place(shards[1], of_b)
-            found.first.setdefault(kind, []).append(Difference(place_a, place_b))
+    for kind, keys in _STAGES.items():
+        keys = (*keys, "nth")
+        numbered = [_numbered(entries, keys[:-1]) for entries in left]
+        rest = [
+            one.join(other.select(keys), keys, join_type="left anti").drop_columns("nth")
+            for one, other in (numbered, numbered[::-1])
+        ]
+        count = len(left[0]) - len(rest[0])
+        left = tuple(rest)
+        if kind == "equal":
+            found.equal = count
+        elif count:
+            of_b = numbered[1].select([*keys, *_PLACE]).rename_columns([*keys, *(f"{name}_b" for name in _PLACE)])
+            found.counts[kind] = count
+            found.first[kind] = [
+                Difference(_place(shards[0], pair), _place(shards[1], pair, "_b"))
+                for pair in _first(numbered[0].join(of_b, keys, join_type="inner"), shown)
+            ]
+    for side, kind in enumerate(("only in A", "only in B")):
+        if count := len(left[side]):
+            places = [_place(shards[side], entry) for entry in _first(left[side], shown)]
+            found.counts[kind] = count
+            found.first[kind] = [Difference(None, place) if side else Difference(place, None) for place in places]
     return found
 
 
-def _common_cut(a: Dataset, b: Dataset) -> tuple[int, bool] | None:
-    """How many tokens both datasets would be cut to, if they cut in other ways; and whether to the last ones."""
-    limits = []
-    for dataset in (a, b):
-        cuts = dataset.max_length is not None and dataset.layout.packing not in ("bfd_split", "wrapped")
-        truncation = dataset.options.get("truncation", "keep_start")
-        limits.append((dataset.max_length, truncation) if cuts and truncation != "drop" else (None, truncation))
-    given = sorted((limit, truncation == "keep_end") for limit, truncation in limits if limit is not None)
-    return given[0] if given and limits[0] != limits[1] else None
+def _numbered(entries: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Number the entries that have the same keys, in order, so that a join pairs each with one at most."""
+    order = pc.sort_indices(entries, [(name, "ascending") for name in keys]).to_numpy()
+    begins = np.arange(len(order)) == 0
+    for name in keys:
+        values = entries[name].fill_null(0).to_numpy()[order]
+        begins[1:] |= values[1:] != values[:-1]
+    starts = np.flatnonzero(begins)
+    numbers = np.empty(len(order), np.uint32)
+    numbers[order] = np.arange(len(order)) - starts[np.cumsum(begins) - 1]
+    return entries.append_column("nth", pa.array(numbers))
 
 
-def _kinds_of(a: np.ndarray, b: np.ndarray, cuts_differ: bool) -> np.ndarray:
-    """What differs in each pair: int64, shape (pairs,), the number of the kind in PAIR_KINDS; -1 if nothing does."""
-    is_cut = cuts_differ & ((a["lost"] != b["lost"]) | (a["lost"] > 0))
-
-    def same(*fields: str) -> np.ndarray:
-        pairs = [pair for name in fields for pair in zip(columns_of(a, name), columns_of(b, name), strict=True)]
-        return np.logical_and.reduce([of_a == of_b for of_a, of_b in pairs])
-
-    return np.select(
-        [
-            same(*_WHOLE, "split"),
-            same(*_WHOLE),
-            same("ids", "text", "tokens"),
-            same("cut") | is_cut,
-            same("text", "trained_text"),
-            same("text"),
-        ],
-        [-1, *map(PAIR_KINDS.index, ("split", "mask", "truncation", "tokens", "mask"))],
-        PAIR_KINDS.index("text"),
-    )
+def _first(entries: pa.Table, shown: int) -> list[dict[str, Any]]:
+    """The first entries, in the order of the dataset. shown: how many."""
+    first = pc.select_k_unstable(entries, shown, [(name, "ascending") for name in _PLACE])
+    return entries.take(first).to_pylist()
 
 
-def _add(counts: Counter[str], first: list[Any], kind: str, a: np.ndarray, b: np.ndarray, shown: int) -> None:
-    """Count pairs of a kind, and keep the first ones."""
-    if not len(a):
-        return
-    counts[kind] += len(a)
-    order = np.lexsort([a[name] for name in ("segment", "row", "shard")])[:shown]
-    first.extend((a[i], b[i]) for i in order)
-    first.sort(key=lambda pair: tuple(int(pair[0][name]) for name in ("shard", "row", "segment")))
-    del first[shown:]
-
-
-def _place(shards: list[ShardEntry], entry: np.ndarray) -> tuple[ShardEntry, int, int]:
-    return shards[int(entry["shard"])], int(entry["row"]), int(entry["segment"])
-
-
-def has_whole_ledger(dataset: Dataset) -> bool:
-    """Return whether the ledger of a dataset has each example, with the content of its record."""
-    examples_are_known = not dataset.packed or {"seq_lengths", "position_ids"} & set(dataset.layout.columns)
-    return dataset.options.get("ledger") == "all" and bool(examples_are_known)
-
-
-def _entries_of(dataset: Dataset, cut: tuple[int, bool] | None) -> EntryFile:
-    """Hash all examples of a dataset."""
-    if "input_ids" not in dataset.layout.columns:
-        raise UserError(f"{dataset.url}: the rows have no input_ids, so that there is nothing to compare.")
-    hasher = ExampleHasher(
-        TokenDecoder.load(dataset.folder.tokenizer), dataset.packed, dataset.layout.shift_labels, cut
-    )
-    by_shard = _by_ledger(dataset, hasher) if has_whole_ledger(dataset) else _by_shard(dataset, hasher)
-    entries = EntryFile()
-    for found in by_shard:
-        entries.add(found)
-    return entries
-
-
-def _by_shard(dataset: Dataset, hasher: ExampleHasher) -> Iterator[np.ndarray]:
-    """The entries of the examples of each shard, as its rows have them."""
-    columns = [name for name in (*EXAMPLE_COLUMNS, *PROVENANCE_COLUMNS) if name in dataset.layout.columns]
-    for number, shard in enumerate(dataset.readable()):
-        first = 0
-        for batch in dataset.read_shard(shard, columns):
-            entries = hasher.entries(batch)
-            entries["origin"] = _origins(batch, entries)
-            entries["split"], entries["shard"] = SPLITS.index(shard["split"]), number
-            entries["row"] += np.uint32(first)
-            first += len(batch)
-            yield entries
-
-
-def _origins(batch: pa.RecordBatch, entries: np.ndarray) -> Any:
-    """A hash of the source and the position of each example, 0 if the rows do not have them."""
-    if not set(PROVENANCE_COLUMNS) <= set(batch.schema.names):
-        return 0
-    sources, positions = (batch.column(name) for name in PROVENANCE_COLUMNS)
-    if pa.types.is_list(sources.type):
-        sources, positions = sources.flatten(), positions.flatten()
-    return _origin_hashes(sources, positions, np.zeros(len(sources))) if len(sources) == len(entries) else 0
-
-
-def _origin_hashes(sources: Any, positions: Any, examples: np.ndarray) -> np.ndarray:
-    """Hash where examples come from: uint64, shape (examples, 2). Of a url only the name of the file counts."""
-    encoded = sources.dictionary_encode()
-    names = [hashlib.blake2b(url.rpartition("/")[2].encode(), digest_size=8) for url in encoded.dictionary.to_pylist()]
-    of_names = np.array([int.from_bytes(name.digest(), "little") for name in names], np.uint64)
-    places = of_names[encoded.indices.to_numpy()] ^ mixed(positions.to_numpy())
-    return np.stack([mixed(places + np.uint64(lane)) + mixed(examples) for lane in range(2)], axis=1)
-
-
-def _by_ledger(dataset: Dataset, hasher: ExampleHasher) -> Iterator[np.ndarray]:
-    """The entries of the examples of each file of the ledger, with their records. Segments of an example are joined."""
-    shards = {stem_of(shard["path"]): i for i, shard in enumerate(dataset.readable())}
-    all_shards = dataset.readable()
-    columns = [name for name in EXAMPLE_COLUMNS if name in dataset.layout.columns]
-    for file in dataset.manifest["ledger"]:
-        lines = pa.Table.from_batches(dataset.read_ledger(file))
-        is_first = first_lines(lines, "source", "position")
-        lost = pc.fill_null(lines.column("tokens_lost"), 0).to_numpy()[is_first]
-        lines = lines.append_column("lost", pa.array(lost[np.cumsum(is_first) - 1]))
-        lines = lines.filter(lines.column("row").is_valid()).combine_chunks()
-        found = np.zeros(len(lines), ENTRY)
-        for split, path in file["shards"].items():
-            number = shards[stem_of(path)]
-            parts, first = [], 0
-            for batch in dataset.read_shard(all_shards[number], columns):
-                parts.append(hasher.entries(batch))
-                parts[-1]["row"] += np.uint32(first)
-                first += len(batch)
-            entries = np.concatenate(parts)
-            entries["split"], entries["shard"] = SPLITS.index(split), number
-            of_split = np.asarray(pc.equal(lines.column("split"), split))
-            rows, segments = (lines.column(name).to_numpy()[of_split] for name in ("row", "segment"))
-            found[of_split] = entries[np.searchsorted(entries["row"], rows) + segments]
-        starts = np.flatnonzero(first_lines(lines, "source", "position", "example"))
-        found = hasher.joined(found, starts)
-        lines = lines.take(starts)
-        examples = lines.column("example").to_numpy()
-        content = lines.column("content").combine_chunks()
-        digests = np.frombuffer(b"".join(digest or bytes(16) for digest in content.to_pylist()), np.uint64)
-        digests = digests.reshape(-1, 2)
-        is_known = digests.any(axis=1)
-        found["content"][is_known] = mixed(digests + examples[:, None].astype(np.uint64))[is_known]
-        found["origin"] = _origin_hashes(lines.column("source").combine_chunks(), lines.column("position"), examples)
-        found["lost"] = lines.column("lost").to_numpy()
-        yield found
+def _place(shards: list[ShardEntry], entry: Mapping[str, Any], suffix: str = "") -> tuple[ShardEntry, int, int]:
+    shard, row, segment = (entry[name + suffix] for name in _PLACE)
+    return shards[shard], row, segment
