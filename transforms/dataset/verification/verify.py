@@ -27,7 +27,7 @@ from transforms.dataset.verification.manifest import (
     stored_files_faults,
     sums_faults,
 )
-from transforms.dataset.verification.repeated import RepeatedRecords
+from transforms.dataset.verification.repeated import repeated_faults
 from transforms.dataset.verification.rows import Checked, Fault
 from transforms.dataset.verification.shards import Expected, Task, check_shard, tasks_of
 from transforms.errors import InputError, StoreError
@@ -200,11 +200,8 @@ def _examples_faults(
     sources = {shard["path"]: shard.get("source", only) for shard in manifest["shards"]} | sources_of_shards(receipts)
     # A file that was rewritten has its records in two increments. Each has a folder of its own.
     for _, of_increment in groupby(of_shards, key=lambda each: dirname(each[0]["path"])):
-        repeated = RepeatedRecords(has_several=is_split or expected != records)
-        for shard, checked in of_increment:
-            if (source := sources[shard["path"]]) is not None:
-                repeated.add(shard["path"], checked, source)
-        yield from repeated.faults()
+        known = [(shard["path"], sources[shard["path"]], checked) for shard, checked in of_increment]
+        yield from repeated_faults([each for each in known if each[1] is not None], is_split or expected != records)
 
 
 def _run(expected: Expected, tasks: Sequence[Task], processes: int | None) -> Iterator[tuple[Task, Checked]]:
