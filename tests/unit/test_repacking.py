@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from support.chats import SPLIT
 from transforms.dataset.compaction.repacking import knows_segments, repack
 from transforms.dataset.consumers import RowLayout
-from transforms.dataset.examples import examples_of
+from transforms.dataset.examples import examples_of, flat_values
 from transforms.dataset.schema import schema_of
-from transforms.dataset.verification.rows import check_rows, flat_values
+from transforms.dataset.verification.rows import check_rows
 from transforms.model.batches import Labels, RowSource
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,41 @@ class RowExamples:
         return self.labels != IGNORED
 
 
+class Segments(NamedTuple):
+    """The segments of rows: of a packed row each of its examples, as far as they are in it; otherwise the row.
+
+    lengths: tokens of each segment, int64, shape (segments,).
+    offsets: row i has the segments offsets[i]:offsets[i + 1], int64, shape (rows + 1,).
+    """
+
+    lengths: np.ndarray
+    offsets: np.ndarray
+
+
+def segments_of(values: Mapping[str, tuple[np.ndarray, np.ndarray]], packed: bool) -> Segments | None:
+    """Find the segments of rows.
+
+    Args:
+        values: of some of their columns, by name: as flat_values returns them.
+        packed: whether a row may have several segments.
+
+    Returns:
+        The segments; None if the columns do not say where those of packed rows begin.
+    """
+    of_tokens = [offsets for name, (_, offsets) in values.items() if name != "seq_lengths"]
+    if of_tokens and not packed:
+        return Segments(np.diff(of_tokens[0]), np.arange(len(of_tokens[0])))
+    if "seq_lengths" in values:
+        lengths, offsets = values["seq_lengths"]
+        return Segments(lengths.astype(np.int64), offsets)
+    if "position_ids" in values:
+        positions, offsets = values["position_ids"]
+        begins = positions == 0
+        begins[offsets[:-1][np.diff(offsets) > 0]] = True
+        return Segments(np.diff(np.flatnonzero(begins), append=len(begins)), offsets_of(sums_of(begins, offsets)))
+    return None
+
+
 def examples_of(rows: pa.RecordBatch, packed: bool, shift_labels: bool) -> RowExamples:
     """Find the examples of rows.
 
@@ -52,34 +88,23 @@ def examples_of(rows: pa.RecordBatch, packed: bool, shift_labels: bool) -> RowEx
     Returns:
         The examples. Without labels or a loss_mask, no token has a label.
     """
-    ids, offsets = _values(rows, "input_ids")
-    names = rows.schema.names
-    if "labels" in names:
-        labels = _values(rows, "labels")[0]
-    elif "loss_mask" in names and not shift_labels:
-        labels = np.where(_values(rows, "loss_mask")[0] != 0, ids, IGNORED).astype(np.int32)
+    values = {name: flat_values(rows, name) for name in EXAMPLE_COLUMNS if name in rows.schema.names}
+    ids, offsets = values["input_ids"]
+    if "labels" in values:
+        labels = values["labels"][0]
+    elif "loss_mask" in values and not shift_labels:
+        labels = np.where(values["loss_mask"][0] != 0, ids, IGNORED).astype(np.int32)
     else:
         labels = np.full(len(ids), IGNORED, np.int32)
-    counts, lengths, are_known = _segments(rows, offsets, packed)
+    known = segments_of(values, packed)
+    lengths, of_rows = known or Segments(np.diff(offsets), np.arange(len(offsets)))
     if shift_labels and len(ids):
-        ends = offsets[1:][np.diff(offsets) > 0]
+        is_not_empty = np.diff(offsets) > 0
+        ends = offsets[1:][is_not_empty]
         has_last = labels[ends - 1] != IGNORED
-        last = (np.cumsum(counts) - 1)[np.diff(offsets) > 0]
         labels, ids = _unshifted(labels, ids, ends, has_last)
-        lengths[last[has_last]] += 1
-    return RowExamples(ids, labels, offsets_of(lengths), counts, are_known)
-
-
-def _segments(rows: pa.RecordBatch, offsets: np.ndarray, packed: bool) -> tuple[np.ndarray, np.ndarray, bool]:
-    """The number of examples of each row, the length of each example, and whether that is known."""
-    names = rows.schema.names
-    if packed and "seq_lengths" in names:
-        lengths, segment_offsets = _values(rows, "seq_lengths")
-        return np.diff(segment_offsets), lengths.astype(np.int64), True
-    if packed and "position_ids" in names:
-        begins = _values(rows, "position_ids")[0] == 0
-        return sums_of(begins, offsets), np.diff(np.append(np.flatnonzero(begins), len(begins))), True
-    return np.ones(len(rows), np.int64), np.diff(offsets), not packed
+        lengths[of_rows[1:][is_not_empty][has_last] - 1] += 1
+    return RowExamples(ids, labels, offsets_of(lengths), np.diff(of_rows), known is not None)
 
 
 def _unshifted(labels: np.ndarray, ids: np.ndarray, ends: np.ndarray, has_last: np.ndarray) -> tuple[Any, Any]:
@@ -92,16 +117,24 @@ def _unshifted(labels: np.ndarray, ids: np.ndarray, ends: np.ndarray, has_last: 
     return with_first[indices_of(starts + np.arange(len(starts)), kept + 1)], whole
 
 
-def _values(rows: pa.RecordBatch, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The values of all rows of a list column, and the offsets of the rows in them."""
-    column: Any = rows.column(name)
+def flat_values(rows: pa.Table | pa.RecordBatch, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of all rows of a list column, and the offsets of the rows in them, int64, shape (rows + 1,)."""
+    column = whole_column(rows, name)
     offsets = _as_numpy(column.offsets).astype(np.int64)
     return _as_numpy(column.values)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
+def whole_column(rows: pa.Table | pa.RecordBatch, name: str) -> Any:
+    """Return a column of rows as one array."""
+    column = rows.column(name)
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def _as_numpy(numbers: pa.Array) -> np.ndarray:
-    """The numbers of a column without nulls. Its own to_numpy imports pandas first, which takes 0.3 seconds."""
-    buffer = numbers.buffers()[1]
+    """The numbers of a column without nulls. Methods of Arrow import pandas first, which takes 0.3 seconds."""
+    kind, buffer = "float32" if pa.types.is_float32(numbers.type) else str(numbers.type), numbers.buffers()[1]
     if buffer is None:
-        return np.empty(0, str(numbers.type))
-    return np.frombuffer(buffer, str(numbers.type))[numbers.offset : numbers.offset + len(numbers)]
+        return np.zeros(len(numbers), kind)
+    return np.frombuffer(buffer, kind)[numbers.offset : numbers.offset + len(numbers)]

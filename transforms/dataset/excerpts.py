@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.dataset.consumers import RowLayout
-from transforms.dataset.examples import RowExamples, examples_of
+from transforms.dataset.examples import EXAMPLE_COLUMNS, RowExamples, examples_of
 from transforms.dataset.layout import Folder
 from transforms.dataset.reader import open_shard
 from transforms.dataset.schema import schema_of
@@ -27,7 +27,6 @@ _FIRST_ROWS = 64
 _TOKENS = 1024
 # So many of the tokens that are shown may be before the first trained one.
 _TOKENS_BEFORE = 192
-_COLUMNS = {"input_ids", "labels", "loss_mask", "seq_lengths", "position_ids"}
 
 
 class Piece(NamedTuple):
@@ -108,7 +107,7 @@ def _spread(count: int, most: int) -> list[int]:
 
 def _first_rows(folder: Folder, shard: ShardEntry, layout: RowLayout) -> pa.RecordBatch:
     """Some of the first rows of a shard."""
-    columns = [name for name in layout.columns if name in _COLUMNS]
+    columns = [name for name in layout.columns if name in EXAMPLE_COLUMNS]
     with open_shard(folder.output, shard) as file:
         if shard["format"] == "parquet":
             # A thread of Arrow that reads the file while Python ends would abort the process (apache/arrow#34314).

@@ -12,15 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.dataset.consumers import RowLayout
+from transforms.dataset.examples import flat_values, segments_of
 from transforms.dataset.schema import schema_of
-from transforms.dataset.verification.rows import flat_values
 from transforms.model.batches import RowTable
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, column_of
 from transforms.rows.packing import pack_bfd, packing_of
 from transforms.rows.ragged import offsets_of, slices_of, sums_of
-
-_OF_TOKENS = ("input_ids", "labels", "loss_mask", "loss_weights", "attention_mask", "position_ids")
 
 
 @dataclass(frozen=True)
@@ -132,15 +130,10 @@ def _with_last_tokens(table: RowTable, of_rows: np.ndarray) -> RowTable:
 def _table_of(rows: pa.Table, layout: RowLayout) -> RowTable:
     """The table of which the columns are made; `sources` are the numbers of its segments."""
     values = {name: flat_values(rows, name) for name in layout.columns if name in OUTPUT_COLUMNS}
-    of_tokens = [offsets for name, (_, offsets) in values.items() if name != "seq_lengths"]
-    if "seq_lengths" in values:
-        lengths, segment_offsets = values["seq_lengths"]
-        lengths = lengths.astype(np.int64)
-        offsets = of_tokens[0] if of_tokens else offsets_of(lengths)[segment_offsets]
-    else:
-        positions, offsets = values["position_ids"]
-        lengths = np.diff(np.flatnonzero(positions == 0), append=len(positions))
-        segment_offsets = offsets_of(sums_of(positions == 0, offsets))
+    segments = segments_of(values, layout.packed)
+    assert segments is not None  # knows_segments holds
+    lengths, segment_offsets = segments
+    offsets = offsets_of(lengths)[segment_offsets]
     ids = values["input_ids"][0] if "input_ids" in values else np.zeros(offsets[-1], np.int32)
     weights = values["loss_weights"][0] if "loss_weights" in values else None
     return RowTable(ids, _labels_of(values, ids), offsets, lengths, segment_offsets, np.arange(len(lengths)), weights)

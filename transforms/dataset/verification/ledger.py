@@ -12,12 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from transforms.dataset.consumers import RowLayout
 from transforms.dataset.reader import Dataset, reading
-from transforms.dataset.verification.rows import Fault, flat_values
+from transforms.dataset.verification.rows import Fault
 from transforms.errors import InputError
-from transforms.rows import IGNORED
-from transforms.rows.ragged import offsets_of, sums_of
 from transforms.storage.files import join, open_file, sha256_of
 
 _OF_RECORDS = ("source", "position", "outcome", "reason")
@@ -60,61 +57,40 @@ class LedgerLines:
                 raise ValueError(f"it has no column {error}, so that it is not of a ledger") from None
         return cls(path, np.stack(columns, axis=1), has_all)
 
-    def check(self, rows: pa.Table | pa.RecordBatch, layout: RowLayout, path: str, first: int) -> Iterator[Fault]:
+    def check(self, segments: np.ndarray, path: str, first: int, stop: int) -> Iterator[Fault]:
         """Yield where the lines about some rows do not say what these are.
 
         Args:
-            rows: of the shard.
-            layout: of the dataset.
+            segments: of the rows, as in Checked.
             path: of the shard.
-            first: the number in the shard of the first row.
+            first, stop: the numbers in the shard of the first row, and of the one after the last.
         """
-        found = _segments(rows, layout)
-        if found is None:
-            return
-        offsets, lengths, trained = found
-        places = self.places[(self.places[:, 0] >= first) & (self.places[:, 0] < first + len(rows))]
-        local = places[:, 0] - first
-        exists = (places[:, 1] >= 0) & (places[:, 1] < np.diff(offsets)[local])
-        numbers = offsets[local[exists]] + places[exists, 1]
-        said, is_so = places[exists, 2:], np.stack([lengths, trained], axis=1)[numbers]
-        wrong = np.flatnonzero((said != is_so).any(axis=1))
-        if len(wrong):
-            _, segment, *counts = places[exists][wrong[0]].tolist()
-            problem = (
-                f"segment {segment} has {is_so[wrong[0], 0]:,} tokens, {is_so[wrong[0], 1]:,} of them trained; "
-                f"{self.path} has {counts[0]:,} and {counts[1]:,}"
-            )
-            yield Fault.of_rows(path, problem, np.unique(places[exists][wrong, 0]))
+        rows = self.places[:, 0]
+        lines = self.places[(rows >= first) & (rows < stop)]
+        keys, of_lines = (places[:, 0] << 32 | places[:, 1] for places in (segments, lines))
+        at = np.searchsorted(keys, of_lines)
+        exists = np.append(keys, -1)[at] == of_lines
         if not exists.all():
             problem = f"{self.path} names a segment that it does not have"
-            yield Fault.of_rows(path, problem, np.unique(places[~exists, 0]))
-        lines = np.bincount(numbers, minlength=len(lengths))
-        expected = (lines != 1) if self.has_all else (lines > 1)
-        if len(bad := np.flatnonzero(expected)):
-            of_rows = np.searchsorted(offsets, bad, "right") - 1 + first
-            problem = f"{self.path} has {lines[bad[0]]} lines for a segment; expected 1"
-            yield Fault.of_rows(path, problem, np.unique(of_rows))
+            yield Fault.of_rows(path, problem, np.unique(lines[~exists, 0]))
+        lines, at = lines[exists], at[exists]
+        wrong = np.flatnonzero((lines[:, 2:] != segments[at, 2:]).any(axis=1))
+        if len(wrong):
+            _, segment, *counts = lines[wrong[0]].tolist()
+            tokens, trained = segments[at[wrong[0]], 2:].tolist()
+            problem = f"segment {segment} has {tokens:,} tokens, {trained:,} of them trained; "
+            problem += f"{self.path} has {counts[0]:,} and {counts[1]:,}"
+            yield Fault.of_rows(path, problem, np.unique(lines[wrong, 0]))
+        times = np.bincount(at, minlength=len(segments))
+        if len(bad := np.flatnonzero(times != 1 if self.has_all else times > 1)):
+            problem = f"{self.path} has {times[bad[0]]} lines for a segment; expected 1"
+            yield Fault.of_rows(path, problem, np.unique(segments[bad, 0]))
 
     def check_end(self, path: str, rows: int) -> Iterator[Fault]:
         """Yield a fault if a line names a row after the last one. rows: of the shard."""
         beyond = self.places[self.places[:, 0] >= rows, 0]
         if len(beyond):
             yield Fault.of_rows(path, f"{self.path} names it, and there are {rows:,} rows", np.unique(beyond))
-
-
-def _segments(rows: pa.Table | pa.RecordBatch, layout: RowLayout) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """The offsets of the rows in the segments, and of each segment its tokens and trained tokens, as far as known."""
-    if "labels" not in layout.columns:
-        return None
-    labels, offsets = flat_values(rows, "labels")
-    if not layout.packed:
-        lengths, of_rows = np.diff(offsets), np.arange(len(rows) + 1)
-    elif "seq_lengths" in layout.columns:
-        lengths, of_rows = flat_values(rows, "seq_lengths")
-    else:
-        return None
-    return of_rows, lengths.astype(np.int64), sums_of(labels != IGNORED, offsets_of(lengths))
 
 
 def ledger_of_shards(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from transforms.dataset.consumers import RowLayout
+from transforms.dataset.examples import flat_values, segments_of, whole_column
 from transforms.rows import IGNORED
 from transforms.rows.columns import PROVENANCE_COLUMNS
-from transforms.rows.ragged import offsets_of
+from transforms.rows.ragged import indices_of, offsets_of, sums_of
 
 # Columns with a value for each token.
 _OF_TOKENS = ("input_ids", "labels", "loss_mask", "loss_weights", "attention_mask", "position_ids")
@@ -52,6 +52,8 @@ class Checked:
         records: for each example a hash of the source and the position of its record, uint64, and the number of its
             row; none without provenance.
         faults: what is wrong with them.
+        segments: of rows that are checked at once: int64, shape (segments, 4), the row, the number in the row, tokens
+            and trained tokens of each; None if the columns do not show it.
     """
 
     rows: int = 0
@@ -60,9 +62,10 @@ class Checked:
     examples: int | None = 0
     records: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    segments: np.ndarray | None = None
 
     def add(self, other: Checked) -> None:
-        """Add what other rows hold."""
+        """Add what other rows hold, but for their segments."""
         self.rows += other.rows
         for name in ("tokens", "trained_tokens", "examples"):
             ours, others = getattr(self, name), getattr(other, name)
@@ -118,12 +121,20 @@ class _Checker:
         if offsets is None or not self._check_lengths(np.diff(offsets)):
             return
         self.found.tokens = int(offsets[-1])
-        starts = self._starts(values, offsets)
-        if starts is not None:
+        segments = segments_of(columns, self._layout.packed)
+        starts = None
+        if segments is not None:
+            starts = offsets_of(segments.lengths)[:-1]
             self.found.examples = len(starts)
         if "input_ids" in values:
             self._check_ids(values["input_ids"], offsets)
-        self._check_labels(values, offsets, starts)
+        trained = self._check_labels(values, offsets, starts)
+        if segments is not None and trained is not None:
+            counts = np.diff(segments.offsets)
+            rows = np.repeat(np.arange(self._first, self._first + len(counts)), counts)
+            numbers = indices_of(np.zeros(len(counts), np.int64), counts)
+            of_segments = sums_of(trained, offsets_of(segments.lengths))
+            self.found.segments = np.stack([rows, numbers, segments.lengths, of_segments], axis=1)
         if "attention_mask" in values:
             self._expect(values["attention_mask"] == 1, offsets, "attention_mask", values, "1")
         if "position_ids" in values:
@@ -153,21 +164,15 @@ class _Checker:
                 self._fault(bad, f"it has {lengths[bad[0]]:,} tokens; the job allows {limit:,}")
         return self._no_fault(lengths == 0, "it has no token")
 
-    def _starts(self, values: dict[str, np.ndarray], offsets: np.ndarray) -> np.ndarray | None:
-        """The position of the first token of each example; None if the columns do not show it."""
-        if "seq_lengths" in values:
-            return offsets_of(values["seq_lengths"])[:-1]
-        if not self._layout.packed:
-            return offsets[:-1]
-        return np.flatnonzero(values["position_ids"] == 0) if "position_ids" in values else None
-
     def _check_ids(self, ids: np.ndarray, offsets: np.ndarray) -> None:
         if int(ids.view(np.uint32).max()) >= self._vocabulary:  # negative ones are above all others
             expected = f"an id of the vocabulary, from 0 to {self._vocabulary - 1:,}"
             self._expect(ids.view(np.uint32) < self._vocabulary, offsets, "input_ids", {"input_ids": ids}, expected)
 
-    def _check_labels(self, values: dict[str, np.ndarray], offsets: np.ndarray, starts: np.ndarray | None) -> None:
-        """Check labels, loss_mask and loss_weights, of which the first that is there says what is trained on."""
+    def _check_labels(
+        self, values: dict[str, np.ndarray], offsets: np.ndarray, starts: np.ndarray | None
+    ) -> np.ndarray | None:
+        """Check labels, loss_mask and loss_weights. Returns which tokens are trained on, by the first that is there."""
         labels, mask, weights = (values.get(name) for name in ("labels", "loss_mask", "loss_weights"))
         if labels is not None:
             trained = labels != IGNORED
@@ -178,7 +183,7 @@ class _Checker:
         elif weights is not None:
             trained = weights != 0
         else:
-            return
+            return None
         self.found.trained_tokens = int(np.count_nonzero(trained))
         any_trained = np.maximum.reduceat(trained.view(np.uint8), offsets[:-1])
         self._no_fault(any_trained == 0, "it has no trained token: all labels are -100")
@@ -195,6 +200,7 @@ class _Checker:
             bad = crossing[trained[crossing]]
             if len(bad):
                 self._fault(self._rows_of(bad, offsets), "the first token of an example is predicted from another one")
+        return trained
 
     def _check_ids_of_labels(self, values: dict[str, np.ndarray], trained: np.ndarray, offsets: np.ndarray) -> None:
         ids, labels = values["input_ids"], values["labels"]
@@ -219,7 +225,7 @@ class _Checker:
             self._expect(fits, offsets, "position_ids", {"position_ids": positions}, "to count from 0 in each example")
 
     def _check_provenance(self, examples: np.ndarray | None) -> None:
-        sources, positions = (_column(self._rows, name) for name in PROVENANCE_COLUMNS)
+        sources, positions = (whole_column(self._rows, name) for name in PROVENANCE_COLUMNS)
         if self._layout.packed:
             counts = [np.diff(column.offsets.to_numpy()) for column in (sources, positions)]
             for count in counts:
@@ -229,10 +235,9 @@ class _Checker:
                     return
             self.found.examples = int(counts[0].sum())
             rows = np.repeat(np.arange(len(counts[0])), counts[0])
+            sources, positions = sources.flatten(), positions.flatten()
         else:
             rows = np.arange(len(sources))
-        if self._layout.packed:
-            sources, positions = sources.flatten(), positions.flatten()
         self.found.records.append((record_hashes(sources, positions), self._first + rows))
 
     def _expect(
@@ -256,20 +261,6 @@ class _Checker:
 
     def _fault(self, rows: np.ndarray, problem: str) -> None:
         self.found.faults.append(Fault.of_rows(self._path, problem, self._first + rows))
-
-
-def flat_values(rows: pa.Table | pa.RecordBatch, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of all rows of a list column, and the offsets of the rows in them, int64, shape (rows + 1,)."""
-    column = _column(rows, name)
-    offsets = column.offsets.to_numpy()
-    return column.values.to_numpy()[offsets[0] : offsets[-1]], (offsets - offsets[0]).astype(np.int64)
-
-
-def _column(rows: pa.Table | pa.RecordBatch, name: str) -> Any:
-    column = rows.column(name)
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def record_hashes(sources: pa.Array, positions: pa.Array) -> np.ndarray:

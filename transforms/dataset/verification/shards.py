@@ -155,10 +155,11 @@ def _check_batches(
             lines = LedgerLines.read(expected.url, task.ledger, task.shard["split"], expected.has_whole_ledger)
     for batch in batches:
         checked = check_rows(batch, expected.layout, expected.vocabulary, path, first)
-        if lines is not None and not checked.faults:
-            checked.faults += lines.check(batch, expected.layout, path, first)
+        stop = first + len(batch)
+        if lines is not None and checked.segments is not None and not checked.faults:
+            checked.faults += lines.check(checked.segments, path, first, stop)
         found.add(checked)
-        first += len(batch)
+        first = stop
     if lines is not None and task.groups is None:
         found.faults += lines.check_end(path, first)
 
