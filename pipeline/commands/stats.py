@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
         "stats",
         "OUT [--json]",
         "Prints histograms of a dataset's lengths, trained share and turns, its schemas, roles, tools and scripts, "
-        "what was not read, and its parity with inference.",
+        "what was not read, turns without an end of turn, and its parity with inference.",
         ["out/mine", "gs://bucket/mine --json"],
     )
     parser.add_argument("dataset", metavar="OUT", help="the folder of a dataset, at any url")
@@ -91,6 +91,9 @@ def _print(console: Console, manifest: Mapping[str, Any]) -> None:
     if unread := unread_text(manifest, _MOST_LINES):
         console.print("\n[bold]not read[/]")
         console.print(unread, markup=False)
+    if turns := manifest["notes"].get("turns_without_end"):
+        trained_on = "1 turn that is trained on ends" if turns == 1 else f"{turns:,} turns that are trained on end"
+        console.print(f"\n[bold]end of turn[/]\n{trained_on} without one")
     if checked := manifest["notes"].get("parity_turns_checked"):
         console.print(f"\n[bold]parity with inference[/]\n{_parity(checked, manifest['notes'])}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pipeline import cli
 from support.chats import assistant, user
 from support.datasets import build_in_process, manifest_of, rows_of, write_jsonl
 from support.templates import CHATML
@@ -40,12 +41,14 @@ def built(tmp_path: Path, generation_config: object, *options: str) -> tuple[str
     return load_tokenizer(str(tokenizer)).decode(trained), manifest_of(output)["notes"], done.stderr
 
 
-def test_stop_token_of_the_generation_config_is_trained(tmp_path):
+def test_stop_token_of_the_generation_config_is_trained(tmp_path, capsys):
     trained, notes, errors = built(tmp_path, {"eos_token_id": [1]}, "--spans=traced")
     assert trained == "4</s>6"
     assert notes["turns_without_end"] == 1
     assert "warning: 1 turn that is trained on is not closed: a model does not learn to stop (--eot_tokens" in errors
     assert (tmp_path / "out" / "_chatmill" / "tokenizer" / "generation_config.json").exists()
+    assert cli.main(["stats", str(tmp_path / "out")]) == 0
+    assert "\nend of turn\n1 turn that is trained on ends without one\n" in capsys.readouterr().out
 
 
 def test_white_space_after_the_stop_token_is_not_trained_if_that_is_chosen(tmp_path):
