@@ -224,13 +224,8 @@ def _compare_rows(expected: Expected, task: Task, content: bytes | mmap.mmap, ro
     found.rows = len(others)
     if len(others) != len(rows):
         found.faults.append(Fault(path, f"it has {len(others):,} rows, and {twin} has {len(rows):,}"))
-    pairs = zip(_each(others), _each(rows), strict=False)
-    differing = [number for number, (row, other) in enumerate(pairs) if row != other]
+    pairs = ((number, others.slice(number, 1), rows.slice(number, 1)) for number in range(min(len(others), len(rows))))
+    differing = [number for number, row, other in pairs if not row.equals(other)]
     if differing:
         problem = f"it is not the row that {twin} has there"
         found.faults.append(Fault.of_rows(path, problem, differing))
-
-
-def _each(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    for batch in rows.to_batches(max_chunksize=256):
-        yield from batch.to_pylist()
