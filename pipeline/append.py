@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline.beam_import import import_beam
 from pipeline.claims import claim_of, take
@@ -21,11 +21,10 @@ from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import Source, inputs_of, with_all_inputs
 from transforms.dataset.derived import derive, is_stale
 from transforms.dataset.description import read_description
-from transforms.dataset.increment_commit import commit_failed
 from transforms.dataset.layout import Folder, is_increment
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Increment, Snapshot
-from transforms.errors import InputError, UserError
+from transforms.errors import UserError
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan import decode_plan
 from transforms.storage.claim import Claim
@@ -53,8 +52,6 @@ def append(
     sources: Sequence[Source],
     beam_flags: Sequence[str] = (),
     server: ForkServer | None = None,
-    files: Sequence[InputFile] | None = None,
-    failed: Literal["raise", "commit"] = "raise",
 ) -> Appended:
     """Add what is new in the inputs to a dataset; if there is none yet, it begins.
 
@@ -63,9 +60,6 @@ def append(
         sources: of read_sources.
         beam_flags: options of Beam, as arguments.
         server: forks the workers, if the launcher cannot.
-        files: the inputs; by default they are listed.
-        failed: what to do with an increment that exceeds a budget, or of which an input is damaged: raise the error, or
-            commit it as failed, so that its inputs are not built again.
 
     Raises:
         UserError: if the options cannot be met, or are not those of the dataset; or if a file was rewritten.
@@ -75,10 +69,10 @@ def append(
     folder = Folder(full_url(options.output))
     check_appendable(folder, options, sources)
     show_phase("listing the input")
-    listed = inputs_of(sources, folder) if files is None else files
+    listed = inputs_of(sources, folder)
     snapshot = Log(folder).newest() or Snapshot(0)
     new = select(listed, snapshot, options.rewritten, sources, options.retry_failed).files
-    if not (new or _is_unclean(folder, snapshot)):
+    if not (new or is_unclean(folder, snapshot)):
         return Appended("nothing_new", _manifest(folder, snapshot))
     for_runner = with_all_inputs(options, sources)
     import_beam(for_runner)
@@ -86,9 +80,9 @@ def append(
 
     job = job_on_cluster(parse_beam_options(for_runner, beam_flags))
     with claim_of(folder, options.output, options.no_lock, job) as claim:
-        if claim and take(claim, options.runner == "FlinkRunner", waits=True) and files is None:
+        if claim and take(claim, options.runner == "FlinkRunner", waits=True):
             listed = inputs_of(sources, folder)  # what another one took meanwhile may have been rewritten since
-        return _Growth(options, sources, beam_flags, server, folder, claim, listed, failed).run()
+        return _Growth(options, sources, beam_flags, server, folder, claim, listed).run()
 
 
 class _Growth:
@@ -103,7 +97,6 @@ class _Growth:
         folder: Folder,
         claim: Claim | None,
         listed: Sequence[InputFile],
-        failed: str,
     ):
         self._options = options
         self._sources = sources
@@ -112,7 +105,6 @@ class _Growth:
         self._folder = folder
         self._claim = claim
         self._listed = listed
-        self._commits_failed = failed == "commit"
         self._log = Log(folder)
 
     def run(self) -> Appended:
@@ -136,7 +128,7 @@ class _Growth:
 
     def _repair(self, snapshot: Snapshot) -> None:
         """Complete what one that was killed did not, after its commit or before."""
-        if _is_unclean(self._folder, snapshot):
+        if is_unclean(self._folder, snapshot):
             remove_attempts(self._folder.output)
         if is_stale(self._folder, snapshot):
             derive(self._folder, snapshot, self._options.report)
@@ -177,22 +169,15 @@ class _Growth:
         self._remove_unfinished(id)
         begin_increment(folder, of_increment, selected.files)
         for_runner = with_all_inputs(self._options, self._sources)
-        try:
-            status, message = run_job(
-                of_increment,
-                folder,
-                parse_beam_options(for_runner, self._beam_flags),  # a run sets its number of workers there
-                for_runner,
-                self._server,
-                self._claim,
-                selected.replaces,
-                self._commits_failed,
-            )
-        except InputError as error:
-            if not self._commits_failed:
-                raise
-            commit_failed(folder, str(error), self._options.report)
-            return "done"
+        status, message = run_job(
+            of_increment,
+            folder,
+            parse_beam_options(for_runner, self._beam_flags),  # a run sets its number of workers there
+            for_runner,
+            self._server,
+            self._claim,
+            selected.replaces,
+        )
         if message:
             print(f"chatmill: {message}", file=sys.stderr)
         return status
@@ -208,8 +193,13 @@ def begun(folder: Folder) -> list[str]:
     return sorted(filter(is_increment, {name.partition("/")[0] for name in names_below(folder.increments)}))
 
 
-def _is_unclean(folder: Folder, snapshot: Snapshot) -> bool:
-    """Whether one that was killed left something: an increment, its claim, or what does not agree with the log."""
+def is_unclean(folder: Folder, snapshot: Snapshot) -> bool:
+    """Return whether one that was killed left something: an increment, its claim, or what does not agree with the log.
+
+    Args:
+        folder: of the dataset.
+        snapshot: the newest one.
+    """
     return bool(begun(folder) or names_below(folder.claims)) or is_stale(folder, snapshot)
 
 

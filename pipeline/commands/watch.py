@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from pipeline import kinds
@@ -55,18 +54,20 @@ def run(arguments: Sequence[str]) -> int:
     from pipeline.sources import read_sources, with_all_inputs
 
     sources = read_sources(options)
+    for_runner = with_all_inputs(options, sources)
     if options.runner != "DirectRunner":
-        import_beam(with_all_inputs(options, sources))
+        import_beam(for_runner)
         from pipeline.watch.stream import stream
 
         stream(options, sources, beam_flags, settings)
         return 0
-    from pipeline.append import append
     from pipeline.launch import environment
-    from pipeline.watch.loop import Loop
 
-    with environment(with_all_inputs(options, sources)) as server:
-        Loop(options, sources, functools.partial(append, options, sources, beam_flags, server), settings).run()
+    with environment(for_runner) as server:
+        import_beam(for_runner)
+        from pipeline.watch.loop import Loop
+
+        Loop(options, sources, beam_flags, server, settings).run()
     return 0
 
 

@@ -6,17 +6,21 @@ without one more receipt is broken: then its files are to blame, and each half o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from transforms.dataset.layout import Folder
-from transforms.errors import WorkerDied
+from transforms.errors import Unavailable, UserError, WorkerDied
+from transforms.inputs.listing import InputFile
 from transforms.model.receipts import numbers_of
 from transforms.steps.failures import read_failure, write_failure
 from transforms.storage.files import exists, join, read_bytes
 from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, write_atomically
+
+# An error may be due to a file or to the machine: an increment is tried so often before it is due to its files.
+TRIES = 3
 
 _COMMIT = "commit.json"
 
@@ -58,7 +62,8 @@ class Attempts:
 
     def forget_last(self) -> None:
         """Let the last attempt count for nothing."""
-        remove(join(self._attempts, self._names()[-1]))
+        for name in self._names()[-1:]:
+            remove(join(self._attempts, name))
 
     def last(self) -> Attempt | None:
         """Return the last attempt; None if there was none."""
@@ -90,14 +95,15 @@ class Attempts:
     def error(self) -> Exception:
         """Return the error of an attempt that is over; WorkerDied if it left none."""
         if names := names_below(self._folder.failures):
-            return read_failure(join(self._folder.failures, names[0]))
+            name = _COMMIT if _COMMIT in names else names[0]
+            return read_failure(join(self._folder.failures, name))
         return WorkerDied("the worker, or the job, ended while it was built")
 
     def fail(self, split: int | None, error: Exception) -> None:
         """Write down an error, unless the increment was committed or given up meanwhile, and its folder removed.
 
         Args:
-            split: the number of the split; None for the commit.
+            split: the number of the split; None for the commit, or for all of them.
             error: of it.
         """
         name = _COMMIT if split is None else f"{split:07d}.json"
@@ -132,3 +138,10 @@ class Attempts:
 
     def _receipts(self) -> int:
         return len(self._receipt_names())
+
+
+def may_be_due_to(files: Sequence[InputFile], error: Exception) -> bool:
+    """Return whether an error may come from one of some files, and not from a store or from the options."""
+    if isinstance(error, UserError):
+        return any(file.url in str(error) for file in files)
+    return isinstance(error, WorkerDied) or not isinstance(error, (Unavailable, OSError))

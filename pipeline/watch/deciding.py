@@ -1,13 +1,14 @@
-"""Deciding: what a stream builds next. One increment at a time, as in the loop of one process.
+"""Deciding: what a watch builds next, one increment at a time, and which files are to blame if that fails.
 
-All that has to last is in the dataset: its log, the plan of the increment that is being built, and what was tried of
-it. A worker that begins knows nothing else, and goes on with that.
+A process (loop.py) and a stream (stream.py) do it. All that has to last is in the dataset: its log, the plan of the
+increment that is being built, and what was tried of it. A process or a worker that begins knows nothing else, and goes
+on with that.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pipeline.append import begun
@@ -18,18 +19,17 @@ from pipeline.options import Options
 from pipeline.plan import begin_increment, increment_of
 from pipeline.sources import Source
 from pipeline.watch.arrivals import Arrival, Arrivals, FoundFile, Key
-from pipeline.watch.attempts import Attempt, Attempts
-from pipeline.watch.finding import bytes_per_record, find_arriving, input_of
+from pipeline.watch.attempts import TRIES, Attempt, Attempts, may_be_due_to
+from pipeline.watch.finding import bytes_per_record, input_of
 from pipeline.watch.settings import Settings
-from pipeline.watch.taking import TRIES, may_be_due_to, remove_attempt, replaceable
-from pipeline.watch.wanted import Wanted
+from pipeline.watch.wanted import Wanted, replaceable
 from transforms.dataset.derived import derive, is_stale
 from transforms.dataset.increment_commit import commit_failed
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.replacing import remove_published
 from transforms.dataset.snapshot import Snapshot
-from transforms.errors import RejectsError, UserError, WorkerDied
+from transforms.errors import RejectsError, UserError
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan import decode_plan
 from transforms.inputs.splits import largest_first, splits_of
@@ -41,13 +41,15 @@ from transforms.storage.writing import remove, remove_if_empty
 class Now(NamedTuple):
     """A look.
 
-    run, tick: of the pipeline. time: in seconds. found: what is listed. snapshot: the newest one. taken: of the same.
+    found: what is listed. job: of the dataset. run, tick: of the pipeline. time: in seconds. snapshot: the newest one.
+    taken: of the same.
     """
 
+    found: Mapping[Key, FoundFile]
+    job: Job
     run: str
     tick: int
     time: float
-    found: Mapping[Key, FoundFile]
     snapshot: Snapshot
     taken: Mapping[Key, set[str]]
 
@@ -68,7 +70,6 @@ class Deciding:
         options: of the build.
         sources: of read_sources.
         settings: when files are taken.
-        job: of the dataset.
         show: prints a line.
         note: is called when an increment was committed as failed, with its folder, the newest snapshot, and its last
             attempt, if there was one.
@@ -79,16 +80,15 @@ class Deciding:
         options: Options,
         sources: Sequence[Source],
         settings: Settings,
-        job: Job,
         show: Callable[[str], None],
         note: Callable[[Folder, Snapshot, Attempt | None], None],
     ):
         self._options = options
         self._sources = sources
-        self._job = job
         self._show = show
         self._note = note
         self._folder = Folder(full_url(options.output))
+        self._log = Log(self._folder)
         self._arrivals = Arrivals(settings.settle, settings.min_records, settings.max_delay)
         self._wanted = Wanted(options.rewritten, show)
 
@@ -97,31 +97,51 @@ class Deciding:
         """How many files are seen, and not taken."""
         return len(self._arrivals)
 
-    def look(self, run: str, tick: int) -> list[Split] | None:
-        """List what is there, and decide.
+    def drop(self, files: Iterable[InputFile]) -> None:
+        """Let files that were committed wait no longer, before the next look shows it."""
+        self._arrivals.drop(files)
+
+    def is_due(self, found: Mapping[Key, FoundFile]) -> bool:
+        """Return whether files that are listed are worth an increment now. Nothing is written.
 
         Args:
-            run, tick: of the pipeline.
+            found: of find_arriving.
+        """
+        snapshot = self._log.newest() or Snapshot(0)
+        return bool(self._see(found, snapshot, snapshot.taken(), time.time()))
+
+    def look(self, found: Mapping[Key, FoundFile], job: Job, run: str = "", tick: int = 0) -> list[Split] | None:
+        """Decide.
+
+        Args:
+            found: of find_arriving.
+            job: of the dataset.
+            run, tick: of the pipeline. Without them, what was begun is not being built any more.
 
         Returns:
             The splits to build now; none if there is nothing to do; None while an increment is being built.
 
         Raises:
-            UserError, Unavailable, OSError: if the input cannot be listed, or a store does not answer.
+            UserError, Unavailable, OSError: if a store does not answer.
         """
-        found = find_arriving(self._sources)
-        snapshot = Log(self._folder).newest() or Snapshot(0)
+        snapshot = self._log.newest() or Snapshot(0)
         if tick == 0 and is_stale(self._folder, snapshot):  # after a kill
             derive(self._folder, snapshot, self._options.report)
-        now = Now(run, tick, time.time(), found, snapshot, snapshot.taken())
+        now = Now(found, job, run, tick, time.time(), snapshot, snapshot.taken())
         files = self._begun(now)
-        self._arrivals.look({key: file for key, file in found.items() if self._wanted.has(file, now.taken)}, now.time)
+        due = self._see(found, snapshot, now.taken, now.time)
         since = now.time
         if not files:
-            due = self._arrivals.due(now.time, bytes_per_record(now.snapshot))
             files = self._due(due, now)
             since = min((arrival.since for arrival in due), default=now.time)
         return self._go_on(files, now, since) if files else []
+
+    def _see(
+        self, found: Mapping[Key, FoundFile], snapshot: Snapshot, taken: Mapping[Key, set[str]], now: float
+    ) -> list[Arrival]:
+        """Take note of a listing. Returns the files that are due."""
+        self._arrivals.look({key: file for key, file in found.items() if self._wanted.has(file, taken)}, now)
+        return self._arrivals.due(now, bytes_per_record(snapshot))
 
     def _begun(self, now: Now) -> list[InputFile]:
         """The files of the increment that was begun and is not committed, the largest one: others are its halves."""
@@ -132,7 +152,8 @@ class Deciding:
             if now.snapshot.has(id) or all(now.is_taken(file) for file in files):
                 remove(folder.work)
             elif not self._is_valid(files, now, folder):
-                remove_attempt(folder)
+                remove_published(folder, (folder.rejects, folder.ledger))
+                remove(folder.work)
             elif Attempts(folder).is_broken() and self._replaces(files, now.snapshot):
                 self._leave_out(files, now, error_text(Attempts(folder).why_broken()))
             elif len(files) > len(largest):
@@ -142,7 +163,7 @@ class Deciding:
 
     def _is_valid(self, files: Sequence[InputFile], now: Now, folder: Folder) -> bool:
         """Whether an increment would be built as it was begun."""
-        if not all(map(now.is_listed, files)) or increment_of(self._job, files)[0] != folder.increment:
+        if not all(map(now.is_listed, files)) or increment_of(now.job, files)[0] != folder.increment:
             return False
         try:
             selected = select(files, now.snapshot, self._options.rewritten, self._sources)
@@ -166,7 +187,7 @@ class Deciding:
         for arrival in due:
             file, problem = input_of(arrival.file, self._sources[arrival.file.source])
             if file and problem:
-                self._fail([file], problem)
+                self._fail([file], now, problem)
             elif file and self._options.rewritten == "replace" and arrival.file.key in now.taken:
                 rewritten.append(file)
             elif file:
@@ -184,19 +205,18 @@ class Deciding:
             self._leave_out(ready, now, error_text(error))
             return []
 
-    def _go_on(self, files: list[InputFile], now: Now, since: float, is_certain: bool = False) -> list[Split] | None:
+    def _go_on(self, files: list[InputFile], now: Now, since: float) -> list[Split] | None:
         """Build files as one increment, or, if that is broken, one half and then the other.
 
         Args:
             files: of the increment.
             now: of this look.
             since: when the first of its files was seen.
-            is_certain: whether an error is due to files, and not to the machine.
 
         Returns:
             As look does.
         """
-        id, job = increment_of(self._job, files)
+        id, job = increment_of(now.job, files)
         folder = Folder(self._folder.output, id)
         attempts = Attempts(folder)
         last = attempts.last()
@@ -204,7 +224,7 @@ class Deciding:
         if last and not attempts.is_broken():
             if attempts.is_running(now.run, now.tick, job.splits):
                 return None
-            self._try_again_or_break(files, attempts, is_certain)
+            self._try_again_or_break(files, attempts)
         if attempts.is_broken():
             return self._go_on_without(files, folder, now, since)
         begin_increment(folder, job, files)
@@ -212,19 +232,18 @@ class Deciding:
         attempts.begin(now.run, now.tick, since, others)
         return largest_first(splits_of(files, job.split_bytes, id))
 
-    def _try_again_or_break(self, files: Sequence[InputFile], attempts: Attempts, is_certain: bool) -> None:
+    def _try_again_or_break(self, files: Sequence[InputFile], attempts: Attempts) -> None:
         """Decide whether an increment whose last attempt is over is worth another one. If not, it is broken."""
         error = attempts.error()
         if not may_be_due_to(files, error):
             self._show(f"waiting: {error_text(error)}")
             attempts.forget_last()
             return
-        tries = attempts.in_vain()
-        is_known = isinstance(error, RejectsError) or (is_certain and not isinstance(error, WorkerDied))
-        if is_known or tries >= TRIES:
-            attempts.break_off(error)
-        elif tries:
+        tries, is_certain = attempts.in_vain(), isinstance(error, RejectsError)
+        if tries and not is_certain:
             self._show(f"warning: {error_text(error)} (try {tries} of {TRIES})")
+        if tries >= TRIES or is_certain:
+            attempts.break_off(error)
 
     def _go_on_without(self, files: list[InputFile], folder: Folder, now: Now, since: float) -> list[Split] | None:
         """Build one half of a broken increment, and then the other, down to the files that are to blame."""
@@ -233,16 +252,16 @@ class Deciding:
             self._leave_out(files, now, problem)
             return []
         if len(files) == 1:
-            self._fail(files, problem)
+            self._fail(files, now, problem)
             return []
         remove_published(folder, (folder.rejects, folder.ledger))
         middle = len(files) // 2
         left = next(half for half in (files[:middle], files[middle:]) if not all(map(now.is_taken, half)))
-        return self._go_on(left, now, since, is_certain=True)
+        return self._go_on(left, now, since)
 
-    def _fail(self, files: Sequence[InputFile], problem: str) -> None:
+    def _fail(self, files: Sequence[InputFile], now: Now, problem: str) -> None:
         """Commit that files give nothing, so that they are not tried for ever."""
-        id, job = increment_of(self._job, files)
+        id, job = increment_of(now.job, files)
         folder = Folder(self._folder.output, id)
         begin_increment(folder, job, files)
         last = Attempts(folder).last()

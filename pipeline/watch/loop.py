@@ -1,38 +1,47 @@
 """The loop of `chatmill watch` in one process: what has arrived and settled is appended, again and again.
 
-All that has to last is in the log of the dataset. A process that is killed leaves an increment that the next one
-finishes, or plans again.
+A process that is killed leaves an increment, and what was tried of it, with which the next one goes on.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from pipeline.append import Appended
-from pipeline.claims import say_who_holds
+from pipeline.append import begun, is_unclean
+from pipeline.claims import claim_of, say_who_holds, take
 from pipeline.console import counted, error_text, show
+from pipeline.increments import select
+from pipeline.job import Job
 from pipeline.options import Options
-from pipeline.pinning import check_appendable
-from pipeline.sources import Source
+from pipeline.pinning import check_appendable, pin
+from pipeline.plan import increment_of
+from pipeline.run import parse_beam_options, run_job
+from pipeline.runners.fork_server import ForkServer
+from pipeline.sources import Source, with_all_inputs
 from pipeline.summary_json import check_summary_json, write_summary_json
-from pipeline.watch.arrivals import Arrival, Arrivals, Key
+from pipeline.watch.arrivals import FoundFile, Key
+from pipeline.watch.attempts import Attempt, Attempts, may_be_due_to
+from pipeline.watch.deciding import Deciding
 from pipeline.watch.figures import Figures, summary_of
-from pipeline.watch.finding import bytes_per_record, find_arriving, input_of
+from pipeline.watch.finding import find_arriving
 from pipeline.watch.settings import Settings
 from pipeline.watch.stop import Stop
-from pipeline.watch.taking import Taking, replaceable
-from pipeline.watch.wanted import Wanted
 from transforms.dataset.compaction.compact import compact
-from transforms.dataset.derived import derive, is_stale
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
-from transforms.dataset.snapshot import Increment, Snapshot
+from transforms.dataset.snapshot import Snapshot
 from transforms.errors import InputError, StoreError, Unavailable, UserError
 from transforms.inputs.listing import InputFile
-from transforms.storage.files import full_url
+from transforms.inputs.plan import decode_plan
+from transforms.storage.claim import Claim
+from transforms.storage.files import full_url, read_bytes
+from transforms.storage.writing import remove_attempts
 
 
 class Loop:
@@ -41,26 +50,35 @@ class Loop:
     Args:
         options: of the build.
         sources: of read_sources.
-        append: of pipeline/append.py, with all but `files` and `failed` given.
+        beam_flags: options of Beam, as arguments.
+        server: forks the workers, if this process cannot.
         settings: when files are taken.
     """
 
     def __init__(
-        self, options: Options, sources: Sequence[Source], append: Callable[..., Appended], settings: Settings
+        self,
+        options: Options,
+        sources: Sequence[Source],
+        beam_flags: Sequence[str],
+        server: ForkServer | None,
+        settings: Settings,
     ):
         self._options = options
         self._sources = sources
+        self._beam_flags = beam_flags
+        self._server = server
         self._settings = settings
         self._stop = Stop()
-        self._taking = Taking(options, append, lambda: self._stop.is_asked, self._have_changed)
+        self._deciding = Deciding(options, sources, settings, show, self._note)
         self._folder = Folder(full_url(options.output))
-        self._arrivals = Arrivals(settings.settle, settings.min_records, settings.max_delay)
         self._figures = Figures()
         self._log = Log(self._folder)
         self._has_begun = False
         self._snapshot = Snapshot(0)
-        self._taken: Mapping[Key, set[str]] = {}
-        self._wanted = Wanted(options.rewritten, show)
+        # Whether there may be something to go on with, although nothing is due.
+        self._is_unfinished = False
+        # Writes down how the last attempt ended, if the store did not answer then.
+        self._end_attempt: Callable[[], None] | None = None
         self._waits_since: float | None = None
         self._compacted = time.monotonic()
 
@@ -76,18 +94,18 @@ class Loop:
             with self._stop:
                 while not self._stop.is_asked:
                     began = time.monotonic()
-                    self._look_or_wait()
-                    self._stop.wait(began + self._settings.every - time.monotonic())
+                    if not self._look_or_wait():
+                        self._stop.wait(began + self._settings.every - time.monotonic())
         except BaseException as error:
             self._write_summary("failed", error_text(error))
             raise
         self._write_summary("stopped")
         show(f"stopped; {self._figures.line()}")
 
-    def _look_or_wait(self) -> None:
-        """Look. If a store does not answer, say so once, and once when it answers again."""
+    def _look_or_wait(self) -> bool:
+        """Look. If a store does not answer, say so once, and once when it answers again. Returns as _look does."""
         try:
-            self._look()
+            looks_again = self._look()
         except (Unavailable, OSError) as error:
             is_transient = isinstance(error, Unavailable) or (isinstance(error, StoreError) and error.is_transient)
             if not is_transient and not self._figures.increments:
@@ -95,27 +113,27 @@ class Loop:
             if self._waits_since is None:
                 self._waits_since = time.monotonic()
                 show(f"waiting: {error_text(error)}")
-        else:
-            if self._waits_since is not None:
-                show(f"going on after {time.monotonic() - self._waits_since:,.0f} s")
-                self._waits_since = None
+            return False
+        if self._waits_since is not None:
+            show(f"going on after {time.monotonic() - self._waits_since:,.0f} s")
+            self._waits_since = None
+        return looks_again
 
-    def _look(self) -> None:
-        """List what is there, and take what is due."""
+    def _look(self) -> bool:
+        """List what is there, and take what is due. Returns whether to look again at once."""
         if not self._has_begun:
             self._begin()
         found = find_arriving(self._sources)
-        now = time.monotonic()
-        self._arrivals.look({key: file for key, file in found.items() if self._wanted.has(file, self._taken)}, now)
-        if due := self._arrivals.due(now, bytes_per_record(self._snapshot)):
-            since = {arrival.file.key: arrival.since for arrival in due}
+        is_due = self._deciding.is_due(found)
+        if self._stop.is_asked:
+            return False
+        if is_due or self._is_unfinished:
             try:
-                for increment in self._take(due, {key: file.version for key, file in found.items()}):
-                    self._note(increment, since)
-                self._read_log()  # somebody else may have taken some of it
+                return self._take(found)
             finally:
                 gc.collect()  # a graph is full of cycles, and holds what it read
         self._compact()
+        return False
 
     def _compact(self) -> None:
         """Join small shards if it is time to."""
@@ -131,61 +149,86 @@ class Loop:
             self._write_summary("watching")
 
     def _begin(self) -> None:
-        """Check that the dataset can grow, and write what is derived from its log, if a kill prevented that."""
+        """Check that the dataset can grow, and whether one that was killed left something."""
         check_appendable(self._folder, self._options, self._sources)
         self._read_log()
-        if is_stale(self._folder, self._snapshot):
-            derive(self._folder, self._snapshot, self._options.report)
+        self._is_unfinished = is_unclean(self._folder, self._snapshot)
         self._has_begun = True
 
     def _read_log(self) -> None:
         self._snapshot = self._log.newest() or Snapshot(0)
-        self._taken = self._snapshot.taken()
 
-    def _take(self, due: Sequence[Arrival], listed: Mapping[Key, str]) -> Iterator[Increment]:
-        """Append what is due, but for what has changed since it was listed. Yields each increment."""
-        new, rewritten = [], {}
-        for arrival in due:
-            key, source = arrival.file.key, self._sources[arrival.file.source]
-            file, problem = input_of(arrival.file, source)
-            if file and problem:
-                yield from self._taking.blame(file, problem)
-            elif file and self._options.rewritten == "replace" and key in self._taken:
-                rewritten[key] = arrival.file, file
-            elif file:
-                new.append(file)
-        if new:
-            yield from self._taking.append(new)
-        ready = replaceable([file for _, file in rewritten.values()], listed, self._snapshot)
-        if not ready or self._stop.is_asked:
-            return
-        others = [
-            file
-            for increment in self._snapshot.increments
-            for file in increment.inputs
-            if listed.get(file.key) == file.version
-        ]
+    def _take(self, found: Mapping[Key, FoundFile]) -> bool:
+        """Build the next increment, while the output is claimed. Returns whether to look again at once."""
+        with claim_of(self._folder, self._options.output, no_lock=False) as claim:
+            if claim and take(claim, job_has_ended=False, waits=True):
+                found = find_arriving(self._sources)
+            check_appendable(self._folder, self._options, self._sources)
+            self._read_log()
+            if self._is_unfinished:
+                remove_attempts(self._folder.output)
+            if self._end_attempt:
+                self._end_attempt()
+                self._end_attempt = None
+            self._is_unfinished = True
+            before = self._snapshot.version
+            job = self._pinned([])
+            splits = self._deciding.look(found, job)
+            looks_again = not splits or self._build(job, splits[0].increment, claim)
+            did_something = bool(splits) or self._snapshot.version != before
+            self._is_unfinished = did_something and bool(begun(self._folder))
+            return self._is_unfinished and looks_again
+
+    def _pinned(self, new: Sequence[InputFile]) -> Job:
+        return pin(
+            self._options, self._sources, new, self._server, self._folder, self._snapshot, is_begun=lambda _: True
+        )
+
+    def _build(self, job: Job, id: str, claim: Claim | None) -> bool:
+        """Build the increment of an id. job: of the dataset. Returns whether to look again at once."""
+        folder = Folder(self._folder.output, id)
+        files = decode_plan(read_bytes(folder.plan))
+        attempts = Attempts(folder)
+        attempt = attempts.last()
+        replaces = select(files, self._snapshot, self._options.rewritten, self._sources).replaces
+        for_runner = with_all_inputs(self._options, self._sources)
+        is_alone = len(files) == 1
         try:
-            yield from self._taking.replace(ready, others)
-        except (InputError, UserError) as error:
-            for file in ready:
-                found, _ = rewritten[file.key]
-                self._wanted.leave_out(found, f"the dataset keeps what it has of it: {error_text(error)}")
+            if not self._snapshot.version:
+                self._pinned(files)  # looks at their first records
+            run_job(
+                increment_of(job, files)[1],
+                folder,
+                parse_beam_options(for_runner, self._beam_flags),  # a run sets its number of workers there
+                for_runner,
+                self._server,
+                claim,
+                replaces,
+                commits_failed=is_alone and not replaces,
+            )
+        except Exception as error:
+            counts = may_be_due_to(files, error)
+            self._end_attempt = functools.partial(attempts.fail, None, error) if counts else attempts.forget_last
+            with suppress(OSError, Unavailable):  # otherwise before the next attempt
+                self._end_attempt()
+                self._end_attempt = None
+            if not counts:
+                raise
+            if not isinstance(error, (InputError, UserError, Unavailable)):
+                traceback.print_exception(error)
+            return not is_alone  # before a file is blamed, the machine has time
+        self._note(folder, self._log.newest() or Snapshot(0), attempt)
+        return True
 
-    def _have_changed(self, files: Sequence[InputFile]) -> bool:
-        """Whether one of some files is not there any more as it was."""
-        found = find_arriving(self._sources)
-        now = {key: file.version for key, file in found.items()}
-        return any(now.get(file.key) != file.version for file in files)
-
-    def _note(self, increment: Increment, since: Mapping[Key, float]) -> None:
-        """Show what was committed. since: when each file that was due was first seen as it is."""
-        self._read_log()
-        self._arrivals.drop(increment.inputs)
-        arrived = [since[file.key] for file in increment.inputs if file.key in since]
-        line = self._figures.add(increment, time.monotonic() - min(arrived, default=time.monotonic()))
-        show(f"version {self._snapshot.version}: {line}")
-        self._write_summary("watching")
+    def _note(self, folder: Folder, snapshot: Snapshot, attempt: Attempt | None) -> None:
+        """Show what was committed. attempt: the one that built it; None if nothing was built."""
+        self._snapshot = snapshot
+        for increment in snapshot.increments:
+            if increment.id == folder.increment:
+                self._deciding.drop(increment.inputs)
+                line = self._figures.add(increment, time.time() - attempt.since if attempt else 0.0)
+                show(f"version {snapshot.version}: {line}")
+                self._write_summary("watching")
 
     def _write_summary(self, status: str, error: str | None = None) -> None:
         if url := self._options.summary_json:
@@ -195,5 +238,5 @@ class Loop:
                 show(f"warning: --summary_json {url}: it cannot be written ({error_text(problem)})")
 
     def _summary(self, status: str, error: str | None = None) -> dict[str, Any]:
-        summary = summary_of(self._folder, self._snapshot, status, self._figures, len(self._arrivals))
+        summary = summary_of(self._folder, self._snapshot, status, self._figures, self._deciding.waiting)
         return summary | ({"error": error} if error else {})

@@ -183,12 +183,13 @@ class _Look(beam.DoFn):
     def __init__(self, options: Options, sources: Sequence[Source], settings: Settings, job: Job):
         self._options = options
         self._settings = settings
-        self._make = (options, sources, settings, job)
+        self._sources = sources
+        self._job = job
         self._keeper = ClaimKeeper()
         self._waits_for = ""
 
     def setup(self) -> None:
-        self._deciding = Deciding(*self._make, log, Note(self._options))
+        self._deciding = Deciding(self._options, self._sources, self._settings, log, Note(self._options))
         self._compacted = time.monotonic()
 
     def process(self, tick: Tick) -> Iterator[Split]:
@@ -200,7 +201,7 @@ class _Look(beam.DoFn):
 
     def _look(self, run: str, number: int) -> list[Split] | None:
         try:
-            splits = self._deciding.look(run, number)
+            splits = self._deciding.look(find_arriving(self._sources), self._job, run, number)
             if splits == []:
                 self._compact()
         except (UserError, Unavailable, OSError) as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pipeline.watch.arrivals import FoundFile, Key
+from transforms.dataset.snapshot import Snapshot
+from transforms.inputs.listing import InputFile
 
 _ADVICE = "--rewritten append takes it as one more, replace builds anew what came from it"
 
@@ -41,3 +43,26 @@ class Wanted:
         if (file.key, file.version) not in self._left_out:
             self._left_out.add((file.key, file.version))
             self._show(f"warning: {file.url}: {problem}")
+
+
+def replaceable(files: Sequence[InputFile], listed: Mapping[Key, str], snapshot: Snapshot) -> list[InputFile]:
+    """Return those files that can take the place of their other versions.
+
+    What was built together is built together again: all of it has to be there as it was, or be replaced, too.
+
+    Args:
+        files: of which the dataset has other versions.
+        listed: the versions of all files that are there.
+        snapshot: the newest one.
+    """
+    chosen = {file.key: file for file in files}
+    while True:
+        missing = set[Key]()
+        for increment in snapshot.increments:
+            of_it = {file.key: file.version for file in increment.inputs}
+            if any(key not in chosen and listed.get(key) != version for key, version in of_it.items()):
+                missing |= of_it.keys() & chosen.keys()
+        if not missing:
+            return list(chosen.values())
+        for key in missing:
+            del chosen[key]

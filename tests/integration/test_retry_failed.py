@@ -6,23 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.append import append
 from pipeline.cli import main
 from pipeline.options import Options
-from pipeline.sources import inputs_of, read_sources
-from support.arriving import lines, rows_of
+from support.arriving import lines, rows_of, taken, watch_here
 from support.paths import TOKENIZER
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
 from transforms.dataset.reader import Dataset
 from transforms.dataset.verification.verify import verify
 
 BAD = b'{"neither": "a conversation"}\n'
-
-
-def taken(output: Path) -> list[tuple[list[str], str]]:
-    snapshot = Log(Folder(str(output))).newest()
-    return [([Path(file.url).stem for file in each.inputs], each.status) for each in snapshot.increments]
 
 
 @pytest.mark.slow
@@ -31,22 +22,20 @@ def test_a_failed_increment_is_built_again_in_its_place_by_one_command(tmp_path,
     output, options = tmp_path / "out", Options(
         input=(f"{tmp_path}/in",), tokenizer=str(TOKENIZER), output=str(tmp_path / "out"), append=True
     )  # fmt: skip
-    sources = read_sources(options)
     for name, content in {"a": lines("a", 9), "b": lines("b", 9) + BAD, "c": lines("c", 9)}.items():
         (tmp_path / "in" / f"{name}.jsonl").write_bytes(content)
-        new = [file for file in inputs_of(sources, Folder(str(output))) if file.url.endswith(f"{name}.jsonl")]
-        append(options, sources, files=new, failed="commit")  # as a watch does
-    assert taken(output) == [(["a"], "done"), (["b"], "failed"), (["c"], "done")]
+        watch_here(options)
+    assert taken(output) == [("a", "done"), ("b", "failed"), ("c", "done")]
     before = rows_of([str(path) for path in Path(output).rglob("data/**/*.parquet")])
 
     command = ["--append", f"--input={tmp_path}/in", f"--tokenizer={TOKENIZER}", f"--output={output}"]
     assert main(command) == 0
     assert main([*command, "--retry_failed"]) == 1
     assert "1 of 10 records were rejected" in capfd.readouterr().err
-    assert taken(output) == [(["a"], "done"), (["b"], "failed"), (["c"], "done")]
+    assert taken(output) == [("a", "done"), ("b", "failed"), ("c", "done")]
 
     assert main([*command, "--retry_failed", "--max_reject_fraction=0.2"]) == 0
-    assert taken(output) == [(["a"], "done"), (["b"], "done"), (["c"], "done")]
+    assert taken(output) == [("a", "done"), ("b", "done"), ("c", "done")]
     assert verify(str(output)).faults == []
     manifest = Dataset(str(output)).manifest
     assert (manifest["records"]["read"], manifest["records"]["rejected"]) == (28, {"unknown_schema": 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import random
@@ -12,19 +13,26 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
+from pipeline.options import Options
 from pipeline.snapshots import shards
+from pipeline.sources import read_sources
+from pipeline.watch import loop
+from pipeline.watch.settings import Settings
 from support.datasets import build_in_process
 from support.paths import ROOT, TOKENIZER
 from support.signals import with_default_signals
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.verification.verify import verify
+from transforms.inputs.plan import decode_plan
+from transforms.storage.files import read_bytes
 
 SETTLE = 2
 
@@ -95,6 +103,45 @@ def watch(folder: Path, output: Path, *more: str) -> Iterator[subprocess.Popen[b
             with suppress(ProcessLookupError):  # if it was killed, Prism's server is still there
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def watch_here(
+    options: Options, error_of: Callable[[str], Exception | None] = lambda _: None, attempts: int | None = None
+) -> list[str]:
+    """A watch in this process, until all files are taken and nothing is left, or until there were so many attempts.
+
+    error_of: from the files of an attempt to the error with which it ends, by the letters that they are called.
+    Returns the files of each attempt.
+    """
+    sources, run_job, find = read_sources(options), loop.run_job, loop.find_arriving
+    tried: list[str] = []
+    looks = itertools.count()
+
+    def run(job, folder, *arguments, **named):
+        tried.append("".join(Path(file.url).stem for file in decode_plan(read_bytes(folder.plan))))
+        if error := error_of(tried[-1]):
+            raise error
+        return run_job(job, folder, *arguments, **named)
+
+    def find_or_end(_):
+        found, output = find(sources), Path(options.output)
+        left = len(found) - sum(len(names) for names, _ in taken(output))
+        if len(tried) == attempts or not (left or (output / "_chatmill" / "increments").exists()):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert next(looks) < 50
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "run_job", run)
+        patch.setattr(loop, "find_arriving", find_or_end)
+        loop.Loop(options, sources, [], None, Settings(every=0, settle=0, min_records=1, max_delay=0)).run()
+    return tried
+
+
+def taken(output: Path) -> list[tuple[str, str]]:
+    """The letters of the files of each increment, and its status."""
+    increments = snapshot.increments if (snapshot := snapshot_of(output)) else ()
+    return [("".join(Path(file.url).stem for file in each.inputs), each.status) for each in increments]
 
 
 def options(folder: Path) -> list[str]:

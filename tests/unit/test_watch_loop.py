@@ -1,4 +1,4 @@
-"""Parts of a watch: what it says in an outage, how it ends, and which rewritten files can be replaced."""
+"""A watch in one process: what it says, how it ends, which files it blames, and which it can replace."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from pipeline.append import append
 from pipeline.increments import select
 from pipeline.options import Options
 from pipeline.sources import read_sources
-from pipeline.watch import loop
+from pipeline.watch import attempts, loop
 from pipeline.watch.settings import Settings
 from pipeline.watch.stop import Stop
-from pipeline.watch.taking import replaceable
-from support.arriving import lines
+from pipeline.watch.wanted import replaceable
+from support.arriving import lines, taken, watch_here
 from support.paths import TOKENIZER
+from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Files, Increment, Snapshot
-from transforms.errors import StoreError, Unavailable, UserError
+from transforms.errors import InputError, StoreError, Unavailable, UserError, WorkerDied
 from transforms.inputs.listing import InputFile
 
 
@@ -36,7 +39,7 @@ def test_an_outage_of_any_length_is_two_lines(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(loop, "find_arriving", find)
     options = Options(input=("s3://in/*",), output=str(tmp_path / "out"))
-    loop.Loop(options, [], append, Settings(every=0)).run()
+    loop.Loop(options, [], [], None, Settings(every=0)).run()
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         "chatmill: waiting: s3://in: it cannot be listed (503).",
@@ -52,7 +55,7 @@ def test_what_cannot_succeed_later_ends_a_watch_that_has_committed_nothing(tmp_p
 
     monkeypatch.setattr(loop, "find_arriving", find)
     with pytest.raises(type(error)):
-        loop.Loop(Options(output=str(tmp_path / "out")), [], append, Settings()).run()
+        loop.Loop(Options(output=str(tmp_path / "out")), [], [], None, Settings()).run()
 
 
 def test_files_that_were_taken_do_not_wait_any_more(tmp_path, monkeypatch):
@@ -75,8 +78,131 @@ def test_files_that_were_taken_do_not_wait_any_more(tmp_path, monkeypatch):
 
     monkeypatch.setattr(loop, "find_arriving", find_and_end)
     settings = Settings(every=0, settle=0, min_records=1, max_delay=0)
-    loop.Loop(options, sources, functools.partial(append, options, sources), settings).run()
+    loop.Loop(options, sources, [], None, settings).run()
     assert [(watch["files"], watch["files_waiting"]) for watch in written] == [(3, 0)]
+
+
+class Watched:
+    """A watch in this process, whose attempts to build an increment can fail. A file is called by a letter.
+
+    tried: the files of each attempt.
+    """
+
+    def __init__(self, tmp_path: Path):
+        self.input = tmp_path / "in"
+        self.input.mkdir()
+        self.options = Options(input=(f"{self.input}/*.jsonl",), tokenizer=str(TOKENIZER), output=f"{tmp_path}/out")
+        self.tried: list[str] = []
+
+    def write(self, name: str, content: bytes | None = None) -> None:
+        (self.input / f"{name}.jsonl").write_bytes(lines(name, 2) if content is None else content)
+
+    def run(self, error_of: Callable[[str], Exception | None], attempts: int | None = None) -> None:
+        self.tried += watch_here(self.options, error_of, attempts)
+
+    def taken(self) -> list[tuple[str, str]]:
+        return taken(Path(self.options.output))
+
+
+@pytest.fixture
+def watched(tmp_path) -> Watched:
+    return Watched(tmp_path)
+
+
+def died(times: int) -> Callable[[str], Exception | None]:
+    """A machine that has no memory for the first attempts, whatever they build."""
+    errors: Iterator[Exception] = iter([WorkerDied("a worker was ended by SIGKILL") for _ in range(times)])
+    return lambda _: next(errors, None)
+
+
+def test_no_file_is_blamed_for_what_was_built_with_it(watched):
+    for name in "abcd":
+        watched.write(name)
+    watched.run(died(5))
+    assert watched.tried == ["abcd", "abcd", "abcd", "ab", "ab", "ab", "cd"]
+    assert watched.taken() == [("ab", "done"), ("cd", "done")]
+
+
+@pytest.mark.parametrize("error", [WorkerDied("a worker was ended by SIGKILL"), InputError("it cannot be read")])
+def test_a_file_is_blamed_after_three_failures_of_its_own(watched, capsys, error):
+    for name in "abc":
+        watched.write(name)
+    watched.run(lambda files: error if "b" in files else None)
+    assert watched.tried == ["abc", "abc", "abc", "a", "bc", "bc", "bc", "b", "b", "b", "c"]
+    assert watched.taken() == [("a", "done"), ("b", "failed"), ("c", "done")]
+    assert capsys.readouterr().err.count(f"{error} (try 3 of 3)") == 3
+
+
+def test_the_machine_has_time_before_a_file_is_blamed(watched, monkeypatch):
+    def error_of(files):
+        tried.append(files)
+        return WorkerDied("a worker was ended by SIGKILL") if "b" in files else None
+
+    tried: list[str] = []
+    waits: list[int] = []
+    monkeypatch.setattr(loop.Stop, "wait", lambda *_: waits.append(len(tried)))
+    for name in "abc":
+        watched.write(name)
+    watched.run(error_of)
+    assert [tried[number - 1] for number in waits] == ["b", "b", "b", "c", "c"]  # the last ones are of idle looks
+
+
+def test_failures_of_an_earlier_version_do_not_count_for_a_file(watched):
+    def rewritten_at_the_third_try(files):
+        if len(tried) == 2:
+            watched.write("a", lines("a", 3))
+        tried.append(files)
+        return WorkerDied("a worker was ended by SIGKILL") if len(tried) < 6 else None
+
+    tried: list[str] = []
+    watched.write("a")
+    watched.run(rewritten_at_the_third_try)
+    assert watched.taken() == [("a", "done")]
+    assert tried == ["a"] * 6
+
+
+def test_a_watch_that_begins_again_goes_on_counting(watched):
+    watched.write("a")
+    for _ in range(3):
+        watched.run(died(1), attempts=1)
+    watched.run(died(1))
+    assert watched.tried == ["a", "a", "a"]
+    assert watched.taken() == [("a", "failed")]
+
+
+def test_an_outage_while_files_are_built_blames_none(watched, monkeypatch, capsys):
+    def build(_):
+        outages.append("build")
+        return error if len(outages) < 18 else None
+
+    def remove_or_fail(url):
+        """The store of the output takes no note of the outage before the next look."""
+        if outages[-1:] == ["build"] and "attempts" in url:
+            outages.append("note")
+            raise error
+        remove(url)
+
+    outages: list[str] = []
+    error, remove = StoreError("s3://out", "written", "503", True), attempts.remove
+    monkeypatch.setattr(attempts, "remove", remove_or_fail)
+    for name in "ab":
+        watched.write(name)
+    watched.run(build)
+    assert outages == ["build", "note"] * 9 + ["build"]
+    assert watched.taken() == [("ab", "done")]
+    shown = capsys.readouterr().err
+    assert shown.count(f"chatmill: waiting: {error}") == shown.count("chatmill: going on after") == 1
+    assert "try" not in shown
+
+
+def test_files_with_too_many_rejects_are_found_by_halves_without_a_second_try(watched):
+    for name in "abcd":
+        watched.write(name, b'{"neither": 1}\n' if name == "c" else None)
+    watched.run(died(0))
+    assert watched.tried == ["abcd", "ab", "cd", "c", "d"]
+    assert watched.taken() == [("ab", "done"), ("c", "failed"), ("d", "done")]
+    [failed] = [each for each in Log(Folder(watched.options.output)).newest().increments if each.status == "failed"]
+    assert failed.files.rejects
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -16,6 +16,7 @@ from pipeline.sources import read_sources
 from pipeline.watch.attempts import Attempts
 from pipeline.watch.committing import CommitIncrements
 from pipeline.watch.deciding import Deciding
+from pipeline.watch.finding import find_arriving
 from pipeline.watch.settings import Settings
 from pipeline.watch.stream import _Fail
 from pipeline.watch.ticks import EmitTicks, _EveryTick
@@ -23,7 +24,7 @@ from support.paths import TOKENIZER
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Snapshot
-from transforms.errors import InputError, Unavailable
+from transforms.errors import InputError, Unavailable, WorkerDied
 from transforms.model.batches import Split
 
 AT_ONCE = Settings(every=1, settle=0, min_records=1, max_delay=0)
@@ -47,7 +48,7 @@ class Stream:
     def start(self, run: str) -> None:
         """Begin another run, which knows nothing of those before it."""
         self.run, self.tick = run, -1
-        self._deciding = Deciding(self.options, self.sources, AT_ONCE, self.job, self.lines.append, lambda *_: None)
+        self._deciding = Deciding(self.options, self.sources, AT_ONCE, self.lines.append, lambda *_: None)
 
     def write(self, name: str, *records: object) -> None:
         chats = [{"prompt": f"{name} {text}", "completion": str(text)} for text in records]
@@ -55,7 +56,7 @@ class Stream:
 
     def look(self) -> list[Split] | None:
         self.tick += 1
-        return self._deciding.look(self.run, self.tick)
+        return self._deciding.look(find_arriving(self.sources), self.job, self.run, self.tick)
 
     def names(self, splits: list[Split] | None) -> str:
         """The files of splits, by the letters that they are called."""
@@ -140,6 +141,29 @@ def test_files_that_kill_their_workers_are_found_by_halves_and_fail(stream):
     [failed] = [each for each in Log(stream.folder).newest().increments if each.status == "failed"]
     assert failed.error == "the worker, or the job, ended while it was built"
     assert not os.path.exists(stream.folder.increments)
+
+
+def test_a_file_that_cannot_be_read_fails_after_three_attempts_of_its_own(stream):
+    for name in "abc":
+        stream.write(name, 1)
+    tried = []
+    while splits := stream.look():
+        tried.append(stream.names(splits))
+        if "b" in tried[-1]:
+            stream.attempts(splits).fail(0, InputError("b.jsonl: it cannot be read"))
+        else:
+            stream.build(splits)
+    assert tried == ["abc", "abc", "abc", "a", "bc", "bc", "bc", "b", "b", "b"]
+    stream.build(stream.look())
+    assert stream.taken() == [("a", "done"), ("b", "failed"), ("c", "done")]
+
+
+def test_error_of_an_attempt_is_known_before_those_of_its_splits(stream):
+    stream.write("a", 1)
+    attempts = stream.attempts(stream.look())
+    attempts.fail(0, Unavailable("s3://in: it does not answer"))
+    attempts.fail(None, WorkerDied("a worker was ended by SIGKILL"))
+    assert isinstance(attempts.error(), WorkerDied)
 
 
 def test_a_file_fails_although_the_stream_was_killed_before_it_had_committed_that(stream):
