@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pipeline.beam_import import import_beam
 from pipeline.claims import claim_of, take
-from pipeline.console import show_phase
+from pipeline.console import counted, show, show_phase
 from pipeline.increments import Selected, select
 from pipeline.job import Job
 from pipeline.options import Options
@@ -53,7 +53,7 @@ def append(
     beam_flags: Sequence[str] = (),
     server: ForkServer | None = None,
 ) -> Appended:
-    """Add what is new in the inputs to a dataset; if there is none yet, it begins.
+    """Add what is new in the inputs to a dataset; if there is none yet, it begins. A dry run only says what is new.
 
     Args:
         options: of the build.
@@ -76,8 +76,13 @@ def append(
         return Appended("nothing_new", _manifest(folder, snapshot))
     for_runner = with_all_inputs(options, sources)
     import_beam(for_runner)
-    from pipeline.run import job_on_cluster, parse_beam_options
+    from pipeline.run import is_dry_run, job_on_cluster, parse_beam_options
 
+    if options.runner != "DataflowRunner" and is_dry_run(beam_flags):
+        if not new:
+            return Appended("nothing_new", _manifest(folder, snapshot))
+        show(f"a dry run: {counted(len(new), 'file')} would be added, the first of them {new[0].url}")
+        return Appended("dry_run", None)
     job = job_on_cluster(parse_beam_options(for_runner, beam_flags))
     with claim_of(folder, options.output, options.no_lock, job) as claim:
         if claim and take(claim, options.runner == "FlinkRunner", waits=True):

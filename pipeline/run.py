@@ -97,7 +97,7 @@ def parse_beam_options(options: Options, flags: Sequence[str]) -> PipelineOption
     if options.detach and not on_cluster:
         raise UserError("--detach needs a cluster: --runner FlinkRunner with --flink_master, or DataflowRunner.")
     if beam_options.view_as(TestOptions).dry_run and runner != "DataflowRunner":
-        raise UserError(f"--dry_run: only DataflowRunner has dry runs; {runner} would run the job.")
+        raise UserError(f"--dry_run: only --append and DataflowRunner have dry runs; {runner} would run the job.")
     if beam_options.view_as(TestOptions).dry_run and options.overwrite:
         raise UserError("--dry_run: with --overwrite it would remove the dataset. Leave one of the two out.")
     return beam_options
@@ -114,6 +114,11 @@ def _parse(flags: Sequence[str], runner: str) -> tuple[PipelineOptions, Any]:
         raise UserError(printed.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
     except (ValueError, ImportError) as error:
         raise UserError(f"--runner {runner}: {error}") from None
+
+
+def is_dry_run(flags: Sequence[str]) -> bool:
+    """Return whether Beam's own options, as arguments, ask that nothing is run."""
+    return bool(PipelineOptions(flags).view_as(TestOptions).dry_run)
 
 
 def job_on_cluster(beam_options: PipelineOptions) -> str | None:

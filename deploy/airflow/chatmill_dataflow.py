@@ -1,9 +1,9 @@
 """Append the conversations of each day to a dataset, on Dataflow."""
 
 import json
+import subprocess
 from datetime import datetime, timedelta, timezone
 
-from airflow.providers.google.cloud.hooks.gcs import GCSHook
 from airflow.providers.google.cloud.operators.dataflow import DataflowStartFlexTemplateOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
@@ -12,6 +12,7 @@ PROJECT = "example-project"
 REGION = "europe-west4"
 TEMPLATE = "gs://example-templates/chatmill.json"  # deploy/dataflow/README.md shows how to build it and the image
 IMAGE = "registry.example.com/chatmill:TAG"
+CHATMILL = "/opt/chatmill/bin/chatmill"  # on the workers of Airflow, in an environment of its own; the version of IMAGE
 FIRST_DAY = datetime(2026, 11, 1, tzinfo=timezone.utc)
 SCHEDULE = "0 3 * * *"  # in UTC; by then the input of the previous day must be complete
 # The day of the data, such as 2026-11-20. Not {{ ds }}: in a run triggered by hand, that is today, which is not over.
@@ -31,35 +32,22 @@ ENVIRONMENT = {"tempLocation": "gs://example-temp/chatmill", "machineType": "n2-
 
 
 class AppendOnDataflow(DataflowStartFlexTemplateOperator):
-    """Start the job, unless the dataset has all files of the day.
+    """Start the job, unless there is nothing new.
 
-    Chatmill checks this too, but Dataflow reports a failure if the launcher of a template starts no job.
+    The job finds this out, too, but Dataflow reports a failure if the launcher of a template starts no job.
     """
 
     def execute(self, context):
-        options = self.body["launchParameter"]["parameters"]
-        store = GCSHook(self.gcp_conn_id)
-        bucket, pattern = in_bucket(options["input"])
-        listed = {f"gs://{bucket}/{name}" for name in store.list(bucket, prefix=pattern.removesuffix("*"))}
-        bucket, folder = in_bucket(options["output"])
-        log = sorted(store.list(bucket, prefix=f"{folder}/_chatmill/log/"))
-        # A checkpoint has all increments up to its version, another file of the log has one.
-        newest = max((number for number, name in enumerate(log) if name.endswith(".checkpoint.json")), default=0)
-        taken = set()
-        for name in log[newest:]:
-            commit = json.loads(store.download(bucket, name))
-            for increment in commit.get("increments") or [commit["add"]]:
-                taken |= {file["url"] for file in increment["inputs"]}
-        if listed and listed <= taken:
-            self.log.info("Nothing new: the dataset has all %d files of %s.", len(listed), options["input"])
+        options = self.body["launchParameter"]["parameters"] | {"dry_run": "True", "summary_json": "-"}
+        command = [CHATMILL, "build", *(f"--{name}={value}" for name, value in options.items())]
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.log.info("%s", asked.stderr)
+        if asked.returncode:
+            raise RuntimeError(f"chatmill cannot say what is new: {asked.stderr}")
+        if json.loads(asked.stdout.splitlines()[-1])["status"] == "nothing_new":
+            self.log.info("Nothing new: the dataset has all files of %s.", options["input"])
             return None
         return super().execute(context)
-
-
-def in_bucket(url):
-    """The bucket of a gs:// url, and the name in it."""
-    bucket, _, name = url.removeprefix("gs://").partition("/")
-    return bucket, name
 
 
 with DAG(

@@ -128,6 +128,27 @@ def test_nothing_new_is_reported_and_writes_nothing(build: Callable[..., Any], c
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
 
 
+def test_a_dry_run_says_what_is_new_and_writes_nothing(build: Callable[..., Any], corpus: Path, tmp_path: Path):
+    def dry_run() -> tuple[str, str]:
+        ended = build(*append_to(tmp_path / "out", corpus), "--dry_run=True", "--summary_json=-")
+        assert ended.code == 0, ended.err
+        return json.loads(ended.out.splitlines()[-1])["status"], ended.err.splitlines()[-1] if ended.err else ""
+
+    first = arrive(corpus, 1)
+    assert dry_run() == ("dry_run", f"chatmill: a dry run: 1 file would be added, the first of them {first}")
+    assert not (tmp_path / "out").exists()
+    assert build(*append_to(tmp_path / "out", corpus)).code == 0
+    before = files_of(tmp_path / "out")
+    assert dry_run()[0] == "nothing_new"
+    arrive(corpus, 2)
+    (tmp_path / "out" / "README.md").unlink()  # as if it was killed after its commit; another append writes it
+    del before["README.md"]
+    assert dry_run()[0] == "dry_run"
+    arrive(corpus, 2).unlink()
+    assert dry_run()[0] == "nothing_new"
+    assert files_of(tmp_path / "out") == before
+
+
 @pytest.mark.parametrize(
     ("changed", "found"),
     [

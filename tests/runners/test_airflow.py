@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,9 +23,11 @@ from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import CACHE, FAKE_GCS_SERVER, free_port, go_program, serving, why_no_program
 
 DAGS = ROOT / "deploy" / "airflow"
-# The DAGs are triggered by hand at these times. The dataset has a part of the day before the first of them, all of that
-# before the second, and nothing of that before the third.
-LATE, DONE, TO_DO = (f"2026-11-{day}T10:00:00+00:00" for day in (19, 20, 21))
+# The DAGs are triggered by hand at these times. Of the day before the first of them, a file was rewritten since the
+# dataset took it. The dataset has a part of the day before the second, all of that before the third, and nothing of
+# that before the fourth.
+REWRITTEN, LATE, DONE, TO_DO = (f"2026-11-{day}T10:00:00+00:00" for day in (18, 19, 20, 21))
+TIMES = [REWRITTEN, LATE, DONE, TO_DO]
 
 
 def expected(day: str) -> Options:
@@ -78,7 +81,7 @@ def store(tmp_path_factory) -> Iterator[dict[str, str]]:
         files.put(str(TOKENIZER), "example-models/qwen3", recursive=True)
         connection = {"conn_type": "google_cloud_platform", "extra": {"is_anonymous": True}}
         environment = {"STORAGE_EMULATOR_HOST": url, "FSSPEC_GS_TOKEN": "anon"}
-        for day in ("2026-11-18", "2026-11-19"):
+        for day in ("2026-11-17", "2026-11-18", "2026-11-19"):
             files.put(str(CHATS / "support.jsonl"), f"example-corpus/chats/{day}/support.jsonl")
             options = expected(day)
             arguments = [
@@ -87,7 +90,7 @@ def store(tmp_path_factory) -> Iterator[dict[str, str]]:
                 f"--output={options.output}",
             ]
             append(["--append", *arguments, "--max_length=4096", "--packing=bfd"], environment)
-        for path in ("2026-11-18/late.jsonl", "2026-11-20/support.jsonl"):
+        for path in ("2026-11-17/support.jsonl", "2026-11-18/late.jsonl", "2026-11-20/support.jsonl"):
             files.put(str(CHATS / "support.jsonl"), f"example-corpus/chats/{path}")
         yield {**environment, "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection)}
 
@@ -96,11 +99,17 @@ def store(tmp_path_factory) -> Iterator[dict[str, str]]:
 def found(store, tmp_path_factory) -> dict[str, Any]:
     """The result of airflow_probe.py."""
     python, home = airflow_python(), tmp_path_factory.mktemp("airflow")
-    settings = {"AIRFLOW_HOME": home, "AIRFLOW__CORE__DAGS_FOLDER": DAGS, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+    dags, program = home / "dags", home / "chatmill"
+    program.write_text(f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m pipeline "$@"\n')
+    program.chmod(0o755)
+    shutil.copytree(DAGS, dags)
+    edited = (dags / "chatmill_dataflow.py").read_text().replace("/opt/chatmill/bin/chatmill", str(program))
+    (dags / "chatmill_dataflow.py").write_text(edited)
+    settings = {"AIRFLOW_HOME": home, "AIRFLOW__CORE__DAGS_FOLDER": dags, "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
     environment = os.environ | {name: str(value) for name, value in settings.items()} | store
     for arguments in (
         ["-m", "airflow", "db", "migrate"],
-        [ROOT / "tests" / "support" / "airflow_probe.py", DAGS, home / "found.json", LATE, DONE, TO_DO],
+        [ROOT / "tests" / "support" / "airflow_probe.py", dags, home / "found.json", *TIMES],
     ):
         done = subprocess.run(
             [python, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=300
@@ -151,9 +160,10 @@ def test_request_to_dataflow_has_only_fields_of_its_api(found):
     check(body, {"$ref": "LaunchFlexTemplateRequest"})
 
 
-def test_day_that_the_dataset_has_starts_no_job_and_a_file_that_came_late_starts_one(found):
+def test_day_that_the_dataset_has_starts_no_job_one_with_a_late_file_does_and_one_with_a_rewritten_file_fails(found):
     runs = runs_on_dataflow(found)
     assert runs[DONE] == {"state": "success", "requests": []}
+    assert runs[REWRITTEN] == {"state": "failed", "requests": []}
     assert [body["launchParameter"]["jobName"] for body in runs[LATE]["requests"]] == ["chatmill-2026-11-18"]
 
 
@@ -180,4 +190,4 @@ def test_pod_that_runs_again_adds_nothing_and_takes_what_came_late(found, store)
     assert [summary["status"] for summary in ended] == ["nothing_new", "done", "nothing_new", "done"] + [
         "nothing_new"
     ] * 2
-    assert [summary["snapshot"]["version"] for summary in ended] == [2, 3, 3, 4, 4, 4]
+    assert [summary["snapshot"]["version"] for summary in ended] == [3, 4, 4, 5, 5, 5]
