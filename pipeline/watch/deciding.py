@@ -26,7 +26,6 @@ from pipeline.watch.wanted import Wanted, replaceable
 from transforms.dataset.derived import derive, is_stale
 from transforms.dataset.increment_commit import commit_failed
 from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
 from transforms.dataset.replacing import remove_published
 from transforms.dataset.snapshot import Snapshot
 from transforms.errors import RejectsError, UserError
@@ -41,17 +40,17 @@ from transforms.storage.writing import remove, remove_if_empty
 class Now(NamedTuple):
     """A look.
 
-    found: what is listed. job: of the dataset. run, tick: of the pipeline. time: in seconds. snapshot: the newest one.
-    taken: of the same.
+    found: what is listed. snapshot: the newest one. taken: of the same. job: of the dataset. run, tick: of the
+    pipeline. time: in seconds.
     """
 
     found: Mapping[Key, FoundFile]
+    snapshot: Snapshot
+    taken: Mapping[Key, set[str]]
     job: Job
     run: str
     tick: int
     time: float
-    snapshot: Snapshot
-    taken: Mapping[Key, set[str]]
 
     def is_listed(self, file: InputFile) -> bool:
         """Return whether a file is there as it was."""
@@ -88,7 +87,6 @@ class Deciding:
         self._show = show
         self._note = note
         self._folder = Folder(full_url(options.output))
-        self._log = Log(self._folder)
         self._arrivals = Arrivals(settings.settle, settings.min_records, settings.max_delay)
         self._wanted = Wanted(options.rewritten, show)
 
@@ -101,20 +99,23 @@ class Deciding:
         """Let files that were committed wait no longer, before the next look shows it."""
         self._arrivals.drop(files)
 
-    def is_due(self, found: Mapping[Key, FoundFile]) -> bool:
-        """Return whether files that are listed are worth an increment now. Nothing is written.
+    def is_due(self, found: Mapping[Key, FoundFile], snapshot: Snapshot) -> bool:
+        """Return whether files that are listed are worth an increment now. Nothing is read or written.
 
         Args:
             found: of find_arriving.
+            snapshot: as it was read last.
         """
-        snapshot = self._log.newest() or Snapshot(0)
         return bool(self._see(found, snapshot, snapshot.taken(), time.time()))
 
-    def look(self, found: Mapping[Key, FoundFile], job: Job, run: str = "", tick: int = 0) -> list[Split] | None:
+    def look(
+        self, found: Mapping[Key, FoundFile], snapshot: Snapshot, job: Job, run: str = "", tick: int = 0
+    ) -> list[Split] | None:
         """Decide.
 
         Args:
             found: of find_arriving.
+            snapshot: the newest one.
             job: of the dataset.
             run, tick: of the pipeline. Without them, what was begun is not being built any more.
 
@@ -124,10 +125,9 @@ class Deciding:
         Raises:
             UserError, Unavailable, OSError: if a store does not answer.
         """
-        snapshot = self._log.newest() or Snapshot(0)
         if tick == 0 and is_stale(self._folder, snapshot):  # after a kill
             derive(self._folder, snapshot, self._options.report)
-        now = Now(found, job, run, tick, time.time(), snapshot, snapshot.taken())
+        now = Now(found, snapshot, snapshot.taken(), job, run, tick, time.time())
         files = self._begun(now)
         due = self._see(found, snapshot, now.taken, now.time)
         since = now.time

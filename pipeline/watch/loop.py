@@ -17,7 +17,7 @@ from pipeline.append import begun, is_unclean
 from pipeline.claims import claim_of, say_who_holds, take
 from pipeline.console import counted, error_text, show
 from pipeline.increments import select
-from pipeline.job import Job
+from pipeline.job import Job, read_job
 from pipeline.options import Options
 from pipeline.pinning import check_appendable, pin
 from pipeline.plan import increment_of
@@ -74,6 +74,7 @@ class Loop:
         self._figures = Figures()
         self._log = Log(self._folder)
         self._has_begun = False
+        self._job: Job | None = None
         self._snapshot = Snapshot(0)
         # Whether there may be something to go on with, although nothing is due.
         self._is_unfinished = False
@@ -124,16 +125,18 @@ class Loop:
         if not self._has_begun:
             self._begin()
         found = find_arriving(self._sources)
-        is_due = self._deciding.is_due(found)
+        is_due = self._deciding.is_due(found, self._snapshot)
         if self._stop.is_asked:
             return False
+        looks_again = False
         if is_due or self._is_unfinished:
             try:
-                return self._take(found)
+                looks_again = self._take(found)
             finally:
                 gc.collect()  # a graph is full of cycles, and holds what it read
-        self._compact()
-        return False
+        if not self._is_unfinished:
+            self._compact()
+        return looks_again
 
     def _compact(self) -> None:
         """Join small shards if it is time to."""
@@ -172,9 +175,10 @@ class Loop:
                 self._end_attempt = None
             self._is_unfinished = True
             before = self._snapshot.version
-            job = self._pinned([])
-            splits = self._deciding.look(found, job)
-            looks_again = not splits or self._build(job, splits[0].increment, claim)
+            if self._job is None or self._job != read_job(self._folder):
+                self._job = self._pinned([])
+            splits = self._deciding.look(found, self._snapshot, self._job)
+            looks_again = not splits or self._build(self._job, splits[0].increment, claim)
             did_something = bool(splits) or self._snapshot.version != before
             self._is_unfinished = did_something and bool(begun(self._folder))
             return self._is_unfinished and looks_again

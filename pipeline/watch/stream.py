@@ -201,7 +201,9 @@ class _Look(beam.DoFn):
 
     def _look(self, run: str, number: int) -> list[Split] | None:
         try:
-            splits = self._deciding.look(find_arriving(self._sources), self._job, run, number)
+            found = find_arriving(self._sources)
+            snapshot = Log(Folder(full_url(self._options.output))).newest() or Snapshot(0)
+            splits = self._deciding.look(found, snapshot, self._job, run, number)
             if splits == []:
                 self._compact()
         except (UserError, Unavailable, OSError) as error:

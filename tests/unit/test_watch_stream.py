@@ -56,7 +56,8 @@ class Stream:
 
     def look(self) -> list[Split] | None:
         self.tick += 1
-        return self._deciding.look(find_arriving(self.sources), self.job, self.run, self.tick)
+        snapshot = Log(self.folder).newest() or Snapshot(0)
+        return self._deciding.look(find_arriving(self.sources), snapshot, self.job, self.run, self.tick)
 
     def names(self, splits: list[Split] | None) -> str:
         """The files of splits, by the letters that they are called."""
