@@ -41,8 +41,6 @@ def main() -> None:
     best: dict[str, dict[str, float]] = {}
     for engine in ("reference", "auto"):
         with tempfile.TemporaryDirectory() as folder:
-            for name in ("shards", "receipts"):
-                Path(folder, name).mkdir()
             best[engine], hand, records, tokens = rounds(arguments, engine, split, folder)
     totals = {engine: sum(seconds.values()) for engine, seconds in best.items()}
     rows = [

@@ -26,7 +26,7 @@ def advice(
     """Say what to do about rejected records.
 
     Args:
-        folder: of the dataset, or of a build that failed, with its rejects.
+        folder: of the increment, committed or not, with its rejects.
         options: of the build.
         sources: its sources.
         arguments: those that were typed after `build`.

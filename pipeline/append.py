@@ -13,24 +13,23 @@ from typing import Any, NamedTuple
 from pipeline.beam_import import import_beam
 from pipeline.claims import claim_of, take
 from pipeline.console import counted, show, show_phase
-from pipeline.increments import Selected, select
+from pipeline.increments import Selected, forget, planned_files, select
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.pinning import check_appendable, pin
 from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import Source, inputs_of, with_all_inputs
 from transforms.dataset.derived import derive, is_stale
-from transforms.dataset.description import read_description
-from transforms.dataset.layout import Folder, is_increment
+from transforms.dataset.increment_commit import Change
+from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Increment, Snapshot
 from transforms.errors import UserError
 from transforms.inputs.listing import InputFile
-from transforms.inputs.plan import decode_plan
 from transforms.storage.claim import Claim
-from transforms.storage.files import exists, full_url, join, read_bytes
+from transforms.storage.files import full_url
 from transforms.storage.walking import names_below
-from transforms.storage.writing import remove, remove_attempts
+from transforms.storage.writing import remove_attempts
 
 
 class Appended(NamedTuple):
@@ -67,20 +66,19 @@ def append(
         Unavailable: if a store or a cluster does not answer.
     """
     folder = Folder(full_url(options.output))
-    check_appendable(folder, options, sources)
+    snapshot = check_appendable(folder, options, sources)
     show_phase("listing the input")
     listed = inputs_of(sources, folder)
-    snapshot = Log(folder).newest() or Snapshot(0)
     new = select(listed, snapshot, options.rewritten, sources, options.retry_failed).files
     if not (new or is_unclean(folder, snapshot)):
-        return Appended("nothing_new", _manifest(folder, snapshot))
+        return Appended("nothing_new", _manifest(snapshot))
     for_runner = with_all_inputs(options, sources)
     import_beam(for_runner)
     from pipeline.run import is_dry_run, job_on_cluster, parse_beam_options
 
     if options.runner != "DataflowRunner" and is_dry_run(beam_flags):
         if not new:
-            return Appended("nothing_new", _manifest(folder, snapshot))
+            return Appended("nothing_new", _manifest(snapshot))
         show(f"a dry run: {counted(len(new), 'file')} would be added, the first of them {new[0].url}")
         return Appended("dry_run", None)
     job = job_on_cluster(parse_beam_options(for_runner, beam_flags))
@@ -113,20 +111,19 @@ class _Growth:
         self._log = Log(folder)
 
     def run(self) -> Appended:
-        check_appendable(self._folder, self._options, self._sources)
-        before = snapshot = self._log.newest() or Snapshot(0)
+        before = snapshot = check_appendable(self._folder, self._options, self._sources)
         self._repair(before)
         job = None
         while (selected := self._selected(self._listed, snapshot)).files:
             job = job or self._pinned(selected.files, snapshot)
-            status = self._build(job, self._unfinished(job, snapshot) or selected)
+            status = self._build(job, self._unfinished(job, snapshot) or selected, snapshot.version)
             if status != "done":
                 return Appended(status, None)
-            snapshot = self._log.newest() or Snapshot(0)
-        self._remove_unfinished()
+            snapshot = self._log.newest() or Snapshot()
+        forget(self._folder, self._folder.begun())
         added = tuple(each for each in snapshot.increments if not before.has(each.id))
         replaced = len(before.increments) + len(added) - len(snapshot.increments)
-        return Appended("done" if job else "nothing_new", _manifest(self._folder, snapshot), added, replaced)
+        return Appended("done" if job else "nothing_new", _manifest(snapshot), added, replaced)
 
     def _selected(self, files: Sequence[InputFile], snapshot: Snapshot) -> Selected:
         return select(files, snapshot, self._options.rewritten, self._sources, self._options.retry_failed)
@@ -139,39 +136,33 @@ class _Growth:
             derive(self._folder, snapshot, self._options.report)
 
     def _pinned(self, new: Sequence[InputFile], snapshot: Snapshot) -> Job:
-        def is_begun(job: Job) -> bool:
-            return self._unfinished(job, snapshot) is not None
-
-        return pin(self._options, self._sources, new, self._server, self._folder, snapshot, is_begun)
+        return pin(self._options, self._sources, new, self._server, self._folder, snapshot)
 
     def _unfinished(self, job: Job, snapshot: Snapshot) -> Selected | None:
         """An increment that was begun, and would be built now if there were no other files."""
         from pipeline.plan import increment_of
 
         listed = {file.key: file.version for file in self._listed}
-        for id in begun(self._folder):
-            folder = Folder(self._folder.output, id)
-            if not exists(folder.plan):
-                continue
-            files = decode_plan(read_bytes(folder.plan))
+        for id in self._folder.begun():
+            files = planned_files(Folder(self._folder.output, id))
             if any(listed.get(file.key) != file.version for file in files):
                 continue
             try:
                 selected = self._selected(files, snapshot)
             except UserError:
                 continue
-            if selected.files == files and increment_of(job, files, selected.replaces)[0] == id:
+            if files and selected.files == files and increment_of(job, files, selected.replaces)[0] == id:
                 return selected
         return None
 
-    def _build(self, job: Job, selected: Selected) -> str:
-        """Build an increment. Returns the status of its run."""
+    def _build(self, job: Job, selected: Selected, base: int) -> str:
+        """Build an increment. Returns the status of its run. base: the version that the dataset has."""
         from pipeline.plan import begin_increment, increment_of
         from pipeline.run import parse_beam_options, run_job
 
         id, of_increment = increment_of(job, selected.files, selected.replaces)
         folder = Folder(self._folder.output, id)
-        self._remove_unfinished(id)
+        forget(self._folder, [other for other in self._folder.begun() if other != id])
         begin_increment(folder, of_increment, selected.files)
         for_runner = with_all_inputs(self._options, self._sources)
         status, message = run_job(
@@ -181,21 +172,11 @@ class _Growth:
             for_runner,
             self._server,
             self._claim,
-            selected.replaces,
+            Change(base, replaces=selected.replaces),
         )
         if message:
             print(f"chatmill: {message}", file=sys.stderr)
         return status
-
-    def _remove_unfinished(self, but: str = "") -> None:
-        for id in begun(self._folder):
-            if id != but:
-                remove(join(self._folder.increments, id))
-
-
-def begun(folder: Folder) -> list[str]:
-    """Return the ids of the increments that were begun and not committed, or of which something is left."""
-    return sorted(filter(is_increment, {name.partition("/")[0] for name in names_below(folder.increments)}))
 
 
 def is_unclean(folder: Folder, snapshot: Snapshot) -> bool:
@@ -205,8 +186,8 @@ def is_unclean(folder: Folder, snapshot: Snapshot) -> bool:
         folder: of the dataset.
         snapshot: the newest one.
     """
-    return bool(begun(folder) or names_below(folder.claims)) or is_stale(folder, snapshot)
+    return bool(folder.begun() or names_below(folder.claims)) or is_stale(folder, snapshot)
 
 
-def _manifest(folder: Folder, snapshot: Snapshot) -> dict[str, Any] | None:
-    return snapshot.manifest(read_description(folder.job).job) if snapshot.version else None
+def _manifest(snapshot: Snapshot) -> dict[str, Any] | None:
+    return snapshot.manifest() if snapshot.version else None

@@ -20,12 +20,12 @@ _COMMANDS = {
     "masks": ("OPTIONS", "show what is trained on under a chat template"),
     "diff": ("A B [OPTIONS]", "show what differs between two datasets"),
     "inspect": ("OUT [OPTIONS]", "show rows of a dataset, or its rejects"),
-    "snapshots": ("OUT", "list the versions of a dataset that grows"),
+    "snapshots": ("OUT", "list the versions of a dataset"),
     "stats": ("OUT", "print histograms and counts of a dataset"),
     "verify": ("OUT", "read a dataset completely and check it"),
     "report": ("OUT", "write the report of a dataset again"),
-    "compact": ("OUT", "join the small shards of a dataset that grows"),
-    "expire": ("OUT --older_than DURATION", "drop old versions of a dataset that grows, and their files"),
+    "compact": ("OUT", "join the small shards of a dataset"),
+    "expire": ("OUT --older_than DURATION", "drop old versions of a dataset, and their files"),
 }
 _DEFAULT = "build"
 _ADVICE = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -17,8 +17,8 @@ from transforms.chat.config import RenderConfig
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import CommitDataset
 from transforms.dataset.consumers import about_rows
-from transforms.dataset.description import job_id
 from transforms.dataset.finished import SkipFinished
+from transforms.dataset.increment_commit import Change
 from transforms.dataset.layout import Folder
 from transforms.model.batches import Split
 from transforms.model.receipts import FirstExample, Receipt
@@ -31,7 +31,6 @@ from transforms.steps.read import ReadSplits
 from transforms.steps.render import ApplyChatTemplate
 from transforms.steps.tokenize import Tokenize
 from transforms.steps.write import WriteShards
-from transforms.storage.files import join
 
 
 def budgets_of(options: Options) -> Budgets:
@@ -46,25 +45,24 @@ def build_graph(
     budgets: Budgets,
     engine: str,
     report: str,
-    replaces: Sequence[str] = (),
-    commits_failed: bool = False,
+    change: Change,
 ) -> None:
     """Build the graph of a job.
 
     Args:
         pipeline: to which it is added.
-        job: of a dataset, or of an increment.
+        job: of an increment.
         folder: of the same.
         budgets: how much may be rejected, lost or wrong.
         engine: one of ENGINES.
         report: one of REPORTS.
-        replaces, commits_failed: of an increment, as CommitDataset has them.
+        change: what its commit does.
     """
     splits = pipeline | "plan" >> ReadPlan(folder, job.split_bytes)
     receipts = build_splits(splits, job, folder, engine)
     if engine == "auto":
         receipts = (splits, receipts) | "by reference" >> _ByReferenceIfDiffering(job, folder)
-    receipts | "commit" >> CommitDataset(folder, budgets, report, replaces, commits_failed)
+    receipts | "commit" >> CommitDataset(folder, budgets, report, change)
 
 
 def build_splits(
@@ -87,19 +85,17 @@ def build_splits(
         PCollection[Receipt], also of splits that were finished before.
     """
     options = job.options
-    work, of_job = Folder(folder.output).work, job_id(folder)
-    skipped = splits | "skip" >> SkipFinished(work, of_job)
+    skipped = splits | "skip" >> SkipFinished(folder.output)
     parts = skipped.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
     for name, step in steps_of(job, folder, engine).items():
         parts |= name >> step
     receipts = parts | "write" >> WriteShards(
-        work,
+        folder.output,
         formats=options.output_format,
         columns=options.write_columns,
         provenance=options.provenance,
         compress_tfrecord=options.tfrecord_compression == "gzip",
         about=about_rows(msgspec.structs.asdict(options), job.tokenizer),
-        job=of_job,
         ledger=options.ledger,
         keep_columns=options.keep_columns,
         on_error=on_error,
@@ -153,9 +149,9 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         engine: one of ENGINES.
     """
     options = job.options
-    formatter = _stored(options.formatter, job.formatter, folder.formatter)
+    formatter, tokenizer = _stored(options.formatter, job.formatter, folder), folder.tokenizer(job.tokenizer)
     config = RenderConfig(
-        tokenizer=folder.tokenizer,
+        tokenizer=tokenizer,
         chat_template=job.chat_template,
         chat_template_kwargs=options.chat_template_kwargs,
         content_format=options.content_format,
@@ -192,7 +188,7 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         "render": ApplyChatTemplate(config, sources=rendering),
         "parity": CheckParity(config, parity=options.parity, sources=rendering),
         "tokenize": Tokenize(
-            folder.tokenizer, strip_bos=options.strip_bos, engine=engine, at_prompt_end=options.at_prompt_end
+            tokenizer, strip_bos=options.strip_bos, engine=engine, at_prompt_end=options.at_prompt_end
         ),
         "label": BuildLabels(),
         "pack": TruncateOrPack(
@@ -207,10 +203,10 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
 def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The options of each source that parsing and rendering have other values for; none if no source has any."""
     parsing, rendering = list[dict[str, Any]](), list[dict[str, Any]]()
-    for number, source in enumerate(job.sources):
+    for source in job.sources:
         own = dict(source.options)
         if "formatter" in own:
-            own["formatter"] = _stored(own["formatter"], source.formatter, join(folder.formatters, f"{number}.py"))
+            own["formatter"] = _stored(own["formatter"], source.formatter, folder)
         parsing.append(parse_options_of(own))
         rendering.append(render_options_of(own))
     return parsing if any(parsing) else [], rendering if any(rendering) else []
@@ -223,10 +219,9 @@ def formatters_of(job: Job, folder: Folder) -> dict[str, str | None]:
         job: that has the formatters.
         folder: of the dataset, next to which they are stored.
     """
-    found = {_stored(job.options.formatter, job.formatter, folder.formatter): job.formatter}
-    for number, source in enumerate(job.sources):
-        file = join(folder.formatters, f"{number}.py")
-        found[_stored(source.options.get("formatter"), source.formatter, file)] = source.formatter
+    found = {_stored(job.options.formatter, job.formatter, folder): job.formatter}
+    for source in job.sources:
+        found[_stored(source.options.get("formatter"), source.formatter, folder)] = source.formatter
     return {name: sha256 for name, sha256 in found.items() if name}
 
 
@@ -237,9 +232,9 @@ def fingerprints_of(job: Job, folder: Folder) -> dict[str, str]:
         job, folder: as formatters_of takes them.
     """
     files = {name.rpartition(":")[0]: sha256 for name, sha256 in formatters_of(job, folder).items() if sha256}
-    return {folder.tokenizer: job.tokenizer} | files
+    return {folder.tokenizer(job.tokenizer): job.tokenizer} | files
 
 
-def _stored(formatter: str | None, sha256: str | None, file: str) -> str | None:
-    """The name of a formatter on a worker. sha256: of its file. file: where that is stored next to the job."""
-    return f"{file}:{formatter.rpartition(':')[2]}" if formatter and sha256 else formatter
+def _stored(formatter: str | None, sha256: str | None, folder: Folder) -> str | None:
+    """The name of a formatter on a worker. sha256: of its file. folder: of the dataset, which has that file."""
+    return f"{folder.formatter(sha256)}:{formatter.rpartition(':')[2]}" if formatter and sha256 else formatter

@@ -1,15 +1,21 @@
-"""Increments: which files the next one of a dataset consists of. Values only; pipeline/append.py builds them."""
+"""Increments: which files the next one of a dataset consists of. pipeline/append.py builds them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from pipeline.console import counted
 from pipeline.sources import Source
+from transforms.dataset.layout import Folder
 from transforms.dataset.snapshot import Snapshot
 from transforms.errors import UserError
 from transforms.inputs.listing import InputFile
+from transforms.inputs.plan import decode_plan
+from transforms.storage.files import read_bytes
+from transforms.storage.writing import remove
 
 
 class Selected(NamedTuple):
@@ -70,3 +76,17 @@ def select(
         replaces = tuple(each.id for each in replaced)
     retried = [each.id for each in failed if any(file.key in new for file in each.inputs)]
     return Selected([file for file in files if file.key in new], tuple(dict.fromkeys((*replaces, *retried))))
+
+
+def planned_files(folder: Folder) -> list[InputFile]:
+    """Return the inputs of an increment that was begun; none if their list is missing or damaged."""
+    try:
+        return decode_plan(read_bytes(folder.plan))
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        return []
+
+
+def forget(folder: Folder, begun: Iterable[str]) -> None:
+    """Let increments be forgotten that were begun. Their files stay until `expire`: somebody may yet commit them."""
+    for id in begun:
+        remove(Folder(folder.output, id).work)

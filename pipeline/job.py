@@ -19,6 +19,7 @@ from pipeline.sources import Source
 from pipeline.tokenizer_files import read_tokenizer_files
 from transforms.chat.config import MAX_TEXT_BYTES
 from transforms.dataset.layout import Folder
+from transforms.dataset.snapshot import Snapshot
 from transforms.errors import UserError
 from transforms.inputs.formats import MAX_RECORD_BYTES
 from transforms.inputs.options import FORMATTER_SECONDS
@@ -146,9 +147,9 @@ def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> t
 
 # Options that change nothing in the rows, or are those of one run.
 _OF_A_RUN = {
-    "output", "overwrite", "no_lock", "max_reject_fraction", "max_lost_fraction", "max_parity_fraction",
-    "max_unprinted_fraction", "report", "engine", "summary_json", "runner", "detach", "append", "rewritten",
-    "retry_failed",
+    "output", "overwrite", "expire_replaced", "no_lock", "max_reject_fraction", "max_lost_fraction",
+    "max_parity_fraction", "max_unprinted_fraction", "report", "engine", "summary_json", "runner", "detach", "append",
+    "rewritten", "retry_failed",
 }  # fmt: skip
 
 
@@ -180,7 +181,7 @@ def encode_job(job: Job) -> bytes:
 
 
 def read_job(folder: Folder) -> Job | None:
-    """Read the job that an earlier build planned in a folder, None if there is none, or if its file is damaged.
+    """Read the job of an increment that was begun, None if there is none, or if its file is damaged.
 
     Raises:
         UserError: if it was written by another version of Chatmill, which this one does not understand, or by a
@@ -191,13 +192,29 @@ def read_job(folder: Folder) -> Job | None:
     try:
         return _decode(read_bytes(folder.job))
     except msgspec.ValidationError as error:
-        found = shortened(str(error))
-        raise UserError(
-            f"{folder.job}: this job was not planned by chatmill build {__version__} ({found}). Resume it "
-            "with the version or the pipeline that began it, give another --output, or --overwrite to replace it."
-        ) from None
+        raise _not_ours(folder.job, error) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def job_of(folder: Folder, snapshot: Snapshot) -> Job:
+    """Return the job that a dataset has. Raises as read_job does.
+
+    Args:
+        folder: of the dataset.
+        snapshot: that has a version.
+    """
+    try:
+        return msgspec.convert(snapshot.job, Job)
+    except msgspec.ValidationError as error:
+        raise _not_ours(folder.output, error) from None
+
+
+def _not_ours(url: str, error: msgspec.ValidationError) -> UserError:
+    return UserError(
+        f"{url}: this job was not planned by chatmill build {__version__} ({shortened(str(error))}). Go on with the "
+        "version or the pipeline that began it, give another --output, or --overwrite to replace it."
+    )
 
 
 def source_differences(before: Sequence[JobSource], now: Sequence[JobSource]) -> Iterator[str]:

@@ -11,26 +11,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NoReturn
 
-import msgspec
-
 from pipeline.advice import advice
 from pipeline.beam_import import import_beam
 from pipeline.claims import claim_of
 from pipeline.console import as_typed, counted, error_text
-from pipeline.job import Job, differences_of_inputs, differences_without_inputs, read_job
+from pipeline.job import differences_of_inputs, differences_without_inputs, job_of
 from pipeline.options import Options
 from pipeline.runners.fork_server import ForkServer, fork_server
 from pipeline.sources import Source, with_all_inputs
 from pipeline.summary import print_summary
 from pipeline.summary_json import appended_sums, check_summary_json, sums, write_summary_json
 from pipeline.temporary import temporary_folder
+from transforms.dataset.claimed import repair
 from transforms.dataset.consumers import RowLayout, warnings
-from transforms.dataset.layout import Folder, check_no_links
-from transforms.dataset.manifest import FORMAT
-from transforms.errors import ParameterError, RejectsError, StoreError, UserError
-from transforms.storage.files import check_reachable, exists, full_url, read_bytes
+from transforms.dataset.derived import is_stale
+from transforms.dataset.layout import Folder, check_free, check_no_links
+from transforms.dataset.log import Log
+from transforms.dataset.snapshot import Snapshot
+from transforms.errors import ParameterError, RejectsError, StoreError, Unavailable, UserError
+from transforms.storage.files import check_reachable, exists, full_url
 from transforms.storage.walking import names_below
-from transforms.storage.writing import remove
+from transforms.storage.writing import remove_attempts
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
 _IN_MEMORY, _WEB = "memory://", ("http://", "https://")
@@ -130,17 +131,24 @@ def _launch(
     _check_reachable(for_runner)
     if options.append:
         return _append(options, folder, sources, beam_flags, server)
-    manifest: dict[str, Any] | None
-    if not options.overwrite and exists(folder.success):
-        status, manifest = "done_before", _finished_manifest(options, folder, sources)
-        _remove_what_is_left(options, folder)
-    else:
+    try:
+        status, manifest = "done_before", None if options.overwrite else _finished_manifest(options, folder, sources)
+    except StoreError as error:
+        with suppress(StoreError, OSError):
+            check_free(folder, options.overwrite)
+        raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
+    if manifest is None:
         status, manifest = _build(options, folder, sources, for_runner, beam_flags, arguments, server)
     if manifest is None:
         return {"status": status}
+    if options.expire_replaced and status == "done":
+        from transforms.dataset.expiry import expire
+
+        expire(folder.output, older_than=0)
     print_summary(folder, manifest, options.max_reject_fraction)
     if status == "done" and (rejected := manifest["records"]["rejected"]):
-        print(f"chatmill: {advice(folder, options, sources, arguments, rejected)}", file=sys.stderr)
+        of_build = Folder(folder.output, manifest["rejects"][0].split("/")[1])
+        print(f"chatmill: {advice(of_build, options, sources, arguments, rejected)}", file=sys.stderr)
     return {"status": status} | sums(manifest)
 
 
@@ -169,25 +177,28 @@ def _append(
     return {"status": status} | sums(manifest) | {"appended": new}
 
 
-def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Source]) -> dict[str, Any]:
+def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Source]) -> dict[str, Any] | None:
+    """The manifest of a finished dataset; None if there is none, or if an overwrite of it was begun.
+
+    What is left of a build that was killed after its commit is done.
+
+    Raises:
+        UserError: if it was built with other options.
+    """
+    snapshot = Log(folder).newest()
+    if snapshot is None:
+        if exists(folder.success):
+            raise UserError(f"{folder.output}: the dataset has no log. Copy its folder _chatmill, too.")
+        return None
+    if not all(map(snapshot.has, folder.begun())):
+        return None
+    return _finished(options, folder, sources, snapshot)
+
+
+def _finished(options: Options, folder: Folder, sources: Sequence[Source], snapshot: Snapshot) -> dict[str, Any]:
     """The manifest of a finished dataset. Raises UserError if it was built with other options."""
-    try:
-        manifest = msgspec.json.decode(read_bytes(folder.manifest), type=dict)
-        job = read_job(folder)
-        if job is None and manifest.get("format") == FORMAT:
-            job = msgspec.convert(manifest["job"], Job)
-    except (FileNotFoundError, KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{folder.manifest}: it is damaged, although the dataset was finished ({error}). Give another --output, or "
-            "--overwrite to build it again."
-        ) from None
-    if manifest.get("format") != FORMAT:
-        raise UserError(
-            f"{folder.manifest}: another version of Chatmill wrote this dataset. Give another --output, or "
-            "--overwrite to replace it."
-        )
-    changed = [*differences_without_inputs(job, options, sources), *differences_of_inputs(job, sources)] if job else []
-    if changed:
+    job = job_of(folder, snapshot)
+    if changed := [*differences_without_inputs(job, options, sources), *differences_of_inputs(job, sources)]:
         raise UserError(
             f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
             "Give another --output, or --overwrite to replace it."
@@ -197,7 +208,15 @@ def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Sourc
         "to build it again.",
         file=sys.stderr,
     )
-    return manifest
+    if folder.begun() or names_below(folder.claims) or is_stale(folder, snapshot):
+        check_no_links(folder)
+        # Unless a build replaces the dataset now.
+        with claim_of(folder, options.output, options.no_lock) as claim, suppress(ParameterError):
+            if claim:
+                claim.take()
+            remove_attempts(folder.output)
+            repair(folder, snapshot)
+    return snapshot.manifest()
 
 
 def _build(
@@ -221,35 +240,28 @@ def _build(
     has_workers = runner_options.view_as(DirectOptions).direct_num_workers > 1  # 0: the size of the job decides
     with claim_of(folder, options.output, options.no_lock, job_on_cluster(runner_options)) as claim:
         try:
-            job = prepare(options, folder, sources, server if has_workers else None, claim)
+            prepared = prepare(options, folder, sources, server if has_workers else None, claim)
         except StoreError as error:
             raise error.as_user_error(str(error)) from None
+        if prepared is None:
+            if (snapshot := Log(folder).newest()) is None:
+                raise Unavailable(f"{folder.output}: the dataset was removed meanwhile. Run the same command again.")
+            return "done_before", _finished(options, folder, sources, snapshot)
+        job, of_increment, change = prepared
         try:
-            status, message = run_job(job, folder, runner_options, for_runner, server, claim)
+            status, message = run_job(job, of_increment, runner_options, for_runner, server, claim, change)
         except RejectsError as error:
-            raise RejectsError(f"{error}\n{advice(folder, options, sources, arguments)}") from None
+            raise RejectsError(f"{error}\n{advice(of_increment, options, sources, arguments)}") from None
     if status != "done":
         print(f"chatmill: {message}", file=sys.stderr)
         return status, None
-    return status, msgspec.json.decode(read_bytes(folder.manifest))
+    snapshot = Log(folder).newest()
+    return status, snapshot.manifest() if snapshot else None
 
 
 def _warn_of_layout(options: Options) -> None:
     for option, text in [] if options.consumer else warnings(RowLayout.of(vars(options))):
         print(f"chatmill: warning: --{option} {as_typed(getattr(options, option))}: {text}", file=sys.stderr)
-
-
-def _remove_what_is_left(options: Options, folder: Folder) -> None:
-    """Remove what a build that was killed in its very last step left in a finished dataset: shards, and its claim."""
-    if not exists(folder.shards) and not names_below(folder.claims):
-        return
-    check_no_links(folder)
-    # Unless a build replaces the dataset now.
-    with claim_of(folder, options.output, options.no_lock) as claim, suppress(ParameterError):
-        if claim:
-            claim.take()
-        if exists(folder.success):
-            remove(folder.shards)
 
 
 def _check_reachable(options: Options) -> None:

@@ -353,7 +353,21 @@ class Options:
     output: str = _option(
         "Output", "the folder or url to write the dataset to", default="", metavar="URL", default_help=_REQUIRED
     )
-    overwrite: bool = _option("Output", "replace the dataset that is in the output", kinds.flag, False, "true|false")
+    overwrite: bool = _option(
+        "Output",
+        "replace the dataset that is in the output; it can be read until the new one is complete, and then as OUT@1 "
+        "until `chatmill expire` removes it",
+        kinds.flag,
+        False,
+        "true|false",
+    )
+    expire_replaced: bool = _option(
+        "Output",
+        "with --overwrite, remove what was replaced when the new dataset is complete, although somebody may read it",
+        kinds.flag,
+        False,
+        "true|false",
+    )
     append: bool = _option(
         "Output",
         "add what is new in the inputs to the dataset that is in the output; if there is none, it begins",
@@ -644,6 +658,8 @@ def check_options(options: Options) -> None:
         raise UserError(f"--packing {options.packing} needs --max_length, such as --max_length 4096.")
     if options.append and options.overwrite:
         raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
+    if options.expire_replaced and (options.detach or not options.overwrite):
+        raise UserError("--expire_replaced needs --overwrite, without --detach.")
     if options.rewritten != "refuse" and not options.append:
         raise UserError(f"--rewritten {options.rewritten} needs --append.")
     if options.retry_failed and not options.append:

@@ -1,4 +1,4 @@
-"""From the plan of a dataset, or of an increment of it, to its splits.
+"""From the plan of an increment of a dataset to its splits.
 
 The plan has one line for each file, so that it stays small whatever the size of the corpus.
 """
@@ -6,12 +6,13 @@ The plan has one line for each file, so that it stays small whatever the size of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 
 import apache_beam as beam
 import msgspec
 
-from pipeline.job import Job, encode_job
+from pipeline.job import Job, encode_job, read_job
 from transforms.dataset.increment_commit import is_committed
 from transforms.dataset.layout import Folder
 from transforms.inputs.listing import InputFile
@@ -23,14 +24,14 @@ from transforms.storage.files import exists, read_bytes
 from transforms.storage.writing import write_atomically
 
 
-def increment_of(job: Job, files: Sequence[InputFile], replaces: Sequence[str] = ()) -> tuple[str, Job]:
-    """Return the id and the job of an increment: a function of the files and of the job of the dataset alone.
+def increment_of(job: Job, files: Sequence[InputFile], taken: Collection[str] = ()) -> tuple[str, Job]:
+    """Return the id and the job of an increment: a function of what its rows are made from.
 
     Args:
         job: of the dataset.
         files: the input of the increment.
-        replaces: the ids of the increments that it takes the place of. The same files that are tried again have another
-            id than the increment that failed.
+        taken: ids of increments that are there. The same files that are built again have another one, so that what is
+            there stays as it is until the commit.
     """
     split_bytes = job.options.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in files))
     of_increment = msgspec.structs.replace(
@@ -40,8 +41,10 @@ def increment_of(job: Job, files: Sequence[InputFile], replaces: Sequence[str] =
         input_bytes=sum(file.bytes for file in files),
         splits=sum(1 for _ in splits_of(files, split_bytes)),
     )
-    id = hashlib.sha256(encode_job(of_increment)).hexdigest()[:16]
-    while id in replaces:
+    sources = tuple(msgspec.structs.replace(source, input=()) for source in job.sources)
+    without_names = msgspec.structs.replace(of_increment, tokenizer_name="", sources=sources, command="")
+    id = hashlib.sha256(encode_job(without_names)).hexdigest()[:16]
+    while id in taken:
         id = hashlib.sha256(id.encode()).hexdigest()[:16]
     return id, of_increment
 
@@ -54,9 +57,12 @@ def begin_increment(folder: Folder, job: Job, files: Sequence[InputFile]) -> Non
         job: of increment_of.
         files: the input.
     """
-    for url, content in {folder.plan: encode_plan(files), folder.job: encode_job(job)}.items():
-        if not exists(url):
+    for url, content in {folder.plan: encode_plan(files), folder.job: encode_job(job)}.items():  # the job is last
+        before = read_bytes(url) if exists(url) else None
+        if before is None or (before != content and (url == folder.plan or read_job(folder) is None)):
             write_atomically(url, content)
+            if before is not None:
+                print(f"chatmill: warning: {url} was damaged, and is written again", file=sys.stderr)
 
 
 class ReadPlan(beam.PTransform):
@@ -65,7 +71,7 @@ class ReadPlan(beam.PTransform):
     Pipeline -> PCollection[Split].
 
     Args:
-        folder: of the dataset, or of the increment, that is built.
+        folder: of the increment that is built.
         split_bytes: the size of a split, at most.
     """
 
@@ -87,7 +93,7 @@ def _planned_splits(_impulse: bytes, folder: Folder, split_bytes: int, failures:
         try:
             files = decode_plan(read_bytes(folder.plan))
         except FileNotFoundError:
-            if folder.increment and is_committed(folder):  # by an earlier run of the same pipeline, which removed it
+            if is_committed(folder):  # by an earlier run of the same pipeline, which removed it
                 return []
             raise
         return largest_first(splits_of(files, split_bytes, folder.increment))

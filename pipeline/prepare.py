@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from posixpath import dirname
 from typing import Any, NamedTuple
 
 import msgspec
 
 from pipeline.claims import take
 from pipeline.console import shortened, show_phase
-from pipeline.job import Job, JobOptions, command_of, differences, encode_job, job_sources, read_job
+from pipeline.increments import forget, planned_files
+from pipeline.job import (
+    Job,
+    JobOptions,
+    command_of,
+    differences,
+    job_sources,
+    read_job,
+)
 from pipeline.options import PREFERENCE_ADVICE, Options
+from pipeline.plan import begin_increment, increment_of
 from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import SOURCE_OPTIONS, Source, inputs_of, parse_options_of
 from pipeline.temporary import temporary_folder
@@ -31,27 +41,40 @@ from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate, reads_
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.dataset.description import library_versions
+from transforms.dataset.increment_commit import Change
 from transforms.dataset.layout import Folder, check_free
-from transforms.dataset.replacing import remove_dataset
-from transforms.errors import RecordDropped, RecordError, StoreError, Unavailable, UserError
+from transforms.dataset.log import Log
+from transforms.dataset.snapshot import Snapshot
+from transforms.errors import RecordDropped, RecordError, StoreError, UserError
 from transforms.inputs.formats import input_format
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.listing import InputFile
-from transforms.inputs.plan import decode_plan, encode_plan
+from transforms.inputs.plan import encode_plan
 from transforms.inputs.splits import default_split_bytes, splits_of
 from transforms.model.batches import Split
 from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 from transforms.storage.claim import Claim
-from transforms.storage.files import exists, join, read_bytes
+from transforms.storage.files import join, read_bytes
 from transforms.storage.walking import names_below
-from transforms.storage.writing import remove, write_atomically
+from transforms.storage.writing import remove, remove_attempts, write_atomically
 from transforms.tokens.files import fingerprint
 
 _PEEKED_BYTES = 1 << 16
 _CHECKED_RECORDS = 10
 _ON_TURNS = ("auto", "assistant", "last_assistant")
+
+
+class Prepared(NamedTuple):
+    """An increment that is ready to be built.
+
+    job, folder: of the increment. change: what its commit does.
+    """
+
+    job: Job
+    folder: Folder
+    change: Change
 
 
 def prepare(
@@ -60,18 +83,20 @@ def prepare(
     sources: Sequence[Source],
     server: ForkServer | None = None,
     claim: Claim | None = None,
-) -> Job:
-    """Plan a job and store it in its folder, or find it there unfinished.
+) -> Prepared | None:
+    """Plan a build and store it, or find it there unfinished.
+
+    Nothing of a dataset that is there is changed before the commit: it is read until then, and if the build fails.
 
     Args:
         options: the options of the build.
         folder: the folder of the dataset.
         sources: of read_sources.
         server: loads the tokenizer for the workers at the same time.
-        claim: is taken before anything is removed or written.
+        claim: is taken before anything is written.
 
     Returns:
-        The job to run.
+        What to build; None if there is a finished dataset, which is not to be replaced.
 
     Raises:
         UserError: if the options cannot be met, or the folder holds another job or something else.
@@ -82,53 +107,70 @@ def prepare(
     materials = read_materials(options, sources, server)
     with output_errors(options):
         check_free(folder, options.overwrite)
-        if not options.overwrite and not exists(folder.success) and (exists(folder.log) or exists(folder.increments)):
-            raise UserError(
-                f"{folder.output} holds a dataset that was begun with --append. Give that, another --output, or "
-                "--overwrite to replace it."
-            )
-        # All that can be wrong with the options is found before a dataset is replaced, or anything is written.
         job, warnings = resolve(options, sources, files, materials)
         if claim:
             take(claim, options.runner == "FlinkRunner")
-        if not options.overwrite and exists(folder.success):
-            raise Unavailable(f"{folder.output}: another build has just finished it. Run the same command again.")
-        before = None if options.overwrite else read_job(folder)
-        if before and job.now and options.now is None:
-            job = msgspec.structs.replace(job, now=before.now)
-        changed = [*differences(before, job), *_changed_files(folder, before, job, files)] if before else []
-        if not changed:
-            is_new = options.overwrite or not exists(folder.job)
-            if options.overwrite:
-                warnings += _files_that_stay(folder, remove_dataset(folder))
-            elif is_new:
-                for url in folder.work_parts():
-                    remove(url)
-            stored = stored_materials(folder, materials)
-            if not before or before.inputs == job.inputs:  # otherwise the plan has the same files in another order
-                stored[folder.plan] = encode_plan(files)
-            if not before:
-                stored[folder.job] = encode_job(job)  # the last one
-            store(folder, stored, warns=not is_new)
-    for warning in warnings:
-        print(f"chatmill: {warning}", file=sys.stderr)
-    if changed:
-        raise UserError(
-            f"{folder.output} holds an unfinished dataset that was begun with other options or inputs: "
-            f"{'; '.join(changed)}. Use the earlier ones to resume it, give another --output, or --overwrite to "
-            "replace it."
-        )
-    return job
+        remove_attempts(folder.output)
+        log = Log(folder)
+        snapshot = log.newest() or Snapshot()
+        taken = {each.id for each in snapshot.increments} | {entry.add.id for entry in log.versions()}
+        begun = [id for id in folder.begun() if id not in taken]
+        found = None if options.overwrite else _begun(options, folder, begun, job, files, taken)
+        if found is None and snapshot.version and not options.overwrite:
+            return None
+        for warning in warnings:
+            print(f"chatmill: {warning}", file=sys.stderr)
+        if found is None and not options.overwrite:
+            _check_not_begun(folder, begun, job, files)
+        if found is None:
+            found = *increment_of(job, files, taken), files
+        id, of_increment, files = found
+        of_folder = Folder(folder.output, id)
+        store(stored_materials(folder, materials), warns=id in begun)
+        forget(folder, [other for other in begun if other != id or options.overwrite])
+        begin_increment(of_folder, of_increment, files)
+    return Prepared(of_increment, of_folder, Change(snapshot.version, is_build=True))
 
 
-def _files_that_stay(folder: Folder, paths: Sequence[str]) -> Iterator[str]:
-    """A warning of files that were not written by a job, although they are where it writes its own."""
-    if paths:
-        others = f" and {len(paths) - 1:,} others" if len(paths) > 1 else ""
-        yield (
-            f"warning: {join(folder.output, paths[0])}{others}: no build gives files such names, so --overwrite leaves "
-            "them there. Whoever reads the folder may read them; move them elsewhere."
-        )
+_Planned = tuple[str, Job, list[InputFile]]  # the id of an increment, its job, and its input
+
+
+def _begun(
+    options: Options,
+    folder: Folder,
+    begun: Sequence[str],
+    job: Job,
+    files: list[InputFile],
+    taken: Collection[str],
+) -> _Planned | None:
+    """The increment that an earlier run of the same build began; None if there is none."""
+    for id in begun:
+        of_increment = Folder(folder.output, id)
+        same_day = at_the_time_of(read_job(of_increment), job, options)
+        planned = planned_files(of_increment)
+        in_order = planned if planned and _by_key(planned) == _by_key(files) else files
+        found, now = increment_of(same_day, in_order, taken)
+        if found == id:
+            return id, now, in_order
+    return None
+
+
+def _check_not_begun(folder: Folder, begun: Sequence[str], job: Job, files: Sequence[InputFile]) -> None:
+    """Raise UserError if another build was begun in a folder, and is not finished."""
+    for id in begun:
+        of_increment = Folder(folder.output, id)
+        if before := read_job(of_increment):
+            changed = [*differences(before, job), *_changed_files(of_increment, before, job, files)]
+            raise UserError(
+                f"{folder.output} holds an unfinished dataset that was begun with other options or inputs: "
+                f"{'; '.join(changed) or 'with --append'}. Use the earlier ones to resume it, give another --output, "
+                "or --overwrite to replace it."
+            )
+
+
+def at_the_time_of(before: Job | None, job: Job, options: Options) -> Job:
+    """Return a job with the time that an earlier one has for its chat template, unless it is given."""
+    return msgspec.structs.replace(job, now=before.now) if before and job.now and options.now is None else job
 
 
 class Materials(NamedTuple):
@@ -254,21 +296,23 @@ def _formatters_of(sources: Sequence[Source]) -> dict[int, bytes]:
 
 def stored_materials(folder: Folder, materials: Materials) -> dict[str, bytes]:
     """Return what workers need besides the plan and the job, by the url where it is stored. folder: of the dataset."""
-    stored = {join(folder.tokenizer, name): content for name, content in materials.tokenizer.items()}
-    if materials.formatter is not None:
-        stored[folder.formatter] = materials.formatter
-    return stored | {join(folder.formatters, f"{number}.py"): of for number, of in materials.formatters.items()}
+    tokenizer = folder.tokenizer(fingerprint(materials.tokenizer))
+    stored = {join(tokenizer, name): content for name, content in materials.tokenizer.items()}
+    formatters = [materials.formatter, *materials.formatters.values()]
+    return stored | {
+        folder.formatter(hashlib.sha256(content).hexdigest()): content for content in formatters if content is not None
+    }
 
 
-def store(folder: Folder, stored: Mapping[str, bytes], warns: bool) -> None:
-    """Store files, except those that are there, and remove others from the tokenizer's folder.
+def store(stored: Mapping[str, bytes], warns: bool) -> None:
+    """Store files, except those that are there, and remove others from their folders.
 
     Args:
-        folder: of the dataset.
-        stored: the content of each file, by its url.
+        stored: the content of each file, by its url. Each file is alone or among those of its kind in its folder.
         warns: whether to warn of each that is not as it was stored before.
     """
-    others = [url for name in names_below(folder.tokenizer) if (url := join(folder.tokenizer, name)) not in stored]
+    tokenizers = {dirname(url) for url in stored if not url.endswith(".py")}
+    others = [url for of in tokenizers for name in names_below(of) if (url := join(of, name)) not in stored]
     differing = [url for url, content in stored.items() if not _is_stored(url, content)]
     for url in others:
         remove(url)
@@ -392,16 +436,18 @@ def _records_of(split: Split, source: Source) -> Sequence[Record]:
         raise error.as_user_error(f"{source.option('input')} {error}") from None
 
 
+def _by_key(files: Iterable[InputFile]) -> dict[tuple[int, str], InputFile]:
+    return {file.key: file for file in files}
+
+
 def _changed_files(folder: Folder, before: Job, now: Job, files: Sequence[InputFile]) -> Iterator[str]:
-    """Describe the first input file that is not as it was when the job was planned."""
+    """Describe the first input file that is not as it was when the increment in a folder was planned."""
     if before.inputs == now.inputs:
         return
-    content = read_bytes(folder.plan) if exists(folder.plan) else b""
-    if hashlib.sha256(content).hexdigest() != before.inputs:
+    if not (planned := _by_key(planned_files(folder))):
         yield f"the inputs differ, and {folder.plan}, which lists the earlier ones, is damaged"
         return
-    planned = {file.key: file for file in decode_plan(content)}
-    found = {file.key: file for file in files}
+    found = _by_key(files)
     for key in [*planned, *(key for key in found if key not in planned)]:
         if planned.get(key) != found.get(key):
             yield f"{key[1]} was {'added' if key not in planned else 'removed' if key not in found else 'changed'}"

@@ -24,7 +24,6 @@ from rich.table import Column
 
 from pipeline.console import show_phase
 from pipeline.job import Job
-from transforms.dataset.description import job_id
 from transforms.dataset.layout import Folder
 from transforms.model.receipts import Receipt, numbers_of, read_receipt
 from transforms.steps.reports import read_reports
@@ -65,7 +64,6 @@ class ReportProgress:
         self._reports = reports
         self._splits = job.splits
         self._bytes = job.input_bytes
-        self._job = job_id(folder)
         self._seen: set[str] = set()
         self._before: set[str] = set()
         self._done = self._records = self._tokens = self._tokens_before = 0
@@ -139,7 +137,7 @@ class ReportProgress:
     def _receipt(self, name: str) -> Receipt | None:
         """A receipt; None if it is damaged, so that its split is built again."""
         with suppress(ValueError):
-            return read_receipt(join(self._folder.receipts, name), self._job)
+            return read_receipt(join(self._folder.receipts, name), self._folder.increment)
         return None
 
     def _add(self, name: str, receipt: Receipt) -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pipeline.view import visible
 from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
 from transforms.errors import ParameterError, RecordDropped, RecordError, StoreError, UserError
 from transforms.inputs.formats import MAX_RECORD_BYTES
 from transforms.inputs.reading import ROLE_NAMES
@@ -70,7 +71,7 @@ def find_remedy(folder: Folder, options: Options, rejected: Mapping[str, int] | 
     """Find the remedy for the most frequent reason for which there is one.
 
     Args:
-        folder: of the dataset, or of a build that failed, with its rejects.
+        folder: of the increment, committed or not, with its rejects.
         options: of the build.
         rejected: how many records were rejected, by reason; None if it is to be counted.
 
@@ -89,11 +90,10 @@ def find_remedy(folder: Folder, options: Options, rejected: Mapping[str, int] | 
 
 def _rejects(folder: Folder, reason: str | None) -> Iterator[Reject]:
     """The first rejects of a reason; without one, the reasons of all rejects in the first files."""
-    below = join(folder.output, "rejects")
     columns = ["reason"] if reason is None else ["reason", "detail", "record"]
     found = 0
-    for name in sorted(names_below(below))[:_FILES]:
-        with open_file(join(below, name)) as file:
+    for name in names_below(folder.rejects)[:_FILES]:
+        with open_file(join(folder.rejects, name)) as file:
             for batch in pq.ParquetFile(file, pre_buffer=False).iter_batches(512, columns=columns, use_threads=False):
                 for row in batch.to_pylist():
                     if reason is None:
@@ -171,12 +171,13 @@ def _attempt(reject: Reject, changes: Changes, options: Options) -> tuple[Record
 def _keeps_most(folder: Folder, rejects: Sequence[Reject], changes: Changes) -> bool:
     """Whether the job with changed options keeps most of the rejects, each with trained tokens, and reads all text."""
     from pipeline.graph import steps_of
-    from pipeline.job import read_job
+    from pipeline.job import job_of, read_job
     from transforms.model.batches import Records, Slice, Split
     from transforms.model.examples import Record
     from transforms.model.outcomes import Outcomes
 
-    job = read_job(folder)
+    snapshot = Log(folder).newest()
+    job = job_of(folder, snapshot) if snapshot and snapshot.has(folder.increment) else read_job(folder)
     if job is None:
         return False
     of_job = msgspec.structs.replace(job, options=msgspec.structs.replace(job.options, **changes), sources=())

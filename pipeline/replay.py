@@ -16,23 +16,23 @@ import numpy as np
 
 from pipeline.console import counted
 from pipeline.graph import formatters_of, steps_of
-from pipeline.job import Job, read_job
+from pipeline.job import Job, job_of
 from transforms.dataset.description import library_versions
 from transforms.dataset.examples import examples_of
 from transforms.dataset.layout import SPLITS
+from transforms.dataset.log import Log
 from transforms.dataset.reader import Dataset
 from transforms.dataset.verification.rows import Fault
 from transforms.errors import UserError
 from transforms.held import held_to
 from transforms.inputs.listing import InputFile
-from transforms.inputs.plan import decode_plan
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Labels, Records, Rows, Split
 from transforms.model.parts import PART_BYTES
 from transforms.rows import IGNORED
 from transforms.rows.packing import packing_of
 from transforms.steps.read import read_split
-from transforms.storage.files import exists, join, read_bytes, sha256_of
+from transforms.storage.files import exists, join, sha256_of
 
 _DIGEST_BYTES = 16
 _Record: TypeAlias = tuple[str, int]  # its source and position
@@ -156,10 +156,10 @@ def _replayed(dataset: Dataset, fraction: float, job: Job) -> Replayed:
 def _replayable_job(dataset: Dataset, trust_formatter: bool) -> Job:
     if "steps" in dataset.manifest["job"]:
         raise UserError(f"{dataset.url}: a pipeline of your own wrote it, whose functions are not stored with it.")
-    job = read_job(dataset.folder)
-    if job is None:
-        raise UserError(f"{dataset.folder.job}: it is missing. Copy the folder _chatmill of the dataset, too.")
-    if dataset.snapshot and _is_wrapped(job):
+    if dataset.snapshot is None:
+        raise UserError(f"{dataset.url}: its log is missing. Copy the folder _chatmill of the dataset, too.")
+    job = job_of(dataset.folder, dataset.snapshot)
+    if _is_wrapped(job) and not _is_of_one_build(dataset):
         raise UserError(
             f"{dataset.url}: packing wrapped cuts examples where a row is full, and appends and compactions end rows "
             "elsewhere, so that the rows of a dataset that grows cannot be replayed."
@@ -185,10 +185,15 @@ def _is_wrapped(job: Job) -> bool:
     return job.options.packing != "none" and packing_of(job.options.packing).longer == "keep"
 
 
+def _is_of_one_build(dataset: Dataset) -> bool:
+    """Whether all rows are as one build wrote them."""
+    entries = Log(dataset.folder).versions()
+    return [entry.kind for entry in entries if entry.version <= dataset.version][-1] == "build"
+
+
 def _inputs_of(dataset: Dataset) -> tuple[list[InputFile], set[str]]:
     """The input files whose records are in a dataset, and the urls of those that cannot be read again as they were."""
-    if dataset.snapshot is None:
-        return decode_plan(read_bytes(dataset.folder.plan)), set()
+    assert dataset.snapshot
     increments = dataset.snapshot.increments
     left_out = {url for (_, url), versions in dataset.snapshot.taken().items() if len(versions) > 1}
     left_out |= {file.url for each in increments if each.status == "failed" for file in each.inputs}

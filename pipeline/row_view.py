@@ -255,7 +255,7 @@ def print_preview(console: Console, dataset: Dataset) -> None:
         return
     shown = shown_tokens(example.trained, _TOKENS_OF_PREVIEW)
     ids = example.ids[shown]
-    decoder = TokenDecoder.load_for(dataset.folder.tokenizer, ids)
+    decoder = TokenDecoder.load_for(dataset.tokenizer_folder, ids)
     marked = marked_tokens(decoder.decode(ids), example.trained[shown], decoder.is_added(ids))
     # Line breaks would take most of the lines: a template prints several for each turn.
     text = as_text(replace(marked, text=marked.text.replace("\n", "↵")))

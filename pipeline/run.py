@@ -33,6 +33,7 @@ from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.progress import ReportProgress, show_plan
 from pipeline.temporary import remove_temporary_folder
+from transforms.dataset.increment_commit import Change, is_committed
 from transforms.dataset.layout import Folder
 from transforms.errors import InputError, RejectsError, StoreError, Unavailable, UserError
 from transforms.held import held_to
@@ -98,8 +99,6 @@ def parse_beam_options(options: Options, flags: Sequence[str]) -> PipelineOption
         raise UserError("--detach needs a cluster: --runner FlinkRunner with --flink_master, or DataflowRunner.")
     if beam_options.view_as(TestOptions).dry_run and runner != "DataflowRunner":
         raise UserError(f"--dry_run: only --append and DataflowRunner have dry runs; {runner} would run the job.")
-    if beam_options.view_as(TestOptions).dry_run and options.overwrite:
-        raise UserError("--dry_run: with --overwrite it would remove the dataset. Leave one of the two out.")
     return beam_options
 
 
@@ -138,19 +137,18 @@ def run_job(
     options: Options,
     server: ForkServer | None,
     claim: Claim | None,
-    replaces: Sequence[str] = (),
-    commits_failed: bool = False,
+    change: Change,
 ) -> tuple[str, str]:
     """Run the job until it ends, or until it is submitted.
 
     Args:
         job: what to build.
-        folder: where to build it.
+        folder: of the increment.
         beam_options: of parse_beam_options.
         options: of this run, beyond the job: budgets, engine, report, detach.
         server: forks the workers of a local runner, if the launcher cannot.
         claim: of the folder, which is kept while the job runs, and left to a job that goes on without this process.
-        replaces, commits_failed: of an increment, as CommitDataset has them.
+        change: what its commit does.
 
     Returns:
         The status, and a message about it: `done` (no message); `submitted`, if a cluster goes on with the job;
@@ -182,7 +180,7 @@ def run_job(
         is_left = bool(options.detach or template)
         with failures_written_to(folder.failures), reports_written_to(reports), kept_by_steps(claim, is_left):
             budgets = budgets_of(options)
-            build_graph(pipeline, job, folder, budgets, options.engine, options.report, replaces, commits_failed)
+            build_graph(pipeline, job, folder, budgets, options.engine, options.report, change)
         _freeze_what_is_loaded()
         gc.enable()
         with _raising_failures(folder):
@@ -200,7 +198,7 @@ def run_job(
                     claim.leave_to_job()
                 end = (
                     f"The increment {folder.increment} is added when chatmill snapshots {folder.output} lists it."
-                    if folder.increment
+                    if change.base
                     else f"The dataset is complete when {folder.success} exists."
                 )
                 return "submitted", f"submitted: {page}\n{end}"
@@ -221,8 +219,8 @@ def _raising_failures(folder: Folder) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        with suppress(StoreError):
-            if not exists(Folder(folder.output).job):
+        with suppress(StoreError, InputError):
+            if not exists(folder.job) and not is_committed(folder):
                 raise UserError(
                     f"{folder.output}: it was removed during the build. Run the same command again."
                 ) from None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transforms.steps.render import ApplyChatTemplate
     from transforms.steps.tokenize import Tokenize
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Where each public name is defined. A name is imported when it is used: a command line must not wait for Beam.
 _HOMES = {

@@ -1,4 +1,4 @@
-"""chatmill compact: joins the small shards of a dataset that grows."""
+"""chatmill compact: joins the small shards of a dataset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         "compact",
         usage="OUT [--shard_bytes N]",
-        description="Join the small shards of a dataset that grows, in one commit. Packed rows are packed again, so "
+        description="Join the small shards of a dataset, in one commit. Packed rows are packed again, so "
         "that they are full; nothing is tokenized again. Earlier versions can be read until `chatmill expire`.",
         examples=["out/mine", "gs://shards/mine --shard_bytes 268435456"],
     )

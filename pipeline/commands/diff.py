@@ -128,7 +128,7 @@ def _print_difference(console: Console, datasets: tuple[Dataset, Dataset], diffe
         if len(texts) == 2:
             near = np.arange(len(example.ids)) >= min(_first_difference(texts), len(example.ids) - 1)
         console.print(Text(f"{name}: {row.title}, {example.title}", "bold"))
-        print_example(console, example, TokenDecoder.load(dataset.folder.tokenizer), near, _TOKENS_SHOWN)
+        print_example(console, example, TokenDecoder.load(dataset.tokenizer_folder), near, _TOKENS_SHOWN)
 
 
 def _first_difference(examples: Sequence[Example]) -> int:

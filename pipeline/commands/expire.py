@@ -1,4 +1,4 @@
-"""chatmill expire: drops old versions of a dataset that grows, and removes the files that only they name."""
+"""chatmill expire: drops old versions of a dataset, and removes the files that only they name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         "expire",
         usage="OUT --older_than DURATION [--keep N]",
-        description="Drop the versions of a dataset that grows which a newer one replaced long ago, and remove the "
+        description="Drop the versions of a dataset which a newer one replaced long ago, and remove the "
         "files that no other version names.",
         examples=["out/mine --older_than 7d", "gs://shards/mine --older_than 30d --keep 10"],
     )

@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
 
     of_rejects = options.reject is not None or options.reason is not None
     opened = (FailedBuild if of_rejects and not is_finished(options.dataset) else Dataset)(options.dataset)
-    decoder = TokenDecoder.load(opened.folder.tokenizer)
+    decoder = TokenDecoder.load(opened.tokenizer_folder)
     found = _found(opened, decoder, options)
     (_print_json if options.json else _print)(found, decoder, options)
     return 0

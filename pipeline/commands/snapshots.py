@@ -1,4 +1,4 @@
-"""chatmill snapshots: lists the versions of a dataset that grows."""
+"""chatmill snapshots: lists the versions of a dataset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
         arguments: what follows the command.
 
     Returns:
-        0; 1 if the newest append failed.
+        0; 1 if the newest build or append failed.
 
     Raises:
         UserError: if an option is wrong, or there is no dataset.
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
 
         console = Console(highlight=False)
         _print(console if console.is_terminal else Console(highlight=False, width=_WIDE), entries)
-    newest = [entry for entry in entries if entry.kind == "append"][-1:]
+    newest = [entry for entry in entries if entry.kind != "compact"][-1:]
     return int(any(entry.add.status == "failed" for entry in newest))
 
 

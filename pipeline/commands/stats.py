@@ -7,7 +7,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pipeline.console import CommandParser
-from transforms.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
         0.
 
     Raises:
-        UserError: if an option is wrong, or there is no dataset with statistics.
+        UserError: if an option is wrong, or there is no dataset.
         InputError: if its manifest is damaged.
     """
     parser = CommandParser(
@@ -52,8 +51,6 @@ def run(arguments: Sequence[str]) -> int:
     from transforms.dataset.reader import Dataset
 
     manifest = Dataset(options.dataset).manifest
-    if "statistics" not in manifest:
-        raise UserError(f"{options.dataset}: an earlier version of Chatmill built it, without statistics.")
     if options.json:
         import msgspec
 

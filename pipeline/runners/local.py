@@ -100,12 +100,12 @@ def local_runner(
     starter: str | ForkServer = "spawn"
     if server:
         if not server.has_loaded:
-            server.load(read_tokenizer_folder(folder.tokenizer))
+            server.load(read_tokenizer_folder(folder.tokenizer(job.tokenizer)))
         starter = server
     elif can_fork(options) and not _has_threads():  # what is loaded now is shared by all forks
-        load_tokenizer(folder.tokenizer)
+        load_tokenizer(folder.tokenizer(job.tokenizer))
         if options.engine == "fast" or (options.engine == "auto" and job.input_bytes >= WORTH_LOADING):
-            load_fast_encoder(folder.tokenizer, options.engine)
+            load_fast_encoder(folder.tokenizer(job.tokenizer), options.engine)
         starter = "fork"
     with LocalWorkers(workers, starter, reports).runner() as runner:
         yield runner

@@ -18,13 +18,10 @@ from pipeline.watch.attempts import Attempts
 from pipeline.watch.noting import Note
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.claimed import repair
-from transforms.dataset.commit import final_names
 from transforms.dataset.description import read_description
-from transforms.dataset.increment_commit import commit_increment, is_committed
+from transforms.dataset.increment_commit import Change, commit_increment, is_committed
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
-from transforms.dataset.manifest import check_complete
-from transforms.dataset.publishing import publish_files
 from transforms.dataset.snapshot import Snapshot
 from transforms.inputs.plan import decode_plan
 from transforms.model.receipts import Receipt, numbers_of, read_receipt
@@ -78,25 +75,20 @@ class _Commit(beam.DoFn):
 
     def _commit_if_complete(self, folder: Folder) -> bool:
         """Commit an increment, if all of its receipts are there and nobody else did."""
-        description = read_description(folder.job)
-        receipts = _read_receipts(folder)
-        if len({receipt.split for receipt in receipts if receipt.last}) < description.splits:
-            return False
         of_dataset = Folder(folder.output)
-        before = Log(of_dataset).newest() or Snapshot(0)
+        before = Log(of_dataset).newest() or Snapshot()  # read first: it commits on what was there then
+        receipts = _read_receipts(folder)
+        if len({receipt.split for receipt in receipts if receipt.last}) < read_description(folder.job).splits:
+            return False
         if before.has(folder.increment):  # by one that may have been killed after its commit
             repair(of_dataset, before)
             return False
-        check_complete(description.splits, receipts)
         files = decode_plan(read_bytes(folder.plan))
         last = Attempts(folder).last()
-        self._keeper.check()
-        publish_files(folder, final_names(receipts, bool(self._budgets.exceeded(receipts, description, folder))))
         replaces = select(files, before, self._options.rewritten, self._sources).replaces
         commits_failed = len(files) == 1 and not replaces
-        snapshot = commit_increment(
-            folder, receipts, self._budgets, self._options.report, replaces, commits_failed=commits_failed
-        )
+        change = Change(before.version, replaces=replaces, commits_failed=commits_failed)
+        snapshot = commit_increment(folder, receipts, self._budgets, self._options.report, change)
         self._note(folder, snapshot, last)
         return True
 

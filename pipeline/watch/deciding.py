@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pipeline.append import begun
 from pipeline.console import error_text
 from pipeline.increments import select
 from pipeline.job import Job
@@ -24,9 +23,8 @@ from pipeline.watch.finding import bytes_per_record, input_of
 from pipeline.watch.settings import Settings
 from pipeline.watch.wanted import Wanted, replaceable
 from transforms.dataset.derived import derive, is_stale
-from transforms.dataset.increment_commit import commit_failed
+from transforms.dataset.increment_commit import commit_failed, remove_files
 from transforms.dataset.layout import Folder
-from transforms.dataset.replacing import remove_published
 from transforms.dataset.snapshot import Snapshot
 from transforms.errors import RejectsError, UserError
 from transforms.inputs.listing import InputFile
@@ -146,13 +144,13 @@ class Deciding:
     def _begun(self, now: Now) -> list[InputFile]:
         """The files of the increment that was begun and is not committed, the largest one: others are its halves."""
         largest: list[InputFile] = []
-        for id in begun(self._folder):
+        for id in self._folder.begun():
             folder = Folder(self._folder.output, id)
             files = decode_plan(read_bytes(folder.plan)) if exists(folder.plan) else []
             if now.snapshot.has(id) or all(now.is_taken(file) for file in files):
                 remove(folder.work)
             elif not self._is_valid(files, now, folder):
-                remove_published(folder, (folder.rejects, folder.ledger))
+                remove_files(folder)
                 remove(folder.work)
             elif Attempts(folder).is_broken() and self._replaces(files, now.snapshot):
                 self._leave_out(files, now, error_text(Attempts(folder).why_broken()))
@@ -254,7 +252,7 @@ class Deciding:
         if len(files) == 1:
             self._fail(files, now, problem)
             return []
-        remove_published(folder, (folder.rejects, folder.ledger))
+        remove_files(folder)
         middle = len(files) // 2
         left = next(half for half in (files[:middle], files[middle:]) if not all(map(now.is_taken, half)))
         return self._go_on(left, now, since)
@@ -265,4 +263,4 @@ class Deciding:
         folder = Folder(self._folder.output, id)
         begin_increment(folder, job, files)
         last = Attempts(folder).last()
-        self._note(folder, commit_failed(folder, problem, self._options.report), last)
+        self._note(folder, commit_failed(folder, problem, self._options.report, now.snapshot.version), last)

@@ -7,7 +7,6 @@ from typing import Any
 
 from pipeline.console import counted
 from pipeline.summary_json import sums
-from transforms.dataset.description import read_description
 from transforms.dataset.layout import Folder
 from transforms.dataset.snapshot import Increment, Snapshot
 
@@ -87,4 +86,4 @@ def summary_of(folder: Folder, snapshot: Snapshot, status: str, figures: Figures
         waiting: the files that are seen and not taken.
     """
     summary = {"status": status, "output": folder.output, "watch": figures.described(waiting)}
-    return summary | (sums(snapshot.manifest(read_description(folder.job).job)) if snapshot.increments else {})
+    return summary | (sums(snapshot.manifest()) if snapshot.increments else {})

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pipeline.append import begun, is_unclean
+from pipeline.append import is_unclean
 from pipeline.claims import claim_of, say_who_holds, take
 from pipeline.console import counted, error_text, show
 from pipeline.increments import select
-from pipeline.job import Job, read_job
+from pipeline.job import Job, job_of
 from pipeline.options import Options
 from pipeline.pinning import check_appendable, pin
 from pipeline.plan import increment_of
@@ -33,6 +33,7 @@ from pipeline.watch.finding import find_arriving
 from pipeline.watch.settings import Settings
 from pipeline.watch.stop import Stop
 from transforms.dataset.compaction.compact import compact
+from transforms.dataset.increment_commit import Change
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Snapshot
@@ -75,7 +76,7 @@ class Loop:
         self._log = Log(self._folder)
         self._has_begun = False
         self._job: Job | None = None
-        self._snapshot = Snapshot(0)
+        self._snapshot = Snapshot()
         # Whether there may be something to go on with, although nothing is due.
         self._is_unfinished = False
         # Writes down how the last attempt ended, if the store did not answer then.
@@ -159,7 +160,7 @@ class Loop:
         self._has_begun = True
 
     def _read_log(self) -> None:
-        self._snapshot = self._log.newest() or Snapshot(0)
+        self._snapshot = self._log.newest() or Snapshot()
 
     def _take(self, found: Mapping[Key, FoundFile]) -> bool:
         """Build the next increment, while the output is claimed. Returns whether to look again at once."""
@@ -175,18 +176,16 @@ class Loop:
                 self._end_attempt = None
             self._is_unfinished = True
             before = self._snapshot.version
-            if self._job is None or self._job != read_job(self._folder):
+            if self._job is None or (before and self._job != job_of(self._folder, self._snapshot)):
                 self._job = self._pinned([])
             splits = self._deciding.look(found, self._snapshot, self._job)
             looks_again = not splits or self._build(self._job, splits[0].increment, claim)
             did_something = bool(splits) or self._snapshot.version != before
-            self._is_unfinished = did_something and bool(begun(self._folder))
+            self._is_unfinished = did_something and bool(self._folder.begun())
             return self._is_unfinished and looks_again
 
     def _pinned(self, new: Sequence[InputFile]) -> Job:
-        return pin(
-            self._options, self._sources, new, self._server, self._folder, self._snapshot, is_begun=lambda _: True
-        )
+        return pin(self._options, self._sources, new, self._server, self._folder, self._snapshot)
 
     def _build(self, job: Job, id: str, claim: Claim | None) -> bool:
         """Build the increment of an id. job: of the dataset. Returns whether to look again at once."""
@@ -207,8 +206,7 @@ class Loop:
                 for_runner,
                 self._server,
                 claim,
-                replaces,
-                commits_failed=is_alone and not replaces,
+                Change(self._snapshot.version, replaces=replaces, commits_failed=is_alone and not replaces),
             )
         except Exception as error:
             counts = may_be_due_to(files, error)
@@ -221,7 +219,7 @@ class Loop:
             if not isinstance(error, (InputError, UserError, Unavailable)):
                 traceback.print_exception(error)
             return not is_alone  # before a file is blamed, the machine has time
-        self._note(folder, self._log.newest() or Snapshot(0), attempt)
+        self._note(folder, self._log.newest() or Snapshot(), attempt)
         return True
 
     def _note(self, folder: Folder, snapshot: Snapshot, attempt: Attempt | None) -> None:

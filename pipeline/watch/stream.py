@@ -77,7 +77,7 @@ def stream(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
         check_appendable(folder, options, sources)
         if url := options.summary_json:
             check_summary_json(summary_of(folder, snapshot, "watching", Figures(), 0), url, folder.output)
-        job = pin(options, sources, [], None, folder, snapshot, is_begun=lambda _: True)
+        job = pin(options, sources, [], None, folder, snapshot)
         note = Note(options)
         try:
             _run(options, sources, settings, job, folder, beam_options, claim, note)

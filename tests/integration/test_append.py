@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from support.chats import assistant, user
 from support.datasets import build_in_process, digests, manifest_of, write_jsonl
 from support.killed import kill_at
 from support.paths import ROOT, TOKENIZER
+from transforms.dataset.layout import Folder
 from transforms.dataset.reader import Dataset
 
 DAYS, DAYS_OF_RACES = (30, 30) if "TEST_SLOW" in os.environ else (4, 2)
@@ -68,10 +71,10 @@ def segments(output: Path | str) -> Counter[tuple[str, tuple[int, ...], tuple[in
 
 
 def files_of(output: Path) -> dict[str, bytes]:
-    """The content of each file of a dataset, but for the times of its commits."""
+    """The content of each file of a dataset, but for the times of its commits, which the hash of an entry has, too."""
     files = {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
     for name in [name for name in files if name.startswith("_chatmill/log/")]:
-        files[name] = files[name].rpartition(b',"time":')[0]
+        files[name] = re.sub(rb'"(time|previous)":"[^"]*"', b"", files[name])
     return files
 
 
@@ -200,9 +203,9 @@ def test_a_dataset_that_was_built_without_append_grows(build, corpus, tmp_path):
     output = tmp_path / "out"
     arrive(corpus, 1)
     assert build(*append_to(output, corpus)[1:]).code == 0
-    before = digests(output, "README.md", "manifest.json", "report.html")
+    before, log = digests(output, "README.md", "manifest.json", "report.html"), Folder(str(output)).log
     nothing = build(*append_to(output, corpus))
-    assert nothing.code == 0 and "nothing is new" in nothing.out and not (output / "_chatmill/log").exists()
+    assert nothing.code == 0 and "nothing is new" in nothing.out and os.listdir(log) == ["00000001.json"]
     arrive(corpus, 2)
 
     ended = build(*append_to(output, corpus))
@@ -217,32 +220,54 @@ def test_a_dataset_that_was_built_without_append_grows(build, corpus, tmp_path):
     assert ended.code == 0 and "--append to add what is new" in ended.err
 
 
-def test_a_dataset_whose_inputs_are_not_known_does_not_grow(build, corpus, tmp_path):
+def test_a_dataset_of_which_it_is_not_known_what_it_has_does_not_grow(build, corpus, tmp_path):
     output = tmp_path / "out"
     arrive(corpus, 1)
     assert build(*append_to(output, corpus)[1:]).code == 0
-    plan = output / "_chatmill/plan.jsonl"
-    content = plan.read_bytes()
-    for damaged in (b"", content[:-20], None):
-        plan.unlink() if damaged is None else plan.write_bytes(damaged)
+    arrive(corpus, 2)
+    entry = output / "_chatmill/log/00000001.json"
+    content = entry.read_bytes()
+    for damaged in (b"", content[:-20]):
+        entry.write_bytes(damaged)
         ended = build(*append_to(output, corpus))
-        assert ended.code == 1 and f"{plan}: it is missing or damaged" in ended.err and ended.err.count("\n") == 1
-    # It was begun without --append.
-    plan.write_bytes(content)
-    (output / "_SUCCESS").unlink()
+        assert ended.code == 1 and f"{entry}: it is damaged" in ended.err and ended.err.count("\n") == 1
+    shutil.rmtree(output / "_chatmill")
     ended = build(*append_to(output, corpus))
-    assert ended.code == 2 and "was begun without --append" in ended.err and ended.err.count("\n") == 1
+    assert ended.code == 2 and "its log is missing" in ended.err and ended.err.count("\n") == 1
 
 
-def test_an_append_that_was_begun_is_not_finished_by_a_build_without_it(build, corpus, tmp_path):
+def test_what_was_begun_with_or_without_append_is_finished_by_the_other(build, corpus, tmp_path):
+    arrive(corpus, 1, [*day(1), {"messages": "?"}])
+    command = append_to(tmp_path / "out", corpus)
+    assert build(*command, "--max_reject_fraction=1").code == 0
+    expected = files_of(tmp_path / "out")
+    for begun, finished in ((0, 1), (1, 0)):
+        output = tmp_path / f"out-{begun}"
+        command = append_to(output, corpus)
+        assert build(*command[begun:], "--max_reject_fraction=0").code == 1
+        ended = build(*command[finished:], "--max_reject_fraction=1")
+        assert ended.code == 0 and "resuming: 1 of 1 splits" in ended.err
+        assert files_of(output) == expected and not (output / "_chatmill/increments").exists()
+
+
+def test_a_first_append_that_was_begun_is_replaced_by_another_build_only_with_overwrite(build, corpus, tmp_path):
     output = tmp_path / "out"
     arrive(corpus, 1, [*day(1), {"messages": "?"}])
     assert build(*append_to(output, corpus), "--max_reject_fraction=0").code == 1
+    before = files_of(output)
+    arrive(corpus, 2)
     ended = build(*append_to(output, corpus)[1:])
-    assert ended.code == 2 and "was begun with --append" in ended.err and ended.err.count("\n") == 1
+    assert ended.code == 2 and "was begun with other options or inputs" in ended.err and ended.err.count("\n") == 1
+    assert files_of(output) == before
     assert build(*append_to(output, corpus)[1:], "--overwrite", "--max_reject_fraction=1").code == 0
     assert not (output / "_chatmill/increments").exists()
-    assert [path.parent.name for path in (output / "rejects").rglob("*.parquet")] == ["rejects"]
+    assert manifest_of(output)["records"]["read"] == 81
+    # What was given up stays until it expires.
+    assert [path in manifest_of(output)["rejects"] for path in sorted(files_of(output)) if "rejects/" in path].count(
+        False
+    ) == 1
+    assert main(["expire", str(output), "--older_than=0s"]) == 0
+    assert [path for path in files_of(output) if "rejects/" in path] == manifest_of(output)["rejects"]
 
 
 def test_a_rewritten_file_is_refused_appended_or_replaces_what_it_gave(build, corpus, tmp_path):
@@ -338,8 +363,8 @@ def test_record_for_which_the_template_does_not_end_is_rejected_wherever_it_is_i
 MOMENTS = [
     ("pipeline.run", "build_graph", "before"),
     ("transforms.steps.write", "write_receipt", "after"),
-    ("transforms.dataset.commit", "publish_files", "before"),
-    ("transforms.dataset.commit", "publish_files", "after"),
+    ("transforms.dataset.commit", "commit_increment", "before"),
+    ("transforms.dataset.log", "create", "before"),
     ("transforms.dataset.log", "create", "after"),
     ("transforms.dataset.derived", "dataset_card", "after"),
     ("transforms.dataset.increment_commit", "derive", "after"),

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -172,6 +173,7 @@ def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
     how = {
         "output",
         "overwrite",
+        "expire_replaced",
         "append",
         "rewritten",
         "retry_failed",
@@ -440,7 +442,8 @@ def test_names_with_colons_and_commas_are_those_of_files_on_this_machine(build, 
         output = tmp_path / f"out::{number}"
         ended = build(*with_options(output, input=str(given).replace(",", "\\,"), **names))
         assert ended.code == 0, ended.err
-        assert digests(output / "data") == digests(tmp_path / "plain" / "data")
+        of_both = (digests(folder / "data") for folder in (output, tmp_path / "plain"))
+        assert len({tuple((Path(name).name, sha256) for name, sha256 in each.items()) for each in of_both}) == 1
         assert [piece["path"] for piece in manifest_of(output)["shards"]]
     assert {path.name for path in tmp_path.iterdir()} == {
         "a::b", "x::tokenizer", "t::u.jinja", "sums::all.json", "plain", "out::0", "out::1", "out::2",

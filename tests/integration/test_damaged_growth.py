@@ -25,7 +25,7 @@ OPTIONS = [f"--tokenizer={TOKENIZER}", "--ledger=all", "--max_reject_fraction=0.
 OPTIONS += ["--direct_num_workers=1", "--report=none"]
 DAYS, RECORDS = 4, 6  # one of which is rejected
 DATASETS = ("grown", "expired", "begun")
-LOG, TOKENIZER_FILE = "_chatmill/log/", "_chatmill/tokenizer/tokenizer.json"
+LOG, TOKENIZERS = "_chatmill/log/", "_chatmill/tokenizers/"
 DERIVED = {"README.md", "manifest.json", "report.html", "_SUCCESS"}  # written again from the log
 PUBLISHED = ("data", "rejects", "ledger")
 NO_LOG = ("input", "overwrite")  # the commands that do not read the log
@@ -205,7 +205,7 @@ def check_written(capfd: Any, made: Made, dataset: str, tmp_path: Path, name: st
     for each in (
         set() if command == "overwrite" else changed - {next_name(output / name).relative_to(output).as_posix()}
     ):
-        if each.startswith((*PUBLISHED, "_chatmill/tokenizer", "_chatmill/log")):
+        if each.startswith((*PUBLISHED, TOKENIZERS, LOG)):
             (output / each).parent.mkdir(exist_ok=True)
             shutil.copy(made.folder / dataset / each, output / each)
     days = 1 if dataset == "begun" else DAYS
@@ -235,7 +235,7 @@ def is_chosen(command: str, dataset: str, name: str) -> bool:
     """Whether a case is one of those that are always run."""
     if SLOW or dataset != "expired":
         return SLOW
-    some = {"append": (LOG,), "overwrite": (LOG,), "input": ("manifest", "data"), "report": ("data", TOKENIZER_FILE)}
+    some = {"append": (LOG,), "overwrite": (LOG,), "input": ("manifest", "data"), "report": ("data", TOKENIZERS)}
     return name.startswith(some.get(command, ""))
 
 

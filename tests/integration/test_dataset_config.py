@@ -133,11 +133,12 @@ def test_unfinished_and_finished_build_name_what_differs_in_a_source(build, corp
 def test_workers_need_neither_the_config_nor_the_formatter_of_a_source(corpus, tmp_path):
     options, _ = parse_options([str(option) for option in options_of(corpus, tmp_path / "out")])
     folder = Folder(str(tmp_path / "out"))
-    job = prepare(options, folder, read_sources(options))
+    prepared = prepare(options, folder, read_sources(options))
+    assert prepared
     for name in ("mix.yaml", "faq.py"):
         (corpus / name).unlink()
     with beam.Pipeline("FnApiRunner") as pipeline:
-        build_graph(pipeline, job, folder, Budgets(0.0), "auto", "html")
+        build_graph(pipeline, prepared.job, prepared.folder, Budgets(0.0), "auto", "html", change=prepared.change)
     assert manifest_of(tmp_path / "out")["rows"] == 90
 
 
@@ -164,8 +165,8 @@ def test_same_file_in_two_sources_is_read_twice_only_if_the_second_says_so(build
         "this file, too. To read it twice, write may_repeat: true in the source 2-shared.\n"
     )
     change(corpus, 1, may_repeat=True)
-    job = prepare(options, Folder(str(corpus / "out")), read_sources(options))
-    assert job.splits == 3  # the two files of the second source are small, and make one
+    prepared = prepare(options, Folder(str(corpus / "out")), read_sources(options))
+    assert prepared and prepared.job.splits == 3  # the two files of the second source are small, and make one
 
 
 ERRORS = [

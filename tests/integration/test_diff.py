@@ -13,6 +13,7 @@ import pytest
 from pipeline import cli
 from support.chats import assistant, user
 from support.datasets import write_jsonl
+from support.harms import edit_log
 from support.paths import TOKENIZER
 
 RECORDS: list[dict[str, Any]] = [
@@ -79,9 +80,7 @@ def test_order_packing_and_sharding_alone_are_equal(built, diff, name, options, 
 
 def test_version_is_named_and_changes_no_example(built, diff, tmp_path):
     other = shutil.copytree(built("base", *BASE), tmp_path / "other")
-    manifest = json.loads((other / "manifest.json").read_text())
-    manifest["job"]["versions"]["tokenizers"] = "0.1.0"
-    (other / "manifest.json").write_text(json.dumps(manifest))
+    edit_log(other, lambda entry: entry["job"]["versions"].update(tokenizers="0.1.0"))
     code, out, found = diff(built("base", *BASE), other)
     assert (code, list(found["job"])) == (0, ["version of tokenizers"])
     assert re.search(r"version of tokenizers +\S+ +0\.1\.0 *\n", out)

@@ -30,7 +30,7 @@ FOLDERS = ("data", "rejects", "ledger")
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Versions 1 to 3 are appends, 4 is a compaction, 5 an append: each a day after the one before."""
+    """Version 1 is a build, 2 and 3 are appends, 4 is a compaction, 5 an append: each a day after the one before."""
     folder = tmp_path_factory.mktemp("grown")
     built = []
     for day in range(4):
@@ -39,7 +39,6 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
         built.append(folder / f"built-{day}")
         assert main(["build", *OPTIONS, "--max_reject_fraction=0.5", f"--input={corpus}", f"--output={built[-1]}"]) == 0
     output = folder / "out"
-    shutil.copytree(built[0], output)
     with pytest.MonkeyPatch.context() as patch:
         begun = time.time() - 10 * DAY
         days = iter(range(10))
@@ -48,6 +47,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
             return datetime.fromtimestamp(begun + next(days) * DAY, timezone.utc).isoformat(timespec="seconds")
 
         patch.setattr(log_module, "_now", now)
+        grow(output, built[0], "0" * 16)
         grow(output, built[1], "a" * 16)
         grow(output, built[2], "b" * 16)
         assert compact(str(output)).version == 4
@@ -107,11 +107,13 @@ def test_version_is_kept_that_was_the_newest_within_the_time_or_is_among_the_new
 
 
 def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increment_that_is_being_built(output):
-    new, in_work = (output / "data" / (id * 16) / "train-00000-of-00001.parquet" for id in "ef")
+    new, in_work = (output / "data" / (id * 16) / "train-000000-000.parquet" for id in "ef")
     # Of an append that failed, and was never finished.
     names = dict(zip(FOLDERS, ("train", "rejects", "ledger"), strict=True))
-    old = [output / part / ("d" * 16) / f"{name}-00000-of-00001.parquet" for part, name in names.items()]
-    stray, own = output / "data" / "train-00007-of-00009.parquet", output / "data" / "notes.txt"
+    old = [output / part / ("d" * 16) / f"{name}-000000-000.parquet" for part, name in names.items()]
+    # Of an attempt of an increment that is there.
+    stray = next((output / "data").glob("*/train-*")).with_name("train-000007-000r.parquet")
+    own = output / "data" / "notes.txt"
     for path in (*old, new, in_work, stray, own):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
@@ -129,10 +131,40 @@ def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increme
 
 def test_dataset_that_did_not_grow_stays_as_it_is(grown):
     built = grown.parent / "built-0"
-    before = files_of(built)
+    before, log = files_of(built), sorted((built / "_chatmill" / "log").iterdir())
     assert expire(str(built), 0) == Expired(0, 0, 1, 1)
     assert compact(str(built)).increments == 0
-    assert files_of(built) == before and not (built / "_chatmill" / "log").exists()
+    assert files_of(built) == before and sorted((built / "_chatmill" / "log").iterdir()) == log
+
+
+def test_expire_after_an_overwrite_removes_the_replaced_version_and_attempts_that_were_given_up(tmp_path):
+    output, records = tmp_path / "out", [{"text": f"text {number}"} for number in range(5)]
+
+    def build(name: str, *bad: object, **options: object) -> int:
+        corpus = write_jsonl(tmp_path / f"{name}.jsonl", [*records, *({"text": each} for each in bad)])
+        more = [f"--{option}={value}" for option, value in options.items()]
+        return main(["build", *OPTIONS, "--ledger=all", f"--input={corpus}", f"--output={output}", *more])
+
+    assert build("first", 5, max_reject_fraction=0.5) == 0
+    assert build("given_up", 5, 6, overwrite="true", max_reject_fraction=0) == 1
+    given_up = files_of(output) - named(output, 1)
+    assert {name.partition("/")[0] for name in given_up} == {*FOLDERS}
+    # It may still be finished.
+    assert main(["expire", str(output), "--older_than", "0s"]) == 0
+    assert files_of(output) == named(output, 1) | given_up
+
+    assert build("second", 5, 6, 7, overwrite="true", max_reject_fraction=0.5) == 0
+
+    assert files_of(output) == named(output, 1, 2) | given_up and not named(output, 1) & named(output, 2)
+    old, rows = len(named(output, 1) | given_up), texts(output, 2)
+    assert expire(str(output), 0) == Expired(1, old, 2, 2)
+    assert files_of(output) == named(output, 2)
+    assert {path.parent.name for part in FOLDERS for path in (output / part).glob("*/*")} == {
+        path.name for part in FOLDERS for path in (output / part).iterdir()
+    }
+    assert main(["verify", str(output)]) == 0 and texts(output, 2) == rows
+    with pytest.raises(UserError, match="there is no version 1; it has version 2"):
+        Dataset(f"{output}@1")
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_overview_and_first_row_without_options(inspect, datasets):
     assert overview.startswith("1 row of train and ")
     assert "packed (bfd), at most 4,096 tokens each" in overview and f"{manifest['tokens']:,} tokens" in overview
     assert "3 rejected (bad_message 1, unknown_role 2)" in overview
-    assert title == "row 0 of train (data/train-00000-of-00001.parquet, row 0)"
+    assert title == f"row 0 of train ({manifest['shards'][0]['path']}, row 0)"
     assert first.startswith("── example 1 of ") and f"; {datasets}/corpus.jsonl:" in first
 
 
@@ -145,9 +145,9 @@ def test_rejects_are_shown_with_the_place_that_was_wrong(inspect, datasets):
 
 
 def test_rejects_of_a_build_that_failed_are_shown(inspect, datasets, tmp_path):
-    failed = shutil.copytree(datasets / "packed", tmp_path / "failed")
-    for name in ("_SUCCESS", "manifest.json"):
-        (failed / name).unlink()
+    failed = tmp_path / "failed"
+    job = [f"--input={datasets}/corpus.jsonl", f"--tokenizer={TOKENIZER}", f"--output={failed}"]
+    assert cli.main(["build", *job, "--packing=bfd", "--max_length=4096", "--max_reject_fraction=0"]) == 1
     for option in ("--reject=1", "--reason=unknown_role", "--reason=unknown_role --limit=1"):
         assert inspect(failed, *option.split()) == inspect("packed", *option.split())
     assert "has 3 rejects, numbered from 0" in inspect(failed, "--reject=3")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -11,11 +12,10 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from pipeline.graph import build_graph
-from pipeline.job import Job
 from pipeline.options import parse_options
-from pipeline.prepare import prepare
+from pipeline.prepare import Prepared, prepare
 from pipeline.sources import read_sources
-from support.datasets import manifest_of, undo_the_commit
+from support.datasets import manifest_of, stopped_before_the_commit
 from support.paths import CHATS, TOKENIZER
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.layout import Folder
@@ -24,10 +24,12 @@ from transforms.model.receipts import Receipt
 STEPS = {"read", "parse", "render", "parity", "tokenize", "label", "pack", "write"}
 
 
-def run(job: Job, folder: Folder) -> tuple[dict[str, int], dict[tuple[str, str], beam.metrics.cells.DistributionData]]:
+def run(prepared: Prepared) -> tuple[dict[str, int], dict[tuple[str, str], beam.metrics.cells.DistributionData]]:
     """Run a job. Returns its counters, and its distributions by step and name."""
     pipeline = beam.Pipeline(FnApiRunner())
-    build_graph(pipeline, job, folder, Budgets(max_reject_fraction=0.5), engine="auto", report="html")
+    build_graph(
+        pipeline, prepared.job, prepared.folder, Budgets(0.5), engine="auto", report="html", change=prepared.change
+    )
     found = pipeline.run().metrics().query(beam.metrics.MetricsFilter().with_namespace("chatmill"))
     counters: Counter[str] = Counter()
     for counter in found["counters"]:
@@ -39,19 +41,28 @@ def run(job: Job, folder: Folder) -> tuple[dict[str, int], dict[tuple[str, str],
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory) -> tuple[Job, Folder]:
+def prepared(tmp_path_factory) -> Prepared:
     output = tmp_path_factory.mktemp("metrics") / "out"
     options, _ = parse_options(
         [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", f"--output={output}", "--split_bytes=60000", "--parity=reject",
          "--max_length=100", "--loss_on=last_assistant", "--output_format=parquet,tfrecord"]
     )  # fmt: skip
-    folder = Folder(options.output)
-    return prepare(options, folder, read_sources(options)), folder
+    prepared = prepare(options, Folder(options.output), read_sources(options))
+    assert prepared
+    return prepared
 
 
-def test_counters_equal_the_manifest_and_a_resumed_run_counts_only_its_own_work(prepared):
-    job, folder = prepared
-    counters, distributions = run(job, folder)
+def test_counters_equal_the_manifest_and_a_resumed_run_counts_only_its_own_work(prepared, tmp_path):
+    job, folder, _ = prepared
+    work, before = Path(folder.work), shutil.copytree(folder.work, tmp_path / "work")
+    with stopped_before_the_commit():
+        run(prepared)
+    receipts = sorted((work / "receipts").glob("*.json"))
+    read = {path: msgspec.json.decode(path.read_bytes(), type=Receipt) for path in receipts}
+    written = shutil.copytree(work, tmp_path / "written")
+    shutil.rmtree(work)
+    shutil.copytree(before, work)
+    counters, distributions = run(prepared)
     manifest = manifest_of(Path(folder.output))
     records = manifest["records"]
     assert min(records["kept"], records["truncated"], *records["dropped"].values(), *records["rejected"].values()) > 0
@@ -65,7 +76,6 @@ def test_counters_equal_the_manifest_and_a_resumed_run_counts_only_its_own_work(
         **{f"rejected_{reason}": count for reason, count in records["rejected"].items()},
         **{name: manifest[name] for name in ("rows", "tokens", "trained_tokens", "trained_tokens_lost")},
     }
-    receipts = sorted(Path(folder.receipts).glob("*.json"))
     assert distributions.keys() == {("read", "split_bytes"), *((step, "milliseconds") for step in STEPS)}
     bytes_of_splits = distributions["read", "split_bytes"]
     assert (bytes_of_splits.count, bytes_of_splits.sum) == (job.splits, job.input_bytes)
@@ -74,11 +84,11 @@ def test_counters_equal_the_manifest_and_a_resumed_run_counts_only_its_own_work(
     # The time of a step does not include the steps after it. Otherwise parsing would take longer.
     assert distributions["parse", "milliseconds"].sum < distributions["render", "milliseconds"].sum
 
-    read = {path: msgspec.json.decode(path.read_bytes(), type=Receipt) for path in receipts}
     lost, receipt = next((path, receipt) for path, receipt in read.items() if receipt.part == 0 and receipt.last)
-    undo_the_commit(Path(folder.output))
+    shutil.rmtree(Path(folder.output, "_chatmill", "log"))
+    shutil.copytree(written, work)
     lost.unlink()
-    counters, distributions = run(job, folder)
+    counters, distributions = run(prepared)
     assert counters["records_read"] == receipt.read < records["read"]
     assert counters["tokens"] == sum(shard.tokens for shard in receipt.shards if shard.format == "parquet")
     assert distributions["read", "split_bytes"].count == 1

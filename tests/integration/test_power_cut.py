@@ -63,6 +63,13 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def check_is_there(files: dict[str, bytes], shards: list[dict[str, Any]]) -> int:
+    """Assert that shards are among the files that are left, as they were written. Returns how many there are."""
+    for shard in shards:
+        assert sha256(files[f"out/{shard['path']}"]) == shard["sha256"]
+    return len(shards)
+
+
 @pytest.mark.slow
 def test_after_a_power_cut_at_any_moment_nothing_refers_to_what_is_lost(build, monkeypatch: Any, tmp_path: Path):
     root = tmp_path / "disk"
@@ -73,7 +80,7 @@ def test_after_a_power_cut_at_any_moment_nothing_refers_to_what_is_lost(build, m
     monkeypatch.undo()
     assert done.code == 0, done.err
     expected = digests(root / "out")
-    finished = 0
+    finished = shards = committed = 0
     for sync in range(len(disk.states)):
         files = disk.after_cut(sync)
         if "out/_SUCCESS" in files:
@@ -82,10 +89,11 @@ def test_after_a_power_cut_at_any_moment_nothing_refers_to_what_is_lost(build, m
             assert {name: digest for name, digest in left.items() if not name.startswith("_chatmill/")} == expected
             continue
         for name, content in files.items():
-            if name.startswith("out/_chatmill/receipts/") and name.endswith(".json"):
-                for shard in json.loads(content)["shards"]:
-                    assert sha256(files[f"out/_chatmill/shards/{shard['file']}"]) == shard["sha256"]
-    assert finished
+            if "/receipts/" in name and name.endswith(".json"):
+                shards += check_is_there(files, json.loads(content)["shards"])
+            if "/log/" in name and name.endswith(".json"):
+                committed += check_is_there(files, json.loads(content)["add"]["files"]["shards"])
+    assert finished and shards and committed
     count = len(disk.states) if os.environ.get("TEST_SLOW") else 4
     for number in range(count):
         shutil.rmtree(root)

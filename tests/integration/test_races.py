@@ -72,8 +72,8 @@ def test_of_twenty_builds_with_other_options_one_writes_the_dataset(number, tmp_
     assert (
         manifest["records"]["read"] == manifest["records"]["kept"] == sum(s["rows"] for s in manifest["shards"]) == 300
     )
-    files = {path.name for path in (output / "data").iterdir()}
-    assert files == {shard["path"].rpartition("/")[2] for shard in manifest["shards"]}
+    files = {str(path.relative_to(output)) for path in (output / "data").rglob("*") if path.is_file()}
+    assert files == {shard["path"] for shard in manifest["shards"]}
     for shard in manifest["shards"]:
         assert hashlib.sha256((output / shard["path"]).read_bytes()).hexdigest() == shard["sha256"]
-    assert not (output / "_chatmill" / "claims").exists() and not (output / "_chatmill" / "shards").exists()
+    assert not (output / "_chatmill" / "claims").exists() and not (output / "_chatmill" / "increments").exists()

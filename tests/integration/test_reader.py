@@ -80,7 +80,7 @@ def test_folder_that_is_not_a_finished_dataset_is_a_user_error(folder, tmp_path)
         Dataset(str(tmp_path))
     (tmp_path / "_SUCCESS").touch()
     copy = Dataset(str(tmp_path))
-    with pytest.raises(InputError, match=r"train-00000-of-\d+\.parquet: the file is missing"):
+    with pytest.raises(InputError, match=r"train-000000-000\.parquet: the file is missing"):
         copy.row(0)
     with pytest.raises(UserError, match="there is no tokenizer"):
         _ = copy.tokenizer
@@ -88,9 +88,9 @@ def test_folder_that_is_not_a_finished_dataset_is_a_user_error(folder, tmp_path)
     with pytest.raises(InputError, match="not the manifest of a dataset"):
         Dataset(str(tmp_path))
     (tmp_path / "manifest.json").write_text(
-        (folder / "manifest.json").read_text().replace('"format": 1', '"format": 9')
+        (folder / "manifest.json").read_text().replace('"format": 2', '"format": 9')
     )
-    with pytest.raises(UserError, match=r"has the format 9, and this version of Chatmill reads 1"):
+    with pytest.raises(UserError, match=r"has the format 9, and this version of Chatmill has 2"):
         Dataset(str(tmp_path))
 
 

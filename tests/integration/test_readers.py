@@ -1,4 +1,4 @@
-"""Readers of a dataset that grows: each sees one version, whatever is committed meanwhile."""
+"""Readers of a dataset that grows or is replaced: each sees one version, whatever is committed meanwhile."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from typing import Any
 import datasets
 import pytest
 
+from pipeline.cli import main
 from pipeline.snapshots import shards
-from support.increments import begin, commit_and_compact, commit_numbers
+from support.datasets import digests, write_jsonl
+from support.increments import commit_and_compact, commit_numbers
+from support.paths import TOKENIZER
 from support.stores import gs, running, s3
 from transforms import Dataset
+from transforms.dataset.verification.verify import verify
 
 COMMITS = 50
 COMMITS_IN_BUCKET = COMMITS if "TEST_SLOW" in os.environ else 12  # with one compaction or more
@@ -23,8 +27,7 @@ SPAWN: Any = multiprocessing.get_context("spawn")
 
 def read_while_it_grows(output: str, readers: list[Callable[[], list[int]]], commits: int = COMMITS) -> None:
     """Append and compact in another process, and read here: each reading has the rows of one version, no older one."""
-    begin(output)
-    commit_numbers(output, "append", 0, 0)
+    commit_numbers(output, "build", 0, 0)
     seen: list[list[int]] = [[] for _ in readers]
     writer = SPAWN.Process(target=commit_and_compact, args=(output, 1, commits))
     writer.start()
@@ -74,3 +77,88 @@ def test_loop_of_readers_next_to_commits_in_a_bucket_never_sees_a_missing_file_o
         store.files.mkdir("grows")
         output = store.url("grows/out")
         read_while_it_grows(output, [lambda: of_files(output), lambda: of_dataset(output)], COMMITS_IN_BUCKET)
+
+
+OVERWRITES = 20 if "TEST_SLOW" in os.environ else 4
+
+
+def build_of(folder: Path, texts: int, *more: str) -> list[str]:
+    """A build of a corpus with so many texts, each of which is a row."""
+    corpus = write_jsonl(folder / f"{texts}.jsonl", [{"text": f"text {number} of {texts}"} for number in range(texts)])
+    options = [f"--tokenizer={TOKENIZER}", "--direct_num_workers=1", "--split_bytes=1000", f"--output={folder}/out"]
+    return ["build", f"--input={corpus}", *options, *more]
+
+
+def overwrite(folder: Path, first: int, last: int) -> None:
+    for texts in range(first, last + 1):
+        assert main(build_of(folder, texts, "--overwrite")) == 0
+
+
+def texts_of(loaded: Any) -> list[list[int]]:
+    return [row["input_ids"] for row in loaded]
+
+
+def test_loop_of_readers_next_to_overwrites_always_has_one_whole_version(tmp_path: Path):
+    output, texts = str(tmp_path / "out"), 100
+
+    def of_reader() -> list[list[int]]:
+        return [ids for *_, batch in Dataset(output).rows() for ids in batch["input_ids"].to_pylist()]
+
+    def of_card() -> list[list[int]]:
+        return texts_of(datasets.load_dataset(output, split="train", streaming=True))
+
+    assert main(build_of(tmp_path, texts)) == 0
+    seen: list[list[Any]] = [[], []]
+    writer = SPAWN.Process(target=overwrite, args=(tmp_path, texts + 1, texts + OVERWRITES))
+    writer.start()
+    goes_on = True
+    while goes_on:
+        goes_on = writer.is_alive()
+        for read, found in zip((of_reader, of_card), seen, strict=True):
+            found.append(read())
+    writer.join()
+    assert writer.exitcode == 0
+    whole = {
+        version: [ids for *_, batch in Dataset(f"{output}@{version}").rows() for ids in batch["input_ids"].to_pylist()]
+        for version in range(1, OVERWRITES + 2)
+    }
+    assert [len(rows) for rows in whole.values()] == [*range(texts, texts + OVERWRITES + 1)]
+    for found in seen:
+        versions = [len(rows) - texts + 1 for rows in found]
+        assert all(rows == whole[version] for rows, version in zip(found, versions, strict=True))
+        assert versions == sorted(versions) and versions[-1] == OVERWRITES + 1 and len({*versions}) > 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        (0, ["--max_reject_fraction=1"], "no row is left"),
+        (0, [], "9 of 9 records were rejected"),
+        (8, [], "9 of 17 records were rejected"),
+        (8, ["--max_reject_fraction=1", "--max_length=2", "--max_lost_fraction=0"], "max_lost_fraction"),
+    ],
+)
+def test_overwrite_that_fails_leaves_the_version_that_was_there(
+    build: Callable[..., Any], tmp_path: Path, texts: int, options: list[str], message: str
+):
+    output, command = tmp_path / "out", build_of(tmp_path, 20)
+    assert main(command) == 0
+    before, rows = digests(output), Dataset(str(output)).manifest["rows"]
+    corpus = write_jsonl(tmp_path / "new.jsonl", [*({"text": "?" * 9} for _ in range(texts)), *[{"text": 5}] * 9])
+
+    ended = build(f"--input={corpus}", *command[2:], "--overwrite", *options)
+
+    assert ended.code == 1 and message in ended.err and "Traceback" not in ended.err, ended.err
+    after = digests(output)
+    assert before.items() <= after.items()
+    assert {name.partition("/")[0] for name in after.keys() - before.keys()} <= {"data", "rejects", "ledger"}
+    assert (output / "_SUCCESS").exists() and Dataset(str(output)).version == 1
+    assert verify(str(output)).faults == []
+    loaded = datasets.load_dataset(str(output), split="train", cache_dir=str(tmp_path / "cache"))
+    assert len(loaded) == rows == 20
+    # To whoever repeats the first build, or appends, nothing has happened.
+    again = build(*command[1:])
+    assert again.code == 0 and "is finished already" in again.err
+    appended = build(*command[1:], "--append")
+    assert appended.code == 0 and "Version 1: nothing is new" in appended.out
+    assert digests(output).items() >= before.items() and verify(str(output)).faults == []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +16,7 @@ from pipeline.commands.verify import line_of
 from pipeline.replay import replay
 from support.chats import assistant, user
 from support.datasets import manifest_of, write_jsonl
-from support.harms import edit_manifest, rewrite, rewrite_ledger, with_values
+from support.harms import edit_log, rewrite, rewrite_ledger, with_values
 from support.kinds import KINDS, dataset_of
 from support.paths import TOKENIZER
 from transforms import Dataset, UserError
@@ -70,7 +70,7 @@ def test_mask_that_was_moved_and_signed_is_found_by_replay_alone(folder):
     rewrite(folder, first_shard(folder), with_values("labels", move))
     assert verify(str(folder)).faults == []
     (line,) = faults_of(folder)
-    expected = r"data/train-.*, row 3: replayed, token \d+ of the example of .*:\d+ has the label -100, not \d+"
+    expected = r"data/.*/train-.*, row 3: replayed, token \d+ of the example of .*:\d+ has the label -100, not \d+"
     assert re.fullmatch(expected, line)
     assert main(["verify", str(folder), "--replay", "1", "--trust_formatter"]) == 1
 
@@ -119,13 +119,16 @@ def test_what_cannot_be_replayed_is_a_user_error_in_one_line(folder, tmp_path, c
         replay(Dataset(str(dataset_of(WITHOUT_LABELS))), 0.5)
     for fraction in ("0", "2", "x"):
         assert main(["verify", str(folder), "--replay", fraction]) == 2
-    job = (folder / "_chatmill" / "job.json").read_bytes()
-    edit_manifest(folder, lambda manifest: manifest["job"].update(steps=[]))
+    edit_log(folder, lambda entry: entry["job"].update(steps=[]))
     with pytest.raises(UserError, match="a pipeline of your own"):
         replay(Dataset(str(folder)), 0.5)
-    edit_manifest(folder, lambda manifest: manifest.update(job=json.loads(job)))
-    plan = folder / "_chatmill" / "plan.jsonl"
-    plan.write_text(re.sub(r'"version":"', '"version":"9', plan.read_text()))
+    edit_log(folder, lambda entry: entry["job"].pop("steps"))
+
+    def rewritten(entry: dict[str, Any]) -> None:
+        for file in entry["add"]["inputs"]:
+            file["version"] = f"9{file['version']}"
+
+    edit_log(folder, rewritten)
     capfd.readouterr()
     assert main(["verify", str(folder), "--replay", "0.5", "--trust_formatter"]) == 2
     err = capfd.readouterr().err
@@ -133,9 +136,7 @@ def test_what_cannot_be_replayed_is_a_user_error_in_one_line(folder, tmp_path, c
 
 
 def test_another_version_of_a_library_is_named(folder):
-    edit_job = json.loads((folder / "_chatmill" / "job.json").read_text())
-    edit_job["versions"]["tokenizers"] = "0.1"
-    (folder / "_chatmill" / "job.json").write_text(json.dumps(edit_job))
+    edit_log(folder, lambda entry: entry["job"]["versions"].update(tokenizers="0.1"))
     (note,) = replay(Dataset(str(folder)), 0.01, trust_formatter=True).notes
     assert note.startswith("the dataset was built with tokenizers 0.1, and replayed with ")
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from support.chats import assistant, user
-from support.datasets import build_in_process, digests, manifest_of, rejects_of, rows_of, write_jsonl
+from support.datasets import build_in_process, digests, manifest_of, rejects_of, rows_of, work_in, write_jsonl
 from support.generated import generate
 from support.killed import start_and_wait_for_receipts
 from support.paths import CHATS, TOKENIZER
@@ -121,19 +121,20 @@ def test_a_run_that_was_killed_is_resumed_to_the_same_bytes(job, tmp_path):
     build = start_and_wait_for_receipts(job.options, output, 3)
     os.killpg(build.pid, signal.SIGKILL)
     build.wait()
-    receipts = list((output / "_chatmill" / "receipts").glob("*.json"))
+    work = work_in(output)
+    receipts = [json.loads(path.read_bytes()) for path in (work / "receipts").glob("*.json")]
     # If some parts of a split are missing, it is built again from its start.
-    done_splits = {path.name[:7] for path in receipts if json.loads(path.read_text())["last"]}
-    finished = {path.name: path.stat().st_mtime_ns for path in receipts if path.name[:7] in done_splits}
-    assert 0 < len(done_splits) < json.loads((output / "_chatmill" / "job.json").read_text())["splits"]
-    assert not (output / "_SUCCESS").exists() and not (output / "data").exists()
+    done_splits = {receipt["split"] for receipt in receipts if receipt["last"]}
+    finished = [shard["path"] for receipt in receipts if receipt["split"] in done_splits for shard in receipt["shards"]]
+    written = {path: (output / path).stat().st_mtime_ns for path in finished}
+    assert 0 < len(done_splits) < json.loads((work / "job.json").read_bytes())["splits"]
+    assert not (output / "_SUCCESS").exists() and not (output / "_chatmill" / "log").exists()
     done = build_in_process(*job.options, f"--output={output}")
     assert done.returncode == 0, done.stderr
     assert "resuming" in done.stderr
-    for name, written in finished.items():
-        assert (output / "_chatmill" / "receipts" / name).stat().st_mtime_ns == written
+    assert {path: (output / path).stat().st_mtime_ns for path in finished} == written
     assert digests(output) == digests(job.output)
-    assert not (output / "_chatmill" / "shards").exists()
+    assert not work.parent.exists()
 
 
 # What is counted in a sample, which the order changes.

@@ -14,6 +14,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.snapshots import shards
 from support.datasets import manifest_of, write_jsonl
+from support.harms import edit_log
 from support.increments import grow
 from support.paths import TOKENIZER
 from transforms import Dataset, UserError
@@ -77,10 +78,12 @@ def test_each_version_has_the_rows_of_its_days_in_order_for_the_reader_and_for_d
 
 def test_manifest_of_the_newest_version_has_the_sums_of_one_build_of_all_days(grown, days, tmp_path):
     found, whole = manifest_of(grown), manifest_of(build(tmp_path / "out", *days))
-    assert found.pop("snapshot") == {
+    expected = {
         "version": DAYS, "increments": DAYS, "failed": 0,
         "failed_records": {"read": 0, "kept": 0, "truncated": 0, "dropped": {}, "rejected": {}},
     }  # fmt: skip
+    assert found.pop("snapshot") == expected
+    assert whole.pop("snapshot") == expected | {"version": 1, "increments": 1}
     for name in ("shards", "rejects", "ledger", "job"):
         found.pop(name), whole.pop(name)
     for name in ("scripts", "characters_sampled"):  # of a sample of each shard
@@ -109,7 +112,7 @@ def test_version_that_does_not_exist_is_a_user_error(grown, built):
         Dataset(f"{grown}@9")
     with pytest.raises(UserError, match="there is no version 2; it has version 1"):
         Dataset(f"{built[0]}@2")
-    assert Dataset(f"{built[0]}@1").version is None
+    assert Dataset(f"{built[0]}@1").version == Dataset(str(built[0])).version == 1
 
 
 @pytest.mark.parametrize("command", [["compact"], ["expire", "--older_than=0s"], ["snapshots"]])
@@ -141,15 +144,14 @@ def test_snapshots_lists_the_versions_and_fails_if_the_newest_append_did(grown, 
         assert main(["snapshots", str(output), "--json"]) == code
         return json.loads(capsys.readouterr().out)
 
-    versions = listed(grown, 0)
+    versions, (of_build,) = listed(grown, 0), (path.name for path in (built[0] / "data").iterdir())
     assert [(each["version"], each["increment"]) for each in versions] == [
-        (1, ""), (2, f"{1:016x}"), (3, f"{2:016x}"), (4, f"{3:016x}")
+        (1, of_build), (2, f"{1:016x}"), (3, f"{2:016x}"), (4, f"{3:016x}")
     ]  # fmt: skip
     assert sum(each["rows"] for each in versions) == manifest_of(grown)["rows"]
-    assert {(each["kind"], each["inputs"], each["records"], each["status"]) for each in versions} == {
-        ("append", 1, 13, "done")
-    }
-    assert [each["version"] for each in listed(built[0], 0)] == [1]
+    assert {(each["inputs"], each["records"], each["status"]) for each in versions} == {(1, 13, "done")}
+    assert [each["kind"] for each in versions] == ["build", "append", "append", "append"]
+    assert listed(built[0], 0) == versions[:1]
     copy = tmp_path / "out"
     shutil.copytree(built[0], copy)
     grow(copy, built[1], "bbbbbbbbbbbbbbbb", "too many records are rejected")
@@ -177,24 +179,21 @@ def test_verify_finds_what_is_wrong_in_the_version_that_it_reads_and_nothing_of_
     copy = tmp_path / "out"
     shutil.copytree(grown, copy)
     folder = copy / "data" / f"{DAYS - 1:016x}"
-    (folder / "train-00000-of-00001.parquet").write_bytes(b"damaged")
-    (folder / "train-00001-of-00001.parquet").write_bytes(b"")
+    (folder / "train-000000-000.parquet").write_bytes(b"damaged")
+    (folder / "train-000001-000.parquet").write_bytes(b"")
     assert main(["verify", f"{copy}@{DAYS - 1}"]) == 0
     assert main(["verify", str(copy)]) == 1
     out = capsys.readouterr().out
-    assert f"data/{DAYS - 1:016x}/train-00001-of-00001.parquet: the manifest does not name this file" in out
-    assert f"data/{DAYS - 1:016x}/train-00000-of-00001.parquet" in out
+    assert f"data/{DAYS - 1:016x}/train-000001-000.parquet: the manifest does not name this file" in out
+    assert f"data/{DAYS - 1:016x}/train-000000-000.parquet" in out
 
 
 def test_file_that_was_appended_again_after_a_change_has_its_records_in_two_increments(built, tmp_path, capsys):
     copy = tmp_path / "out"
     shutil.copytree(built[0], copy)
     # A file that was rewritten, and is appended again.
-    plan = built[0] / "_chatmill" / "plan.jsonl"
-    rewritten = tmp_path / "rewritten"
-    shutil.copytree(built[0], rewritten)
-    line = json.loads(plan.read_text())
-    (rewritten / "_chatmill" / "plan.jsonl").write_text(json.dumps(line | {"version": "another"}))
+    rewritten = Path(shutil.copytree(built[0], tmp_path / "rewritten"))
+    edit_log(rewritten, lambda entry: entry["add"]["inputs"][0].update(version="another"))
     grow(copy, rewritten, "aaaaaaaaaaaaaaaa")
     assert main(["verify", str(copy), "--replay=1"]) == 0
     assert "note: not replayed: 1 file taken again after a change" in capsys.readouterr().out
@@ -238,10 +237,6 @@ def test_report_and_stats_are_of_the_version(grown, tmp_path, capsys):
 
 def test_each_command_shows_a_dataset_of_which_all_increments_failed(built, tmp_path, capsys):
     output = tmp_path / "out"
-    for name in ("job.json", "tokenizer"):
-        copy = shutil.copytree if name == "tokenizer" else shutil.copyfile
-        (output / "_chatmill").mkdir(parents=True, exist_ok=True)
-        copy(built[0] / "_chatmill" / name, output / "_chatmill" / name)
     assert grow(output, built[0], "0" * 16, "too many records are rejected").version == 1
     assert main(["snapshots", str(output)]) == 1
     for command in (["stats"], ["report"], ["verify"], ["inspect", "--reject=0"]):

@@ -78,17 +78,6 @@ def test_each_line_of_a_histogram_is_a_share_and_all_are_everything(stats):
     assert sum(float(share) for _, share in shares) == pytest.approx(100, abs=1)
 
 
-def test_a_dataset_without_statistics_is_named(dataset, tmp_path, capfd):
-    manifest = manifest_of(dataset)
-    del manifest["statistics"]
-    (tmp_path / "_SUCCESS").touch()
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert main(["stats", str(tmp_path)]) == 2
-    assert capfd.readouterr().err == (
-        f"chatmill: {tmp_path}: an earlier version of Chatmill built it, without statistics.\n"
-    )
-
-
 def test_the_queries_of_the_documentation_have_results(dataset):
     duckdb = pytest.importorskip("duckdb")
     queries = re.findall(r"```sql\n(.*?)\n```", (ROOT / "docs/output.md").read_text(), re.DOTALL)

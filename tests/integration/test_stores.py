@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -25,6 +28,7 @@ from support.datasets import build_in_process, digests
 from support.faulty_proxy import FAULTS, FaultyProxy, seeded
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.stores import Store, gs, running, s3
+from transforms.dataset.reader import Dataset
 from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
@@ -70,15 +74,20 @@ def on_disk(tmp_path_factory) -> dict[str, str]:
     output = tmp_path_factory.mktemp("on_disk") / "out"
     done = build_in_process(f"--input={CHATS}", f"--tokenizer={TOKENIZER}", f"--output={output}", *OPTIONS)
     assert done.returncode == 0, done.stderr
-    return {name: digest for name, digest in digests(output).items() if name.startswith("data")}
+    return {Path(name).name: digest for name, digest in digests(output / "data").items()}
+
+
+def shards_in(store: Store, output: str) -> dict[str, str]:
+    """The digests of the shards in a bucket, by their names. The increment is another one, since its inputs are."""
+    return {name.rpartition("/")[2]: digest for name, digest in store.digests_of_shards(output).items()}
 
 
 def test_shards_in_a_bucket_are_the_same_as_on_a_disk(store, output, on_disk):
     done = build_in_process(*options_of(store, output, f"--summary_json={store.url(output)}.json"))
     assert done.returncode == 0, done.stderr
-    assert store.digests_of_shards(output) == on_disk
+    assert shards_in(store, output) == on_disk
     assert store.files.exists(f"{output}/_SUCCESS")
-    assert not store.names(f"{output}/_chatmill/shards")
+    assert not store.names(f"{output}/_chatmill/increments")
     summary = json.loads(store.files.cat(f"{output}.json"))
     assert summary["status"] == "done"
     for name in store.names(output):
@@ -96,7 +105,19 @@ def test_shards_in_a_bucket_are_the_same_as_on_a_disk(store, output, on_disk):
     assert "--seed was 0 and is 1" in refused.stderr
     overwritten = build_in_process(*options_of(store, output, "--overwrite", "--packing=ffd"))
     assert overwritten.returncode == 0
-    assert store.digests_of_shards(output) != on_disk
+    versions = [Dataset(f"{store.url(output)}@{version}").shards() for version in (1, 2)]
+    sha256 = [[shard["sha256"] for shard in shards] for shards in versions]
+    assert sha256[0] == [*on_disk.values()] and {*sha256[0]}.isdisjoint(sha256[1])
+
+
+def test_a_shard_is_uploaded_once_and_never_copied(build, store, proxy, output):
+    assert build(*options_of(store, output)).code == 0
+    shards = [name for name in store.names(output) if "/data/" in name]
+    assert len(shards) > 10
+    if store.protocol == "s3":  # Google's clients send the name in the body
+        uploads = [request for request in map(unquote, proxy.log) if re.match("(PUT|POST) .*/data/", request)]
+        assert len(uploads) == len(shards)
+    assert not [request for request in proxy.log if re.search("copy|rewriteTo|compose", request, re.IGNORECASE)]
 
 
 NO_NEW_PROCESSES = """
@@ -115,7 +136,7 @@ def test_workers_of_a_build_in_a_bucket_are_forks(store, output, on_disk):
         [*command, f"--summary_json={store.url(output)}.json"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert store.digests_of_shards(output) == on_disk
+    assert shards_in(store, output) == on_disk
 
 
 def test_of_eight_that_claim_a_folder_in_a_bucket_at_once_one_holds_it(store, output):
@@ -160,19 +181,20 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(store, output, on_disk):
     receipts: list[str] = []
     while len(receipts) < 5:
         assert build.poll() is None and time.monotonic() < deadline
-        receipts = store.names(f"{output}/_chatmill/receipts")
+        receipts = [name for name in store.names(f"{output}/_chatmill/increments") if "/receipts/" in name]
         time.sleep(0.01)
     os.killpg(build.pid, signal.SIGKILL)
     build.wait()
     # If one part of a file that is read in parts is missing, all of them are read again.
     whole = [name for name in receipts if name.endswith("-00000.json") and json.loads(store.files.cat(name))["last"]]
-    written = {name: store.files.modified(name) for name in whole}
+    paths = [shard["path"] for name in whole for shard in json.loads(store.files.cat(name))["shards"]]
+    written = {path: store.files.modified(f"{output}/{path}") for path in paths}
     assert not store.files.exists(f"{output}/_SUCCESS")
     done = build_in_process(*options_of(store, output))
     assert done.returncode == 0, done.stderr
-    assert store.digests_of_shards(output) == on_disk
+    assert shards_in(store, output) == on_disk
     store.files.invalidate_cache()
-    assert {name: store.files.modified(name) for name in written} == written
+    assert {path: store.files.modified(f"{output}/{path}") for path in written} == written != {}
 
 
 @pytest.mark.parametrize(
@@ -206,9 +228,9 @@ def test_failed_requests_do_not_change_the_dataset(build, store, proxy, output, 
     proxy.reset()
     assert ended.code == 0, ended.err
     assert injected.keys() == set(kinds), "a kind of fault never occurred"
-    assert store.digests_of_shards(output) == on_disk
+    assert shards_in(store, output) == on_disk
     manifest = json.loads(store.files.cat(f"{output}/manifest.json"))
-    assert {shard["path"]: shard["sha256"] for shard in manifest["shards"]} == on_disk
+    assert {shard["path"].rpartition("/")[2]: shard["sha256"] for shard in manifest["shards"]} == on_disk
 
 
 def test_failed_requests_do_not_change_large_files(store, proxy, output):
@@ -242,10 +264,10 @@ def test_denied_access_is_reported_without_retries(build, store, proxy, output, 
 
 
 def test_denied_access_during_the_run_is_reported_in_one_line(build, store, proxy, output):
-    proxy.refused = {"(PUT|POST) .*_chatmill/shards": "AccessDenied"}
+    proxy.refused = {"(PUT|POST) .*/data/|(PUT|POST) .*data%2F": "AccessDenied"}
     ended = build(*options_of(store, output))
     assert ended.code == 1
-    assert "/_chatmill/shards/" in ended.err and "it cannot be written (" in ended.err and "AccessDenied" in ended.err
+    assert f"{output}/data/" in ended.err and "it cannot be written (" in ended.err and "AccessDenied" in ended.err
     assert len(ended.err.splitlines()) == 1
 
 

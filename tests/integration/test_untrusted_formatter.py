@@ -13,6 +13,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.prepare import prepare
 from support.datasets import write_jsonl
+from support.harms import edit_log
 from support.kinds import dataset_of
 from support.paths import TOKENIZER
 from transforms import Dataset
@@ -34,17 +35,20 @@ def planted(tmp_path) -> tuple[Path, Path, str]:
     """A dataset with a formatter, the file that is created if its code is run, and this code."""
     folder, ran = tmp_path / "dataset", tmp_path / "ran"
     shutil.copytree(dataset_of("formatter"), folder)
-    code = folder / "_chatmill" / "formatter.py"
-    return folder, ran, f"{code.read_text()}\nopen({str(ran)!r}, 'w').close()\n"
+    return folder, ran, f"{stored_formatter(folder).read_text()}\nopen({str(ran)!r}, 'w').close()\n"
+
+
+def stored_formatter(folder: Path) -> Path:
+    (formatter,) = (folder / "_chatmill" / "formatters").iterdir()
+    return formatter
 
 
 def sign(folder: Path, code: str) -> None:
-    """Store the code as the dataset's formatter, with its sha256 in job.json and in the manifest."""
-    (folder / "_chatmill" / "formatter.py").write_text(code)
-    for path in (folder / "_chatmill" / "job.json", folder / "manifest.json"):
-        content = json.loads(path.read_text())
-        content.get("job", content)["formatter"] = hashlib.sha256(code.encode()).hexdigest()
-        path.write_text(json.dumps(content))
+    """Store the code as the dataset's formatter, with its sha256 in the log."""
+    stored, sha256 = stored_formatter(folder), hashlib.sha256(code.encode()).hexdigest()
+    stored.write_text(code)
+    stored.rename(stored.with_name(f"{sha256[:16]}.py"))
+    edit_log(folder, lambda entry: entry["job"].update(formatter=sha256))
 
 
 def verify(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -57,7 +61,7 @@ def test_a_replay_runs_no_code_of_a_dataset_unless_it_is_trusted(planted, capsys
     sign(folder, code)
     ended, out, err = verify(capsys, folder, "--replay", "0.1")
     assert (ended, out, ran.exists()) == (2, "", False)
-    name = f"{folder}/_chatmill/formatter.py:several"
+    name = f"{stored_formatter(folder)}:several"
     assert err == (
         f"chatmill: {folder}: --replay runs code that came with the dataset, its formatter ({name}). Read it, and "
         "if you trust it, add --trust_formatter.\n"
@@ -68,21 +72,22 @@ def test_a_replay_runs_no_code_of_a_dataset_unless_it_is_trusted(planted, capsys
 
 def test_a_formatter_with_another_sha256_is_not_run_even_if_it_is_trusted(planted, capsys):
     folder, ran, code = planted
-    (folder / "_chatmill" / "formatter.py").write_text(code)
+    stored_formatter(folder).write_text(code)
     ended, out, _ = verify(capsys, folder, "--replay", "0.1", "--trust_formatter")
     assert (ended, ran.exists()) == (1, False)
-    assert "_chatmill/formatter.py: it is not the formatter that the job was run with: it was not run" in out
+    name = f"_chatmill/formatters/{stored_formatter(folder).name}"
+    assert f"{name}: it is not the formatter that the job was run with: it was not run" in out
 
 
 @pytest.mark.parametrize("name", ["json:loads", "{folder}/elsewhere.py:several"], ids=["module", "unsigned file"])
 def test_a_formatter_that_is_not_stored_with_the_dataset_is_not_run_either(planted, capsys, name):
     folder, ran, code = planted
     (folder / "elsewhere.py").write_text(code)
-    for path in (folder / "_chatmill" / "job.json", folder / "manifest.json"):
-        content = json.loads(path.read_text())
-        job = content.get("job", content)
-        job["formatter"], job["options"]["formatter"] = None, name.format(folder=folder)
-        path.write_text(json.dumps(content))
+
+    def change(entry: dict[str, Any]) -> None:
+        entry["job"]["formatter"], entry["job"]["options"]["formatter"] = None, name.format(folder=folder)
+
+    edit_log(folder, change)
     ended, _, err = verify(capsys, folder, "--replay", "0.1")
     assert (ended, ran.exists()) == (2, False) and "add --trust_formatter" in err
     if name.endswith(".py:several"):
@@ -95,7 +100,6 @@ def test_a_formatter_that_is_replaced_after_the_job_was_planned_is_not_run(of, b
     write_jsonl(tmp_path / "in.jsonl", [{"body": f"{number} apples"} for number in range(5)])
     (tmp_path / "own.py").write_text(FORMATTER)
     output, ran = tmp_path / "out", tmp_path / "ran"
-    stored = output / "_chatmill" / ("formatter.py" if of == "all sources" else "formatters/0.py")
     options = [f"--input={tmp_path}/in.jsonl", f"--formatter={tmp_path}/own.py:text"]
     if of == "one source":
         config = [{"name": "apples", "input": "in.jsonl", "formatter": "own.py:text"}]
@@ -104,11 +108,12 @@ def test_a_formatter_that_is_replaced_after_the_job_was_planned_is_not_run(of, b
 
     def prepare_and_replace(*arguments: Any) -> Any:
         job = prepare(*arguments)
-        stored.write_text(f"{FORMATTER}\nPath({str(ran)!r}).touch()\n")
+        stored_formatter(output).write_text(f"{FORMATTER}\nPath({str(ran)!r}).touch()\n")
         return job
 
     monkeypatch.setattr("pipeline.prepare.prepare", prepare_and_replace)
     ended = build(*options, f"--tokenizer={TOKENIZER}", f"--output={output}", "--direct_num_workers=1")
+    stored = stored_formatter(output)
     message = f"chatmill: {stored}: the formatter was changed during the build. Run the same command again.\n"
     assert (ended.code, ran.exists()) == (2, False) and ended.err.endswith(message), ended.err
     assert not (output / "_SUCCESS").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,9 +21,12 @@ import pytest
 from pipeline.cli import main
 from pipeline.commands.verify import line_of
 from support.datasets import manifest_of, write_jsonl
-from support.harms import edit_manifest, flip, rewrite, rewrite_ledger, sign, with_values
+from support.harms import edit_log, edit_manifest, flip, rewrite, rewrite_ledger, sign, with_values
 from support.kinds import KINDS, dataset_of
 from support.paths import TOKENIZER
+from transforms.dataset.derived import derive
+from transforms.dataset.layout import Folder
+from transforms.dataset.log import Log
 from transforms.dataset.verification.verify import verify
 from transforms.outputs.tfrecord import encode_tfrecord, masked_crc
 
@@ -41,8 +46,13 @@ def shards_of(folder: Path, format: str = "parquet") -> list[str]:
     return [shard["path"] for shard in manifest_of(folder)["shards"] if shard["format"] == format]
 
 
+def stored_tokenizer(folder: Path) -> Path:
+    (tokenizer,) = (folder / "_chatmill" / "tokenizers").iterdir()
+    return tokenizer
+
+
 # Each harm changes a copy of a dataset, and names a part of what has to be found. Of those that are signed, the
-# checksums in the manifest and in the receipts are right, so that the checks of the rows have to find them.
+# checksums in the log are right, so that the checks of the rows have to find them.
 HARMS: dict[str, tuple[str, Callable[[Path], Any], str]] = {}
 
 
@@ -54,7 +64,7 @@ def harm(found: str, kind: str = "packed") -> Callable[[Callable[[Path], Any]], 
     return register
 
 
-FIRST = "data/train-00000-of-"
+FIRST = "data/[0-9a-f]{16}/train-000000-000"
 
 
 @harm(f"{FIRST}.*was changed or damaged: its sha256")
@@ -67,7 +77,7 @@ def bit_of_a_footer(folder):
     flip(folder / shards_of(folder)[0], 0.999)
 
 
-@harm("tfrecord/train-00000-of-.*was changed or damaged")
+@harm("tfrecord/.*/train-000000-000.*was changed or damaged")
 def bit_of_a_tfrecord(folder):
     flip(folder / shards_of(folder, "tfrecord")[0], 0.5)
 
@@ -80,17 +90,17 @@ def flip_and_sign_tfrecord(folder, at):
     sign(folder, path)
 
 
-@harm("tfrecord/train-00000-of-.*record 0: its checksum is wrong")
+@harm("tfrecord/.*/train-000000-000.*record 0: its checksum is wrong")
 def signed_bit_of_a_tfrecord(folder):
     flip_and_sign_tfrecord(folder, 500)
 
 
-@harm("tfrecord/train-00000-of-.*record 0: the checksum of its length is wrong")
+@harm("tfrecord/.*/train-000000-000.*record 0: the checksum of its length is wrong")
 def signed_length_of_a_tfrecord(folder):
     flip_and_sign_tfrecord(folder, 8)
 
 
-@harm("tfrecord/train-00000-of-.*row 0: it is not the row that data/train-00000")
+@harm("tfrecord/.*/train-000000-000.*row 0: it is not the row that data/.*/train-000000-000")
 def signed_value_of_a_tfrecord_with_its_crc(folder):
     path = shards_of(folder, "tfrecord")[0]
     content = bytearray((folder / path).read_bytes())
@@ -102,7 +112,7 @@ def signed_value_of_a_tfrecord_with_its_crc(folder):
     sign(folder, path)
 
 
-@harm("tfrecord/train-00000-of-.*row 2: it is not the row that .* rows: also 3")
+@harm("tfrecord/.*/train-000000-000.*row 2: it is not the row that .* rows: also 3")
 def signed_other_order_in_tfrecord(folder):
     path = shards_of(folder, "tfrecord")[0]
     table = pq.read_table(folder / shards_of(folder)[0])
@@ -111,7 +121,7 @@ def signed_other_order_in_tfrecord(folder):
     sign(folder, path)
 
 
-@harm("tfrecord/train-00000-of-.*it has .* rows, and data/train-00000-of-.* has")
+@harm("tfrecord/.*/train-000000-000.*it has .* rows, and data/.*/train-000000-000.* has")
 def signed_tfrecord_without_a_row(folder):
     path = shards_of(folder, "tfrecord")[0]
     table = pq.read_table(folder / shards_of(folder)[0])
@@ -119,12 +129,12 @@ def signed_tfrecord_without_a_row(folder):
     sign(folder, path)
 
 
-@harm("tfrecord/train-00000-of-.*record 0: its checksum is wrong", "packed_tfrecord")
+@harm("tfrecord/.*/train-000000-000.*record 0: its checksum is wrong", "packed_tfrecord")
 def signed_bit_of_a_dataset_in_tfrecord_alone(folder):
     signed_bit_of_a_tfrecord(folder)
 
 
-@harm(r"tfrecord/train-00000-of-.*record \d+: its checksum is wrong", "tfrecord")
+@harm(r"tfrecord/.*/train-000000-000.*record \d+: its checksum is wrong", "tfrecord")
 def signed_record_cut_short(folder):
     path = shards_of(folder, "tfrecord")[0]
     (folder / path).write_bytes(gzip.compress(gzip.decompress((folder / path).read_bytes())[:-20]))
@@ -145,8 +155,14 @@ def missing_shard(folder):
 
 
 @harm("data/train-99999.parquet: the manifest does not name this file")
-def additional_shard(folder):
+def additional_file_of_rows(folder):
     shutil.copy(folder / shards_of(folder)[0], folder / "data" / "train-99999.parquet")
+
+
+@harm("data/[0-9a-f]{16}/train-099999-000.parquet: the manifest does not name this file")
+def additional_shard(folder):
+    path = folder / shards_of(folder)[0]
+    shutil.copy(path, path.with_name("train-099999-000.parquet"))
 
 
 @harm(f"{FIRST}.*was changed or damaged")
@@ -166,16 +182,6 @@ def signed_empty_shard(folder):
     sign(folder, shards_of(folder)[0])
 
 
-@harm("_chatmill/plan.jsonl: it is missing, or is not the list of the inputs of the job")
-def missing_plan(folder):
-    (folder / "_chatmill" / "plan.jsonl").unlink()
-
-
-@harm("_chatmill/plan.jsonl: it is missing, or is not the list of the inputs of the job")
-def plan_cut_short(folder):
-    os.truncate(folder / "_chatmill" / "plan.jsonl", 20)
-
-
 @harm("_SUCCESS: it is missing")
 def missing_success(folder):
     (folder / "_SUCCESS").unlink()
@@ -186,85 +192,101 @@ def missing_card(folder):
     (folder / "README.md").unlink()
 
 
-@harm("manifest.json: .*not the manifest of a dataset")
+@harm("manifest.json: it is missing or damaged")
+def missing_manifest(folder):
+    (folder / "manifest.json").unlink()
+
+
+@harm("manifest.json: it is missing or damaged")
 def manifest_cut_short(folder):
     os.truncate(folder / "manifest.json", 1000)
 
 
-@harm("manifest.json: it has .* rows, and its parquet shards have")
-def edited_sum_of_rows(folder):
+@harm("manifest.json: rows is .*; by the log it is")
+def edited_manifest(folder):
     edit_manifest(folder, lambda manifest: manifest.update(rows=manifest["rows"] + 1))
 
 
-@harm("manifest.json: it has .* trained_tokens, and its sources have")
-def edited_sum_of_trained_tokens(folder):
-    edit_manifest(folder, lambda manifest: manifest.update(trained_tokens=manifest["trained_tokens"] - 1))
-
-
-@harm("manifest.json: .* records were read, and .* have an outcome")
-def edited_outcomes(folder):
-    edit_manifest(folder, lambda manifest: manifest["records"].update(kept=manifest["records"]["kept"] - 1))
-
-
-@harm("manifest.json: records.dropped.no_trained_tokens is .*; by the receipts it is")
-def edited_reasons(folder):
-    def change(manifest):
-        dropped = manifest["records"]["dropped"]
-        dropped["filtered"] = dropped.pop("no_trained_tokens")
-
-    edit_manifest(folder, change)
-
-
-@harm("manifest.json: trained_tokens_lost is 0; by the receipts it is")
-def edited_loss(folder):
-    edit_manifest(folder, lambda manifest: manifest.update(trained_tokens_lost=0))
-
-
-@harm("manifest.json: shards.data/train-00000-of-.*.tokens is ")
-def edited_shard_entry(folder):
+@harm("manifest.json: shards.data/.*/train-000000-000.*.tokens is 1; by the log it is")
+def edited_shard_of_the_manifest(folder):
     edit_manifest(folder, lambda manifest: manifest["shards"][0].update(tokens=1))
 
 
-@harm("manifest.json: of data/train-.* it names .* files, of ")
-def shard_entry_removed_with_its_file_and_sums(folder):
-    def change(manifest):
-        entry = manifest["shards"].pop(1)
-        (folder / entry["path"]).unlink()
-        manifest["rows"] -= entry["rows"]
-
-    edit_manifest(folder, change)
+@harm("manifest.json: shards.data/.*/train-.* is not there; by the log it is")
+def shard_removed_from_the_manifest(folder):
+    edit_manifest(folder, lambda manifest: manifest["shards"].pop(1))
 
 
-@harm("manifest.json: its layout is ")
+@harm("manifest.json: layout.max_length is 4096; by the log it is 512")
 def edited_layout(folder):
     edit_manifest(folder, lambda manifest: manifest["layout"].update(max_length=4096))
 
 
-@harm("_chatmill/job.json: it is not the job that the manifest has")
+@harm("manifest.json: job.options.seed is 7; by the log it is 0")
 def edited_job(folder):
-    path = folder / "_chatmill" / "job.json"
-    path.write_text(path.read_text().replace('"seed": 0', '"seed": 7'))
+    edit_manifest(folder, lambda manifest: manifest["job"]["options"].update(seed=7))
 
 
-@harm("_chatmill/receipts: split 0 has the receipts .*; expected each of its parts once")
-def receipt_removed(folder):
-    min((folder / "_chatmill" / "receipts").iterdir()).unlink()
+@harm("README.md: it is not the card of the newest version")
+def train_and_validation_exchanged_in_the_card(folder):
+    card = folder / "README.md"
+    exchanged = {"train": "validation", "validation": "train"}
+    card.write_text(re.sub(r"\b(train|validation)\b", lambda word: exchanged[word[0]], card.read_text()))
 
 
-@harm("_chatmill/receipts: 1 of .* receipts are not usable: .* is damaged")
-def bit_of_a_receipt(folder):
-    flip(min((folder / "_chatmill" / "receipts").iterdir()), 0.5)
+def edit_sums(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    edit_log(folder, lambda entry: change(entry["add"]["sums"]))
 
 
-@harm("_chatmill/tokenizer: its files have the fingerprint")
+@harm("manifest.json: it has .* rows, and its parquet shards have")
+def signed_sum_of_rows(folder):
+    edit_sums(folder, lambda sums: sums.update(rows=sums["rows"] + 1))
+
+
+@harm("manifest.json: it has .* trained_tokens, and its sources have")
+def signed_sum_of_trained_tokens(folder):
+    edit_sums(folder, lambda sums: sums.update(trained_tokens=sums["trained_tokens"] - 1))
+
+
+@harm("manifest.json: .* records were read, and .* have an outcome")
+def signed_outcomes(folder):
+    edit_sums(folder, lambda sums: sums["records"].update(kept=sums["records"]["kept"] - 1))
+
+
+@harm("ledger: it has .* records that are dropped no_trained_tokens; the manifest has 0")
+def signed_reasons(folder):
+    def change(sums):
+        for records in (sums["records"], *(source["records"] for source in sums["sources"])):
+            records["dropped"]["filtered"] = records["dropped"].pop("no_trained_tokens")
+
+    edit_sums(folder, change)
+
+
+@harm(f"{FIRST}.*it has .* tokens; the manifest has 1")
+def signed_shard_entry(folder):
+    edit_log(folder, lambda entry: entry["add"]["files"]["shards"][0].update(tokens=1))
+
+
+@harm("data/.*: the manifest does not name this file")
+def signed_log_without_a_shard(folder):
+    def change(entry):
+        shard = entry["add"]["files"]["shards"].pop(1)
+        for sums in (entry["add"]["sums"], *entry["add"]["sums"]["sources"][:1]):
+            for what in ("rows", "tokens", "trained_tokens"):
+                sums[what] -= shard[what]
+
+    edit_log(folder, change)
+
+
+@harm("_chatmill/tokenizers/[0-9a-f]{16}: its files have the fingerprint")
 def edited_tokenizer(folder):
-    path = folder / "_chatmill" / "tokenizer" / "tokenizer_config.json"
+    path = stored_tokenizer(folder) / "tokenizer_config.json"
     path.write_text(path.read_text().replace("<|im_end|>", "<|pad|>"))
 
 
-@harm("_chatmill/tokenizer: its files have the fingerprint")
+@harm("_chatmill/tokenizers/[0-9a-f]{16}: its files have the fingerprint")
 def tokenizer_with_other_ids(folder):
-    path = folder / "_chatmill" / "tokenizer" / "tokenizer.json"
+    path = stored_tokenizer(folder) / "tokenizer.json"
     content = json.loads(path.read_text())
     first, second = list(content["model"]["vocab"])[300:302]
     vocabulary = content["model"]["vocab"]
@@ -272,14 +294,14 @@ def tokenizer_with_other_ids(folder):
     path.write_text(json.dumps(content))
 
 
-@harm("_chatmill/tokenizer: there is no tokenizer")
+@harm("_chatmill/tokenizers/[0-9a-f]{16}: there is no tokenizer")
 def missing_tokenizer(folder):
-    shutil.rmtree(folder / "_chatmill" / "tokenizer")
+    shutil.rmtree(stored_tokenizer(folder))
 
 
-@harm("_chatmill/formatter.py: its sha256 is", "formatter")
+@harm("_chatmill/formatters/[0-9a-f]{16}.py: its sha256 is", "formatter")
 def edited_formatter(folder):
-    path = folder / "_chatmill" / "formatter.py"
+    (path,) = (folder / "_chatmill" / "formatters").iterdir()
     path.write_text(path.read_text().replace("return None", "return []"))
 
 
@@ -287,7 +309,7 @@ def first_rejects(folder: Path) -> Path:
     return folder / manifest_of(folder)["rejects"][0]
 
 
-@harm("rejects/.*it is not the file of the receipt")
+@harm("rejects/.*it is not the file that was committed")
 def edited_rejects(folder):
     table = pq.read_table(first_rejects(folder))
     details = pa.array(["all is well"] * len(table))
@@ -309,12 +331,12 @@ def rejects_of_something_else(folder):
     pq.write_table(pa.table({"a": [1]}), first_rejects(folder))
 
 
-@harm("ledger/ledger-00000-of-.*was changed or damaged")
+@harm("ledger/.*/ledger-000000-000.*was changed or damaged")
 def bit_of_a_ledger(folder):
     flip(folder / manifest_of(folder)["ledger"][0]["path"], 0.3)
 
 
-@harm("ledger/ledger-00000-of-.*the file is missing")
+@harm("ledger/.*/ledger-000000-000.*the file is missing")
 def missing_ledger(folder):
     (folder / manifest_of(folder)["ledger"][0]["path"]).unlink()
 
@@ -324,27 +346,27 @@ def signed_line_of_a_ledger_removed(folder):
     rewrite_ledger(folder, lambda lines: lines.slice(1))
 
 
-@harm(f"{FIRST}.*row 0.*: ledger/ledger-00000-of-.* has 0 lines for a segment; expected 1", "wrapped")
+@harm(f"{FIRST}.*row 0.*: ledger/.*/ledger-000000-000.* has 0 lines for a segment; expected 1", "wrapped")
 def signed_line_of_a_segment_removed(folder):
     rewrite_ledger(folder, lambda lines: lines.slice(1))
 
 
-@harm("ledger/ledger-00000-of-.*1 records are in it twice, such as .*:170")
+@harm("ledger/.*/ledger-000000-000.*1 records are in it twice, such as .*:170")
 def signed_line_of_a_ledger_doubled(folder):
     rewrite_ledger(folder, lambda lines: pa.concat_tables([lines, lines.slice(1, 1)]))
 
 
-@harm(f"{FIRST}.*: segment .* has .* tokens, .* of them trained; ledger/ledger-00000-of-.* has .* and 1")
+@harm(f"{FIRST}.*: segment .* has .* tokens, .* of them trained; ledger/.*/ledger-000000-000.* has .* and 1")
 def signed_ledger_with_other_counts(folder):
     rewrite_ledger(folder, with_values("trained_tokens", lambda _: 1))
 
 
-@harm(f"{FIRST}.*: ledger/ledger-00000-of-.* names a segment that it does not have")
+@harm(f"{FIRST}.*: ledger/.*/ledger-000000-000.* names a segment that it does not have")
 def signed_ledger_with_another_place(folder):
     rewrite_ledger(folder, with_values("segment", lambda _: 99))
 
 
-@harm(f"{FIRST}.*row 7,777: ledger/ledger-00000-of-.* names it, and there are .* rows")
+@harm(f"{FIRST}.*row 7,777: ledger/.*/ledger-000000-000.* names it, and there are .* rows")
 def signed_ledger_with_a_row_that_is_not_there(folder):
     rewrite_ledger(folder, with_values("row", lambda _: 7777))
 
@@ -448,7 +470,7 @@ def signed_rows_doubled_and_counted(folder):
     rewrite(folder, shards_of(folder)[0], twice, recount=True)
 
 
-@harm("data/train-00001-of-.*, row .*: its record is in row 2 of data/train-00000-of-.* already", "formatter")
+@harm("data/.*/train-000002-000.*, row .*: its record is in row 2 of data/.*/train-000001-000.* already", "formatter")
 def signed_row_doubled_in_another_shard(folder):
     row = pq.read_table(folder / shards_of(folder)[0]).slice(3, 1)
     rewrite(folder, shards_of(folder)[1], lambda table: pa.concat_tables([table, row]).combine_chunks(), recount=True)
@@ -496,6 +518,204 @@ def test_each_harm_is_found(name, tmp_path):
     assert any(re.search(expected, line) for line in lines), lines
 
 
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory) -> Path:
+    """A dataset of three versions."""
+    folder = tmp_path_factory.mktemp("grown")
+    options = [f"--input={folder}/chats-*.jsonl", f"--output={folder}/out", f"--tokenizer={TOKENIZER}"]
+    for day in range(3):
+        records = [{"text": f"text {number} of day {day}"} for number in range(9)]
+        write_jsonl(folder / f"chats-{day}.jsonl", records)
+        assert main(["build", "--append", *options, "--validation_fraction=0.3"]) == 0
+        shutil.copy(folder / "out" / "README.md", folder / f"card of version {day + 1}")
+    assert verify(f"{folder}/out").faults == []
+    return folder / "out"
+
+
+def log_of(folder: Path) -> list[Path]:
+    """The entries of the log, in order."""
+    return sorted(path for path in (folder / "_chatmill" / "log").iterdir() if "checkpoint" not in path.name)
+
+
+def edit_entry(folder: Path, version: int, change: Callable[[dict[str, Any]], Any]) -> None:
+    path = log_of(folder)[version - 1]
+    entry = json.loads(path.read_bytes())
+    change(entry)
+    path.write_text(json.dumps(entry))
+
+
+def repair_chain(folder: Path) -> None:
+    """Let each entry have the sha256 of the one before."""
+    for version, path in enumerate(log_of(folder)[:-1], 2):
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        edit_entry(folder, version, lambda entry, sha256=sha256: entry.update(previous=sha256))
+
+
+def derive_again(folder: Path) -> None:
+    snapshot = Log(Folder(str(folder))).newest()
+    assert snapshot
+    derive(Folder(str(folder)), snapshot, "none")
+
+
+def one_row_more(entry: dict[str, Any]) -> None:
+    entry["add"]["sums"]["rows"] += 1
+
+
+def plant_checkpoint(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    snapshot = Log(Folder(str(folder))).newest()
+    checkpoint = msgspec.json.decode(msgspec.json.encode(snapshot))
+    change(checkpoint)
+    (folder / "_chatmill" / "log" / "00000003.checkpoint.json").write_text(json.dumps(checkpoint))
+
+
+LOG_HARMS: dict[str, tuple[Callable[[Path], Any], str]] = {}
+
+
+def log_harm(found: str) -> Callable[[Callable[[Path], Any]], Callable[[Path], Any]]:
+    def register(function: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        LOG_HARMS[function.__name__] = (function, found)
+        return function
+
+    return register
+
+
+@log_harm("log: 00000003.json is missing: manifest.json is of version 3")
+def last_entry_lost(folder):
+    log_of(folder)[2].unlink()
+
+
+@log_harm("log: 00000002.json is missing, and later versions are there")
+def entry_lost(folder):
+    log_of(folder)[1].unlink()
+
+
+@log_harm("log: 00000001.json is missing, or the checkpoint of 00000002")
+def first_entry_lost(folder):
+    log_of(folder)[0].unlink()
+
+
+@log_harm("_chatmill/log: it is missing")
+def log_lost(folder):
+    shutil.rmtree(folder / "_chatmill" / "log")
+
+
+@log_harm("00000003.json: it is damaged")
+def last_entry_cut_short(folder):
+    os.truncate(log_of(folder)[2], 500)
+
+
+@log_harm("00000002.json: it is damaged .it is version 3; expected 2")
+def entries_exchanged(folder):
+    _, second, third = log_of(folder)
+    contents = second.read_bytes(), third.read_bytes()
+    third.write_bytes(contents[0])
+    second.write_bytes(contents[1])
+
+
+@log_harm("00000002.json: it is damaged .it does not follow the version 1")
+def entries_exchanged_with_their_versions(folder):
+    entries_exchanged(folder)
+    for version in (2, 3):
+        edit_entry(folder, version, lambda entry, version=version: entry.update(version=version))
+
+
+@log_harm("manifest.json: shards are in another order than in the log")
+def entries_exchanged_with_repaired_chain(folder):
+    entries_exchanged_with_their_versions(folder)
+    repair_chain(folder)
+
+
+@log_harm("00000003.json: it is damaged .it does not follow the version 2")
+def edited_entry(folder):
+    edit_entry(folder, 2, one_row_more)
+
+
+@log_harm("00000002.json: it is damaged .it does not follow the version 1")
+def edited_inputs_of_an_entry(folder):
+    edit_entry(folder, 1, lambda entry: entry["add"]["inputs"].clear())
+
+
+@log_harm("manifest.json: rows is .*; by the log it is")
+def edited_entry_with_repaired_chain(folder):
+    edit_entry(folder, 2, one_row_more)
+    repair_chain(folder)
+
+
+@log_harm("manifest.json: rows is .*; by the log it is")
+def edited_last_entry(folder):
+    edit_entry(folder, 3, one_row_more)
+
+
+@log_harm("manifest.json: it has .* rows, and its parquet shards have")
+def edited_entry_with_repaired_chain_and_all_that_is_derived(folder):
+    edited_entry_with_repaired_chain(folder)
+    derive_again(folder)
+
+
+@log_harm("00000001.json: the inputs are not those of the job")
+def edited_inputs_of_an_entry_with_repaired_chain_and_all_that_is_derived(folder):
+    edit_entry(folder, 1, lambda entry: entry["add"]["inputs"].clear())
+    repair_chain(folder)
+    derive_again(folder)
+
+
+@log_harm("00000003.checkpoint.json: it is damaged .expected the increments of version 3")
+def planted_empty_checkpoint(folder):
+    plant_checkpoint(folder, lambda checkpoint: checkpoint["increments"].clear())
+
+
+@log_harm("manifest.json: snapshot.increments is 3; by the log it is 2")
+def planted_checkpoint_without_an_increment(folder):
+    plant_checkpoint(folder, lambda checkpoint: checkpoint["increments"].pop(1))
+
+
+@log_harm("manifest.json: it is missing or damaged")
+def manifest_of_a_grown_dataset_removed(folder):
+    (folder / "manifest.json").unlink()
+
+
+@log_harm("manifest.json: rows is .*; by the log it is")
+def manifest_of_a_grown_dataset_edited(folder):
+    edit_manifest(folder, lambda manifest: manifest.update(rows=manifest["rows"] + 1))
+
+
+@log_harm("manifest.json: snapshot.version is 2; by the log it is 3")
+def manifest_of_another_version(folder):
+    edit_manifest(folder, lambda manifest: manifest["snapshot"].update(version=2))
+
+
+@log_harm("_SUCCESS: it is missing")
+def success_of_a_grown_dataset_removed(folder):
+    missing_success(folder)
+
+
+@log_harm("README.md: it is not the card of the newest version")
+def train_and_validation_exchanged_in_the_card_of_a_grown_dataset(folder):
+    train_and_validation_exchanged_in_the_card(folder)
+
+
+@log_harm("README.md: it is not the card of the newest version")
+def card_of_an_older_version(folder):
+    shutil.copy(folder.parent / "card of version 2", folder / "README.md")
+
+
+@log_harm("README.md: the dataset card is missing")
+def card_of_a_grown_dataset_removed(folder):
+    missing_card(folder)
+
+
+@pytest.mark.parametrize("name", LOG_HARMS)
+def test_each_harm_of_the_log_and_of_what_is_derived_from_it_is_found(name, grown, tmp_path, capsys):
+    harm, expected = LOG_HARMS[name]
+    folder = tmp_path / "all" / "out"
+    shutil.copytree(grown.parent, folder.parent)
+    harm(folder)
+    capsys.readouterr()
+    assert main(["verify", str(folder)]) == 1
+    out, err = capsys.readouterr()
+    assert re.search(expected, out) and not err, out
+
+
 def test_sound_dataset_is_ok_with_its_figures(capsys):
     folder = dataset_of("packed")
     capsys.readouterr()
@@ -535,12 +755,18 @@ def test_record_that_is_twice_in_one_of_several_sources_of_a_dataset_that_grew_i
         options = [f"--dataset_config={config}", f"--output={folder}", f"--tokenizer={TOKENIZER}", "--provenance"]
         assert main(["build", "--append", *options]) == 0
     assert verify(str(folder)).faults == []
-    # As it would be if a build had written it: a copy without the log has the sums of its manifest.
-    shutil.rmtree(folder / "_chatmill" / "log")
-    (folder / "_chatmill" / "receipts").mkdir()
-    shard = manifest_of(folder)["shards"][0]
+    # As it would be if the first build had written it: the entry of the second one follows.
+    first, second = log_of(folder)
+    of_second = second.read_bytes()
+    second.unlink()
+    shard = json.loads(first.read_bytes())["add"]["files"]["shards"][0]
     assert shard["source"] == 0
+    (folder / "manifest.json").unlink()
+    edit_log(folder, lambda _: None)
     rewrite(folder, shard["path"], twice, recount=True)
+    second.write_bytes(of_second)
+    repair_chain(folder)
+    derive_again(folder)
 
     [fault] = verify(str(folder)).faults
 
@@ -571,7 +797,7 @@ def test_copy_without_work_files_and_rejects_is_checked_as_far_as_possible(tmp_p
     assert found.faults == []
     assert found.notes == [
         "notes.txt is not a part of the dataset",
-        "_chatmill/ is not in this copy: the tokenizer and the receipts were not checked",
+        "_chatmill/ is not in this copy: the tokenizer and the log were not checked",
         "rejects/ is not in this copy",
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -74,10 +75,10 @@ def test_a_dataset_that_cannot_grow_by_these_options_ends_a_watch_in_one_line(tm
     command = ["watch", *job]
     assert main([*command, "--max_length=64"]) == 2
     assert "begun with other options or libraries: --max_length" in capsys.readouterr().err
-    (output / "_chatmill" / "job.json").unlink()
+    shutil.rmtree(output / "_chatmill" / "log")
     assert main(command) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "job.json: it is missing or damaged, so that it is not known how the dataset was built" in line
+    assert "out: its log is missing, so that it cannot grow. Copy its folder _chatmill, too." in line
 
 
 @pytest.mark.parametrize(

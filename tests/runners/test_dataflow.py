@@ -25,7 +25,7 @@ from pipeline.graph import budgets_of, build_graph
 from pipeline.options import parse_options
 from pipeline.prepare import prepare
 from pipeline.sources import read_sources
-from support.datasets import build_in_process
+from support.datasets import build_in_process, work_in
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import build_wheel, free_port, serving
 from support.stores import gs
@@ -102,7 +102,7 @@ def test_job_of_a_template_has_the_image_machines_and_limits_of_the_options(subm
 def test_summary_of_a_launcher_that_only_submits_has_the_status_submitted(submitted):
     summary = json.loads((submitted / "summary.json").read_text())
     assert summary == {"written_by": "chatmill build", "status": "submitted", "output": "memory://shards/2026-11"}
-    assert fsspec.filesystem("memory").exists("/shards/2026-11/_chatmill/plan.jsonl")
+    assert fsspec.filesystem("memory").glob("/shards/2026-11/_chatmill/increments/*/plan.jsonl")
     assert not fsspec.filesystem("memory").exists("/shards/2026-11/manifest.json")
 
 
@@ -172,13 +172,15 @@ def test_graph_of_a_million_splits_contains_neither_plan_nor_tokenizer(tmp_path)
         [f"--input={tmp_path}/corpus", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=1073742"]
     )
     folder = Folder(options.output)
-    job = prepare(options, folder, read_sources(options))
+    prepared = prepare(options, folder, read_sources(options))
+    assert prepared is not None
+    job, of_increment, change = prepared
     assert job.splits == 1_000_000
     pipeline = beam.Pipeline()
-    build_graph(pipeline, job, folder, budgets_of(options), options.engine, options.report)
+    build_graph(pipeline, job, of_increment, budgets_of(options), options.engine, options.report, change)
     proto = pipeline.to_runner_api().SerializeToString()
     assert len(proto) < 1 << 17
-    assert (tmp_path / "out" / "_chatmill" / "plan.jsonl").stat().st_size > len(proto)
+    assert (work_in(tmp_path / "out") / "plan.jsonl").stat().st_size > len(proto)
 
 
 def test_graph_distributes_the_splits_and_groups_the_receipts(submitted):
@@ -220,7 +222,6 @@ def test_dry_run_accepts_gs_urls_for_everything(monkeypatch):
             {"input": None, "dataset_config": f"{ROOT}/examples/sources.yaml"},
             f"--dataset_config {ROOT}/examples/sources.yaml: input {CHATS}/support.jsonl: Dataflow's workers cannot",
         ),
-        ({"overwrite": "true"}, "--dry_run: with --overwrite it would remove the dataset"),
         ({"project": "12345"}, "Invalid Project ID (12345)"),
         ({"job_name": "No Name"}, "Invalid job_name (No Name)"),
         ({"num_workers": "9", "max_num_workers": "3"}, "num_workers (9) cannot exceed max_num_workers (3)"),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from support.datasets import build_in_process, digests, manifest_of
+from support.datasets import build_in_process, digests, manifest_of, work_in
 from support.flink import Cluster, install_flink, running_cluster
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import with_default_signals
@@ -64,9 +64,9 @@ def start(*options: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def receipts_of(output: Path) -> dict[Path, int]:
-    """When each receipt was written."""
-    return {path: path.stat().st_mtime_ns for path in (output / "_chatmill" / "receipts").glob("*.json")}
+def receipts_of(output: Path) -> list[Path]:
+    """The receipts of a build that is not committed."""
+    return [*output.glob("_chatmill/increments/*/receipts/*.json")]
 
 
 def wait_until(condition: Any, build: subprocess.Popen[str] | None = None, seconds: float = SECONDS) -> None:
@@ -141,18 +141,18 @@ def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, c
     build = start(*job, FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
     wait_until(lambda: len(receipts_of(output)) >= 5, build)
     cluster.kill_taskmanager()
-    before = receipts_of(output)
-    whole = {path.name.partition("-")[0] for path in before if json.loads(path.read_text())["last"]}
-    assert len(before) < json.loads((output / "_chatmill" / "job.json").read_text())["splits"]
+    before = [json.loads(path.read_bytes()) for path in receipts_of(output)]
+    # If one part of a file that cannot be cut is missing, all parts are read again.
+    whole = {receipt["split"] for receipt in before if receipt["last"]}
+    kept = [shard["path"] for receipt in before if receipt["split"] in whole for shard in receipt["shards"]]
+    written = {path: (output / path).stat().st_mtime_ns for path in kept}
+    assert written and len(before) < json.loads((work_in(output) / "job.json").read_bytes())["splits"]
     _, stderr = build.communicate(timeout=SECONDS)
     assert build.returncode == 0, stderr
     assert cluster.last_job()["timestamps"]["RESTARTING"] > 0
     assert digests(output) == digests(local)
     assert manifest_of(output)["records"] == manifest_of(local)["records"]
-    # If one part of a file that cannot be cut is missing, all parts are read again.
-    after = receipts_of(output)
-    kept = {path: when for path, when in before.items() if path.name.partition("-")[0] in whole}
-    assert kept and {path: after[path] for path in kept} == kept
+    assert {path: (output / path).stat().st_mtime_ns for path in kept} == written
 
 
 def test_embedded_flink_writes_the_same_bytes_and_shows_an_error_once(installed, corpus, local, tmp_path):

@@ -225,9 +225,9 @@ def test_day_that_was_killed_is_resumed_the_next_day_and_no_file_is_taken_twice(
         time.sleep(0.01)
     os.killpg(pod.pid, signal.SIGKILL)
     pod.wait()
-    shards = receipts[0].parents[1] / "shards"
-    kept = {(shards / shard["file"]).stat().st_ino for shard in json.loads(receipts[0].read_bytes())["shards"]}
-    assert kept and not (daily.output / "data").exists()
+    shards = json.loads(receipts[0].read_bytes())["shards"]
+    kept = {(daily.output / shard["path"]).stat().st_ino for shard in shards}
+    assert kept and not (daily.output / "_chatmill" / "log").exists()
 
     ended = [daily.run(day_after(1), index) for index in daily.indexes]
     assert [(code, summary["status"]) for code, summary in ended] == [(2, "failed"), (0, "done"), (0, "done")]

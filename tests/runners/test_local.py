@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.datasets import build_in_process, digests
+from support.datasets import build_in_process, digests, work_in
 from support.paths import CHATS, ROOT, TOKENIZER
 
 JOB = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=200000"]
@@ -120,18 +120,19 @@ def test_error_of_a_worker_is_read_from_its_file_and_shown_once(corrupt_file):
     assert done.returncode == 1
     assert done.stderr.startswith(f"chatmill: {corrupt_file}: the gzip stream is corrupt or cut short")
     assert done.stderr.count("chatmill: ") == 1 and "Traceback" not in done.stderr
-    failures = corrupt_file.parents[1] / "out" / "_chatmill" / "failures"
+    failures = work_in(corrupt_file.parents[1] / "out") / "failures"
     (failure,) = (json.loads(file.read_text()) for file in failures.iterdir())
     assert failure["kind"] == "InputError" and done.stderr == f"chatmill: {failure['message']}\n"
 
 
 def test_next_run_removes_the_failures_of_the_previous_run(corrupt_file):
     assert build_in_process(*options_for(corrupt_file)).returncode == 1
-    assert (corrupt_file.parents[1] / "out" / "_chatmill" / "failures").exists()
+    failures = work_in(corrupt_file.parents[1] / "out") / "failures"
+    assert failures.exists()
     corrupt_file.write_bytes(gzip.compress((CHATS / "arithmetic.jsonl").read_bytes()[:2000]))
     done = build_in_process(*options_for(corrupt_file), "--overwrite", "--max_reject_fraction=1")
     assert done.returncode == 0, done.stderr
-    assert not (corrupt_file.parents[1] / "out" / "_chatmill" / "failures").exists()
+    assert not failures.exists()
 
 
 def test_error_of_a_worker_is_found_in_the_traceback_if_there_is_no_file(corrupt_file):
@@ -141,7 +142,7 @@ def test_error_of_a_worker_is_found_in_the_traceback_if_there_is_no_file(corrupt
     assert done.returncode == 1
     assert done.stderr.startswith(f"chatmill: {plain}: the gzip stream is corrupt or cut short")
     assert done.stderr.count("\n") == 1
-    assert not (plain.parents[1] / "out" / "_chatmill" / "failures").exists()
+    assert not (work_in(plain.parents[1] / "out") / "failures").exists()
 
 
 def test_beams_own_worker_also_reports_its_error_by_a_file(corrupt_file):

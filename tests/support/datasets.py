@@ -6,13 +6,18 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
+import pytest
 
 from support.paths import ROOT
 from support.signals import with_default_signals
+from transforms.dataset import increment_commit
 
 
 def build_in_process(*options: object, **popen_options: Any) -> subprocess.CompletedProcess[str]:
@@ -42,11 +47,15 @@ def assert_statistics_add_up(manifest: dict[str, Any]) -> None:
 
 def rows_of(output: Path, split: str = "train") -> list[dict[str, Any]]:
     """Return all rows of `train` or `validation`, in the order of the shards."""
-    return [row for shard in sorted((output / "data").glob(f"{split}-*")) for row in pq.read_table(shard).to_pylist()]
+    shards = [shard for shard in manifest_of(output)["shards"] if shard["split"] == split]
+    paths = [shard["path"] for shard in shards if shard["format"] == "parquet"]
+    return [row for path in paths for row in pq.read_table(output / path).to_pylist()]
 
 
 def rejects_of(output: Path) -> list[dict[str, Any]]:
-    return [row for shard in sorted((output / "rejects").glob("*")) for row in pq.read_table(shard).to_pylist()]
+    """Return all rejects, also those of a build that was not committed."""
+    files = sorted((output / "rejects").glob("*/rejects-*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
 def ledger_of(output: Path) -> list[dict[str, Any]]:
@@ -65,24 +74,18 @@ def digests(output: Path, *excluded: str) -> dict[str, str]:
     return {str(path.relative_to(output)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
 
 
-def undo_the_commit(output: Path) -> None:
-    """Let a dataset be as after a kill in the middle of its commit: some shards have their final names already."""
-    shards = output / "_chatmill" / "shards"
-    shards.mkdir()
-    receipts = [json.loads(path.read_bytes()) for path in (output / "_chatmill" / "receipts").glob("*.json")]
-    files = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in output.glob("*/*-of-*")}
-    for receipt in receipts:
-        named = [(shard["file"], shard["sha256"]) for shard in receipt["shards"]]
-        if receipt["rejects_file"]:
-            named.append((receipt["rejects_file"], receipt["rejects_sha256"]))
-        if receipt["ledger"]:
-            named.append((receipt["ledger"]["file"], receipt["ledger"]["sha256"]))
-        for name, sha256 in named:
-            (shards / name).hardlink_to(files[sha256])
-    for path in [*files.values()][::2]:
-        path.unlink()
-    for name in ("manifest.json", "report.html", "README.md", "_SUCCESS"):
-        (output / name).unlink()
+@contextmanager
+def stopped_before_the_commit() -> Iterator[None]:
+    """Inside, a pipeline of this process ends with an error before its commit: its files and receipts are there."""
+    error = RuntimeError("stopped before the commit")
+    with patch.object(increment_commit, "_commit", side_effect=error), pytest.raises(Exception, match=str(error)):
+        yield
+
+
+def work_in(output: Path) -> Path:
+    """Return the folder with the job, the plan and the receipts of the one increment that was begun in a dataset."""
+    (work,) = (output / "_chatmill" / "increments").iterdir()
+    return work
 
 
 def write_jsonl(path: Path, records: list[Any]) -> Path:

@@ -9,22 +9,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from support.datasets import manifest_of
-from transforms.dataset.description import job_id
+from transforms.dataset.derived import derive
 from transforms.dataset.layout import Folder
-from transforms.model.receipts import read_receipt, write_receipt
+from transforms.dataset.log import Log
 from transforms.outputs.parquet import ParquetWriter
 from transforms.outputs.tfrecord import encode_tfrecord
 
 
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change manifest.json, which then is not what the log gives."""
     manifest = manifest_of(folder)
     change(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def edit_log(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the entry of a dataset that has one, and derive the rest from it again: as if a build had said so."""
+    (path,) = (folder / "_chatmill" / "log").glob("*.json")
+    entry = json.loads(path.read_bytes())
+    change(entry)
+    path.write_text(json.dumps(entry))
+    of = Folder(str(folder))
+    snapshot = Log(of).newest()
+    assert snapshot
+    derive(of, snapshot, "none")  # a report shows rows, which may be damaged
 
 
 def flip(path: Path, at: float) -> None:
@@ -35,41 +47,30 @@ def flip(path: Path, at: float) -> None:
 
 
 def sign(folder: Path, *paths: str, rows: pa.Table | None = None) -> None:
-    """Let the manifest and the receipts have the checksums of files as they are now; with rows, also their numbers."""
-    for path in paths:
-        manifest = manifest_of(folder)
-        (entry,) = (shard for shard in manifest["shards"] if shard["path"] == path)
-        content = (folder / path).read_bytes()
-        new = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-        if rows is not None:
-            labels = rows["labels"].combine_chunks().values.to_numpy()
-            new |= {"rows": len(rows), "tokens": len(labels), "trained_tokens": int((labels != -100).sum())}
-        if rows is not None and path.startswith("data/"):
-            for totals in (manifest, *manifest["sources"][:1]):
-                for what in ("rows", "tokens", "trained_tokens"):
-                    totals[what] += new[what] - entry[what]
-                totals["records"]["kept"] += new["rows"] - entry["rows"]
-                totals["records"]["read"] += new["rows"] - entry["rows"]
-        _sign_receipt(folder, entry, new)
-        entry |= new
-        (folder / "manifest.json").write_text(json.dumps(manifest))
+    """Let the log have the checksums of files as they are now; with rows, also their numbers."""
+
+    def change(log_entry: dict[str, Any]) -> None:
+        add = log_entry["add"]
+        for path in paths:
+            (entry,) = (shard for shard in add["files"]["shards"] if shard["path"] == path)
+            new = _signature(folder / path)
+            if rows is not None:
+                labels = rows["labels"].combine_chunks().values.to_numpy()
+                new |= {"rows": len(rows), "tokens": len(labels), "trained_tokens": int((labels != -100).sum())}
+            if rows is not None and path.startswith("data/"):
+                for totals in (add["sums"], *add["sums"]["sources"][:1]):
+                    for what in ("rows", "tokens", "trained_tokens"):
+                        totals[what] += new[what] - entry[what]
+                    totals["records"]["kept"] += new["rows"] - entry["rows"]
+                    totals["records"]["read"] += new["rows"] - entry["rows"]
+            entry |= new
+
+    edit_log(folder, change)
 
 
-def _sign_receipt(folder: Path, entry: dict[str, Any], new: dict[str, Any]) -> None:
-    work = folder / "_chatmill"
-    job = job_id(Folder(str(folder)))
-    for path in (work / "receipts").iterdir():
-        receipt = read_receipt(str(path), job)
-        shards = [
-            msgspec.structs.replace(shard, **new) if shard.sha256 == entry["sha256"] else shard
-            for shard in receipt.shards
-        ]
-        if shards != receipt.shards:
-            more = new.get("rows", entry["rows"]) - entry["rows"] if entry["format"] == "parquet" else 0
-            receipt = msgspec.structs.replace(
-                receipt, shards=shards, read=receipt.read + more, kept=receipt.kept + more
-            )
-            write_receipt(str(work / "receipts"), receipt, job)
+def _signature(path: Path) -> dict[str, Any]:
+    content = path.read_bytes()
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
 
 def rewrite(folder: Path, path: str, change: Callable[[pa.Table], pa.Table], recount: bool = False) -> None:
@@ -81,21 +82,18 @@ def rewrite(folder: Path, path: str, change: Callable[[pa.Table], pa.Table], rec
         writer.close()
     rows = table if recount else None
     sign(folder, path, rows=rows)
-    for twin in (folder / "tfrecord").glob(f"{Path(path).stem}.tfrecord*"):
+    for twin in (folder / "tfrecord").glob(f"*/{Path(path).stem}.tfrecord*"):
         content = encode_tfrecord(table)
         twin.write_bytes(gzip.compress(content) if twin.suffix == ".gz" else content)
-        sign(folder, f"tfrecord/{twin.name}", rows=rows)
+        sign(folder, str(twin.relative_to(folder)), rows=rows)
 
 
 def rewrite_ledger(folder: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Write the first file of the ledger again with other lines, and sign it in the manifest."""
-    manifest = manifest_of(folder)
-    entry = manifest["ledger"][0]
-    table = change(pq.read_table(folder / entry["path"]))
-    pq.write_table(table, folder / entry["path"])
-    content = (folder / entry["path"]).read_bytes()
-    entry |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content), "entries": len(table)}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    """Write the first file of the ledger again with other lines, and sign it in the log."""
+    path = folder / manifest_of(folder)["ledger"][0]["path"]
+    table = change(pq.read_table(path))
+    pq.write_table(table, path)
+    edit_log(folder, lambda entry: entry["add"]["files"]["ledger"][0].update(_signature(path), entries=len(table)))
 
 
 def with_values(name: str, change: Callable[[Any], Any], row: int = 3) -> Callable[[pa.Table], Any]:

@@ -2,77 +2,98 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from support.datasets import manifest_of
 from support.manifests import manifest_by_hand
 from transforms.dataset.derived import derive
-from transforms.dataset.layout import Folder
+from transforms.dataset.layout import PUBLISHED, Folder
 from transforms.dataset.log import Log
-from transforms.dataset.snapshot import Increment, Snapshot
+from transforms.dataset.snapshot import Files, Increment, Kind, Snapshot
 from transforms.inputs.listing import InputFile
-from transforms.inputs.plan import decode_plan
 from transforms.storage.writing import write_atomically
-
-_FOLDERS = ("data", "tfrecord", "rejects", "ledger")
 
 
 def increment_of(output: Path, built: Path, id: str, error: str | None = None) -> Increment:
-    """Copy the files of a dataset into another one, as those of an increment of it."""
-
-    def renamed(path: str) -> str:
-        folder, _, name = path.partition("/")
-        return f"{folder}/{id}/{name}"
-
-    for folder in _FOLDERS:
+    """Copy the files of a dataset of one build into another one, as those of an increment of it."""
+    snapshot = Log(Folder(str(built))).newest()
+    assert snapshot
+    (increment,) = snapshot.increments
+    for folder in PUBLISHED:
         if (built / folder).exists():
-            shutil.copytree(built / folder, output / folder / id)
-    manifest = manifest_of(built)
-    manifest["shards"] = [shard | {"path": renamed(shard["path"])} for shard in manifest["shards"]]
-    manifest["rejects"] = [renamed(path) for path in manifest["rejects"]]
-    manifest["ledger"] = [
-        file
-        | {"path": renamed(file["path"]), "shards": {split: renamed(path) for split, path in file["shards"].items()}}
-        for file in manifest["ledger"]
-    ]
-    if error:
-        manifest["shards"] = []
-    return Increment.of(id, manifest, decode_plan((built / "_chatmill" / "plan.jsonl").read_bytes()), error)
+            shutil.copytree(built / folder / increment.id, output / folder / id)
+    renamed = msgspec.json.decode(
+        msgspec.json.encode(increment).replace(f"/{increment.id}/".encode(), f"/{id}/".encode()), type=Increment
+    )
+    files = msgspec.structs.replace(renamed.files, shards=[] if error else renamed.files.shards)
+    status: Any = "failed" if error else "done"
+    return msgspec.structs.replace(renamed, id=id, files=files, status=status, error=error)
 
 
 def grow(output: Path, built: Path, id: str, error: str | None = None) -> Snapshot:
-    """Append a dataset to another one."""
+    """Append a dataset to another one, or to nothing."""
     folder = Folder(str(output))
-    snapshot = Log(folder).commit("append", increment_of(output, built, id, error))
+    before, of_build = Log(folder).newest() or Snapshot(), Log(Folder(str(built))).newest()
+    assert of_build
+    increment = increment_of(output, built, id, error)
+    if not before.version:
+        shutil.copytree(built / "_chatmill" / "tokenizers", output / "_chatmill" / "tokenizers")
+    kind: Kind = "append" if before.version else "build"
+    snapshot = Log(folder).commit(kind, increment, before.version, job=None if before.version else of_build.job)
     derive(folder, snapshot, "html")
     return snapshot
 
 
-def begin(output: str) -> None:
-    """Begin a dataset that grows, without a build."""
-    write_atomically(
-        Folder(output).job, msgspec.json.encode(manifest_by_hand()["job"] | {"sources": [{"name": "all"}]})
-    )
+def job_by_hand() -> dict[str, Any]:
+    """Return the job of increments by hand."""
+    return manifest_by_hand()["job"] | {"sources": [{"name": "chats"}, {"name": "code"}]}
 
 
-def commit_numbers(output: str, kind: str, first: int, last: int, remove: tuple[str, ...] = ()) -> str:
+def increment_by_hand(
+    id: str,
+    inputs: Sequence[InputFile] = (),
+    shards: Sequence[dict[str, Any]] = (),
+    rejects: Sequence[dict[str, Any]] = (),
+    error: str | None = None,
+) -> Increment:
+    """Return an increment of which only the files exist that it is given: the sums are those of a manifest by hand."""
+    sums = {name: value for name, value in manifest_by_hand().items() if name not in _NOT_SUMS}
+    files = Files([] if error else [*shards], [*rejects], [])
+    return Increment(id, files, [*inputs], sums, "failed" if error else "done", error)
+
+
+_NOT_SUMS = {"format", "snapshot", "layout", "shards", "rejects", "ledger", "job"}
+
+
+def commit_numbers(output: str, kind: Kind, first: int, last: int, remove: tuple[str, ...] = ()) -> str:
     """Commit an increment of one shard with the rows first to last. Returns its id."""
     id = f"{first:08x}{last:08x}"
     rows = [[number] for number in range(first, last + 1)]
-    shard = {"path": f"data/{id}/train-00000-of-00001.parquet", "split": "train", "format": "parquet"}
     content = io.BytesIO()
     pq.write_table(pa.table({"input_ids": pa.array(rows, pa.list_(pa.int32()))}), content)
+    shard = {
+        "path": f"data/{id}/train-000000-000.parquet",
+        "format": "parquet",
+        "split": "train",
+        "rows": len(rows),
+        "tokens": len(rows),
+        "trained_tokens": 0,
+        "bytes": len(content.getvalue()),
+        "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
+    }
     write_atomically(f"{output}/{shard['path']}", content.getvalue())
-    described = shard | {"rows": len(rows), "bytes": len(content.getvalue())}
-    manifest = manifest_by_hand(sources=manifest_by_hand()["sources"][:1], rejects=[], shards=[described])
     inputs = [InputFile(f"{number}.jsonl", "jsonl", None, 1, "1") for number in range(first, last + 1)]
-    snapshot = Log(Folder(output)).commit(kind, Increment.of(id, manifest, inputs), remove)
+    log = Log(Folder(output))
+    base = (log.newest() or Snapshot()).version
+    snapshot = log.commit(kind, increment_by_hand(id, inputs, [shard]), base, remove, None if base else job_by_hand())
     derive(Folder(output), snapshot, "none")
     return id
 

@@ -81,6 +81,11 @@ def kill_at(module: str, name: str, moment: str, *options: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+def kill_before_the_commit(*options: str) -> None:
+    """Build a dataset, and kill the build when all is written, before it looks at the log for its commit."""
+    kill_at("transforms.dataset.increment_commit", "_commit", "before", *options)
+
+
 def start_and_wait_for_receipts(
     options: Sequence[str], output: Path, count: int, **environment: str
 ) -> subprocess.Popen[str]:
@@ -90,9 +95,9 @@ def start_and_wait_for_receipts(
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=with_default_signals, env=os.environ | environment,
     )  # fmt: skip
-    receipts = output / "_chatmill" / "receipts"
+    increments = output / "_chatmill" / "increments"
     deadline = time.monotonic() + 120
-    while not receipts.is_dir() or len(list(receipts.glob("*.json"))) < count:
+    while len(list(increments.glob("*/receipts/*.json"))) < count:
         assert build.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
     return build

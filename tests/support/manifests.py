@@ -14,6 +14,9 @@ HISTOGRAMS = {
 }
 
 
+INCREMENT = "00000000000000ab"
+
+
 def manifest_by_hand(**changes: Any) -> dict[str, Any]:
     """Return the manifest of a small packed dataset. changes: other values of its keys."""
     records = {
@@ -25,7 +28,13 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
     }
     shard = {"split": "train", "format": "parquet", "rows": 3, "tokens": 630, "trained_tokens": 120, "bytes": 2048}
     return {
-        "format": 1,
+        "format": 2,
+        "snapshot": {
+            "version": 1,
+            "increments": 1,
+            "failed": 0,
+            "failed_records": {"read": 0, "kept": 0, "truncated": 0, "dropped": {}, "rejected": {}},
+        },
         "records": records,
         "rows": 3,
         "tokens": 630,
@@ -48,8 +57,8 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
         "first_examples": {"parity_records_differing": first_example("the turn differs")},
         "first_rejects": {"not_json": first_example("line 1: expected a value"), "empty": first_example("no message")},
         "first_drops": {"too_long": first_example("300 tokens, 20 of them trained on")},
-        "shards": [{"path": "data/train-00000-of-00001.parquet", "sha256": "0" * 64, **shard}],
-        "rejects": ["rejects/rejects-00000-of-00001.parquet"],
+        "shards": [{"path": f"data/{INCREMENT}/train-000000-000.parquet", "sha256": "0" * 64, **shard}],
+        "rejects": [f"rejects/{INCREMENT}/rejects-000000-000.parquet"],
         "statistics": {
             "histograms": HISTOGRAMS,
             "limits": {
@@ -69,7 +78,7 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
             "inputs": "2" * 64,
             "input_bytes": 123_456,
             "splits": 1,
-            "versions": {"chatmill": "0.2.0", "pyarrow": "25.0.1"},
+            "versions": {"chatmill": "0.3.0", "pyarrow": "25.0.1"},
             "command": "chatmill build \\\n  --input chats/ \\\n  --output OUT",
         },
     } | changes

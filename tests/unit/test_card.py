@@ -24,7 +24,10 @@ def card_of(name: str) -> str:
             "rows": 1,
             "tokens": 20,
             "trained_tokens": 10,
-            "shards": [{"path": "data/train-00000-of-00001.parquet", "split": "train", "format": "parquet"}],
+            "snapshot": {"version": 1},
+            "shards": [
+                {"path": "data/00000000000000ab/train-000000-000.parquet", "split": "train", "format": "parquet"}
+            ],
             "sources": [{"name": name, **source}, {"name": "other", **source}],
             "statistics": {"unread": {name: {"records": 1, "characters": 2}}},
             "job": {
@@ -44,7 +47,7 @@ def parse(markdown: str) -> list[Any]:
 def markup_of(card: str) -> list[str]:
     """The kinds of all blocks and spans of a card, in order, and its code that is not of one line."""
     header, _, text = card.removeprefix("---\n").partition("\n---\n")
-    assert yaml.safe_load(header)["configs"][0]["data_files"][0]["path"].startswith("data/train")
+    assert yaml.safe_load(header)["configs"][0]["data_files"][0]["path"].startswith("data/0")
     kinds = list[str]()
     for block in parse(text):
         kinds += [block.type, block.content if block.type == "fence" else ""]

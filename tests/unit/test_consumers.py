@@ -36,9 +36,10 @@ def manifest_of(options: dict[str, Any], tokenizer: str = "Qwen/Qwen3-8B") -> di
         "rows": 1,
         "tokens": 20,
         "trained_tokens": 10,
-        "shards": [{"path": "data/train-00000-of-00001.parquet", "split": "train", "format": "parquet"}],
+        "snapshot": {"version": 1},
+        "shards": [{"path": "data/00000000000000ab/train-000000-000.parquet", "split": "train", "format": "parquet"}],
         "sources": [{}],
-        "job": {"options": options, "tokenizer_name": tokenizer, "versions": {"chatmill": "0.2.0"}},
+        "job": {"options": options, "tokenizer_name": tokenizer, "versions": {"chatmill": "0.3.0"}},
     }
 
 

@@ -14,6 +14,7 @@ import lzma
 import multiprocessing
 import os
 import pickle
+import re
 import shutil
 import struct
 import zlib
@@ -31,16 +32,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.job import read_job
-from support.manifests import manifest_by_hand
+from support.increments import increment_by_hand, job_by_hand
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
-from transforms.dataset.snapshot import Increment
 from transforms.dataset.tfrecord import read_tfrecord
 from transforms.errors import InputError, UserError
 from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.model.examples import Conversation
-from transforms.model.receipts import FirstExample, Receipt, Shard, read_receipt, write_receipt
+from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, read_receipt, write_receipt
 from transforms.outputs.tfrecord import encode_tfrecord, masked_crc
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
@@ -259,29 +259,33 @@ def test_each_row_of_a_table_has_one_outcome_at_any_cut(folder, isolated, name, 
             assert whole == outcomes_of(path)
 
 
+INCREMENT = "0123456789abcdef"
 names = st.text(max_size=9) | st.sampled_from(["a.parquet", "../a", "/a", "a/b", "..", ""])
-shards = st.builds(Shard, names, names, names, *[st.integers(0, 1 << 40)] * 4, names)
+paths = names | st.builds("{}/{}".format, st.sampled_from([f"data/{INCREMENT}", INCREMENT, "..", ""]), names)
+shards = st.builds(Shard, paths, names, names, *[st.integers(0, 1 << 40)] * 4, names)
 firsts = st.dictionaries(names, st.builds(FirstExample, names, names, names), max_size=2)
 sums = st.dictionaries(names, st.integers(0, 1 << 40), max_size=2)
 receipts = st.builds(
     Receipt, split=st.integers(0, 9), part=st.just(0), last=st.just(True), shards=st.lists(shards, max_size=2),
     dropped=sums, rejected=sums, notes=sums, rendered_by_reference=sums, tokenized_by_reference=sums,
-    rejects_file=st.none() | names, first_rejects=firsts, first_examples=firsts,
-    special_tokens_in_content=sums, rejects_sha256=st.none() | names,
+    rejects=st.none() | st.builds(RejectsFile, paths, names), first_rejects=firsts, first_examples=firsts,
+    special_tokens_in_content=sums, increment=st.just(INCREMENT),
 )  # fmt: skip
 
 
 @FUZZ
 @given(receipts, damages)
 def test_a_receipt_is_read_as_it_was_written_or_refused(folder, receipt, damage):
-    write_receipt(str(folder), receipt, "job")
+    write_receipt(str(folder), receipt)
     path = folder / f"{receipt.split:07d}-00000.json"
     written = path.read_bytes()
     path.write_bytes(damaged(written, damage))
     try:
-        assert read_receipt(str(path), "job") == receipt
+        assert read_receipt(str(path), INCREMENT) == receipt
         assert path.read_bytes() == written
-        assert not any("/" in name or ".." in name for name, _ in receipt.files())
+        assert all(
+            re.fullmatch(rf"\w+/{INCREMENT}/[^/]+", file.path) and ".." not in file.path for file in receipt.files()
+        )
     except ValueError as error:
         assert str(path) in str(error)
 
@@ -289,7 +293,7 @@ def test_a_receipt_is_read_as_it_was_written_or_refused(folder, receipt, damage)
 @FUZZ
 @given(values | st.fixed_dictionaries({"options": values, "splits": values, "sources": values}), damages)
 def test_any_job_json_is_a_job_or_damaged_or_refused_in_one_line(folder, content, damage):
-    output = Folder(str(folder / "out"))
+    output = Folder(str(folder / "out"), INCREMENT)
     Path(output.work).mkdir(parents=True, exist_ok=True)
     Path(output.job).write_bytes(damaged(json.dumps(content).encode(), damage))
     try:
@@ -335,14 +339,17 @@ def test_tfrecord_has_the_rows_that_were_written_or_is_an_error(compressed, rows
         pass
 
 
+ENTRY = ("version", "previous", "kind", "add", "remove", "time", "job")
+
+
 @FUZZ
-@given(values | st.fixed_dictionaries({"version": values, "add": values, "removed": values}), damages, st.booleans())
+@given(values | st.fixed_dictionaries(dict.fromkeys(ENTRY, values)), damages, st.booleans())
 def test_any_bytes_in_the_log_of_a_dataset_are_an_error_in_one_line(folder, content, damage, is_checkpoint):
     log = Log(Folder(str(folder / "grown")))
     shutil.rmtree(folder / "grown", ignore_errors=True)
-    for name in "ab":
-        inputs = [InputFile(f"{name}.jsonl", "jsonl", None, 10, "1")]
-        log.commit("append", Increment.of(name * 16, manifest_by_hand(), inputs))
+    for base, name in enumerate("ab"):
+        added = increment_by_hand(name * 16, [InputFile(f"{name}.jsonl", "jsonl", None, 10, "1")])
+        log.commit("append" if base else "build", added, base, job=None if base else job_by_hand())
     [entry] = (folder / "grown").rglob("00000002.json")
     if is_checkpoint:
         log.drop_before(2)

@@ -15,7 +15,8 @@ from support.datasets import write_jsonl
 from support.paths import TOKENIZER
 from support.templates import DROPS_REASONING
 from transforms.dataset.description import Description
-from transforms.dataset.manifest import build_manifest, check_ledger
+from transforms.dataset.manifest import check_ledger
+from transforms.dataset.snapshot import Increment
 from transforms.model.batches import Slice, Split
 from transforms.model.examples import Conversation, PlainText, content_digest
 from transforms.model.receipts import Receipt
@@ -30,6 +31,7 @@ from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
 from transforms.steps.write import ShardWriter
 
+INCREMENT = "0123456789abcdef"
 FORMATTER = """
 def several(record):
     if record.get("several"):
@@ -80,7 +82,7 @@ def receipt_of(folder: Path, packer: Packer, kind: str, part_bytes: int = 400) -
     keep = _Filter(lambda example: "Go away" not in str(example.content), "rude")
     render, compare, encode = Renderer(config), ParityChecker(config, "expand"), Encoder(str(TOKENIZER))
     write = ShardWriter(str(folder), provenance=True, ledger=kind, keep_columns=("id",))
-    split = Split(0, (Slice(str(corpus), "jsonl", None, 0, corpus.stat().st_size),))
+    split = Split(0, (Slice(str(corpus), "jsonl", None, 0, corpus.stat().st_size),), increment=INCREMENT)
     receipts = [
         write(packer(build_labels(encode(compare(render(keep(parse(part))))))))
         for part in read_split(split, part_bytes)
@@ -91,7 +93,7 @@ def receipt_of(folder: Path, packer: Packer, kind: str, part_bytes: int = 400) -
 
 
 def lines_of(folder: Path, receipt: Receipt) -> list[dict[str, Any]]:
-    return pq.read_table(folder / "shards" / receipt.ledger.file).to_pylist() if receipt.ledger else []
+    return pq.read_table(folder / receipt.ledger.path).to_pylist() if receipt.ledger else []
 
 
 def by_record(lines: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -115,7 +117,7 @@ def test_each_segment_has_a_line_and_the_sums_are_those_of_the_receipt(tmp_path,
             placed[line["split"], line["row"], line["segment"]] = line
     expected = set()
     for shard in receipt.shards:
-        for number, row in enumerate(pq.read_table(tmp_path / "out" / "shards" / shard.file).to_pylist()):
+        for number, row in enumerate(pq.read_table(tmp_path / "out" / shard.path).to_pylist()):
             packed = packer.packing != "none"
             lengths = row["seq_lengths"] if packed else [len(row["input_ids"])]
             positions = row["source_position"] if packed else [row["source_position"]]
@@ -186,21 +188,24 @@ def test_a_ledger_is_the_same_whatever_the_size_of_parts_and_row_groups(tmp_path
     assert lines[0] == lines[1] == lines[2]
     monkeypatch.setattr(ledger, "_LINES_IN_ROW_GROUP", 2)
     receipt = receipt_of(tmp_path / "groups", packer, "all", part_bytes=1)
-    assert pq.ParquetFile(tmp_path / "groups" / "shards" / receipt.ledger.file).num_row_groups > 3
+    assert pq.ParquetFile(tmp_path / "groups" / receipt.ledger.path).num_row_groups > 3
     assert lines_of(tmp_path / "groups", receipt) == lines[0]
     check_ledger("all", [receipt])
 
 
 def test_without_a_ledger_there_is_no_file(tmp_path):
     receipt = receipt_of(tmp_path / "out", Packer(max_length=48), "none")
-    assert receipt.ledger is None and not [*(tmp_path / "out" / "shards").glob("ledger-*")]
+    assert receipt.ledger is None and not (tmp_path / "out" / "ledger").exists()
     check_ledger("none", [receipt])
 
 
 def test_a_ledger_that_does_not_say_what_is_counted_stops_the_commit(tmp_path):
     receipt = receipt_of(tmp_path / "out", Packer(max_length=48), "all")
     job = Description(options={"ledger": "all"}, splits=1, tokenizer_name="t", versions={})
-    assert build_manifest(job, [receipt])["ledger"][0]["entries"] == receipt.ledger.entries
+    increment = Increment.of(INCREMENT, job, [receipt], [])
+    assert [(file["path"], file["entries"]) for file in increment.files.ledger] == [
+        (f"ledger/{INCREMENT}/ledger-000000-000.parquet", receipt.ledger.entries)
+    ]
     planted = [
         {"truncated": receipt.truncated + 1, "kept": receipt.kept - 1},
         {"dropped": {**receipt.dropped, "rude": 0, "filtered": 2}},
@@ -212,7 +217,7 @@ def test_a_ledger_that_does_not_say_what_is_counted_stops_the_commit(tmp_path):
     ]
     for change in planted:
         with pytest.raises(ValueError, match="split 0: the ledger has "):
-            build_manifest(job, [msgspec.structs.replace(receipt, **change)])
+            Increment.of(INCREMENT, job, [msgspec.structs.replace(receipt, **change)], [])
 
 
 def test_duplicates_have_one_digest_and_others_have_another():

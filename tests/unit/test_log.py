@@ -8,21 +8,21 @@ import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from support.increments import begin, commit_numbers
-from support.manifests import manifest_by_hand
+from support.increments import commit_numbers, increment_by_hand, job_by_hand
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Conflict, Log
-from transforms.dataset.snapshot import Increment, Snapshot
+from transforms.dataset.snapshot import Increment, Kind, Snapshot
 from transforms.errors import InputError, StoreError, UserError
 from transforms.inputs.listing import InputFile
-from transforms.inputs.plan import encode_plan
 from transforms.storage.writing import create
 
 FORK: Any = multiprocessing.get_context("fork")
@@ -46,9 +46,21 @@ def name_of(id: str) -> str:
 
 def increment(name: str, *urls: str, version: str = "1", error: str | None = None) -> Increment:
     id = id_of(name)
-    shard = {"path": f"data/{id}/train-00000-of-00001.parquet", "split": "train", "format": "parquet", "rows": 3}
-    manifest = manifest_by_hand(shards=[shard], rejects=[f"rejects/{id}/rejects-00000-of-00001.parquet"])
-    return Increment.of(id, manifest, [InputFile(url, "jsonl", None, 10, version) for url in urls], error)
+    shard = {"path": f"data/{id}/train-000000-000.parquet", "split": "train", "format": "parquet", "rows": 3}
+    shard |= {"tokens": 630, "trained_tokens": 120, "bytes": 2048, "sha256": "0" * 64}
+    rejects = {"path": f"rejects/{id}/rejects-000000-000.parquet", "sha256": "0" * 64}
+    return increment_by_hand(
+        id, [InputFile(url, "jsonl", None, 10, version) for url in urls], [shard], [rejects], error
+    )
+
+
+def commit(
+    log: Log, name: str, *urls: str, base: int | None = None, kind: Kind = "append", remove: str = "", **of: Any
+) -> Snapshot:
+    """Commit an increment, planned on the newest version or on another one. remove: the names of those it replaces."""
+    base = (log.newest() or Snapshot()).version if base is None else base
+    kind, job = (kind, None) if base and kind != "build" else ("build", job_by_hand())
+    return log.commit(kind, increment(name, *urls, **of), base, [id_of(each) for each in remove], job)
 
 
 def ids(snapshot: Snapshot | None) -> list[str]:
@@ -56,30 +68,26 @@ def ids(snapshot: Snapshot | None) -> list[str]:
     return [name_of(each.id) for each in snapshot.increments]
 
 
-def finish(output: Path, *urls: str, **job: Any) -> Path:
-    """Leave what a finished build leaves, as far as the log reads it. Returns the plan."""
-    (output / "_chatmill").mkdir(parents=True)
-    (output / "_SUCCESS").touch()
-    plan = output / "_chatmill" / "plan.jsonl"
-    plan.write_bytes(encode_plan([InputFile(url, "jsonl", None, 10, "1") for url in urls]))
-    inputs = hashlib.sha256(plan.read_bytes()).hexdigest()
-    manifest = manifest_by_hand(job=manifest_by_hand()["job"] | {"inputs": inputs} | job)
-    (output / "manifest.json").write_text(json.dumps(manifest))
-    return plan
+def sha256(folder: Folder, version: int) -> str:
+    return hashlib.sha256(Path(folder.log, f"{version:08d}.json").read_bytes()).hexdigest()
 
 
 def test_commits_follow_each_other_and_each_version_can_be_read(folder):
     log = Log(folder)
-    assert log.newest() is None and log.versions() == []
+    assert log.newest() is None and log.versions() == [] and not log.exists()
     for number, id in enumerate("abc", 1):
-        snapshot = log.commit("append", increment(id, f"{id}.jsonl"))
+        snapshot = commit(log, id, f"{id}.jsonl")
         assert snapshot.version == number
         assert snapshot == Log(folder).newest()
     assert [ids(log.snapshot(version)) for version in (1, 2, 3)] == [["a"], ["a", "b"], ["a", "b", "c"]]
     assert [ids(snapshot) for snapshot in log.snapshots(2)] == [["a", "b"], ["a", "b", "c"]]
-    assert [(entry.version, entry.parent, entry.kind, name_of(entry.add.id)) for entry in log.versions()] == [
-        (1, 0, "append", "a"), (2, 1, "append", "b"), (3, 2, "append", "c")
+    entries = log.versions()
+    assert [(entry.version, entry.kind, name_of(entry.add.id)) for entry in entries] == [
+        (1, "build", "a"), (2, "append", "b"), (3, "append", "c")
     ]  # fmt: skip
+    assert [entry.previous for entry in entries] == ["", log.snapshot(1).entry, log.snapshot(2).entry]
+    assert [entry.job for entry in entries] == [job_by_hand(), None, None]
+    assert snapshot.job == job_by_hand()
     with pytest.raises(UserError, match="there is no version 4; it has the versions 1 to 3"):
         log.snapshot(4)
 
@@ -87,55 +95,135 @@ def test_commits_follow_each_other_and_each_version_can_be_read(folder):
 def test_increment_that_replaces_others_stands_where_the_first_of_them_stood(folder):
     log = Log(folder)
     for id in "abcd":
-        log.commit("append", increment(id, f"{id}.jsonl"))
-    snapshot = log.commit("compact", increment("bc", "b.jsonl", "c.jsonl"), remove=(id_of("b"), id_of("c")))
+        commit(log, id, f"{id}.jsonl")
+    snapshot = commit(log, "bc", "b.jsonl", "c.jsonl", kind="compact", remove="bc")
     assert ids(snapshot) == ids(log.newest()) == ["a", "bc", "d"]
     assert ids(log.snapshot(4)) == ["a", "b", "c", "d"]
     assert snapshot.taken() == {(0, f"{id}.jsonl"): {"1"} for id in "abcd"}
 
 
+def test_build_takes_the_place_of_all_that_is_there_which_stays_readable_as_the_version_before(folder):
+    log = Log(folder)
+    for id in "ab":
+        commit(log, id, f"{id}.jsonl")
+    job = job_by_hand() | {"tokenizer_name": "another"}
+    snapshot = log.commit("build", increment("c", "c.jsonl"), 2, job=job)
+    assert (snapshot.version, ids(snapshot), snapshot.job) == (3, ["c"], job)
+    assert log.versions()[-1].remove == (id_of("a"), id_of("b"))
+    assert (ids(log.snapshot(2)), log.snapshot(2).job) == (["a", "b"], job_by_hand())
+    assert commit(log, "d", "d.jsonl").job == job
+
+
 def test_same_increment_is_committed_once_also_after_a_compaction_joined_it_with_another(folder):
     log = Log(folder)
-    log.commit("append", increment("a", "a.jsonl"))
-    log.commit("append", increment("b", "b.jsonl"))
-    assert log.commit("append", increment("a", "a.jsonl")).version == 2
-    log.commit("compact", increment("ab", "a.jsonl", "b.jsonl"), remove=(id_of("a"), id_of("b")))
-    assert ids(log.commit("append", increment("b", "b.jsonl"))) == ["ab"]
+    commit(log, "a", "a.jsonl")
+    commit(log, "b", "b.jsonl")
+    assert commit(log, "b", "b.jsonl", base=1).version == 2
+    assert commit(log, "a", "a.jsonl", base=0).version == 2
+    commit(log, "ab", "a.jsonl", "b.jsonl", kind="compact", remove="ab")
+    assert ids(commit(log, "b", "b.jsonl", base=1)) == ["ab"]
+    assert ids(commit(log, "a", "a.jsonl", base=0)) == ["ab"]
     assert len(log.versions()) == 3
 
 
-def test_increment_that_has_what_another_took_or_replaces_what_is_gone_is_refused(folder):
+def test_append_that_was_planned_before_another_commit_is_refused_unless_that_was_a_compaction(folder):
     log = Log(folder)
-    log.commit("append", increment("a", "a.jsonl"))
-    with pytest.raises(Conflict, match=r"a\.jsonl: another commit took it meanwhile"):
-        log.commit("append", increment("ab", "a.jsonl", "b.jsonl"))
+    for id in "ab":
+        commit(log, id, f"{id}.jsonl")
+    commit(log, "ab", "a.jsonl", "b.jsonl", kind="compact", remove="ab")
+    assert ids(commit(log, "c", "c.jsonl", base=2)) == ["ab", "c"]  # planned before the compaction
+    for base in (1, 2, 3):
+        with pytest.raises(Conflict, match="version 4 was committed meanwhile"):
+            commit(log, "d", "d.jsonl", base=base)
+    commit(log, "e", "e.jsonl", kind="build")
+    with pytest.raises(Conflict, match="version 5 was committed meanwhile"):
+        commit(log, "d", "d.jsonl", base=4)
+    with pytest.raises(Conflict, match="version 7 is gone"):  # of a dataset that was removed and built again
+        commit(log, "d", "d.jsonl", base=7)
+    assert log.newest().version == 5
+
+
+def test_append_whose_base_has_expired_is_refused(tmp_path):
+    """Nothing says any more what was committed since."""
+    log = Log(Folder(str(tmp_path)))
+    for id in "abcd":
+        commit(log, id, f"{id}.jsonl")
+    commit(log, "cd", "c.jsonl", "d.jsonl", kind="compact", remove="cd")
+    log.drop_before(5)
+    with pytest.raises(Conflict, match="version 5 was committed meanwhile"):
+        commit(log, "e", "e.jsonl", base=3)
+    assert ids(commit(log, "e", "e.jsonl", base=5)) == ["a", "b", "cd", "e"]
+
+
+def test_commit_that_replaces_what_is_gone_is_refused(folder):
+    log = Log(folder)
+    commit(log, "a", "a.jsonl")
     with pytest.raises(Conflict, match=f"removed the increment {id_of('b')} meanwhile"):
-        log.commit("append", increment("c", "c.jsonl"), remove=(id_of("b"),))
-    rewritten = increment("a2", "a.jsonl", version="2")
-    assert log.commit("append", rewritten).taken() == {(0, "a.jsonl"): {"1", "2"}}
-    replaced = log.commit("append", increment("a3", "a.jsonl", version="3"), remove=(id_of("a"), id_of("a2")))
-    assert replaced.taken() == {(0, "a.jsonl"): {"3"}}
+        commit(log, "c", "c.jsonl", remove="b")
+    commit(log, "b", "b.jsonl")
+    commit(log, "ab", "a.jsonl", "b.jsonl", kind="compact", remove="ab")
+    with pytest.raises(Conflict, match=f"removed the increment {id_of('a')} meanwhile"):
+        commit(log, "aa", "a.jsonl", version="2", base=2, remove="a")
+    with pytest.raises(Conflict, match=f"removed the increment {id_of('a')} meanwhile"):
+        commit(log, "ba", "a.jsonl", "b.jsonl", kind="compact", remove="ab")
+
+
+def test_all_versions_of_an_input_that_was_rewritten_count_as_taken_but_those_that_were_replaced(folder):
+    log = Log(folder)
+    commit(log, "a", "a.jsonl")
+    assert commit(log, "b", "a.jsonl", version="2").taken() == {(0, "a.jsonl"): {"1", "2"}}
+    assert commit(log, "c", "a.jsonl", version="3", remove="ab").taken() == {(0, "a.jsonl"): {"3"}}
 
 
 def _commit(folder: Folder, racer: int, start: Any) -> None:
     start.wait()
+    log = Log(folder)
     for number in range(5):
-        Log(folder).commit("append", increment(f"{racer}-{number}", f"{racer}-{number}.jsonl"))
+        while True:
+            with suppress(Conflict):
+                commit(log, f"{racer}-{number}", f"{racer}-{number}.jsonl")
+                break
 
 
 def test_of_eight_processes_that_commit_at_once_each_version_has_one_winner_and_none_is_lost(tmp_path):
+    """Who gets a conflict plans again, as append does."""
     folder, start = Folder(str(tmp_path)), FORK.Barrier(RACERS)
-    racers = [FORK.Process(target=_commit, args=(folder, racer, start)) for racer in range(RACERS)]
+    commit(Log(folder), "first", "first.jsonl")
+    race(_commit, folder, start)
+    entries = Log(folder).versions()
+    assert [entry.version for entry in entries] == [n + 1 for n in range(5 * RACERS + 1)]
+    assert [entry.previous for entry in entries[1:]] == [sha256(folder, entry.version) for entry in entries[:-1]]
+    assert ids(Log(folder).newest()) == [name_of(entry.add.id) for entry in entries]
+    committed = {name_of(entry.add.id) for entry in entries[1:]}
+    assert committed == {f"{racer}-{n}" for racer in range(RACERS) for n in range(5)}
+    assert len([*Path(folder.log).iterdir()]) == 5 * RACERS + 1  # no attempt is left
+
+
+def _build(folder: Folder, racer: int, start: Any, base: int, won: Any) -> None:
+    start.wait()
+    with suppress(Conflict):
+        assert ids(commit(Log(folder), f"build-{racer}", "a.jsonl", kind="build", base=base)) == [f"build-{racer}"]
+        won[racer] = 1
+
+
+@pytest.mark.parametrize("base", [0, 2], ids=["first", "overwrite"])
+def test_of_builds_that_end_at_once_one_is_committed_and_the_others_learn_of_it(tmp_path, base):
+    folder, start, won = Folder(str(tmp_path)), FORK.Barrier(RACERS), FORK.Array("i", RACERS)
+    for id in "ab"[:base]:
+        commit(Log(folder), id, f"{id}.jsonl")
+    race(_build, folder, start, base, won)
+    assert sum(won) == 1
+    assert ids(Log(folder).newest()) == [f"build-{[*won].index(1)}"] and Log(folder).newest().version == base + 1
+
+
+def race(function: Callable[..., None], folder: Any, *arguments: Any) -> None:
+    """Call a function in several processes, with the number of each."""
+    racers = [FORK.Process(target=function, args=(folder, racer, *arguments)) for racer in range(RACERS)]
     for process in racers:
         process.start()
     for process in racers:
         process.join()
     assert [process.exitcode for process in racers] == [0] * RACERS
-    entries = Log(folder).versions()
-    assert [(entry.version, entry.parent) for entry in entries] == [(n + 1, n) for n in range(5 * RACERS)]
-    assert ids(Log(folder).newest()) == [name_of(entry.add.id) for entry in entries]
-    assert {name_of(entry.add.id) for entry in entries} == {f"{racer}-{n}" for racer in range(RACERS) for n in range(5)}
-    assert len([*Path(folder.log).iterdir()]) == 5 * RACERS  # no attempt is left
 
 
 def _create_and_read(path: Path, racer: int, start: Any, won: Any) -> None:
@@ -148,15 +236,7 @@ def _create_and_read(path: Path, racer: int, start: Any, won: Any) -> None:
 
 def test_file_that_processes_create_at_once_has_one_winner_and_is_never_seen_in_part(tmp_path):
     start, won = FORK.Barrier(RACERS), FORK.Array("i", RACERS)
-    racers = [
-        FORK.Process(target=_create_and_read, args=(tmp_path / "new" / "file", racer, start, won))
-        for racer in range(RACERS)
-    ]
-    for process in racers:
-        process.start()
-    for process in racers:
-        process.join()
-    assert [process.exitcode for process in racers] == [0] * RACERS
+    race(_create_and_read, tmp_path / "new" / "file", start, won)
     assert sum(won) == 1
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["file"]
 
@@ -165,7 +245,7 @@ def test_every_hundredth_commit_writes_the_fold_from_which_later_ones_are_read(t
     folder = Folder(str(tmp_path))
     log = Log(folder)
     for number in range(203):
-        log.commit("append", increment(f"{number:03d}", f"{number}.jsonl"))
+        commit(log, f"{number:03d}", f"{number}.jsonl")
     checkpoints = sorted(Path(folder.log).glob("*.checkpoint.json"))
     assert [path.name for path in checkpoints] == ["00000100.checkpoint.json", "00000200.checkpoint.json"]
     expected = log.newest()
@@ -178,14 +258,14 @@ def test_every_hundredth_commit_writes_the_fold_from_which_later_ones_are_read(t
         log.snapshot(99)
     checkpoints[1].unlink()  # of a process that was killed before it wrote it
     assert log.newest() == expected
-    log.commit("append", increment("more", "more.jsonl"))
+    commit(log, "more", "more.jsonl")
     assert (tmp_path / "_chatmill" / "log" / "00000204.checkpoint.json").exists()
 
 
 def test_log_that_lost_an_entry_is_not_read_as_if_it_had_it(tmp_path):
     log = Log(Folder(str(tmp_path)))
     for id in "abc":
-        log.commit("append", increment(id, f"{id}.jsonl"))
+        commit(log, id, f"{id}.jsonl")
     entry = tmp_path / "_chatmill" / "log" / "00000002.json"
     content = entry.read_bytes()
     entry.write_bytes(content[:100])
@@ -198,9 +278,8 @@ def test_log_that_lost_an_entry_is_not_read_as_if_it_had_it(tmp_path):
 
 def test_log_that_lost_its_beginning_or_its_end_is_not_read_as_if_it_had_it(tmp_path):
     folder = Folder(str(tmp_path))
-    begin(str(tmp_path))
     for number in range(3):
-        commit_numbers(str(tmp_path), "append", number, number)
+        commit_numbers(str(tmp_path), "append" if number else "build", number, number)
     kept = Path(shutil.copytree(folder.log, tmp_path / "kept"))
 
     def lose(*names: str) -> Log:
@@ -214,9 +293,10 @@ def test_log_that_lost_its_beginning_or_its_end_is_not_read_as_if_it_had_it(tmp_
         lose("00000001.json").newest()
     with pytest.raises(InputError, match=r"log: 00000003\.json is missing: manifest\.json is of version 3"):
         lose("00000003.json").newest()
-    with pytest.raises(InputError, match=r"log: the log is missing, and manifest\.json is of version 3"):
-        lose(*(f"0000000{number}.json" for number in (1, 2, 3))).newest()
-    assert not Log(folder).exists()  # a copy without it can be read
+    without = lose(*(f"0000000{number}.json" for number in (1, 2, 3)))
+    assert without.newest() is None and not without.exists()  # a copy without it can be read
+    with pytest.raises(Conflict, match="version 3 is gone"):
+        commit(without, "d", "d.jsonl", base=3)
 
     lose().drop_before(2)
     shutil.rmtree(kept)
@@ -227,9 +307,78 @@ def test_log_that_lost_its_beginning_or_its_end_is_not_read_as_if_it_had_it(tmp_
         lose("00000002.json").versions()
 
 
+def edit(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    content = json.loads(path.read_bytes())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_history_that_was_changed_is_refused_since_each_entry_has_the_hash_of_the_one_before(tmp_path):
+    folder = Folder(str(tmp_path / "out"))
+    for id in "abcd":
+        commit(Log(folder), id, f"{id}.jsonl")
+    entries = {number: Path(folder.log, f"{number:08d}.json") for number in range(1, 5)}
+    kept = {path: path.read_bytes() for path in entries.values()}
+
+    def refused(by: int, problem: str) -> None:
+        with pytest.raises(InputError, match=rf"{by:08d}\.json: it is damaged \({problem}"):
+            Log(folder).newest()
+        with pytest.raises(InputError, match=rf"{by:08d}\.json: it is damaged"):
+            commit(Log(folder), "e", "e.jsonl", base=4)
+        for path, content in kept.items():
+            path.write_bytes(content)
+        assert ids(Log(folder).newest()) == ["a", "b", "c", "d"]
+
+    edit(entries[2], lambda entry: entry["add"]["sums"].update(rows=1))
+    refused(3, "it does not follow the version 2")
+    entries[1].write_bytes(kept[entries[1]] + b"\n")  # which changes nothing that is read
+    refused(2, "it does not follow the version 1")
+    for number, other in ((2, 3), (3, 2)):  # exchanged
+        entries[number].write_bytes(kept[entries[other]])
+        edit(entries[number], lambda entry, number=number: entry.update(version=number))
+    refused(2, "it does not follow the version 1")
+    entries[2].write_bytes(kept[entries[3]])
+    refused(2, "it is version 3; expected 2")
+    edit(entries[4], lambda entry: entry.update(previous="0" * 64))
+    refused(4, "it does not follow the version 3")
+    edit(entries[1], lambda entry: entry.update(previous="0" * 64))
+    refused(1, "it does not follow the version 0")
+    edit(entries[4], lambda entry: entry.update(remove=[id_of("x")]))
+    refused(4, "its increments are not those that follow version 3")
+    edit(entries[4], lambda entry: entry["add"].update(id=id_of("a")))
+    refused(4, "its increments are not those that follow version 3")
+
+
+def test_entry_of_another_dataset_that_is_planted_is_refused(tmp_path):
+    folder, other = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "other"))
+    for id in "ab":
+        commit(Log(folder), id, f"{id}.jsonl")
+    for id in "axy":
+        commit(Log(other), id, f"{id}.jsonl")
+    shutil.copy(Path(other.log, "00000003.json"), folder.log)
+    with pytest.raises(InputError, match=r"00000003\.json: it is damaged \(it does not follow the version 2"):
+        Log(folder).newest()
+
+
+def test_checkpoint_that_is_empty_or_another_one_is_refused(tmp_path):
+    folder = Folder(str(tmp_path))
+    for id in "abcd":
+        commit(Log(folder), id, f"{id}.jsonl")
+    planted = Path(folder.log, "00000003.checkpoint.json")
+    planted.write_bytes(msgspec.json.encode(Snapshot(3, job=job_by_hand())))
+    with pytest.raises(InputError, match=r"00000003\.checkpoint\.json: it is damaged \(expected the increments"):
+        Log(folder).newest()
+    planted.write_bytes(msgspec.json.encode(msgspec.structs.replace(Log(folder).snapshot(2), version=3)))
+    with pytest.raises(InputError, match=r"00000004\.json: it is damaged \(it does not follow the version 3"):
+        Log(folder).newest()
+    planted.unlink()
+    Log(folder).drop_before(3)
+    assert ids(Log(folder).newest()) == ["a", "b", "c", "d"]
+
+
 def test_log_that_a_disk_does_not_list_or_read_is_not_an_empty_one(tmp_path, monkeypatch):
     log = Log(Folder(str(tmp_path)))
-    log.commit("append", increment("a", "a.jsonl"))
+    commit(log, "a", "a.jsonl")
     folder, scandir = Path(log._folder.log), os.scandir
     (folder / "00000002.json").symlink_to("/proc/self/mem")  # whose first byte gives EIO
     with pytest.raises(StoreError, match=r"00000002\.json: it cannot be read \(Input/output error\)"):
@@ -241,61 +390,20 @@ def test_log_that_a_disk_does_not_list_or_read_is_not_an_empty_one(tmp_path, mon
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", fail)
-    for read in (log.newest, log.versions, log.exists, lambda: log.commit("append", increment("b", "b.jsonl"))):
+    for read in (log.newest, log.versions, log.exists, lambda: commit(log, "b", "b.jsonl")):
         with pytest.raises(StoreError, match=r"log: it cannot be listed \(Input/output error\)"):
             read()
 
 
-def test_finished_dataset_is_version_1_and_the_first_commit_writes_that_down(tmp_path):
-    finish(tmp_path, "a.jsonl")
-    log = Log(Folder(str(tmp_path)))
-    plain = log.newest()
-    assert plain == log.snapshot(1) and plain.version == 1 and not Path(log._folder.log).exists()
-    assert plain.taken() == {(0, "a.jsonl"): {"1"}}
-    assert [(entry.version, entry.add.id) for entry in log.versions()] == [(1, "")]
-    assert ids(log.commit("append", increment("b", "b.jsonl"))) == ["", "b"]
-    assert log.snapshot(1) == plain
-    assert [entry.version for entry in log.versions()] == [1, 2]
-
-
-@pytest.mark.parametrize("damaged", [None, b"", b'{"url": "a.j', "of another dataset"])
-def test_finished_dataset_that_lost_the_list_of_its_inputs_is_read_and_does_not_grow(tmp_path, damaged):
-    plan = finish(tmp_path / "out", "a.jsonl", "b.jsonl")
-    log = Log(Folder(f"{tmp_path}/out"))
-    whole = log.newest()
-    plan.unlink()
-    if damaged == "of another dataset":
-        finish(tmp_path / "another", "a.jsonl").rename(plan)
-    elif damaged is not None:
-        plan.write_bytes(damaged)
-    assert log.newest().version == 1 and log.newest().shards() == whole.shards()
-    for change in (log.check_growable, lambda: log.commit("append", increment("a", "a.jsonl"))):
-        with pytest.raises(InputError, match=rf"^{plan}: it is missing or damaged"):
-            change()
-    assert not Path(log._folder.log).exists()
-
-
-def test_finished_dataset_of_a_pipeline_of_ones_own_has_no_list_of_inputs_and_can_be_compacted(tmp_path):
-    finish(tmp_path, steps=[], inputs="2" * 64).unlink()
-    log = Log(Folder(str(tmp_path)))
-    assert ids(log.commit("compact", increment("all"), remove=[""])) == ["all"]
-
-
 def test_failed_increment_counts_as_taken_and_not_in_the_sums(folder):
-    log, job = Log(folder), manifest_by_hand()["job"] | {"sources": [{"name": "chats"}, {"name": "code"}]}
-    log.commit("append", increment("a", "a.jsonl"))
-    before = log.newest().manifest(job)
-    log.commit("append", increment("b", "b.jsonl", error="too many rejects"))
-    manifest = log.newest().manifest(job)
+    log = Log(folder)
+    before = commit(log, "a", "a.jsonl").manifest()
+    commit(log, "b", "b.jsonl", error="too many rejects")
+    manifest = log.newest().manifest()
     assert manifest.pop("snapshot") == {
         "version": 2, "increments": 2, "failed": 1, "failed_records": before["records"]
     }  # fmt: skip
     del before["snapshot"]
-    assert manifest.pop("rejects") == [*before.pop("rejects"), f"rejects/{id_of('b')}/rejects-00000-of-00001.parquet"]
+    assert manifest.pop("rejects") == [*before.pop("rejects"), f"rejects/{id_of('b')}/rejects-000000-000.parquet"]
     assert manifest == before
     assert (0, "b.jsonl") in log.newest().taken()
-
-
-def test_store_that_does_not_create_exclusively_is_refused():
-    with pytest.raises(UserError, match="cannot create a file only if there is none"):
-        Log(Folder("http://host/out")).check_growable()

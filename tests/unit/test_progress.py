@@ -14,7 +14,6 @@ import pytest
 
 from pipeline import progress
 from pipeline.progress import ReportProgress
-from transforms.dataset.description import job_id
 from transforms.dataset.layout import Folder
 from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Used
 from transforms.model.outcomes import Outcomes
@@ -22,6 +21,8 @@ from transforms.model.parts import Parts
 from transforms.steps.read import PART_BYTES
 from transforms.steps.reports import Done, read_reports, reports_written_to
 from transforms.steps.write import ShardWriter, _WriteParts
+
+INCREMENT = "0123456789abcdef"
 
 
 def table_of(rows: int) -> RowTable:
@@ -93,8 +94,6 @@ def test_steps_outside_of_a_build_report_nothing(tmp_path: Path):
 def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     for name in ("_SECONDS_TO_FIRST_LINE", "_SECONDS_ELSEWHERE"):
         monkeypatch.setattr(progress, name, 0.01)
-    (tmp_path / "_chatmill").mkdir()
-    (tmp_path / "_chatmill" / "job.json").write_bytes(b"{}")
     return SimpleNamespace(splits=4, input_bytes=8_000_000)
 
 
@@ -109,9 +108,8 @@ def wait_for(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def finish_a_split(folder: Folder) -> None:
-    ShardWriter(folder.work, job=job_id(folder))(
-        part_of(Split(2, (Slice("a.jsonl", "jsonl", None, 0, 1),)), 0, True, rows=5)
-    )
+    split = Split(2, (Slice("a.jsonl", "jsonl", None, 0, 1),), increment=folder.increment)
+    ShardWriter(folder.output)(part_of(split, 0, True, rows=5))
 
 
 def test_a_log_has_the_bytes_that_all_workers_on_this_machine_have_done(job, tmp_path: Path, capsys):
@@ -119,12 +117,12 @@ def test_a_log_has_the_bytes_that_all_workers_on_this_machine_have_done(job, tmp
     reports.mkdir()
     (reports / "1").write_text("1000000 10 100\n500000 2 30\n")
     (reports / "2").write_text("2000000 3 4\n")
-    with ReportProgress(job, Folder(str(tmp_path)), str(reports)):
+    with ReportProgress(job, Folder(str(tmp_path), INCREMENT), str(reports)):
         wait_for("chatmill: 3.5 MB of 8.0 MB, 15 records, 134 tokens, ", capsys)
 
 
 def test_a_resumed_build_shows_the_bytes_that_were_left(job, tmp_path: Path, capsys):
-    folder, reports = Folder(str(tmp_path)), tmp_path / "reports"
+    folder, reports = Folder(str(tmp_path), INCREMENT), tmp_path / "reports"
     finish_a_split(folder)
     reports.mkdir()
     with ReportProgress(job, folder, str(reports)):
@@ -133,7 +131,7 @@ def test_a_resumed_build_shows_the_bytes_that_were_left(job, tmp_path: Path, cap
 
 
 def test_a_log_has_the_splits_that_workers_elsewhere_have_finished(job, tmp_path: Path, capsys):
-    folder = Folder(str(tmp_path))
+    folder = Folder(str(tmp_path), INCREMENT)
     with ReportProgress(job, folder):
         finish_a_split(folder)
         wait_for("chatmill: 1 of 4 splits, 5 records, 15 tokens, ", capsys)

@@ -157,7 +157,8 @@ def test_arguments_that_are_nested_too_deeply_do_not_end_the_launch(tmp_path):
     (tmp_path / "in.jsonl").write_text(json.dumps({"messages": [ASKED, answer]}))
     required = f"--input={tmp_path}/in.jsonl", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out"
     options = parse_options([*required, f"--chat_template={CHATML}"])[0]
-    assert prepare(options, Folder(f"{tmp_path}/out"), read_sources(options)).splits == 1
+    prepared = prepare(options, Folder(f"{tmp_path}/out"), read_sources(options))
+    assert prepared and prepared.job.splits == 1
 
 
 def test_pairs_of_strings_are_messages_as_chat():

@@ -16,7 +16,8 @@ from pipeline.advice import advice, retyped
 from pipeline.options import Options
 from pipeline.remedies import _READ_BY, REMEDIES, Reject, find_remedy
 from pipeline.sources import parse_options_of, read_sources
-from support.datasets import build_in_process, write_jsonl
+from support.datasets import work_in, write_jsonl
+from support.killed import kill_before_the_commit
 from support.paths import ROOT, SHARED, TOKENIZER
 from transforms.chat.rendering.omissions import Omissions
 from transforms.dataset.layout import Folder
@@ -27,11 +28,10 @@ from transforms.steps.parse import Parser
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
-    """A dataset with a job and a tokenizer, for trials."""
+    """An increment that was begun, with a job and a tokenizer, for trials."""
     folder = tmp_path_factory.mktemp("built")
     corpus = write_jsonl(folder / "corpus.jsonl", [{"text": "a"}])
-    done = build_in_process("--input", corpus, "--tokenizer", TOKENIZER, "--output", folder / "out")
-    assert done.returncode == 0, done.stderr
+    kill_before_the_commit(f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={folder}/out")
     return folder / "out"
 
 
@@ -53,9 +53,10 @@ def rejects_of(output: Path, records: list[Any], options: Options) -> Folder:
                 parser.parse(Record(0, raw))
             reason, detail = error.value.reason, error.value.detail
         rows.append({"reason": reason, "detail": detail, "record": raw})
-    (output / "rejects").mkdir()
-    pq.write_table(pa.Table.from_pylist(rows), output / "rejects" / "rejects-00000-of-00001.parquet")
-    return Folder(str(output))
+    folder = Folder(str(output), work_in(output).name)
+    Path(folder.rejects).mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), f"{folder.rejects}/rejects-000000-000.parquet")
+    return folder
 
 
 def changes_for(tmp_path: Path, records: list[Any], **options: Any) -> dict[str, Any] | None:

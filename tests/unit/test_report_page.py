@@ -36,7 +36,7 @@ def page_of(excerpts: tuple[Excerpt, ...] = (), **changes: object) -> str:
 
 
 def excerpt(*pieces: Piece) -> Excerpt:
-    return Excerpt("data/train-00000-of-00001.parquet", 0, 12, 5, 2, 0, 3, pieces)
+    return Excerpt("data/00000000000000ab/train-000000-000.parquet", 0, 12, 5, 2, 0, 3, pieces)
 
 
 def test_same_manifest_gives_the_same_bytes():

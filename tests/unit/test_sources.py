@@ -13,7 +13,7 @@ import pytest
 from support.chats import SPLIT, examples_of, render_config, user
 from support.chats import assistant as answer
 from transforms.dataset.description import Description, NamedSource
-from transforms.dataset.manifest import build_manifest
+from transforms.dataset.manifest import sums_of_receipts
 from transforms.errors import ParameterError
 from transforms.inputs.listing import InputFile, files_of_sources, shared_files
 from transforms.inputs.plan import decode_plan, encode_plan
@@ -143,7 +143,7 @@ def test_wrong_options_of_a_source_fail_when_the_step_is_made(make: Any, problem
 
 
 def receipt_of(split: int, source: int, read: int, rows: int, rejected: int = 0) -> Receipt:
-    shard = Shard(f"train-{split}.parquet", "parquet", "train", rows, rows * 10, rows * 4, 1, "")
+    shard = Shard(f"data/a/train-{split}.parquet", "parquet", "train", rows, rows * 10, rows * 4, 1, "")
     return Receipt(
         split, 0, True, read, rows, 0, {"too_long": read - rows - rejected}, {"empty": rejected} if rejected else {},
         {}, 0, {}, {}, [shard] if rows else [], None, {}, {}, source,
@@ -154,10 +154,9 @@ def description_of(*names: str) -> Description:
     return Description({}, 3, "t", {}, tuple(map(NamedSource, names)))
 
 
-def test_manifest_has_the_outcomes_and_tokens_of_each_source():
+def test_sums_have_the_outcomes_and_tokens_of_each_source():
     receipts = [receipt_of(0, 0, 9, 7), receipt_of(1, 1, 5, 2, rejected=3), receipt_of(2, 0, 4, 4)]
-    manifest = build_manifest(description_of("math", "tools", "none"), receipts)
-    assert manifest["sources"] == [
+    assert sums_of_receipts(description_of("math", "tools", "none"), receipts)["sources"] == [
         {
             "name": "math",
             "records": {"read": 13, "kept": 11, "truncated": 0, "dropped": {"too_long": 2}, "rejected": {}},
@@ -182,15 +181,15 @@ def test_manifest_has_the_outcomes_and_tokens_of_each_source():
     ]
 
 
-def test_manifest_of_a_dataset_without_sources_has_one():
+def test_sums_of_a_dataset_without_sources_have_one():
     described = msgspec.json.decode(
         b'{"options": {}, "splits": 1, "tokenizer_name": "t", "versions": {}}', type=Description
     )
-    [source] = build_manifest(described, [receipt_of(0, 0, 3, 3)])["sources"]
+    [source] = sums_of_receipts(described, [receipt_of(0, 0, 3, 3)])["sources"]
     assert (source["name"], source["rows"]) == ("input", 3)
 
 
 @pytest.mark.parametrize("rows", [0, 2])
 def test_records_of_no_source_are_an_error(rows: int):
     with pytest.raises(ValueError, match=r"sources have 3 rows, of 5 in|3 records were read from the sources, of 7"):
-        build_manifest(description_of("math"), [receipt_of(0, 0, 3, 3), receipt_of(1, 1, 4, rows)])
+        sums_of_receipts(description_of("math"), [receipt_of(0, 0, 3, 3), receipt_of(1, 1, 4, rows)])

@@ -95,9 +95,9 @@ def test_only_what_the_store_said_at_planning_is_compared():
 
 
 FORMATTER = """
-import os, pathlib
+import glob
 def change(record):
-    if os.path.exists({plan!r}):  # not while the job is planned
+    if glob.glob({plan!r}):  # not while the job is planned
         with open({corpus!r}, "r+b") as file:
             file.write(b'{{"text": "edited"}}')
     return record
@@ -107,7 +107,9 @@ def change(record):
 def test_a_build_of_a_file_that_changes_ends_with_one_line_and_is_not_resumed(build, tmp_path):
     corpus, output, formatter = tmp_path / "corpus.jsonl", tmp_path / "out", tmp_path / "formatter.py"
     corpus.write_bytes(content("word"))
-    formatter.write_text(FORMATTER.format(plan=str(output / "_chatmill" / "job.json"), corpus=str(corpus)))
+    formatter.write_text(
+        FORMATTER.format(plan=str(output / "_chatmill" / "increments" / "*" / "job.json"), corpus=str(corpus))
+    )
     options = [f"--input={corpus}", f"--output={output}", f"--formatter={formatter}:change"]
     options += [f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=64", "--split_bytes=5000"]
     for message in (f"{corpus}: the file has changed since the job was planned", f"{corpus} was changed"):

@@ -41,7 +41,7 @@ class Stream:
         )
         self.sources = read_sources(self.options)
         self.folder = Folder(self.options.output)
-        self.job = pin(self.options, self.sources, [], None, self.folder, Snapshot(0), lambda _: True)
+        self.job = pin(self.options, self.sources, [], None, self.folder, Snapshot())
         self.lines: list[str] = []
         self.start("first")
 

@@ -10,13 +10,13 @@ import json
 import struct
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,11 +26,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.paths import ROOT
-from transforms.dataset.manifest import named_rejects, named_shards, numbered
+from transforms.dataset.layout import Folder, is_published
 from transforms.errors import StoreError
 from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Used
 from transforms.model.outcomes import Drop, Outcomes, Reject
-from transforms.model.receipts import FirstExample, Receipt, Shard, read_receipts, write_receipt
+from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, name_of, read_receipts, write_receipt
 from transforms.outputs import (
     OUTPUT_FORMATS,
     CreateFile,
@@ -49,6 +49,7 @@ from transforms.storage.files import exists, read_bytes
 from transforms.storage.walking import names_below
 
 URL = "/corpus/chats.jsonl"
+INCREMENT = "0123456789abcdef"
 
 # A segment: its ids, its labels, the position of its record.
 SegmentOf = tuple[list[int], list[int], int]
@@ -100,7 +101,7 @@ def batch_of(
     format: str = "jsonl",
     part: int = 0,
     last: bool = True,
-    increment: str = "",
+    increment: str = INCREMENT,
 ) -> Rows:
     train, validation = train or table_of([]), validation or table_of([])
     segments = train.segments() + validation.segments()
@@ -127,7 +128,16 @@ def dropped(**counts: int) -> tuple[Drop, ...]:
 
 
 def path_of(folder: Path, shard: Shard) -> Path:
-    return folder / "shards" / shard.file
+    return folder / shard.path
+
+
+def receipts_in(folder: Path | str, increment: str = INCREMENT) -> str:
+    return Folder(str(folder), increment).receipts
+
+
+def files_in(folder: Path | str) -> list[str]:
+    """The paths of all files but those below _chatmill."""
+    return [name for name in names_below(str(folder)) if not name.startswith("_chatmill/")]
 
 
 def written(folder: Path, batch: Rows, **arguments: Any) -> pa.Table:
@@ -218,7 +228,7 @@ def test_each_record_of_a_split_of_several_files_is_found_in_its_own(tmp_path: P
     assert (row["source"], row["source_position"]) == (["/a.jsonl", "/b.csv"], [812, 3])
     assert receipt.first_examples == {"odd": FirstExample("/b.csv", "row 3", "what")}
     assert receipt.first_rejects == {"invalid_json": FirstExample("/b.csv", "row 90", "it is not JSON")}
-    (reject,) = pq.read_table(tmp_path / "shards" / receipt.rejects_file).to_pylist()
+    (reject,) = pq.read_table(tmp_path / receipt.rejects.path).to_pylist()
     assert (reject["source"], reject["position"]) == ("/b.csv", 90)
 
 
@@ -437,8 +447,8 @@ def test_gzipped_tfrecord_is_the_plain_one_compressed(tmp_path: Path):
     (plain,) = ShardWriter(str(tmp_path), formats=("tfrecord",))(batch).shards
     (gzipped,) = ShardWriter(str(tmp_path), formats=("tfrecord",), compress_tfrecord=True)(batch).shards
 
-    assert plain.file.endswith(".tfrecord")
-    assert gzipped.file.endswith(".tfrecord.gz")
+    assert plain.path.endswith(".tfrecord")
+    assert gzipped.path.endswith(".tfrecord.gz")
     content = path_of(tmp_path, gzipped).read_bytes()
     assert gzip.decompress(content) == path_of(tmp_path, plain).read_bytes()
     assert content[4:8] == b"\0\0\0\0"  # MTIME of RFC 1952: the bytes must not depend on the clock
@@ -560,76 +570,89 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "OUTPUT_FORMATS", ("flat", *OUTPUT_FORMATS))
 
 
-def test_files_of_an_increment_are_in_its_work_folder_belong_to_it_and_are_published_below_its_id(tmp_path: Path):
-    writer = ShardWriter(str(tmp_path), job="of the dataset")
+def test_files_of_an_increment_have_their_final_names_in_folders_of_its_own_and_belong_to_it(tmp_path: Path):
+    writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))
     outcomes = Outcomes(read=3, kept=2, rejects=(Reject(0, "bad", "it is", b""),))
+    ids = ("0a" * 8, "0b" * 8)
 
-    receipts = [writer(batch_of(table_of(UNPACKED), outcomes=outcomes, increment=name)) for name in ("0a", "", "0b")]
+    receipts = [writer(batch_of(table_of(UNPACKED), outcomes=outcomes, increment=id)) for id in ids]
 
-    for receipt, name in zip(receipts, ("0a", "", "0b"), strict=True):
-        work = tmp_path / "increments" / name if name else tmp_path
-        [read] = read_receipts(str(work / "receipts"), 7, 1, name or "of the dataset")
-        assert read == receipt
-        for file, sha256 in receipt.files():
-            assert hashlib.sha256((work / "shards" / file).read_bytes()).hexdigest() == sha256
-        below = f"{name}/" if name else ""
-        assert [path for named in (named_shards, named_rejects) for _, path in named([receipt])] == [
-            f"data/{below}train-00000-of-00001.parquet",
-            f"rejects/{below}rejects-00000-of-00001.parquet",
+    for receipt, id in zip(receipts, ids, strict=True):
+        assert receipt.increment == id
+        assert [file.path for file in receipt.files()] == [
+            f"data/{id}/train-000007-000.parquet",
+            f"tfrecord/{id}/train-000007-000.tfrecord",
+            f"rejects/{id}/rejects-000007-000.parquet",
+            f"ledger/{id}/ledger-000007-000.parquet",
         ]
-    assert b"increment" not in (tmp_path / "receipts" / "0000007-00000.json").read_bytes()
+        assert all(is_published(file.path) for file in receipt.files())
+        for file in receipt.files():
+            assert hashlib.sha256((tmp_path / file.path).read_bytes()).hexdigest() == file.sha256
+        assert read_receipts(receipts_in(tmp_path, id), 7, 1, id) == [receipt]
+    assert files_in(tmp_path) == sorted(file.path for receipt in receipts for file in receipt.files())
+
+
+def test_what_the_reference_makes_again_has_names_of_its_own(tmp_path: Path):
+    """A worker that is taken for dead but is alive must not overwrite it with what the fast engine made."""
+    outcomes = Outcomes(read=3, kept=2, rejects=(Reject(0, "bad", "it is", b""),))
+    batch = batch_of(table_of(UNPACKED), outcomes=outcomes)
+    again = dataclasses.replace(
+        batch, split=dataclasses.replace(batch.split, differing=FirstExample(URL, "byte 1", ""))
+    )
+    writer = ShardWriter(str(tmp_path))
+    first, second = writer(batch), writer(again)
+    assert [file.path for file in second.files()] == [
+        f"data/{INCREMENT}/train-000007-000r.parquet",
+        f"rejects/{INCREMENT}/rejects-000007-000r.parquet",
+        f"ledger/{INCREMENT}/ledger-000007-000r.parquet",
+    ]
+    assert all(is_published(file.path) for file in second.files())
+    assert files_in(tmp_path) == sorted(file.path for receipt in (first, second) for file in receipt.files())
+    assert read_receipts(receipts_in(tmp_path), 7, 1, INCREMENT) == [second]
 
 
 @pytest.mark.usefixtures("flat")
 def test_format_of_two_files_counts_its_rows_once_and_gives_both_files_one_number(tmp_path: Path):
-    writer = ShardWriter(str(tmp_path), formats=("flat", "parquet"))
-    receipts = [writer(batch_of(table_of(rows))) for rows in (UNPACKED, UNPACKED[:1])]
+    receipt = ShardWriter(str(tmp_path), formats=("flat", "parquet"))(batch_of(table_of(UNPACKED)))
 
-    named = named_shards(receipts)
-
-    assert [path for _, path in named] == [
-        "flat/train-00000-of-00002.bin",
-        "flat/train-00000-of-00002.idx",
-        "data/train-00000-of-00002.parquet",
-        "flat/train-00001-of-00002.bin",
-        "flat/train-00001-of-00002.idx",
-        "data/train-00001-of-00002.parquet",
+    assert [(shard.path, shard.rows, shard.tokens, shard.trained_tokens) for shard in receipt.shards] == [
+        (f"flat/{INCREMENT}/train-000007-000.bin", 2, 7, 4),
+        (f"flat/{INCREMENT}/train-000007-000.idx", 0, 0, 0),
+        (f"data/{INCREMENT}/train-000007-000.parquet", 2, 7, 4),
     ]
-    assert [(shard.rows, shard.tokens, shard.trained_tokens) for shard, _ in named] == [
-        (2, 7, 4), (0, 0, 0), (2, 7, 4), (1, 3, 2), (0, 0, 0), (1, 3, 2)
-    ]  # fmt: skip
-    assert [sum(shard.rows for shard in receipt.shards_once()) for receipt in receipts] == [2, 1]
-    ids = np.frombuffer(path_of(tmp_path, receipts[0].shards[0]).read_bytes(), np.int32)
+    assert sum(shard.rows for shard in receipt.shards_once()) == 2
+    ids = np.frombuffer(path_of(tmp_path, receipt.shards[0]).read_bytes(), np.int32)
     assert ids.tolist() == [5, 6, 7, 127, 128, 151_642, 2]
+    assert read_receipts(receipts_in(tmp_path), 7, 1, INCREMENT) == [receipt]
 
 
 @pytest.mark.usefixtures("flat")
 def test_dataset_is_loaded_in_the_format_that_datasets_reads_if_it_has_one():
-    flat_shard = {"path": "flat/train-00000-of-00001.bin", "format": "flat", "split": "train"}
-    names = [("validation", ""), ("train", ""), ("train", "0f1e/"), ("train", "0f1e/")]
+    flat_shard = {"path": "flat/0f1e/train-000000-000.bin", "format": "flat", "split": "train"}
+    names = [("validation", "0a"), ("train", "0a"), ("train", "0f1e"), ("train", "0f1e")]
     shards = [flat_shard, *(
-        {"path": f"data/{folder}{split}-00000-of-00001.parquet", "format": "parquet", "split": split}
+        {"path": f"data/{folder}/{split}-000000-000.parquet", "format": "parquet", "split": split}
         for split, folder in names
     )]  # fmt: skip
     assert loading_code("out", shards) == 'import datasets; dataset = datasets.load_dataset("out")'
     assert datasets_files(shards) == {
-        "train": ["data/train-*.parquet", "data/0f1e/train-*.parquet"],
-        "validation": ["data/validation-*.parquet"],
+        "train": ["data/0a/train-*.parquet", "data/0f1e/train-*.parquet"],
+        "validation": ["data/0a/validation-*.parquet"],
     }
-    assert loading_code("out", [flat_shard]) == "load out/flat/train-00000-of-00001.bin"
+    assert loading_code("out", [flat_shard]) == "load out/flat/0f1e/train-000000-000.bin"
     assert datasets_files([flat_shard]) == {}
 
 
 @pytest.mark.parametrize(("suffix", "compression"), [("", ""), (".gz", ', compression_type="GZIP"')])
 def test_tfrecord_is_loaded_with_its_compression(suffix: str, compression: str):
-    shard = {"path": f"tfrecord/train-00000-of-00001.tfrecord{suffix}", "format": "tfrecord", "split": "train"}
+    shard = {"path": f"tfrecord/0f1e/train-000000-000.tfrecord{suffix}", "format": "tfrecord", "split": "train"}
     assert loading_code("out", [shard]).endswith(
-        f'TFRecordDataset(tf.io.gfile.glob("out/tfrecord/train-*"){compression})'
+        f'TFRecordDataset(tf.io.gfile.glob("out/tfrecord/0f1e/train-*"){compression})'
     )
-    increments = [shard | {"path": shard["path"].replace("tfrecord/", f"tfrecord/{id}/", 1)} for id in ("0f1e", "2d3c")]
+    increments = [shard | {"path": shard["path"].replace("/0f1e/", f"/{id}/")} for id in ("0f1e", "2d3c")]
     assert '.glob(["out/tfrecord/0f1e/train-*", "out/tfrecord/2d3c/train-*"])' in loading_code("out", increments)
     validation = shard | {"split": "validation"}
-    assert '.glob("out/tfrecord/validation-*")' in loading_code("out", [validation])
+    assert '.glob("out/tfrecord/0f1e/validation-*")' in loading_code("out", [validation])
 
 
 def test_names_of_formats_are_known_without_importing_their_libraries():
@@ -679,12 +702,9 @@ def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
         assert (shard.bytes, shard.sha256) == (len(content), hashlib.sha256(content).hexdigest())
         trained = {"train": (3, 13, 8), "validation": (2, 7, 4)}[shard.split]
         assert (shard.rows, shard.tokens, shard.trained_tokens) == trained
-        assert shard.file.startswith(f"{shard.split}-0000007-00000-")
-    assert {path.name for path in (tmp_path / "shards").iterdir()} == {
-        *(shard.file for shard in receipt.shards),
-        receipt.rejects_file,
-        receipt.ledger.file,
-    }
+        assert shard.path.rpartition("/")[2].startswith(f"{shard.split}-000007-000.")
+    assert {*files_in(tmp_path)} == {file.path for file in receipt.files()}
+    assert len([*receipt.files()]) == len(receipt.shards) + 2
 
 
 def parts_of_a_split() -> list[Rows]:
@@ -715,7 +735,7 @@ def test_parts_of_a_split_are_one_shard(tmp_path: Path):
     assert (receipt.trained_tokens_lost, receipt.notes) == (3, {"odd": 3})
     assert receipt.first_examples == {"odd": FirstExample(URL, "byte 0", "of part 0")}
     assert receipt.first_rejects["empty"] == FirstExample(URL, "byte 900", "of part 0")
-    rejects = pq.read_table(tmp_path / "shards" / receipt.rejects_file)
+    rejects = pq.read_table(tmp_path / receipt.rejects.path)
     assert rejects["position"].to_pylist() == [800, 900, 801, 901, 802, 902]
     train, train_records, validation, _ = receipt.shards
     facts = [(shard.split, shard.format, shard.rows, shard.tokens, shard.trained_tokens) for shard in receipt.shards]
@@ -738,10 +758,10 @@ def test_parts_of_a_split_are_one_shard(tmp_path: Path):
 def test_shard_has_the_same_bytes_in_each_attempt_and_in_a_store(tmp_path: Path, url: str):
     def digests(folder: str, **options: Any) -> list[str]:
         *_, receipt = map(ShardWriter(folder, formats=("parquet", "tfrecord"), **options), parts_of_a_split())
-        stored = [read_bytes(f"{folder}/shards/{name}") for name in names_below(f"{folder}/shards")]
+        stored = [read_bytes(f"{folder}/{name}") for name in files_in(folder)]
         found = [shard.sha256 for shard in receipt.shards]
         assert {*found} <= {hashlib.sha256(content).hexdigest() for content in stored}
-        assert read_receipts(f"{folder}/receipts", 7, 1, "") == [receipt]
+        assert read_receipts(receipts_in(folder), 7, 1, INCREMENT) == [receipt]
         return found
 
     of_stores = digests(url.format(folder=tmp_path))
@@ -758,12 +778,15 @@ def test_long_split_is_several_shards_with_a_receipt_for_each(tmp_path: Path, mo
         (7, 0, False, 10),
         (7, 1, True, 5),
     ]
-    assert read_receipts(str(tmp_path / "receipts"), 7, len(receipts), "") == receipts
+    assert read_receipts(receipts_in(tmp_path), 7, len(receipts), INCREMENT) == receipts
+    assert [receipt.shards[0].path.rpartition("/")[2] for receipt in receipts] == [
+        "train-000007-000.parquet", "train-000007-001.parquet"
+    ]  # fmt: skip
 
 
 def test_shard_that_cannot_be_written_is_a_store_error(tmp_path: Path):
-    (tmp_path / "shards").write_bytes(b"")
-    with pytest.raises(StoreError, match=r"/shards/train-.*: it cannot be written \((File exists|Not a directory)\)"):
+    (tmp_path / "data").write_bytes(b"")
+    with pytest.raises(StoreError, match=r"/data/.*/train-.*: it cannot be written \((File exists|Not a directory)\)"):
         ShardWriter(str(tmp_path))(parts_of_a_split()[0])
 
 
@@ -773,11 +796,11 @@ def test_receipt_is_read_back_as_it_was_written(tmp_path: Path):
         read=5, kept=2, drops=dropped(too_long=1), rejects=rejects, notes={"n": 3}, trained_tokens_lost=5
     )
     receipt = ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), outcomes=outcomes))
-    assert read_receipts(str(tmp_path / "receipts"), 7, 1, "") == [receipt]
+    assert read_receipts(receipts_in(tmp_path), 7, 1, INCREMENT) == [receipt]
 
 
-def receipt_of(split: int, part: int, last: bool) -> Receipt:
-    return Receipt(split, part, last, 0, 0, 0, {}, {}, {}, 0, {}, {}, [], None, {}, {})
+def receipt_of(split: int, part: int, last: bool, rejects: RejectsFile | None = None) -> Receipt:
+    return Receipt(split, part, last, 0, 0, 0, {}, {}, {}, 0, {}, {}, [], rejects, {}, {}, increment=INCREMENT)
 
 
 def test_receipts_of_a_split_are_read_when_all_its_parts_are_there(tmp_path: Path):
@@ -785,37 +808,44 @@ def test_receipts_of_a_split_are_read_when_all_its_parts_are_there(tmp_path: Pat
     parts = [receipt_of(3, part, last=part == 2) for part in range(3)]
     other = receipt_of(30, 0, last=True)
     for receipt in (parts[2], other, parts[0]):
-        write_receipt(folder, receipt, "job")
+        write_receipt(folder, receipt)
     with pytest.raises(FileNotFoundError):
-        read_receipts(folder, 3, 2, "job")
-    write_receipt(folder, parts[1], "job")
-    assert read_receipts(folder, 3, 3, "job") == parts
-    assert read_receipts(folder, 3, 2, "job") == []
-    assert read_receipts(folder, 30, 1, "job") == [other]
-    with pytest.raises(ValueError, match="is damaged, or a receipt of another job"):
+        read_receipts(folder, 3, 2, INCREMENT)
+    write_receipt(folder, parts[1])
+    assert read_receipts(folder, 3, 3, INCREMENT) == parts
+    assert read_receipts(folder, 3, 2, INCREMENT) == []
+    assert read_receipts(folder, 30, 1, INCREMENT) == [other]
+    with pytest.raises(ValueError, match="is damaged, or a receipt of another increment"):
         read_receipts(folder, 30, 1, "another")
 
 
 def test_a_receipt_in_the_place_of_another_one_does_not_count(tmp_path: Path):
-    write_receipt(str(tmp_path), receipt_of(3, 0, last=True), "job")
+    write_receipt(str(tmp_path), receipt_of(3, 0, last=True))
     (tmp_path / "0000003-00000.json").rename(tmp_path / "0000004-00000.json")
     with pytest.raises(ValueError, match="are receipts of others"):
-        read_receipts(str(tmp_path), 4, 1, "job")
+        read_receipts(str(tmp_path), 4, 1, INCREMENT)
 
 
-@pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "a/b", "..", ".hidden", "", "a\0b", "a\nb"])
-def test_a_receipt_that_names_a_file_elsewhere_does_not_count(tmp_path: Path, name: str):
-    receipt = msgspec.structs.replace(receipt_of(3, 0, last=True), rejects_file=name)
-    write_receipt(str(tmp_path), receipt, "job")
-    if name:
-        with pytest.raises(ValueError, match="which is not one of a shard"):
-            read_receipts(str(tmp_path), 3, 1, "job")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../victim", "/etc/passwd", "a/b", "..", "", "rejects.parquet", f"rejects/{INCREMENT}/..",
+        f"rejects/{INCREMENT}/", f"rejects/{INCREMENT}/.hidden", f"rejects/{INCREMENT}/a\0b",
+        f"rejects/{INCREMENT}/a\nb", f"rejects/{INCREMENT}/a/b", f"rejects/{'f' * 16}/a", f"/rejects/{INCREMENT}/a",
+        f"../rejects/{INCREMENT}/a", f"rejects/{INCREMENT}\n/a",
+    ],
+)  # fmt: skip
+def test_a_receipt_that_names_a_file_elsewhere_does_not_count(tmp_path: Path, path: str):
+    write_receipt(str(tmp_path), receipt_of(3, 0, last=True, rejects=RejectsFile(path, "0" * 64)))
+    with pytest.raises(ValueError, match="which is not one of the increment"):
+        read_receipts(str(tmp_path), 3, 1, INCREMENT)
+    write_receipt(str(tmp_path), receipt_of(3, 0, last=True, rejects=RejectsFile(f"rejects/{INCREMENT}/a", "0" * 64)))
+    assert read_receipts(str(tmp_path), 3, 1, INCREMENT)
 
 
-def test_numbers_in_names_are_as_long_as_the_total():
-    assert [numbered(7, 42), numbered(7, 99_999)] == ["00007-of-00042", "00007-of-99999"]
-    assert [numbered(7, 100_000), numbered(99_999, 100_000)] == ["000007-of-100000", "099999-of-100000"]
-    names = [numbered(i, 100_001) for i in range(100_001)]
+def test_names_of_files_are_in_the_order_of_the_splits_and_their_parts():
+    assert name_of("train", 7) == "train-000007-000"
+    names = [name_of("train", split, part) for split in range(0, 200_000, 1_999) for part in (0, 1, 10, 999)]
     assert names == sorted(names)
 
 
@@ -836,8 +866,8 @@ def test_rejects_are_written_with_their_reason_their_position_and_the_record_its
     )
     receipt = ShardWriter(str(tmp_path))(batch_of(outcomes=Outcomes(read=3, rejects=rejects)))
 
-    assert receipt.rejects_file
-    table = pq.read_table(tmp_path / "shards" / receipt.rejects_file)
+    assert receipt.rejects
+    table = pq.read_table(tmp_path / receipt.rejects.path)
     assert table.to_pydict() == {
         "source": [URL] * 3,
         "position": [1024, 1030, 2048],
@@ -865,28 +895,46 @@ def test_receipt_has_the_first_record_that_was_rejected_for_each_reason(tmp_path
     }
 
 
-def test_two_attempts_write_the_same_bytes_under_different_names(tmp_path: Path):
+def test_two_attempts_write_the_same_files(tmp_path: Path):
     outcomes = Outcomes(read=5, kept=4, rejects=(Reject(1, "empty", "text is empty", b"{}"),))
     batch = batch_of(table_of(UNPACKED), table_of(UNPACKED), outcomes=outcomes)
     writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"), compress_tfrecord=True)
 
-    first, second = writer(batch), writer(batch)
+    first = writer(batch)
+    contents = {name: read_bytes(f"{tmp_path}/{name}") for name in names_below(str(tmp_path))}
 
-    assert [shard.sha256 for shard in first.shards] == [shard.sha256 for shard in second.shards]
-    names = [shard.file for receipt in (first, second) for shard in receipt.shards]
-    names += [receipt.rejects_file or "" for receipt in (first, second)]
-    names += [receipt.ledger.file for receipt in (first, second) if receipt.ledger]
-    assert len(set(names)) == len(names) == 12
-    assert sorted(names) == names_below(str(tmp_path / "shards"))
-    for kind in ("rejects", "ledger"):
-        contents = [file.read_bytes() for file in (tmp_path / "shards").glob(f"{kind}-*")]
-        assert contents[0] == contents[1]
+    assert writer(batch) == first
+    assert {name: read_bytes(f"{tmp_path}/{name}") for name in names_below(str(tmp_path))} == contents
+    assert len(contents) == len([*first.files()]) + 1 == 7
+
+
+def test_a_shard_that_is_written_again_is_never_missing_or_seen_in_part(tmp_path: Path):
+    """By a worker that was taken for dead but is alive."""
+    batch, writer = batch_of(table_of(UNPACKED)), ShardWriter(str(tmp_path))
+    final = path_of(tmp_path, writer(batch).shards[0])
+    content, ended, read = final.read_bytes(), threading.Event(), []
+
+    def read_again_and_again() -> None:
+        try:
+            while not ended.is_set():
+                read.append(final.read_bytes())
+        except OSError as error:
+            read.append(error)
+
+    reader = threading.Thread(target=read_again_and_again)
+    reader.start()
+    for _ in range(200):
+        writer(batch)
+    ended.set()
+    reader.join()
+    assert {*read} == {content}
+    assert [path.name for path in final.parent.iterdir()] == [final.name]
 
 
 def test_batch_without_rows_writes_a_receipt_and_no_shard(tmp_path: Path):
     receipt = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))(batch_of(outcomes=Outcomes()))
-    assert (receipt.shards, receipt.rejects_file, receipt.ledger) == ([], None, None)
-    assert names_below(str(tmp_path)) == ["receipts/0000007-00000.json"]
+    assert (receipt.shards, receipt.rejects, receipt.ledger) == ([], None, None)
+    assert names_below(str(tmp_path)) == [f"_chatmill/increments/{INCREMENT}/receipts/0000007-00000.json"]
 
 
 def test_only_the_table_that_has_rows_is_written(tmp_path: Path):
@@ -898,7 +946,7 @@ def test_shards_and_receipts_go_to_a_folder_at_any_url():
     folder = "memory://test_write/out"
     receipt = ShardWriter(folder)(batch_of(table_of(UNPACKED)))
     (shard,) = receipt.shards
-    content = read_bytes(f"{folder}/shards/{shard.file}")
+    content = read_bytes(f"{folder}/{shard.path}")
     assert pq.read_table(pa.BufferReader(content))["labels"].to_pylist() == joined(UNPACKED, 1)
-    assert exists(f"{folder}/receipts/0000007-00000.json")
-    assert read_receipts(f"{folder}/receipts", 7, 1, "") == [receipt]
+    assert exists(f"{receipts_in(folder)}/0000007-00000.json")
+    assert read_receipts(receipts_in(folder), 7, 1, INCREMENT) == [receipt]

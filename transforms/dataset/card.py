@@ -24,7 +24,7 @@ def dataset_card(manifest: dict[str, Any], versions: Mapping[int, Sequence[Shard
 
     Args:
         manifest: its manifest, as JSON.
-        versions: of a dataset that grows, the shards of each version that can be loaded by its name, the newest first.
+        versions: if there are several, the shards of each version that can be loaded by its name, the newest first.
     """
     records, job, shards = manifest["records"], manifest["job"], manifest["shards"]
     configs = _configs(shards, versions or {})
@@ -114,10 +114,11 @@ def _configs(shards: Sequence[ShardEntry], versions: Mapping[int, Sequence[Shard
 
 
 def _version(manifest: Mapping[str, Any], configs: Sequence[str]) -> list[str]:
-    """Which version it is of a dataset that grows, and how an older one is loaded."""
-    if "snapshot" not in manifest:
+    """Which version it is, if it is not the first one, and how an older one is loaded."""
+    version = manifest["snapshot"]["version"]
+    if version == 1:
         return []
-    newest = f"It is version {manifest['snapshot']['version']} of a dataset that grows."
+    newest = f"It is version {version} of the dataset."
     names = [line.removeprefix("- config_name: ") for line in configs if line.startswith("- config_name: v")]
     if names:
         newest += f' `datasets.load_dataset("{_PATH}", "{names[-1]}")` loads version {names[-1][1:]}.'

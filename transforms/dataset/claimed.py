@@ -1,4 +1,4 @@
-"""What changes a dataset that grows holds its folder, one after the other, and leaves it as the log says."""
+"""What changes a dataset holds its folder, one after the other, and leaves it as the log says."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from contextlib import contextmanager
 
 from transforms.dataset.derived import derive, is_stale
 from transforms.dataset.layout import Folder, check_no_links
-from transforms.dataset.log import Log
 from transforms.dataset.snapshot import Snapshot
 from transforms.storage.claim import Claim, Holder
 from transforms.storage.files import exists
-from transforms.storage.walking import names_below
-from transforms.storage.writing import remove
+from transforms.storage.writing import remove, remove_if_empty
 
 
 @contextmanager
@@ -45,10 +43,8 @@ def repair(folder: Folder, snapshot: Snapshot) -> None:
     What is derived from the newest snapshot of the log is written, with a report if there is one, and the work folders
     of increments that were committed are removed.
     """
-    if not Log(folder).exists():
-        return
     if is_stale(folder, snapshot):
         derive(folder, snapshot, "html" if exists(folder.report) else "none")
-    for id in {name.partition("/")[0] for name in names_below(folder.increments)}:
-        if snapshot.has(id):
-            remove(Folder(folder.output, id).work)
+    for id in filter(snapshot.has, folder.begun()):
+        remove(Folder(folder.output, id).work)
+    remove_if_empty(folder.increments)

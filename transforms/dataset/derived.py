@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from transforms.dataset.card import dataset_card
-from transforms.dataset.description import read_description
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
 from transforms.dataset.manifest import encode_manifest
@@ -33,7 +32,7 @@ def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
     newest: Snapshot | None = snapshot
     while newest:
         snapshot = newest
-        manifest, card = _derived(folder, snapshot)
+        manifest, card = derived_from(folder, snapshot)
         write_atomically(folder.card, card)
         write_report(folder, manifest, report)
         write_atomically(folder.manifest, encode_manifest(manifest))
@@ -44,21 +43,25 @@ def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
 
 
 def is_stale(folder: Folder, snapshot: Snapshot) -> bool:
-    """Return whether what is there is not derived from the newest snapshot: a process was killed before it was.
-
-    From a dataset without a log nothing is derived.
-    """
-    folder = Folder(folder.output)
-    if not exists(folder.log):
+    """Return whether what is there is not derived from the newest snapshot: a process was killed before it was."""
+    if not snapshot.version:
         return False
-    manifest, card = _derived(folder, snapshot)
+    folder = Folder(folder.output)
+    manifest, card = derived_from(folder, snapshot)
     expected = {folder.card: card, folder.manifest: encode_manifest(manifest), folder.success: b""}
     return any(not exists(url) or read_bytes(url) != content for url, content in expected.items())
 
 
-def _derived(folder: Folder, snapshot: Snapshot) -> tuple[dict[str, Any], bytes]:
-    """The manifest, and the content of the card."""
-    manifest = snapshot.manifest(read_description(folder.job).job)
+def derived_from(folder: Folder, snapshot: Snapshot) -> tuple[dict[str, Any], bytes]:
+    """Return the manifest, and the content of the card.
+
+    Args:
+        folder: of the dataset.
+        snapshot: that they are of.
+    """
+    manifest = snapshot.manifest()
     kept = reversed(Log(folder).snapshots(_VERSIONS))
     versions = {each.version: each.shards() for each in kept if each.version <= snapshot.version}
+    if snapshot.version == 1:
+        versions = {}  # it needs no name; but whoever gives the name of a later one goes on when the others expire
     return manifest, dataset_card(manifest, versions).encode()

@@ -1,15 +1,13 @@
-"""What job.json says that the commit of a dataset needs, whoever wrote it: the command line, or WriteDataset."""
+"""What job.json says that the commit of an increment needs, whoever wrote it: the command line, or WriteDataset."""
 
 from __future__ import annotations
 
-import hashlib
 from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
 from transforms import __version__
-from transforms.dataset.layout import Folder
 from transforms.storage.files import read_bytes
 
 # Each of these can change texts, tokens or the bytes of a shard.
@@ -50,11 +48,6 @@ def read_description(url: str) -> Description:
     content = read_bytes(url)
     described = _decode(content)
     return msgspec.structs.replace(described, job=msgspec.json.decode(content, type=dict))
-
-
-def job_id(folder: Folder) -> str:
-    """Return the id of the job in a folder, which its receipts have: what decides its rows decides its id."""
-    return folder.increment or hashlib.sha256(read_bytes(folder.job)).hexdigest()
 
 
 def library_versions() -> dict[str, str]:

@@ -93,8 +93,9 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
             examples = examples_of(rows.slice(row, 1), layout.packed, layout.shift_labels)
             found.append((shard["path"], row, examples))
     # The worker that commits a dataset has loaded the tokenizer already.
-    with reading_tokenizer(folder.tokenizer):
-        tokenizer = load_tokenizer(folder.tokenizer)
+    stored = folder.tokenizer(manifest["job"]["tokenizer"])
+    with reading_tokenizer(stored):
+        tokenizer = load_tokenizer(stored)
     decoder = TokenDecoder.of_tokenizer(tokenizer, np.concatenate([examples.ids for *_, examples in found]))
     return [_excerpt(*row, decoder) for row in found]
 

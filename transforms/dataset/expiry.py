@@ -1,9 +1,9 @@
-"""Expire: old versions of a dataset that grows are dropped, and the files that only they name are removed."""
+"""Expire: old versions of a dataset are dropped, and the files that no other version names are removed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from transforms.dataset.claimed import held, repair
 from transforms.dataset.layout import PUBLISHED, is_published
 from transforms.dataset.log import Log
 from transforms.dataset.reader import Dataset, url_of_all
-from transforms.dataset.snapshot import Entry, Increment
+from transforms.dataset.snapshot import Entry
 from transforms.storage.claim import Holder
 from transforms.storage.files import join
 from transforms.storage.walking import modified_below, names_below
@@ -54,8 +54,6 @@ def expire(
     """
     folder = Dataset(url_of_all(url)).folder
     log = Log(folder)
-    if not log.exists():  # a dataset that did not grow has one version
-        return Expired(0, 0, 1, 1)
     before = time.time() - older_than
     with held(folder, when_held) as claim:
         entries = log.versions()
@@ -66,7 +64,7 @@ def expire(
         # In this order: an increment that is committed meanwhile is one that is being built, or has its entry.
         found = {part: modified_below(join(folder.output, part)) for part in PUBLISHED}
         in_work = {name.partition("/")[0] for name in names_below(folder.increments)}
-        named = {path for increment in _increments(log, entries[first].version) for path in increment.files.paths()}
+        named = {path for increment in log.increments() for path in increment.files.paths()}
         claim.check()
         removed = 0
         for part, files in found.items():
@@ -84,9 +82,3 @@ def _first_kept(entries: Sequence[Entry], before: float, keep: int) -> int:
     """The number of the first entry to keep: the newest version at that time."""
     later = (number for number, entry in enumerate(entries) if datetime.fromisoformat(entry.time).timestamp() > before)
     return max(min(next(later, len(entries)) - 1, len(entries) - keep), 0)
-
-
-def _increments(log: Log, oldest: int) -> Iterator[Increment]:
-    """The increments of all versions that are kept."""
-    yield from log.snapshot(oldest).increments
-    yield from (entry.add for entry in log.versions())

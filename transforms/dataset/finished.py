@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from posixpath import dirname
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -13,7 +13,7 @@ import apache_beam as beam
 from transforms.model.batches import Split
 from transforms.model.receipts import Receipt, numbers_of, read_receipts, work_of
 from transforms.steps.failures import FailureWriter
-from transforms.storage.files import exists, join, sha256_of
+from transforms.storage.files import join, sha256_of
 from transforms.storage.walking import names_below
 
 _LOGGER = logging.getLogger(__name__)
@@ -24,77 +24,73 @@ class SkipFinished(beam.PTransform):
 
     PCollection[Split] -> .unfinished: PCollection[Split], and .finished: PCollection[Receipt] of the others. The
     receipts are listed once, where the splits are planned. All workers check what was found: each receipt by its
-    checksum, each shard by its own. A split of which anything is missing or damaged is unfinished, and is logged.
+    checksum, each of its files by its own. A split of which anything is missing or damaged is unfinished, and logged.
 
     Args:
-        work: the folder with the folders of receipts and shards; those of increments are below it. Without one, no
-            split is finished. It can be given until the pipeline runs.
-        job: the id of the job. Receipts of another one do not count; those of an increment belong to that.
+        output: the folder of the dataset. Without one, no split is finished. It can be given until the pipeline runs.
+        increment: the id of the increment that splits without one belong to.
     """
 
-    def __init__(self, work: str | None = None, job: str = ""):
+    def __init__(self, output: str | None = None, increment: str = ""):
         super().__init__()
         self._find, self._check = _FindReceipts(), _CheckReceipts()
-        self.look_in(work, job)
+        self.look_in(output, increment)
 
-    def look_in(self, work: str | None, job: str) -> None:
-        """Give the folder and the job. Beam serialises the functions that look there when the pipeline runs."""
-        self._find.work, self._check.work, self._check.job = work, work or "", job
+    def look_in(self, output: str | None, increment: str) -> None:
+        """Give the folder and the increment. Beam serialises the functions that look there when the pipeline runs."""
+        self._find.output, self._find.increment, self._check.output = output, increment, output or ""
 
     def expand(self, splits: beam.PCollection) -> Any:
         found = splits | "find" >> beam.ParDo(self._find) | beam.Reshuffle()
         return found | "check" >> beam.ParDo(self._check).with_outputs("finished", main="unfinished")
 
 
-# A split, how many receipts it has, and whether the files that they name are still in the folder of shards.
-_Found = tuple[Split, int, bool]
+# A split, and how many receipts it has.
+_Found = tuple[Split, int]
 
 
 class _FindReceipts(beam.DoFn):
     """Adds to each split what an earlier run left of it."""
 
-    work: str | None
+    output: str | None
+    increment: str
 
     def __init__(self) -> None:
         self._failures = FailureWriter()
 
     def start_bundle(self) -> None:
-        self._found: dict[str, tuple[Counter[int], bool]] = {}  # all splits come from one element: they are one bundle
+        self._found: dict[str, Counter[int]] = {}  # all splits come from one element: they are one bundle
 
     def process(self, split: Split) -> Iterator[_Found]:
+        split = replace(split, increment=split.increment or self.increment)
         if split.increment not in self._found:
             with self._failures:
                 self._found[split.increment] = self._find(split.increment)
-        receipts, has_shards = self._found[split.increment]
-        yield split, receipts[split.number], has_shards
+        yield split, self._found[split.increment][split.number]
 
-    def _find(self, increment: str) -> tuple[Counter[int], bool]:
-        """How many receipts each split has, and whether the files that they name are in the folder of shards."""
-        names = names_below(join(work_of(self.work, increment), "receipts")) if self.work else []
-        # A finished dataset has no shards but the published ones, and nothing is published again.
-        has_shards = bool(increment or not self.work) or not exists(join(dirname(self.work or ""), "_SUCCESS"))
-        return Counter(numbers[0] for name in names if (numbers := numbers_of(name))), has_shards
+    def _find(self, increment: str) -> Counter[int]:
+        """How many receipts each split has."""
+        names = names_below(join(work_of(self.output, increment), "receipts")) if self.output else []
+        return Counter(numbers[0] for name in names if (numbers := numbers_of(name)))
 
 
 class _CheckReceipts(beam.DoFn):
-    work: str
-    job: str
+    output: str
 
     def __init__(self) -> None:
         self._failures = FailureWriter()
 
     def process(self, found: _Found) -> Iterator[Any]:
-        split, parts, has_shards = found
+        split, parts = found
         receipts = list[Receipt]()
         if parts:
             try:
                 with self._failures:
-                    work = work_of(self.work, split.increment)
-                    receipts = read_receipts(join(work, "receipts"), split.number, parts, split.increment or self.job)
+                    folder = join(work_of(self.output, split.increment), "receipts")
+                    receipts = read_receipts(folder, split.number, parts, split.increment)
                     if split.differing and not all(receipt.by_reference for receipt in receipts):
                         receipts = []  # the fast engine made them
-                    if has_shards:
-                        _check_files(work, receipts)
+                    _check_files(self.output, receipts)
             except (ValueError, FileNotFoundError) as error:
                 _LOGGER.warning("chatmill: warning: split %d is built again: %s", split.number, error)
                 receipts = []
@@ -104,9 +100,9 @@ class _CheckReceipts(beam.DoFn):
             yield beam.pvalue.TaggedOutput("finished", receipt)
 
 
-def _check_files(work: str, receipts: list[Receipt]) -> None:
+def _check_files(output: str, receipts: list[Receipt]) -> None:
     """Raise ValueError if a file of a receipt is not as it was written, FileNotFoundError if it is missing."""
     for receipt in receipts:
-        for name, sha256 in receipt.files():
-            if sha256_of(join(work, "shards", name)) != sha256:
-                raise ValueError(f"{name} was changed since it was written")
+        for file in receipt.files():
+            if sha256_of(join(output, file.path)) != file.sha256:
+                raise ValueError(f"{file.path} was changed since it was written")

@@ -5,65 +5,66 @@ from __future__ import annotations
 import re
 
 from transforms.errors import ParameterError, UserError
-from transforms.model.receipts import INCREMENTS, work_of
+from transforms.model.receipts import work_of
 from transforms.outputs import output_folders
 from transforms.storage.files import exists, join, kind_of
-from transforms.storage.walking import holds_anything, link_below
+from transforms.storage.walking import holds_anything, link_below, names_in
 
 # Of the rows of a dataset.
 SPLITS = ("train", "validation")
-# The folders of the files that a job publishes. An increment has a folder of its own in each.
+# The folders of the files of rows, rejects and ledger. An increment has a folder of its own in each.
 PUBLISHED = (*output_folders(), "rejects", "ledger")
 # What a dataset consists of.
 PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", *PUBLISHED, "_chatmill")
 _INCREMENT = "[0-9a-f]{16}"
-_NUMBERED = r"-\d{5,}-of-\d{5,}(\.\w+)+"
+# By the number of the split, and of its part. What the reference made again has an r.
+_NUMBERED = r"-\d{6,}-\d{3,}r?(\.\w+)+"
 _PUBLISHED = re.compile(
-    rf"(({'|'.join(output_folders())})/({_INCREMENT}/)?({'|'.join(SPLITS)})"
-    rf"|rejects/({_INCREMENT}/)?rejects|ledger/({_INCREMENT}/)?ledger){_NUMBERED}"
+    rf"(({'|'.join(output_folders())})/{_INCREMENT}/({'|'.join(SPLITS)})"
+    rf"|rejects/{_INCREMENT}/rejects|ledger/{_INCREMENT}/ledger){_NUMBERED}"
 )
 
 
 class Folder:
     """The urls of the parts of a dataset, or of one increment of it that is being built.
 
-    What is below `work` but the tokenizer, the formatters and the claims is the increment's own.
+    What is below `work` is the increment's own, and is removed when it is committed.
 
     Args:
         output: the url of its folder.
-        increment: the id of the increment; empty for a dataset that is built at once.
+        increment: the id of the increment; empty for the dataset.
     """
 
     def __init__(self, output: str, increment: str = ""):
         self.output = output
         self.increment = increment
-        of_dataset = join(output, "_chatmill")
-        of_increment = [increment] if increment else []
-        self.work = work_of(of_dataset, increment)
+        self.state = join(output, "_chatmill")
+        self.work = work_of(output, increment)
         self.job = join(self.work, "job.json")
         self.plan = join(self.work, "plan.jsonl")
-        self.tokenizer = join(of_dataset, "tokenizer")
-        self.formatter = join(of_dataset, "formatter.py")
-        self.formatters = join(of_dataset, "formatters")
         self.receipts = join(self.work, "receipts")
-        self.shards = join(self.work, "shards")
         self.failures = join(self.work, "failures")
-        self.claims = join(of_dataset, "claims")
-        self.increments = join(of_dataset, INCREMENTS)
-        self.log = join(of_dataset, "log")
+        self.claims = join(self.state, "claims")
+        self.increments = work_of(output, "").rstrip("/")
+        self.log = join(self.state, "log")
         self.manifest = join(output, "manifest.json")
         self.report = join(output, "report.html")
         self.card = join(output, "README.md")
-        self.rejects = join(output, "rejects", *of_increment)
-        self.ledger = join(output, "ledger", *of_increment)
+        self.rejects = join(output, "rejects", increment).rstrip("/")
+        self.ledger = join(output, "ledger", increment).rstrip("/")
         self.success = join(output, "_SUCCESS")
 
-    def work_parts(self) -> list[str]:
-        """The urls of what is in `work`, except the claims: a build removes the others when it holds the folder."""
-        return [
-            self.receipts, self.shards, self.failures, self.job, self.plan, self.tokenizer, self.formatter,
-            self.formatters, self.increments, self.log,
-        ]  # fmt: skip
+    def tokenizer(self, fingerprint: str) -> str:
+        """Return the url of the stored files of a tokenizer. A dataset that was overwritten has those of both."""
+        return join(self.state, "tokenizers", fingerprint[:16])
+
+    def formatter(self, sha256: str) -> str:
+        """Return the url of the stored file of a formatter, from the sha256 of its content."""
+        return join(self.state, "formatters", f"{sha256[:16]}.py")
+
+    def begun(self) -> list[str]:
+        """Return the ids of the increments that were begun and not committed, or of which something is left."""
+        return [*filter(is_increment, names_in(self.increments))]
 
 
 def is_increment(id: str) -> bool:
@@ -72,7 +73,7 @@ def is_increment(id: str) -> bool:
 
 
 def is_published(path: str) -> bool:
-    """Return whether a path, relative to the folder of a dataset, is that of a file that a job publishes."""
+    """Return whether a path, relative to the folder of a dataset, is that of a file of an increment."""
     return _PUBLISHED.fullmatch(path) is not None
 
 
@@ -105,9 +106,13 @@ def check_free(folder: Folder, overwrite: bool = False) -> None:
     """
     check_no_links(folder)
     kind = kind_of(folder.output)
+    if exists(join(folder.state, "job.json")):
+        raise UserError(
+            f"{folder.output}: version 0.2 of Chatmill wrote what is there. Give another folder, or remove it."
+        )
     if kind == "file":
         raise ParameterError("output", folder.output, "there is a file of that name. Give a folder.")
-    if kind == "directory" and not exists(folder.work) and holds_anything(folder.output):
+    if kind == "directory" and not exists(folder.state) and holds_anything(folder.output):
         advice = "overwrite replaces only what Chatmill wrote; " if overwrite else ""
         problem = f"the folder holds other files. {advice}Give one that is empty or new."
         raise ParameterError("output", folder.output, problem)

@@ -1,22 +1,25 @@
-"""The log of a dataset that grows: each commit is one file, which no store creates twice; their fold is a snapshot.
+"""The log of a dataset: each commit is one file, which no store creates twice; their fold is a snapshot.
 
-Whoever reads a dataset reads the files of one snapshot. Old versions expire: what is left of the log then begins with
-the entry of a version and the checkpoint of the same version.
+The log alone decides which commit is the next one, whoever holds the claim of the folder: a process that was paused,
+and replaced by another one meanwhile, finds that the version that it was to make is taken. Whoever reads a dataset
+reads the files of one snapshot. Each entry has the sha256 of the one before, so that no other history fits. Old
+versions expire: what is left of the log then begins with the entry of a version and the checkpoint of the same version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
-from typing import Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from transforms.dataset.layout import Folder
 from transforms.dataset.log_files import Kept, LogFiles, damaged
-from transforms.dataset.snapshot import Entry, Increment, Snapshot
+from transforms.dataset.snapshot import Entry, Increment, Kind, Snapshot
 from transforms.errors import InputError, UserError
-from transforms.storage.writing import create, creates_exclusively, remove, write_atomically
+from transforms.storage.writing import create, remove, write_atomically
 
 _COMMITS_IN_CHECKPOINT = 100
 
@@ -24,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class Conflict(Exception):
-    """A commit that contradicts one which was made meanwhile. What it is to add must be planned again."""
+    """A commit that does not follow what was committed meanwhile. What it is to add must be planned again."""
 
 
 class Log:
@@ -39,21 +42,21 @@ class Log:
         self._files = LogFiles(self._folder)
 
     def exists(self) -> bool:
-        """Return whether there is a log. A finished dataset without one did not grow, or was copied without it.
+        """Return whether there is a log. A finished dataset without one was copied without it.
 
         Raises:
-            InputError, StoreError: as for `newest`.
+            UserError, InputError, StoreError: as for `newest`.
         """
-        kept = self._files.kept()
-        return bool(kept.entries) and not kept.is_plain
+        return bool(self._files.kept().entries)
 
     def newest(self) -> Snapshot | None:
         """Return the newest snapshot.
 
         Returns:
-            The fold of the log; a finished dataset without a log as version 1; None if there is neither.
+            The fold of the log; None if there is none.
 
         Raises:
+            UserError: if another version of Chatmill wrote the dataset.
             InputError: if the log is damaged, or a file of it is missing.
             StoreError: if the store fails.
         """
@@ -80,7 +83,7 @@ class Log:
 
         def read(kept: Kept) -> Snapshot:
             if version not in (versions := kept.versions()):
-                has = f"it has the versions {versions[0]} to {versions[-1]}" if versions else "it has none"
+                has = "it has " + (_named(versions) if versions else "none")
                 raise UserError(f"{self._folder.output}: there is no version {version}; {has}.")
             return self._fold(kept, [version])[0]
 
@@ -92,37 +95,77 @@ class Log:
         Raises:
             InputError, StoreError: as for `newest`.
         """
-        return self._looking(lambda kept: self._files.entries(kept, kept.versions()))
+        return self._looking(lambda kept: [entry for entry, _ in self._files.entries(kept.versions())])
 
-    def commit(self, kind: Literal["append", "compact"], add: Increment, remove: Sequence[str] = ()) -> Snapshot:
-        """Add an increment. Of several processes that commit at once, one has the next version, and others a later one.
+    def increments(self) -> Iterator[Increment]:
+        """Yield the increments of all versions that are kept, those of several versions more than once.
+
+        Raises:
+            InputError, StoreError: as for `newest`.
+        """
+        if entries := self.versions():
+            yield from self.snapshot(entries[0].version).increments
+            yield from (entry.add for entry in entries)
+
+    def commit(
+        self,
+        kind: Kind,
+        add: Increment,
+        base: int,
+        remove: Sequence[str] = (),
+        job: dict[str, Any] | None = None,
+    ) -> Snapshot:
+        """Add an increment. Of several processes that commit at once, one has the next version.
 
         Args:
             kind: what made the increment.
-            add: the increment, whose files have their final names.
-            remove: the ids of the increments that it takes the place of.
+            add: the increment, whose files are complete.
+            base: the version that it was planned on. Only compactions may have been committed since; a compaction
+                itself may follow any commit that left what it joined.
+            remove: the ids of the increments that it takes the place of. A build takes the place of all.
+            job: of a build: the content of its job.json.
 
         Returns:
             The newest snapshot, which has the increment, or all of its inputs: a second commit of the same increment
             changes nothing.
 
         Raises:
-            Conflict: if an increment in `remove` is gone, or some of the inputs were taken by another increment.
-            UserError, InputError, StoreError: as for `check_growable`.
+            Conflict: if another commit was made meanwhile.
+            UserError, InputError, StoreError: as for `newest`.
         """
-        self.check_growable()
         while True:
-            if self._files.kept().is_plain:
-                create(self._files.url(1), msgspec.json.encode(self._files.first_entry(_now())))
-            before = self.newest() or Snapshot(0)
-            if _is_in(before, add, remove):
+            before = self.newest() or Snapshot()
+            if self._has_committed(kind, add.id, base, before):
                 self._write_checkpoint(before)
                 return before
-            entry = Entry(before.version + 1, before.version, kind, add, tuple(remove), _now())
-            if create(self._files.url(entry.version), msgspec.json.encode(entry)):
-                snapshot = before.after(entry)
+            if kind == "build":
+                remove = [each.id for each in before.increments]
+            if gone := [id for id in remove if not before.has(id)]:
+                raise Conflict(f"another commit removed the increment {gone[0]} meanwhile")
+            entry = Entry(before.version + 1, before.entry, kind, add, tuple(remove), _now(), job)
+            content = msgspec.json.encode(entry)
+            if create(self._files.url(entry.version), content):
+                snapshot = before.after(entry, hashlib.sha256(content).hexdigest())
                 self._write_checkpoint(snapshot)
                 return snapshot
+
+    def _has_committed(self, kind: Kind, id: str, base: int, before: Snapshot) -> bool:
+        """Whether an increment was committed, also if a compaction has joined it with others since. Raises Conflict."""
+        if before.has(id):
+            return True
+        if kind == "compact":
+            return False
+        if before.version < base:
+            raise Conflict(f"version {base} is gone")
+        later = range(base + 1, before.version + 1)
+        since = [
+            entry for entry, _ in self._looking(lambda kept: self._files.entries(sorted({*later} & {*kept.entries})))
+        ]
+        if any(entry.add.id == id for entry in since):
+            return True
+        if len(since) < before.version - base or any(entry.kind != "compact" for entry in since):
+            raise Conflict(f"version {before.version} was committed meanwhile")
+        return False
 
     def drop_before(self, version: int) -> None:
         """Drop the versions before one. It can be repeated.
@@ -141,26 +184,6 @@ class Log:
         for url in old:
             remove(url)
 
-    def check_growable(self) -> None:
-        """Check that something can be committed, before it is built.
-
-        Raises:
-            UserError: if the store cannot create a file only if there is none.
-            InputError: if the list of the inputs of a finished dataset without a log is lost; otherwise as for
-                `newest`.
-            StoreError: as for `newest`.
-        """
-        if not creates_exclusively(self._folder.log):
-            raise UserError(
-                f"{self._folder.output}: its store cannot create a file only if there is none, so that two commits "
-                "might overwrite each other. Write the dataset to a disk, s3:// or gs://."
-            )
-        if self._looking(lambda kept: kept.is_plain and not self._files.has_first_inputs()):
-            raise InputError(
-                f"{self._folder.plan}: it is missing or damaged, so that it is not known which inputs the dataset has. "
-                "Copy it again."
-            )
-
     def _looking(self, read: Callable[[Kept], _T]) -> _T:
         """Call a function with what the log holds, again if some of it expired while it was read."""
         kept = self._files.kept()
@@ -177,13 +200,15 @@ class Log:
         if not versions:
             return []
         base = kept.base(versions[0])
-        snapshot = self._files.checkpoint(base) if base else Snapshot(0)
+        snapshot = self._files.checkpoint(base) if base else Snapshot()
         found = [snapshot] if base == versions[0] else []
-        for entry in self._files.entries(kept, range(base + 1, versions[-1] + 1)):
+        for entry, sha256 in self._files.entries(range(base + 1, versions[-1] + 1)):
+            if entry.previous != snapshot.entry:
+                raise damaged(self._files.url(entry.version), f"it does not follow the version {snapshot.version}")
             if snapshot.has(entry.add.id) or not all(map(snapshot.has, entry.remove)):
                 problem = f"its increments are not those that follow version {snapshot.version}"
                 raise damaged(self._files.url(entry.version), problem)
-            snapshot = snapshot.after(entry)
+            snapshot = snapshot.after(entry, sha256)
             if entry.version >= versions[0]:
                 found.append(snapshot)
         return found
@@ -194,19 +219,8 @@ class Log:
             write_atomically(self._files.url(snapshot.version, ".checkpoint"), msgspec.json.encode(snapshot))
 
 
-def _is_in(snapshot: Snapshot, add: Increment, remove: Sequence[str]) -> bool:
-    """Whether an increment was committed, also if a compaction has joined it with others since. Raises Conflict."""
-    if snapshot.has(add.id):
-        return True
-    taken = snapshot.taken(without=remove)
-    again = [file for file in add.inputs if file.version in taken.get(file.key, ())]
-    if again and len(again) == len(add.inputs):
-        return True
-    if again:
-        raise Conflict(f"{again[0].url}: another commit took it meanwhile")
-    if gone := [id for id in remove if not snapshot.has(id)]:
-        raise Conflict(f"another commit removed the increment {gone[0] or 'of the first build'} meanwhile")
-    return False
+def _named(versions: Sequence[int]) -> str:
+    return f"the versions {versions[0]} to {versions[-1]}" if len(versions) > 1 else f"version {versions[0]}"
 
 
 def _now() -> str:

@@ -1,7 +1,4 @@
-"""The files of the log of a dataset: none is missing, and each is what its name says, or reading them is an error.
-
-A finished dataset that did not grow has no log. Its first entry is made from its manifest and the list of its inputs.
-"""
+"""The files of the log of a dataset: none is missing, and each is what its name says, or reading them is an error."""
 
 from __future__ import annotations
 
@@ -13,12 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from transforms.dataset.checked import CheckedFiles, CheckedSums
+from transforms.dataset.description import Description
 from transforms.dataset.layout import Folder, is_increment, is_published
+from transforms.dataset.manifest import FORMAT
 from transforms.dataset.snapshot import Entry, Increment, Snapshot
-from transforms.errors import InputError
-from transforms.inputs.listing import InputFile
-from transforms.inputs.plan import decode_plan
-from transforms.storage.files import exists, join, read_bytes, read_in_one_request
+from transforms.errors import InputError, UserError
+from transforms.storage.files import join, read_bytes, read_in_one_request
 from transforms.storage.retries import disk_errors
 from transforms.storage.walking import names_in
 
@@ -33,24 +31,20 @@ class _Version(msgspec.Struct):
 
 
 class _Derived(msgspec.Struct):
-    """What manifest.json says of the log. A dataset that did not grow has no snapshot."""
+    """What manifest.json says of the log. Before version 0.3 of Chatmill, only some datasets had one."""
 
+    format: int
     snapshot: _Version | None = None
 
 
-_ENTRY, _SNAPSHOT = msgspec.json.Decoder(Entry), msgspec.json.Decoder(Snapshot)
-_MANIFEST, _DERIVED = msgspec.json.Decoder(dict[str, Any]), msgspec.json.Decoder(_Derived)
+_ENTRY, _SNAPSHOT, _DERIVED = map(msgspec.json.Decoder, (Entry, Snapshot, _Derived))
 
 
 class Kept(NamedTuple):
-    """What the log holds: the versions of its entries and of its checkpoints, ascending.
-
-    is_plain: there is no log, and a finished dataset, which is read as version 1.
-    """
+    """What the log holds: the versions of its entries and of its checkpoints, ascending."""
 
     entries: tuple[int, ...]
     checkpoints: tuple[int, ...]
-    is_plain: bool = False
 
     def base(self, version: int) -> int:
         """Return the version of the newest checkpoint up to a version; 0 if there is none."""
@@ -97,6 +91,7 @@ class LogFiles:
         """Return what the log holds. Files come and go while it is listed: what is missing must be missing twice.
 
         Raises:
+            UserError: if another version of Chatmill wrote the dataset.
             InputError: if a file is missing.
             StoreError: if the store fails.
         """
@@ -104,8 +99,6 @@ class LogFiles:
         while True:
             derived = self._derived()
             found = [match for name in names_in(self._folder.log) if (match := _NAME.fullmatch(name))]
-            if not found and (derived or exists(self._folder.success)):
-                return Kept((1,), (), is_plain=True)
             of_kinds = ([int(each[1]) for each in found if bool(each[2]) == is_it] for is_it in (False, True))
             entries, checkpoints = (tuple(sorted(of_kind)) for of_kind in of_kinds)
             kept = Kept(entries, checkpoints)
@@ -115,69 +108,35 @@ class LogFiles:
                 raise InputError(f"{self._folder.log}: {missing}. Copy it again.")
             before = kept
 
-    def entries(self, kept: Kept, versions: Iterable[int]) -> list[Entry]:
-        """Read the entries of versions.
+    def entries(self, versions: Iterable[int]) -> list[tuple[Entry, str]]:
+        """Read the entries of versions, each with its sha256.
 
         Raises:
             FileNotFoundError: if one has expired since the log was listed.
             InputError: if one is damaged.
             StoreError: if the store fails.
         """
-        if kept.is_plain:
-            return [self.first_entry("")]
         with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
             return [*pool.map(self._entry, versions)]
 
-    def _entry(self, version: int) -> Entry:
-        entry = _decoded(self.url(version), _ENTRY)
-        if (entry.version, entry.parent) != (version, version - 1):
-            problem = f"it is version {entry.version} after {entry.parent}; expected {version} after {version - 1}"
-            raise damaged(self.url(version), problem)
+    def _entry(self, version: int) -> tuple[Entry, str]:
+        entry, sha256 = _decoded(self.url(version), _ENTRY)
+        if entry.version != version:
+            raise damaged(self.url(version), f"it is version {entry.version}; expected {version}")
+        if entry.kind == "build" or entry.job is not None:
+            _check_job(self.url(version), entry.job)
         _check_increments(self.url(version), [entry.add])
-        return entry
+        return entry, sha256
 
     def checkpoint(self, version: int) -> Snapshot:
         """Read the checkpoint of a version. Raises as entries does."""
         url = self.url(version, ".checkpoint")
-        snapshot = _decoded(url, _SNAPSHOT)
+        snapshot, _ = _decoded(url, _SNAPSHOT)
         if snapshot.version != version or not snapshot.increments:
             raise damaged(url, f"expected the increments of version {version}")
+        _check_job(url, snapshot.job)
         _check_increments(url, snapshot.increments)
         return snapshot
-
-    def first_entry(self, time: str) -> Entry:
-        """Make the entry of a finished dataset without a log. If the list of its inputs is lost, it has none.
-
-        Args:
-            time: of the entry.
-
-        Raises:
-            FileNotFoundError: if the manifest is missing.
-            InputError: if it is damaged, or of a dataset that grows.
-            StoreError: if the store fails.
-        """
-        manifest = self._first_manifest()
-        return Entry(1, 0, "append", Increment.of("", manifest, self._first_inputs(manifest) or ()), (), time)
-
-    def has_first_inputs(self) -> bool:
-        """Return whether the inputs of a finished dataset without a log are known. Raises as first_entry does."""
-        return self._first_inputs(self._first_manifest()) is not None
-
-    def _first_inputs(self, manifest: dict[str, Any]) -> list[InputFile] | None:
-        """The inputs of a finished dataset without a log; None if their list is not the one of its job."""
-        plan = read_bytes(self._folder.plan) if exists(self._folder.plan) else b""
-        if hashlib.sha256(plan).hexdigest() == manifest["job"]["inputs"]:
-            return decode_plan(plan)
-        return [] if "steps" in manifest["job"] else None  # a pipeline of one's own has its inputs in its graph
-
-    def _first_manifest(self) -> dict[str, Any]:
-        manifest = _decoded(self._folder.manifest, _MANIFEST)
-        if "snapshot" in manifest:
-            raise InputError(
-                f"{self._folder.log}: the log is missing, and manifest.json is of version "
-                f"{manifest['snapshot']['version']} of a dataset that grows. Copy it again."
-            )
-        return manifest
 
     def _derived(self) -> int:
         """The version of which manifest.json is; 0 if it is not there, or damaged, since it is written again."""
@@ -186,7 +145,17 @@ class LogFiles:
                 derived = _DERIVED.decode(read_in_one_request(self._folder.manifest))
         except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
             return 0
+        if derived.format != FORMAT:
+            raise other_format(self._folder.manifest, derived.format)
         return derived.snapshot.version if derived.snapshot else 0
+
+
+def other_format(manifest: str, format: int) -> UserError:
+    """Return the error of a dataset of another version of Chatmill. manifest: its url. format: that it has."""
+    return UserError(
+        f"{manifest}: it has the format {format}, and this version of Chatmill has {FORMAT}. The rows can be read, "
+        "also as --input; for the rest take the version of Chatmill that wrote it."
+    )
 
 
 def damaged(url: str, problem: str) -> InputError:
@@ -194,24 +163,33 @@ def damaged(url: str, problem: str) -> InputError:
     return InputError(f"{url}: it is damaged ({problem}). Copy it again.")
 
 
+def _check_job(url: str, job: Any) -> None:
+    """Raise InputError if what a file of the log has as job is not one."""
+    try:
+        msgspec.convert(job, Description)
+    except msgspec.ValidationError as error:
+        raise damaged(url, f"its job: {error}") from None
+
+
 def _check_increments(url: str, increments: Iterable[Increment]) -> None:
-    """Raise InputError if an id or a path in a file of the log is not one that a job makes."""
+    """Raise InputError if an increment in a file of the log has not what a job makes, such as its id or a path."""
     for each in increments:
         try:
-            paths = [*each.files.paths(), *(path for file in each.files.ledger for path in file["shards"].values())]
-            wrong = [path for path in paths if not is_published(path)]
-        except (AttributeError, KeyError, TypeError):
-            raise damaged(url, "its files are not those of an increment") from None
-        if wrong:
-            raise damaged(url, f"{wrong[0]!r} is not a file of a dataset")
-        if each.id and not is_increment(each.id):
+            msgspec.convert(each.sums, CheckedSums)
+            paths = msgspec.convert(msgspec.to_builtins(each.files), CheckedFiles).paths()
+        except msgspec.ValidationError as error:
+            raise damaged(url, str(error)) from None
+        if wrong := next((path for path in paths if not is_published(path)), None):
+            raise damaged(url, f"{wrong!r} is not a file of a dataset")
+        if not is_increment(each.id):
             raise damaged(url, f"{each.id!r} is not the id of an increment")
 
 
-def _decoded(url: str, decoder: msgspec.json.Decoder[_T]) -> _T:
-    """The content of a file of the log, or the manifest. Raises InputError if it is damaged."""
+def _decoded(url: str, decoder: msgspec.json.Decoder[_T]) -> tuple[_T, str]:
+    """The content of a file of the log, and its sha256. Raises InputError if it is damaged."""
     try:
         with disk_errors(url, "read"):
-            return decoder.decode(read_bytes(url))
+            content = read_bytes(url)
+            return decoder.decode(content), hashlib.sha256(content).hexdigest()
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise damaged(url, str(error)) from None

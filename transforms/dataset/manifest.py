@@ -9,19 +9,14 @@ from typing import Any
 
 import msgspec
 
-from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import Description
 from transforms.hidden import HIDDEN
-from transforms.model.receipts import FirstExample, Receipt, Shard
+from transforms.model.receipts import FirstExample, Receipt
 from transforms.model.statistics import Statistics, decode_statistics, total
-from transforms.outputs import output_format
 
 # The version of the manifest's keys. They are public: a change of their meaning is another version.
-FORMAT = 1
+FORMAT = 2
 _MOST_OF_A_NAME = 80
-_SHARD_FACTS = ("split", "format", "rows", "tokens", "trained_tokens", "bytes", "sha256")
-
-Name = tuple[str, str]  # of a file as its attempt wrote it, and its final path below the output
 
 
 def check_complete(splits: int, receipts: Sequence[Receipt]) -> None:
@@ -86,15 +81,15 @@ def check_ledger(ledger: str, receipts: Sequence[Receipt]) -> None:
             )
 
 
-def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dict[str, Any]:
-    """Build the manifest of a dataset.
+def sums_of_receipts(description: Description, receipts: Sequence[Receipt]) -> dict[str, Any]:
+    """Add up what the receipts of an increment say, but for its files.
 
     Args:
         description: its job.
-        receipts: of all splits, in order; at least one names a shard.
+        receipts: of all splits, in order.
 
     Returns:
-        The manifest, as JSON.
+        The sums, as JSON, by the names that they have in a manifest.
 
     Raises:
         ValueError: if the rows do not add up.
@@ -108,11 +103,9 @@ def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dic
     if description.options.get("packing", "none") == "none" and rows != survivors:
         raise ValueError(f"{rows} rows were written, of records that should have {survivors}")
     return {
-        "format": FORMAT,
         **totals,
         "trained_tokens_lost": sum(receipt.trained_tokens_lost for receipt in receipts),
         "notes": notes,
-        "layout": RowLayout.of(description.options).described(),
         "sources": _by_source([source.name for source in description.sources], receipts, totals),
         "rendered_by_reference": sum_counts(receipt.rendered_by_reference for receipt in receipts),
         "tokenized_by_reference": sum_counts(receipt.tokenized_by_reference for receipt in receipts),
@@ -121,39 +114,12 @@ def build_manifest(description: Description, receipts: Sequence[Receipt]) -> dic
         "first_examples": _as_json(first_of(receipt.first_examples for receipt in receipts)),
         "first_rejects": _as_json(first_of(receipt.first_rejects for receipt in receipts)),
         "first_drops": _as_json(first_of(receipt.first_drops for receipt in receipts)),
-        "shards": sorted(
-            (
-                {"path": path} | {key: getattr(shard, key) for key in _SHARD_FACTS}
-                for shard, path in named_shards(receipts)
-            ),
-            key=lambda shard: shard["path"],
-        ),
-        "rejects": [path for _, path in named_rejects(receipts)],
-        "ledger": _ledger(receipts),
-        "job": description.job,
     }
 
 
 def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
     """Return the content of manifest.json: JSON for people to read."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
-
-
-def _ledger(receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
-    """The files of the ledger, each with the shards that its lines mean by train and validation."""
-    paths = dict(named_ledgers(receipts))
-    path_of_shard = {shard.file: path for shard, path in named_shards(receipts)}
-    return [
-        {
-            "path": paths[receipt.ledger.file],
-            "entries": receipt.ledger.entries,
-            "bytes": receipt.ledger.bytes,
-            "sha256": receipt.ledger.sha256,
-            "shards": {shard.split: path_of_shard[shard.file] for shard in receipt.shards_once()},
-        }
-        for receipt in receipts
-        if receipt.ledger
-    ]
 
 
 def _totals(receipts: Sequence[Receipt]) -> dict[str, Any]:
@@ -250,53 +216,6 @@ def first_of(examples: Iterable[Mapping[str, FirstExample]]) -> dict[str, FirstE
 
 def _as_json(examples: Mapping[str, FirstExample]) -> dict[str, Any]:
     return msgspec.to_builtins(dict(sorted(examples.items())))
-
-
-def named_rejects(receipts: Sequence[Receipt]) -> list[Name]:
-    """Each file of rejects with its final path."""
-    files = [receipt.rejects_file for receipt in receipts if receipt.rejects_file]
-    folder = _below("rejects", receipts)
-    return [(file, f"{folder}/rejects-{numbered(i, len(files))}.parquet") for i, file in enumerate(files)]
-
-
-def named_ledgers(receipts: Sequence[Receipt]) -> list[Name]:
-    """Each file of the ledger with its final path."""
-    files = [receipt.ledger.file for receipt in receipts if receipt.ledger]
-    folder = _below("ledger", receipts)
-    return [(file, f"{folder}/ledger-{numbered(i, len(files))}.parquet") for i, file in enumerate(files)]
-
-
-def named_shards(receipts: Sequence[Receipt]) -> list[tuple[Shard, str]]:
-    """Each file of a shard with its final path, numbered for each format and split; the files of a shard share one."""
-    shards = [shard for receipt in receipts for shard in receipt.shards]
-    numbers: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    for shard in shards:
-        of_kind = numbers[shard.format, shard.split]
-        of_kind.setdefault(shard.stem, len(of_kind))
-    named = []
-    for shard in shards:
-        of_kind = numbers[shard.format, shard.split]
-        name = f"{shard.split}-{numbered(of_kind[shard.stem], len(of_kind))}{shard.suffix}"
-        named.append((shard, f"{_below(output_format(shard.format).folder, receipts)}/{name}"))
-    return named
-
-
-def _below(folder: str, receipts: Sequence[Receipt]) -> str:
-    """A folder of the dataset, or the one in it that files of the increment have which the receipts are of."""
-    increment = receipts[0].increment if receipts else None
-    return f"{folder}/{increment}" if increment else folder
-
-
-def sources_of_shards(receipts: Sequence[Receipt]) -> dict[str, int]:
-    """The number of the source of each shard, by its final path."""
-    of_files = {shard.file: receipt.source for receipt in receipts for shard in receipt.shards}
-    return {path: of_files[shard.file] for shard, path in named_shards(receipts)}
-
-
-def numbered(number: int, total: int) -> str:
-    """The number of a file among all, such as 00007-of-00042: names in alphabetical order are in order of numbers."""
-    width = max(5, len(str(total)))
-    return f"{number:0{width}d}-of-{total:0{width}d}"
 
 
 def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

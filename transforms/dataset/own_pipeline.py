@@ -25,11 +25,14 @@ from transforms.dataset import REPORTS
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import CommitDataset
 from transforms.dataset.consumers import about_rows
-from transforms.dataset.description import NamedSource, job_id, library_versions
+from transforms.dataset.description import NamedSource, library_versions, read_description
 from transforms.dataset.finished import SkipFinished
+from transforms.dataset.increment_commit import Change, is_committed
 from transforms.dataset.layout import Folder, check_free
+from transforms.dataset.log import Log
 from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
+from transforms.inputs.plan import encode_plan
 from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
 from transforms.model.batches import Records, Rows, Split
 from transforms.model.parts import Parts
@@ -95,8 +98,7 @@ class ReadConversations(beam.PTransform):
         self.input_format = input_format
         self.split_bytes = split_bytes or 0
         self.files: list[InputFile] = []
-        self._skip_finished = SkipFinished()
-        self._work: str | None = None
+        self._skip_finished, self._uncommitted = SkipFinished(), _Uncommitted()
         self.with_output_types(Parts[Records])
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
@@ -111,17 +113,17 @@ class ReadConversations(beam.PTransform):
             begin
             | "plan" >> beam.Create([None])
             | "split" >> beam.FlatMap(_splits, self.files, self.split_bytes).with_output_types(Split)
+            | "uncommitted" >> beam.ParDo(self._uncommitted).with_output_types(Split)
             | "skip" >> self._skip_finished
         )
         self.finished = splits.finished
         return splits.unfinished | "read" >> ReadSplits()
 
-    def skip_finished(self, work: str, job: str) -> beam.PCollection:
-        """Let splits be skipped that an earlier run of a job finished.
+    def skip_finished(self, folder: Folder) -> beam.PCollection:
+        """Let splits be skipped that an earlier run finished; all of them if it committed what they are.
 
         Args:
-            work: the folder with the folders of receipts and shards.
-            job: its id.
+            folder: of the increment that is written.
 
         Returns:
             PCollection[Receipt], their receipts.
@@ -129,10 +131,10 @@ class ReadConversations(beam.PTransform):
         Raises:
             UserError: if another dataset is written from the same source, whose receipts say what is skipped.
         """
-        if self._work not in (None, work):
+        if self._uncommitted.folder and self._uncommitted.folder.work != folder.work:
             raise UserError("WriteDataset: its ReadConversations feeds another dataset. Give each dataset its own.")
-        self._work = work
-        self._skip_finished.look_in(work, job)
+        self._uncommitted.folder = folder
+        self._skip_finished.look_in(folder.output, folder.increment)
         return self.finished
 
     def splits(self) -> int:
@@ -147,6 +149,19 @@ def _list_of_patterns(patterns: Any) -> list[str]:
     for pattern in listed:
         check_text("patterns", pattern)
     return listed
+
+
+class _Uncommitted(beam.DoFn):
+    """Leaves out all splits if what they are was committed by an earlier run."""
+
+    folder: Folder | None = None
+
+    def start_bundle(self) -> None:
+        self._is_done = self.folder is not None and is_committed(self.folder)
+
+    def process(self, split: Split) -> Iterator[Split]:
+        if not self._is_done:
+            yield split
 
 
 def _splits(_: None, files: Sequence[InputFile], split_bytes: int) -> list[Split]:
@@ -184,9 +199,6 @@ class PipelineJob(msgspec.Struct, frozen=True):
     versions: dict[str, str]
     sources: tuple[NamedSource, ...] = (NamedSource("input"),)
     resume_key: str | None = None
-
-
-_decode = msgspec.json.Decoder(PipelineJob).decode
 
 
 class WriteDataset(beam.PTransform):
@@ -262,27 +274,25 @@ class WriteDataset(beam.PTransform):
         self.with_input_types(Parts[Rows])
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
-        folder = Folder(full_url(self._output))
         source, steps = _upstream(rows)
         job = _job(source, steps, self._writing, self._resume_key)
-        _is_resumed(folder, job)
+        output = full_url(self._output)
+        folder = Folder(output, _resumed(Folder(output), job) or _id(job))
         on_cluster = _job_on_cluster(rows.pipeline)
         claim = None if self._no_lock else Claim(folder.claims, self._output, on_cluster)
         with _taken(claim, on_cluster is not None), kept_by_steps(claim, is_left=True):
-            _store(folder, job)
-            of_job = job_id(folder)
-            finished = source.skip_finished(folder.work, of_job)
+            _store(folder, job, source.files)
+            finished = source.skip_finished(folder)
             written = rows | "write" >> WriteShards(
-                folder.work,
+                folder.output,
                 **self._writing,
                 about=about_rows(job.options, job.tokenizer),
-                job=of_job,
                 keep_columns=job.options.get("keep_columns", ()),
             )
             return (
                 (written, finished)
                 | "all" >> beam.Flatten()
-                | "commit" >> CommitDataset(folder, self._budgets, self._report)
+                | "commit" >> CommitDataset(folder, self._budgets, self._report, Change(is_build=True))
             )
 
 
@@ -366,7 +376,7 @@ def _job(
         formatter=_formatter_digest(
             [of.get("formatter") for _, step in steps for of in (step, *step.get("sources", ()))]
         ),
-        inputs=hashlib.sha256(msgspec.json.encode(source.files)).hexdigest(),
+        inputs=hashlib.sha256(encode_plan(source.files)).hexdigest(),
         input_bytes=sum(file.bytes for file in source.files),
         splits=source.splits(),
         versions=library_versions(),
@@ -427,23 +437,45 @@ def _taken(claim: Claim | None, is_left: bool) -> Iterator[None]:
         claim.leave_to_job()
 
 
-def _is_resumed(folder: Folder, job: PipelineJob) -> bool:
-    """Return whether a folder has the dataset of a job, finished or not; False if nothing is written there yet.
+def _id(job: PipelineJob) -> str:
+    """The id of the increment that a pipeline writes."""
+    return hashlib.sha256(_encoded(job)).hexdigest()[:16]
+
+
+def _encoded(job: PipelineJob) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(job), indent=2)
+
+
+def _resumed(folder: Folder, job: PipelineJob) -> str | None:
+    """Return the increment of a job that a folder has, finished or not; None if nothing is written there yet.
+
+    Another run may have given it another id: versions and labels of foreign steps that do not matter are a part of it.
 
     Raises:
         ParameterError: if it holds something else, or a dataset that this job may not resume.
     """
     check_free(folder)
-    if not exists(folder.job):
-        return False
-    try:
-        before = _decode(read_bytes(folder.job))
-    except msgspec.MsgspecError:
-        problem = "it holds a dataset of the command line. Give another."
-        raise ParameterError("output", folder.output, problem) from None
-    finished = exists(folder.success)
-    if not finished and not names_below(folder.receipts):
-        return False  # a pipeline was built, and did not get so far as to write anything
+    snapshot = Log(folder).newest()
+    for id, before in [(snapshot.increments[0].id, snapshot.job)] if snapshot else _begun(folder):
+        try:
+            _check_resumable(folder, msgspec.convert(before, PipelineJob), job, finished=snapshot is not None)
+        except msgspec.ValidationError:
+            problem = "it holds a dataset of the command line. Give another."
+            raise ParameterError("output", folder.output, problem) from None
+        return id
+    return None
+
+
+def _begun(folder: Folder) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The increments, each with its job, of which splits were written, and which are not committed."""
+    for id in folder.begun():
+        begun = Folder(folder.output, id)
+        if names_below(begun.receipts) and exists(begun.job):
+            yield id, read_description(begun.job).job
+
+
+def _check_resumable(folder: Folder, before: PipelineJob, job: PipelineJob, finished: bool) -> None:
+    """Raise ParameterError if a dataset that was begun, or finished, is not the one of a job."""
     if not (before.resume_key and job.resume_key):
         advice = (
             "Give resume_key, the same as before, only if nothing that changes rows has changed; or another output."
@@ -457,7 +489,6 @@ def _is_resumed(folder: Folder, job: PipelineJob) -> bool:
     if differing:
         problem = f"it holds the dataset of another pipeline: {', '.join(differing)} differ. Give another folder."
         raise ParameterError("output", folder.output, problem)
-    return True
 
 
 def _compared(job: PipelineJob, name: str) -> Any:
@@ -466,13 +497,14 @@ def _compared(job: PipelineJob, name: str) -> Any:
     return [step for step in value if "foreign" not in step] if name == "steps" else value
 
 
-def _store(folder: Folder, job: PipelineJob) -> None:
-    """Write the tokenizer and the job to the folder that was claimed, unless they are there. Raises as _is_resumed."""
-    is_resumed = _is_resumed(folder, job)
-    if is_resumed and exists(folder.success):
+def _store(folder: Folder, job: PipelineJob, files: Sequence[InputFile]) -> None:
+    """Write tokenizer, plan and job to the folder that was claimed, unless they are there. Raises as _resumed."""
+    if _resumed(folder, job) and Log(folder).exists():
         logging.getLogger(__name__).warning("%s is complete: no record is read again.", folder.output)
         return
+    stored = folder.tokenizer(job.tokenizer)
     for name, content in read_tokenizer_folder(job.tokenizer_name).items():
-        write_atomically(join(folder.tokenizer, name), content)
-    if not is_resumed:
-        write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
+        write_atomically(join(stored, name), content)
+    for url, content in {folder.plan: encode_plan(files), folder.job: _encoded(job)}.items():  # the job is last
+        if not exists(url):
+            write_atomically(url, content)

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.checks import check_choice
+from transforms.dataset.checked import CheckedManifest
 from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import read_description
 from transforms.dataset.layout import SPLITS, Folder
 from transforms.dataset.log import Log
-from transforms.dataset.manifest import FORMAT, sum_counts
+from transforms.dataset.manifest import sum_counts
 from transforms.dataset.schema import schema_of
 from transforms.dataset.snapshot import Snapshot
 from transforms.dataset.tfrecord import read_tfrecord
@@ -40,56 +41,56 @@ class Unfinished(UserError):
 
 
 class Dataset:
-    """A finished dataset, or one that grows, as it was after a commit.
+    """A dataset, as it was after a commit.
 
     Args:
-        url: of its folder: on this machine, or of a store (gs://, s3://). `OUT@6` is version 6 of a dataset that grows;
-            without a version it is the newest one.
+        url: of its folder: on this machine, or of a store (gs://, s3://). `OUT@6` is its version 6; without a
+            version it is the newest one.
 
     Attributes:
         url: of its folder, without the version.
         folder: the urls of its parts.
         manifest: the content of manifest.json (docs/output.md) of the version.
-        snapshot: its increments; None if it does not grow.
+        snapshot: its increments; None in a copy without the folder _chatmill.
 
     Raises:
         UserError: if there is no finished dataset, or no such version.
-        InputError: if its manifest is damaged.
+        InputError: if its log or its manifest is damaged.
         StoreError: if its store fails.
     """
 
     def __init__(self, url: str):
         self.url, version = url_and_version(url)
+        self._asks_for_version = version is not None
         url, self.folder = self.url, Folder(self.url)
         self.snapshot: Snapshot | None = None
         log = Log(self.folder)
         if log.exists():
             self.snapshot = log.newest() if version is None else log.snapshot(version)
             assert self.snapshot
-            with reading(self.folder.job):
-                self.manifest = self.snapshot.manifest(read_description(self.folder.job).job)
+            self.manifest = self.snapshot.manifest()
             return
         if not exists(self.folder.success):
-            if exists(self.folder.work) or exists(self.folder.manifest):
+            if exists(self.folder.state) or exists(self.folder.manifest):
                 raise Unfinished(
                     f"{url}: the dataset has no _SUCCESS, so it is not finished. Finish it with the command that began "
                     "it, or copy all of its files."
                 )
             raise UserError(f"{url}: there is no dataset. Give the folder that a build wrote, with its _SUCCESS.")
         self.manifest = _read_manifest(self.folder.manifest)
-        kept = self.manifest.get("snapshot", {}).get("version", 1)  # of a copy without the log
-        if version not in (None, kept):
-            raise UserError(f"{url}: there is no version {version}; it has version {kept}.")
+        if version not in (None, self.version):
+            raise UserError(f"{url}: there is no version {version}; it has version {self.version}.")
 
     @property
-    def version(self) -> int | None:
-        """The version of a dataset that grows; None for one that does not."""
-        return self.manifest.get("snapshot", {}).get("version")
+    def version(self) -> int:
+        """The version of the dataset: how many commits made it."""
+        version: int = self.manifest["snapshot"]["version"]
+        return version
 
     @property
     def name(self) -> str:
-        """Its url, and its version if it grows, as OUT@6."""
-        return self.url if self.version is None else f"{self.url}@{self.version}"
+        """Its url, and its version if it was asked for, or is not the first one, as OUT@6."""
+        return f"{self.url}@{self.version}" if self._asks_for_version or self.version > 1 else self.url
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -121,11 +122,16 @@ class Dataset:
         from transforms.tokens.backend import load_backend
 
         try:
-            return load_backend(self.folder.tokenizer)
+            return load_backend(self.tokenizer_folder)
         except UserError:
             raise UserError(
-                f"{self.folder.tokenizer}: there is no tokenizer. Copy the folder _chatmill of the dataset, too."
+                f"{self.tokenizer_folder}: there is no tokenizer. Copy the folder _chatmill of the dataset, too."
             ) from None
+
+    @property
+    def tokenizer_folder(self) -> str:
+        """The url of the files of the tokenizer that are stored with the dataset."""
+        return self.folder.tokenizer(self.manifest["job"]["tokenizer"])
 
     def shards(self, split: str | None = None, format: str | None = None) -> list[ShardEntry]:
         """Return the shards of the manifest, in order.
@@ -302,9 +308,9 @@ def url_of_all(url: str) -> str:
 
 
 def is_finished(url: str) -> bool:
-    """Return whether there is a finished dataset, or one that grows. url: as Dataset takes it."""
+    """Return whether there is a finished dataset. url: as Dataset takes it."""
     folder = Folder(url_and_version(url)[0])
-    return exists(folder.success) or Log(folder).exists()
+    return Log(folder).exists() or exists(folder.success)
 
 
 class FailedBuild:
@@ -328,11 +334,19 @@ class FailedBuild:
         output, _, increment = url.rstrip("/").rpartition("/rejects/")
         if output and not names_below(self.folder.rejects):
             self.folder = Folder(output, increment)
+        elif len(begun := self.folder.begun()) == 1:
+            self.folder = Folder(url, begun[0])
         self._names = names_below(self.folder.rejects)
         if not self._names:
             raise UserError(
                 f"{url}: there is neither a finished dataset nor a build that failed because of its rejects."
             )
+
+    @property
+    def tokenizer_folder(self) -> str:
+        """The url of the files of the tokenizer that are stored with it."""
+        with reading(self.folder.job):
+            return self.folder.tokenizer(read_description(self.folder.job).job["tokenizer"])
 
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records, as Dataset.rejects does."""
@@ -383,58 +397,7 @@ def _batches(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iter
         yield from file.read_row_group(group, columns).combine_chunks().to_batches()
 
 
-class _Records(msgspec.Struct):
-    read: int
-    kept: int
-    truncated: int
-    dropped: dict[str, int]
-    rejected: dict[str, int]
-
-
-class _Totals(msgspec.Struct):
-    records: _Records
-    rows: int
-    tokens: int
-    trained_tokens: int
-
-
-class _Shard(msgspec.Struct):
-    path: str
-    split: str
-    format: str
-    rows: int
-    tokens: int
-    trained_tokens: int
-    bytes: int
-    sha256: str
-
-
-class _Ledger(msgspec.Struct):
-    path: str
-    entries: int
-    sha256: str
-    shards: dict[str, str]
-
-
-class _Job(msgspec.Struct):
-    options: dict[str, Any]
-    tokenizer: str
-
-
-class _Manifest(_Totals):
-    """What every manifest has, of which commands rely on the types."""
-
-    format: int
-    notes: dict[str, int]
-    layout: dict[str, Any]
-    sources: list[_Totals]
-    shards: list[_Shard]
-    rejects: list[str]
-    job: _Job
-    ledger: list[_Ledger] = []
-
-
-_check_manifest = msgspec.json.Decoder(_Manifest).decode
+_check_manifest = msgspec.json.Decoder(CheckedManifest).decode
 
 
 def _read_manifest(url: str) -> dict[str, Any]:
@@ -449,9 +412,4 @@ def _read_manifest(url: str) -> dict[str, Any]:
         problem = str(error)
     if problem:
         raise InputError(f"{url}: it is not the manifest of a dataset ({problem}). Copy it again.")
-    if manifest["format"] != FORMAT:
-        raise UserError(
-            f"{url}: it has the format {manifest['format']}, and this version of Chatmill reads {FORMAT}. Take the "
-            "version of Chatmill that wrote it."
-        )
     return manifest

@@ -1,44 +1,48 @@
-"""Snapshots: what a dataset that grows consists of after each commit.
+"""Snapshots: what a dataset consists of after each commit.
 
-What a commit adds is an increment: the files of a build, the inputs that it took, and its sums. A compaction adds one
-increment in the place of those that it removes.
+What a commit adds is an increment: the files of a build, the inputs that it took, and its sums. It may take the place
+of others: an overwrite that of all, a compaction that of those that it joins.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from transforms.dataset.consumers import RowLayout
-from transforms.dataset.manifest import FORMAT
-from transforms.dataset.sums import add_records, add_sums, sums_of
+from transforms.dataset.description import Description
+from transforms.dataset.manifest import FORMAT, sums_of_receipts
+from transforms.dataset.sums import add_records, add_sums
 from transforms.inputs.listing import InputFile
+from transforms.model.receipts import Receipt
+
+# What made an increment: a build, in the place of all that was there; an append; or a compaction.
+Kind = Literal["build", "append", "compact"]
 
 
 class Files(msgspec.Struct, frozen=True):
-    """The files of an increment, as the manifest has them: their paths are relative to the dataset's folder."""
+    """The files of an increment: their paths are relative to the dataset's folder."""
 
     shards: list[dict[str, Any]]
-    rejects: list[str]
+    rejects: list[dict[str, Any]]
     ledger: list[dict[str, Any]]
 
     def paths(self) -> Iterator[str]:
         """Yield the path of each file."""
-        yield from (file["path"] for file in (*self.shards, *self.ledger))
-        yield from self.rejects
+        yield from (file["path"] for file in (*self.shards, *self.rejects, *self.ledger))
 
 
 class Increment(msgspec.Struct, frozen=True):
     """What one commit adds.
 
     Attributes:
-        id: a hash of what it was made from; empty for a dataset that was built before it grew.
+        id: a hash of what it was made from.
         files: those that it names.
         inputs: whose records are in it.
-        sums: of `sums_of` its manifest.
+        sums: of `sums_of_receipts`.
         status: whether its rows count. Those of a failed increment are not there; its inputs count as taken.
         error: why it failed.
     """
@@ -52,43 +56,93 @@ class Increment(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, id: str, manifest: Mapping[str, Any], inputs: Iterable[InputFile], error: str | None = None
+        cls,
+        id: str,
+        job: Description,
+        receipts: Sequence[Receipt],
+        inputs: list[InputFile],
+        error: str | None = None,
     ) -> Increment:
-        """Make an increment of its manifest.
+        """Make an increment of its receipts.
 
         Args:
             id: of the increment.
-            manifest: of build_manifest.
+            job: that it was built by.
+            receipts: of all its splits, in order.
             inputs: whose records are in it, or are rejected.
-            error: why it failed; None if it did not.
+            error: why it failed, so that it has no rows; None if it did not.
+
+        Raises:
+            ValueError: if the receipts do not add up.
         """
-        files = Files(manifest["shards"], manifest["rejects"], manifest.get("ledger", []))
-        return cls(id, files, [*inputs], sums_of(manifest), "failed" if error else "done", error)
+        has_sources = len(job.sources) > 1  # a compaction joins only shards of the same source
+        shards = [
+            msgspec.structs.asdict(shard) | ({"source": receipt.source} if has_sources else {})
+            for receipt in receipts
+            for shard in receipt.shards
+        ]
+        files = Files(
+            shards=[] if error else sorted(shards, key=lambda shard: shard["path"]),
+            rejects=[msgspec.structs.asdict(receipt.rejects) for receipt in receipts if receipt.rejects],
+            ledger=[
+                {
+                    "path": receipt.ledger.path,
+                    "entries": receipt.ledger.entries,
+                    "bytes": receipt.ledger.bytes,
+                    "sha256": receipt.ledger.sha256,
+                    # That its lines mean by train and validation.
+                    "shards": {shard.split: shard.path for shard in receipt.shards_once()},
+                }
+                for receipt in receipts
+                if receipt.ledger
+            ],
+        )
+        return cls(id, files, inputs, sums_of_receipts(job, receipts), "failed" if error else "done", error)
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A commit. parent: the version before it. remove: the ids of increments that `add` takes the place of."""
+    """A commit.
+
+    Attributes:
+        version: that it makes.
+        previous: the sha256 of the entry of the version before; empty for the first one.
+        kind: what made the increment.
+        add: the increment.
+        remove: the ids of the increments that it takes the place of.
+        time: of the commit, for people and for `expire`.
+        job: of a build: the content of its job.json, which all that is appended has in common. None otherwise.
+    """
 
     version: int
-    parent: int
-    kind: Literal["append", "compact"]
+    previous: str
+    kind: Kind
     add: Increment
     remove: tuple[str, ...]
     time: str
+    job: dict[str, Any] | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A dataset as it was after a commit. increments: in order; one that replaced others is where the first was."""
+    """A dataset as it was after a commit.
 
-    version: int
+    Attributes:
+        version: of the commit; 0 if there was none.
+        increments: in order; one that replaced others is where the first of them was.
+        job: of the build that it began with.
+        entry: the sha256 of the entry of the version.
+    """
+
+    version: int = 0
     increments: tuple[Increment, ...] = ()
+    job: dict[str, Any] = {}
+    entry: str = ""
 
-    def after(self, entry: Entry) -> Snapshot:
-        """Return the snapshot after one more commit."""
+    def after(self, entry: Entry, sha256: str) -> Snapshot:
+        """Return the snapshot after one more commit. sha256: of the entry."""
         kept = [each for each in self.increments if each.id not in entry.remove]
         removed = [place for place, each in enumerate(self.increments) if each.id in entry.remove]
         kept.insert(min(removed, default=len(kept)), entry.add)
-        return Snapshot(entry.version, tuple(kept))
+        return Snapshot(entry.version, tuple(kept), self.job if entry.job is None else entry.job, sha256)
 
     def has(self, id: str) -> bool:
         """Return whether an increment is in it."""
@@ -109,13 +163,13 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     def shards(self) -> list[dict[str, Any]]:
         """Return the shards, as the manifest has them, in the order of the increments."""
-        return [shard for each in self.increments if each.status == "done" for shard in each.files.shards]
+        return [shard for each in self.increments for shard in each.files.shards]
 
-    def manifest(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the manifest. job: the content of the dataset's job.json."""
+    def manifest(self) -> dict[str, Any]:
+        """Return the manifest."""
         done = [each for each in self.increments if each.status == "done"]
         failed = [each for each in self.increments if each.status == "failed"]
-        sources = [source["name"] for source in job.get("sources", ({"name": "input"},))]
+        sources = [source["name"] for source in self.job.get("sources", ({"name": "input"},))]
         return {
             "format": FORMAT,
             "snapshot": {
@@ -125,9 +179,9 @@ class Snapshot(msgspec.Struct, frozen=True):
                 "failed_records": add_records(each.sums["records"] for each in failed),
             },
             **add_sums([each.sums for each in done], sources),
-            "layout": RowLayout.of(job["options"]).described(),
+            "layout": RowLayout.of(self.job["options"]).described(),
             "shards": self.shards(),
-            "rejects": [path for each in self.increments for path in each.files.rejects],
+            "rejects": [file["path"] for each in self.increments for file in each.files.rejects],
             "ledger": [file for each in done for file in each.files.ledger],
-            "job": job,
+            "job": self.job,
         }

@@ -1,4 +1,4 @@
-"""Sums: what of a manifest can be added up. The manifest of a dataset that grew has the sums of its increments."""
+"""Sums: what of a manifest can be added up. A manifest has the sums of the increments of the dataset."""
 
 from __future__ import annotations
 
@@ -10,24 +10,17 @@ import msgspec
 from transforms.dataset.manifest import first_of, sum_counts
 from transforms.model.statistics import Statistics, total
 
-# The keys of a manifest that are not sums: what its files are, and what all increments have in common.
-_NOT_SUMS = {"format", "layout", "shards", "rejects", "ledger", "job", "snapshot"}
 _COUNTS = ("notes", "rendered_by_reference", "tokenized_by_reference", "special_tokens_in_content")
 _FIRSTS = ("first_examples", "first_rejects", "first_drops")
 
 Sums = Mapping[str, Any]
 
 
-def sums_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a manifest can be added up."""
-    return {key: value for key, value in manifest.items() if key not in _NOT_SUMS}
-
-
 def add_sums(parts: Sequence[Sums], sources: Sequence[str]) -> dict[str, Any]:
     """Add up the sums of increments.
 
     Args:
-        parts: of `sums_of`, in the order of the increments: of examples, the first one is kept.
+        parts: of `sums_of_receipts`, in the order of the increments: of examples, the first one is kept.
         sources: the names of the dataset's sources, by their numbers.
 
     Returns:

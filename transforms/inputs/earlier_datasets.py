@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-_JOB = "_chatmill/job.json"  # of each dataset, finished or not
+_STATE = "_chatmill"  # of each dataset, finished or not
 _MANIFEST, _SUCCESS = "manifest.json", "_SUCCESS"  # of a copy without its folder _chatmill
-_LOG = "_chatmill/log/"  # of one that grows
 
 
 def dataset_folders(names: Collection[str], read: Callable[[str], bytes]) -> list[str]:
@@ -23,7 +22,7 @@ def dataset_folders(names: Collection[str], read: Callable[[str], bytes]) -> lis
     Returns:
         The folders, relative to the same folder and in order; "" is that folder itself.
     """
-    found = {_folder_of(name, _JOB) for name in names if _is_or_ends_with(name, _JOB)}
+    found = {before.rstrip("/") for name in names for before, state, _ in [_at_state(name)] if state}
     for name in names:
         folder = posixpath.dirname(name)
         is_candidate = posixpath.basename(name) == _MANIFEST and posixpath.join(folder, _SUCCESS) in names
@@ -40,9 +39,9 @@ def folders_above(path: str, base: str) -> Iterator[str]:
         folder = posixpath.dirname(folder)
 
 
-def job_of(folder: str) -> str:
-    """Return the path of the file by which a folder is known as a dataset."""
-    return posixpath.join(folder, _JOB)
+def state_of(folder: str) -> str:
+    """Return the path of the folder by which a folder is known as a dataset."""
+    return posixpath.join(folder, _STATE)
 
 
 def is_below(name: str, folder: str) -> bool:
@@ -50,23 +49,21 @@ def is_below(name: str, folder: str) -> bool:
     return not folder or name.startswith(f"{folder}/")
 
 
-def _is_or_ends_with(name: str, end: str) -> bool:
-    return name == end or name.endswith(f"/{end}")
+def _at_state(name: str) -> tuple[str, str, str]:
+    """The path of a dataset that a file belongs to, what shows that it does, and the rest of its path."""
+    before, state, after = f"/{name}".partition(f"/{_STATE}/")
+    return before[1:], state, after
 
 
-def _folder_of(name: str, end: str) -> str:
-    return name.removesuffix(end).rstrip("/")
-
-
-def shards_of_dataset(sizes: Mapping[str, int], read: Callable[[str], bytes]) -> frozenset[str] | None:
-    """Find the shards of a dataset; of one that grows those of its newest version, since its folder has others, too.
+def shards_of_dataset(sizes: Mapping[str, int], read: Callable[[str], bytes]) -> frozenset[str]:
+    """Find the shards of the newest version of a dataset, since its folder has others, too.
 
     Args:
         sizes: of the files below the folder of the dataset, by their names.
         read: returns the content of one of them.
 
     Returns:
-        The names that its manifest lists; None if it has none, and does not grow.
+        The names that its manifest lists.
 
     Raises:
         ValueError: if one of them is not there with the size that it was written with, or if it is not known which
@@ -74,12 +71,12 @@ def shards_of_dataset(sizes: Mapping[str, int], read: Callable[[str], bytes]) ->
     """
     manifest = _manifest(read(_MANIFEST)) if _MANIFEST in sizes else None
     if manifest is None:
-        if any(name.startswith(_LOG) for name in sizes):
+        if any(name.startswith(f"{_STATE}/log/") for name in sizes):
             raise ValueError(
                 f"{_MANIFEST} is missing or damaged, and which of the shards are those of the newest version is not "
                 "known. `chatmill compact` writes it again."
             )
-        return None
+        raise ValueError("it is a dataset that is not finished. Finish it with the command that began it.")
     for shard in manifest.shards:
         if (size := sizes.get(shard.path)) != shard.bytes:
             found = "is missing" if size is None else f"has {size:,} bytes"

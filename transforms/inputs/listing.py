@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 from transforms.checks import check_choice
 from transforms.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.inputs.detection import detect_format
-from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, job_of, shards_of_dataset
+from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, shards_of_dataset, state_of
 from transforms.inputs.formats import INPUT_FORMATS, format_of_suffix, input_format
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import exists, file_system, full_url, open_input, read_range
@@ -220,9 +220,9 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
         found |= {link: system.info(link) for link in links}
     # Of folders that only the signs match, nobody chose that they are read.
     folders = {folder for path in found for folder in folders_above(path, base)}
-    jobs = [full_url(system.unstrip_protocol(job_of(folder))) for folder in folders]
+    states = [full_url(system.unstrip_protocol(state_of(folder))) for folder in folders]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
-        datasets = [folder for folder, is_there in zip(folders, threads.map(exists, jobs), strict=True) if is_there]
+        datasets = [folder for folder, is_there in zip(folders, threads.map(exists, states), strict=True) if is_there]
     _log_skipped(base, sorted(folder.removeprefix(base).strip("/") for folder in datasets))
     return {path: entry for path, entry in found.items() if not any(is_below(path, folder) for folder in datasets)}
 
@@ -239,7 +239,7 @@ def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
         return content
 
     datasets = dataset_folders(found.keys(), read)
-    shards = None
+    shards: frozenset[str] | None = None
     if "" in datasets:
         try:
             shards = shards_of_dataset({below: entry["size"] for below, (_, entry) in found.items()}, read)

@@ -1,7 +1,8 @@
 """Receipts: what was written for one part of one split. The dataset is committed from them alone.
 
 A receipt is written after all files that it names, so a split that has all its receipts need not be processed again.
-Its last field is a checksum, which the job is a part of: a receipt that is damaged, or of another job, does not count.
+Its last field is a checksum, which the increment is a part of: a receipt that is damaged, or of another increment, does
+not count.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ from transforms.storage.writing import write_atomically
 _CHECKSUM = b',"checksum":"'
 # The note of parts in which the engines differ, and of those that the reference made because of that.
 DIFFERS = "fast_engine_differs"
-# Of a file that a receipt names: in the folder of shards, and not elsewhere.
+# Of a file that a receipt names, below the folder of its increment in one of those of the dataset.
 _FILE_NAME = re.compile(r"\w[\w-]*(\.\w+)*")
-# The folder of the work folders of increments.
-INCREMENTS = "increments"
 _RECEIPT_NAME = re.compile(r"(\d{7,})-(\d{5,})\.json")
 
 
@@ -29,7 +28,7 @@ class Shard(msgspec.Struct, frozen=True):
     """A file of a shard. In most formats a shard is one file; if it is several, the first one counts the rows.
 
     Attributes:
-        file: its name in the folder of shards, until the dataset is committed.
+        path: of the file, relative to the folder of the dataset.
         format: one of OUTPUT_FORMATS.
         split: train or validation.
         rows, tokens, trained_tokens: of the shard; 0 for its further files.
@@ -37,7 +36,7 @@ class Shard(msgspec.Struct, frozen=True):
         sha256: of its content, in hexadecimal.
     """
 
-    file: str
+    path: str
     format: str
     split: str
     rows: int
@@ -46,22 +45,12 @@ class Shard(msgspec.Struct, frozen=True):
     bytes: int
     sha256: str
 
-    @property
-    def stem(self) -> str:
-        """The part of the name that all files of one shard share."""
-        return self.file.partition(".")[0]
-
-    @property
-    def suffix(self) -> str:
-        """The rest of the name, from its first dot."""
-        return self.file[len(self.stem) :]
-
 
 class Ledger(msgspec.Struct, frozen=True):
     """A file of the ledger, and the sums of its lines.
 
     Attributes:
-        file: its name in the folder of shards, until the dataset is committed.
+        path: of the file, relative to the folder of the dataset.
         bytes: the size of the file.
         sha256: of its content, in hexadecimal.
         entries: how many lines it has.
@@ -70,7 +59,7 @@ class Ledger(msgspec.Struct, frozen=True):
         trained_tokens_lost: of the records that it has.
     """
 
-    file: str
+    path: str
     bytes: int
     sha256: str
     entries: int
@@ -78,6 +67,18 @@ class Ledger(msgspec.Struct, frozen=True):
     tokens: int
     trained_tokens: int
     trained_tokens_lost: int
+
+
+class RejectsFile(msgspec.Struct, frozen=True):
+    """A file of rejected records.
+
+    Attributes:
+        path: of the file, relative to the folder of the dataset.
+        sha256: of its content, in hexadecimal.
+    """
+
+    path: str
+    sha256: str
 
 
 class FirstExample(msgspec.Struct, frozen=True):
@@ -104,14 +105,13 @@ class Receipt(msgspec.Struct, frozen=True):
             special_tokens_in_content: as in outcomes.Outcomes.
         rejected: records rejected, by reason.
         shards: the files of rows, of each format, first those of train; none if there is no row.
-        rejects_file: the name of the file of rejects in the folder of shards; None if there are none.
+        rejects: the file of rejected records; None if there are none.
         first_rejects, first_drops: the first record rejected or dropped, by reason.
         first_examples: the first record counted, by the name of the count.
         source: the number of the split's source, from 0.
-        rejects_sha256: of the content of rejects_file.
         statistics: `statistics.Statistics`, as JSON, which takes a tenth of its memory: all receipts are held at once.
         ledger: of the records; None if it has no line.
-        increment: the id of the increment of the dataset that the split belongs to; not set if there is none.
+        increment: the id of the increment of the dataset that the split belongs to.
         by_reference: whether the reference made the rows since the engines differed, in this part or in another one.
     """
 
@@ -128,25 +128,21 @@ class Receipt(msgspec.Struct, frozen=True):
     rendered_by_reference: Mapping[str, int]
     tokenized_by_reference: Mapping[str, int]
     shards: list[Shard]
-    rejects_file: str | None
+    rejects: RejectsFile | None
     first_rejects: Mapping[str, FirstExample]
     first_examples: Mapping[str, FirstExample]
     source: int = 0
     special_tokens_in_content: Mapping[str, int] = {}
     first_drops: Mapping[str, FirstExample] = {}
-    rejects_sha256: str | None = None
     statistics: msgspec.Raw = msgspec.Raw(b"{}")
     ledger: Ledger | None = None
-    increment: str | msgspec.UnsetType = msgspec.UNSET
+    increment: str = ""
     by_reference: bool = False
 
-    def files(self) -> Iterator[tuple[str, str | None]]:
-        """Yield the name of each file, and the sha256 of its content."""
-        yield from ((shard.file, shard.sha256) for shard in self.shards)
-        if self.rejects_file:
-            yield self.rejects_file, self.rejects_sha256
-        if self.ledger:
-            yield self.ledger.file, self.ledger.sha256
+    def files(self) -> Iterator[Shard | RejectsFile | Ledger]:
+        """Yield each file; all of them have a path and a sha256."""
+        yield from self.shards
+        yield from filter(None, (self.rejects, self.ledger))
 
     @property
     def differing(self) -> FirstExample | None:
@@ -161,14 +157,24 @@ class Receipt(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(Receipt).decode
 
 
-def work_of(folder: str, increment: str) -> str:
-    """Return the url of the work folder of an increment.
+def work_of(output: str, increment: str) -> str:
+    """Return the url of the folder with the job, the plan and the receipts of an increment, until it is committed.
 
     Args:
-        folder: `_chatmill` of the dataset.
-        increment: its id; if it is empty, the work folder is that of the dataset.
+        output: the folder of the dataset.
+        increment: its id.
     """
-    return join(folder, INCREMENTS, increment) if increment else folder
+    return join(output, "_chatmill", "increments", increment)
+
+
+def name_of(what: str, split: int, part: int = 0) -> str:
+    """Return the name of a file of an increment, without its suffix, such as train-000007-000.
+
+    Args:
+        what: train, validation, rejects or ledger.
+        split, part: that the file is of.
+    """
+    return f"{what}-{split:06d}-{part:03d}"
 
 
 def receipt_url(folder: str, split: int, part: int) -> str:
@@ -182,52 +188,53 @@ def numbers_of(name: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def write_receipt(folder: str, receipt: Receipt, job: str) -> None:
-    """Write a receipt as JSON to the folder of receipts. job: the id of the job that it belongs to."""
+def write_receipt(folder: str, receipt: Receipt) -> None:
+    """Write a receipt as JSON to the folder of receipts."""
     content = msgspec.json.encode(receipt, order="deterministic")
-    content = content[:-1] + _CHECKSUM + _checksum(content, job) + b'"}'
+    content = content[:-1] + _CHECKSUM + _checksum(content, receipt.increment) + b'"}'
     write_atomically(receipt_url(folder, receipt.split, receipt.part), content)
 
 
-def read_receipt(url: str, job: str) -> Receipt:
-    """Read a receipt of a job.
+def read_receipt(url: str, increment: str) -> Receipt:
+    """Read a receipt of an increment.
 
     Raises:
-        ValueError: if it is damaged, belongs to another job, or names a file outside of the folder of shards.
+        ValueError: if it is damaged, belongs to another increment, or names a file outside of the folders of its own.
         FileNotFoundError: if it does not exist.
     """
     content, _, checksum = read_bytes(url).rpartition(_CHECKSUM)
     content += b"}"
-    if checksum != _checksum(content, job) + b'"}':
-        raise ValueError(f"{url} is damaged, or a receipt of another job")
+    if checksum != _checksum(content, increment) + b'"}':
+        raise ValueError(f"{url} is damaged, or a receipt of another increment")
     receipt = _decode(content)
-    for name, _ in receipt.files():
-        if not _FILE_NAME.fullmatch(name):
-            raise ValueError(f"{url} names the file {name!r}, which is not one of a shard")
+    for file in receipt.files():
+        folder, _, name = file.path.rpartition("/")
+        if not _FILE_NAME.fullmatch(name) or not re.fullmatch(rf"\w+/{increment}", folder):
+            raise ValueError(f"{url} names the file {file.path!r}, which is not one of the increment {increment}")
     return receipt
 
 
-def read_receipts(folder: str, split: int, parts: int, job: str) -> list[Receipt]:
+def read_receipts(folder: str, split: int, parts: int, increment: str) -> list[Receipt]:
     """Read the receipts of a split.
 
     Args:
         folder: of the receipts.
         split: its number.
         parts: how many receipts of it there are.
-        job: the id of the job that they belong to.
+        increment: the id of the increment that they belong to.
 
     Returns:
         The receipts of all its parts; none if there are more parts, so that the split has to be processed.
 
     Raises:
-        ValueError: if one is damaged, belongs to another job, or is not of this split and part.
+        ValueError: if one is damaged, belongs to another increment, or is not of this split and part.
         FileNotFoundError: if one does not exist.
     """
-    receipts = [read_receipt(receipt_url(folder, split, part), job) for part in range(parts)]
+    receipts = [read_receipt(receipt_url(folder, split, part), increment) for part in range(parts)]
     if [(receipt.split, receipt.part) for receipt in receipts] != [(split, part) for part in range(parts)]:
         raise ValueError(f"{receipt_url(folder, split, 0)} and its further parts are receipts of others")
     return receipts if receipts[-1].last else []
 
 
-def _checksum(content: bytes, job: str) -> bytes:
-    return hashlib.sha256(job.encode() + content).hexdigest().encode()
+def _checksum(content: bytes, increment: str) -> bytes:
+    return hashlib.sha256(increment.encode() + content).hexdigest().encode()

@@ -81,7 +81,7 @@ def output_format(name: str) -> OutputFormat:
 
 
 def stem_of(path: str) -> str:
-    """Return what the paths of a shard have in common in all formats, such as `train-00000-of-00001`."""
+    """Return what the paths of a shard have in common in all formats, such as `<increment>/train-000000-000`."""
     return path.partition("/")[2].partition(".")[0]
 
 

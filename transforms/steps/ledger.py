@@ -36,16 +36,16 @@ class LedgerWriter:
     A record has a line for each of its segments, or one line if it has none. Lines are in the order of the input.
 
     Args:
-        folder: where the file is written.
-        name: of the file.
+        output: the folder of the dataset.
+        path: of the file in it.
         split: that the parts are of.
         everything: whether records that are plainly kept have lines too.
         columns: the names of the columns that are carried along.
     """
 
-    def __init__(self, folder: str, name: str, split: Split, everything: bool, columns: Sequence[str]):
-        self._folder = folder
-        self._name = name
+    def __init__(self, output: str, path: str, split: Split, everything: bool, columns: Sequence[str]):
+        self._output = output
+        self._path = path
         self._split = split
         self._everything = everything
         self._columns = columns
@@ -75,7 +75,7 @@ class LedgerWriter:
         self._writer.close()
         self._file.complete()
         return Ledger(
-            file=self._name,
+            path=self._path,
             bytes=self._file.bytes,
             sha256=self._file.sha256,
             records=dict(sorted(self._records.items())),
@@ -164,7 +164,7 @@ class LedgerWriter:
         self._sums.update({name: sums[f"{name}_sum"] or 0 for name in _SUMMED}, entries=len(lines))
         sources, positions = self._split.origins(positions)
         if self._writer is None:
-            self._file = NewFile(join(self._folder, self._name))
+            self._file = NewFile(join(self._output, self._path))
             self._writer = ledger_writer(self._file, self._schema)
         lines = lines.set_column(0, "position", pa.array(positions)).add_column(0, "source", sources)
         self._writer.write_table(lines.cast(self._schema))

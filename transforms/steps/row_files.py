@@ -1,4 +1,4 @@
-"""The files of one shard in one format, which get their final names later."""
+"""The files of one shard in one format."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class RowFiles:
     """Writes the files of one shard in one format. The first of them counts the rows.
 
     Args:
-        folder: where they are written.
-        stem: of their names, unique to the attempt; the name of the format and a suffix follow.
+        output: the folder of the dataset.
+        increment: the id of the increment, which has a folder in that of the format.
+        stem: of their names, which a suffix follows.
         split: train or validation.
         format: one of OUTPUT_FORMATS.
         options: of the format.
@@ -24,9 +25,9 @@ class RowFiles:
         tokens: that were written so far.
     """
 
-    def __init__(self, folder: str, stem: str, split: str, format: str, options: OutputOptions):
-        self._folder = folder
-        self._stem = f"{stem}-{format}"
+    def __init__(self, output: str, increment: str, stem: str, split: str, format: str, options: OutputOptions):
+        self._output = output
+        self._stem = join(output_format(format).folder, increment, stem)
         self._split = split
         self._format = format
         self._files: dict[str, NewFile] = {}
@@ -34,7 +35,7 @@ class RowFiles:
         self._trained_tokens = self._rows = self.tokens = 0
 
     def _create(self, suffix: str) -> NewFile:
-        self._files[self._stem + suffix] = file = NewFile(join(self._folder, self._stem + suffix))
+        self._files[self._stem + suffix] = file = NewFile(join(self._output, self._stem + suffix))
         return file
 
     def write(self, rows: pa.Table, tokens: int, trained_tokens: int) -> None:
@@ -48,12 +49,12 @@ class RowFiles:
         """Complete the files, and return what a receipt says of them."""
         self._writer.close()
         shards: list[Shard] = []
-        for name, file in self._files.items():
+        for path, file in self._files.items():
             file.complete()
             counts = not shards
             shards.append(
                 Shard(
-                    file=name,
+                    path=path,
                     format=self._format,
                     split=self._split,
                     rows=self._rows if counts else 0,

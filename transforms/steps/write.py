@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,15 @@ from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.parts import Parts
-from transforms.model.receipts import DIFFERS, FirstExample, Receipt, work_of, write_receipt
+from transforms.model.receipts import (
+    DIFFERS,
+    FirstExample,
+    Receipt,
+    RejectsFile,
+    name_of,
+    work_of,
+    write_receipt,
+)
 from transforms.outputs import OUTPUT_FORMATS, OutputOptions
 from transforms.outputs.parquet import ParquetWriter
 from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS, column_of, default_columns
@@ -42,14 +49,12 @@ class WriteOptions:
     """Where and how shards are written.
 
     Args:
-        folder: where shards, rejects and receipts are written, at any url. Those of a split of an increment are written
-            to the work folder of that, below this one.
+        folder: of the dataset, at any url.
         formats: of OUTPUT_FORMATS.
         columns: of OUTPUT_COLUMNS; None for input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row has the url and the position of its record; a packed row, those of each segment.
         compress_tfrecord: whether TFRecord shards are gzipped.
         about: what each Parquet file says of the dataset, as JSON in its metadata.
-        job: the id of the job, to which receipts belong; those of an increment belong to that.
         ledger: of LEDGERS: which records have lines in the ledger.
         keep_columns: the columns of records that are carried along, for the ledger.
 
@@ -63,7 +68,6 @@ class WriteOptions:
     provenance: bool = False
     compress_tfrecord: bool = False
     about: Mapping[str, Any] | None = None
-    job: str = ""
     ledger: str = "exceptions"
     keep_columns: Sequence[str] = ()
 
@@ -81,7 +85,7 @@ class ShardWriter:
     """Writes the parts of a split, one after the other, to a shard with a receipt; to several if they are very long.
 
     Args:
-        folder, formats, columns, provenance, compress_tfrecord, about, job, ledger, keep_columns: as for WriteOptions.
+        folder, formats, columns, provenance, compress_tfrecord, about, ledger, keep_columns: as for WriteOptions.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -105,20 +109,13 @@ class ShardWriter:
                 "A step that drops records must use FilterExamples."
             )
         if self._shard is None:
-            self._shard = _OpenShard(_options_for(part.split, self._options), part.split, self._shards)
+            self._shard = _OpenShard(self._options, part.split, self._shards)
         self._shard.add(part)
         if not part.last and self._shard.tokens < _TOKENS_IN_SHARD:
             return None
         receipt = self._shard.complete(part.last)
         self._shard, self._shards = None, 0 if part.last else self._shards + 1
         return receipt
-
-
-def _options_for(split: Split, options: WriteOptions) -> WriteOptions:
-    """The options with the folder and the job of a split's increment, if it has one."""
-    if not split.increment:
-        return options
-    return replace(options, folder=work_of(options.folder, split.increment), job=split.increment)
 
 
 class _OpenShard:
@@ -128,15 +125,16 @@ class _OpenShard:
         self._options = options
         self._split = split
         self._number = number
-        # Each attempt has its own names: a worker that is taken for dead but is alive must not overwrite others'.
-        self._attempt = f"{split.number:07d}-{number:05d}-{uuid.uuid4().hex}"
+        # Each attempt has the same names, for the same bytes. What the reference makes again, since the engines
+        # differ, has others: a worker that is taken for dead but is alive must not overwrite it.
+        self._again = "r" if split.differing else ""
         self._rows: dict[tuple[str, str], RowFiles] = {}
-        self._rejects: _RejectsFile | None = None
+        self._rejects: _RejectsWriter | None = None
         self._ledger: LedgerWriter | None = None
         if options.ledger != "none":
-            name = f"ledger-{self._attempt}.parquet"
             everything = options.ledger == "all"
-            self._ledger = LedgerWriter(join(options.folder, "shards"), name, split, everything, options.keep_columns)
+            path = self._path("ledger")
+            self._ledger = LedgerWriter(options.folder, path, split, everything, options.keep_columns)
         self._outcomes = Outcomes()
         self._dropped: Counter[str] = Counter()
         self._rejected: Counter[str] = Counter()
@@ -159,7 +157,7 @@ class _OpenShard:
                     self._rows[split, format] = self._row_files(split, format)
                 self._rows[split, format].write(columns, len(table.ids), int(table.trained_tokens.sum()))
         if rejects := sorted(part.outcomes.rejects, key=lambda reject: reject.position):
-            self._rejects = self._rejects or _RejectsFile(self._options.folder, f"rejects-{self._attempt}.parquet")
+            self._rejects = self._rejects or _RejectsWriter(self._options.folder, self._path("rejects"))
             self._rejects.write(self._split, rejects)
             self._rejected.update(reject.reason for reject in rejects)
             for reject in rejects:
@@ -197,7 +195,7 @@ class _OpenShard:
                 if (split, format) in self._rows
                 for shard in self._rows[split, format].complete()
             ],
-            rejects_file=self._rejects.complete() if self._rejects else None,
+            rejects=self._rejects.complete() if self._rejects else None,
             first_rejects=self._first_rejects,
             first_drops=self._first_drops,
             first_examples={what: self._first(*record) for what, record in sorted(outcomes.first_examples.items())}
@@ -205,18 +203,24 @@ class _OpenShard:
             | ({DIFFERS: self._split.differing} if self._split.differing else {}),
             source=self._split.source,
             special_tokens_in_content=dict(sorted(outcomes.special_tokens_in_content.items())),
-            rejects_sha256=self._rejects.sha256 if self._rejects else None,
             statistics=msgspec.Raw(msgspec.json.encode(outcomes.statistics)),
             ledger=self._ledger.complete() if self._ledger else None,
-            increment=self._split.increment or msgspec.UNSET,
+            increment=self._split.increment,
             by_reference=self._split.differing is not None,
         )
-        write_receipt(join(self._options.folder, "receipts"), receipt, self._options.job)
+        write_receipt(join(work_of(self._options.folder, self._split.increment), "receipts"), receipt)
         return receipt
 
+    def _path(self, what: str) -> str:
+        """The path of the file of the rejects, or of the ledger, relative to the folder of the dataset."""
+        return join(what, self._split.increment, f"{self._name(what)}.parquet")
+
+    def _name(self, what: str) -> str:
+        return name_of(what, self._split.number, self._number) + self._again
+
     def _row_files(self, split: str, format: str) -> RowFiles:
-        folder, options = join(self._options.folder, "shards"), OutputOptions(self._options.compress_tfrecord)
-        return RowFiles(folder, f"{split}-{self._attempt}", split, format, options)
+        options, increment = OutputOptions(self._options.compress_tfrecord), self._split.increment
+        return RowFiles(self._options.folder, increment, self._name(split), split, format, options)
 
     def _first(self, position: int, detail: str) -> FirstExample:
         piece, position = self._split.origin(position)
@@ -241,12 +245,12 @@ class _OpenShard:
         return pa.table(columns, pa.schema(fields, metadata))
 
 
-class _RejectsFile:
-    """The rejected records of a shard."""
+class _RejectsWriter:
+    """Writes the rejected records of a shard. path: of the file, relative to the folder of the dataset."""
 
-    def __init__(self, folder: str, name: str):
-        self._name = name
-        self._file = NewFile(join(folder, "shards", name))
+    def __init__(self, folder: str, path: str):
+        self._path = path
+        self._file = NewFile(join(folder, path))
         self._writer = ParquetWriter(self._file)
 
     def write(self, split: Split, rejects: Sequence[Reject]) -> None:
@@ -263,15 +267,11 @@ class _RejectsFile:
             )
         )
 
-    @property
-    def sha256(self) -> str:
-        return self._file.sha256
-
-    def complete(self) -> str:
-        """Return the name of the file."""
+    def complete(self) -> RejectsFile:
+        """Complete the file, and return what the receipt says of it."""
         self._writer.close()
         self._file.complete()
-        return self._name
+        return RejectsFile(self._path, self._file.sha256)
 
 
 def _first_truncated(part: Rows) -> tuple[int, str]:
@@ -299,13 +299,12 @@ class WriteShards(Step):
     PCollection[Parts[Rows]] -> PCollection[Receipt].
 
     Args:
-        folder: where shards, rejects and receipts go, at any url that fsspec opens; those of increments go below it.
+        folder: of the dataset, at any url that fsspec opens. The files of each increment have folders of their own.
         formats: of OUTPUT_FORMATS.
         columns: of OUTPUT_COLUMNS; by default input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row says the url and the position of its record; a packed one, of each example.
         compress_tfrecord: whether TFRecord shards are gzipped.
         about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
-        job: the id of the job: a run that resumes it takes only receipts that have it, or the id of their increment.
         ledger: which records have lines in the ledger: `all`, `exceptions` (those that are not plainly kept) or `none`.
         keep_columns: the columns of records that are carried along, for the ledger.
         on_error: is called with a split and its error, which then is not raised: for a stream, in which a bundle that
@@ -326,7 +325,6 @@ class WriteShards(Step):
         provenance: bool = False,
         compress_tfrecord: bool = False,
         about: Mapping[str, Any] | None = None,
-        job: str = "",
         ledger: str = "exceptions",
         keep_columns: Sequence[str] = (),
         on_error: Callable[[Split, Exception], None] | None = None,
@@ -338,7 +336,6 @@ class WriteShards(Step):
             "provenance": provenance,
             "compress_tfrecord": compress_tfrecord,
             "about": about,
-            "job": job,
             "ledger": ledger,
             "keep_columns": keep_columns,
         }

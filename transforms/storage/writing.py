@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import io
@@ -43,10 +44,15 @@ def write_atomically(url: str, content: bytes) -> None:
         _sync_folder(posixpath.dirname(path))
 
 
+def _attempt_at(path: str) -> str:
+    """The name of a file that gets another one when it is complete."""
+    return f"{path}.{uuid.uuid4().hex}"  # remove_attempts knows these names
+
+
 @contextmanager
 def _attempt(path: str, content: bytes) -> Iterator[str]:
     """Write a file next to a path, yield its name, and remove it in the end if it still has this name."""
-    attempt = f"{path}.{uuid.uuid4().hex}"  # remove_attempts knows these names
+    attempt = _attempt_at(path)
     _make_folder(posixpath.dirname(path))
     try:
         with open(attempt, "wb") as file:
@@ -98,26 +104,42 @@ def create(url: str, content: bytes) -> bool:
 def _create_on_disk(path: str, content: bytes) -> bool:
     with _attempt(path, content) as attempt:
         try:
-            os.link(attempt, path)
+            try:
+                os.link(attempt, path)
+            except (FileExistsError, FileNotFoundError):
+                raise
+            except OSError:  # a disk without links
+                _rename_to_new(attempt, path)
         except FileExistsError:
             return False
-        except FileNotFoundError:
-            raise
-        except OSError:  # a disk without links: whoever reads the file now may see a part of it
-            try:
-                with open(path, "xb") as file:
-                    file.write(content)
-            except FileExistsError:
-                return False
         _sync_folder(posixpath.dirname(path))
     return True
 
 
+_RENAME_NOREPLACE, _AT_FDCWD = 1, -100  # of renameat2(2)
+
+
+def _rename_to_new(attempt: str, path: str) -> None:
+    """Rename a file, as one operation, to a name that no file has. Raises FileExistsError if one has it.
+
+    Where the system cannot do that, the file is written under its name: a kill at this moment leaves a part of it.
+    """
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is not None:
+        source, target = os.fsencode(attempt), os.fsencode(path)
+        if rename(_AT_FDCWD, source, _AT_FDCWD, target, _RENAME_NOREPLACE) == 0:
+            return
+        if ctypes.get_errno() == errno.EEXIST:
+            raise FileExistsError(path)
+    with open(attempt, "rb") as written, open(path, "xb") as file:
+        file.write(written.read())
+
+
 class NewFile(io.RawIOBase):
-    """A file that is written piece by piece. Nobody may know its name before it is complete.
+    """A file that is written piece by piece, and has its name when it is complete: no reader ever sees a part of it.
 
     What a store gets is written to a temporary file on this machine first: so the upload can be repeated as a whole,
-    and memory is bounded.
+    and memory is bounded. On a disk a file is renamed when it is complete, and replaces one of the same name.
 
     Args:
         url: of the file.
@@ -133,6 +155,7 @@ class NewFile(io.RawIOBase):
     def __init__(self, url: str):
         system, path = file_system(url)
         self._url = url
+        self._path = path
         self._digest = hashlib.sha256()
         self.bytes = 0
         self._is_local = isinstance(system, LocalFileSystem)
@@ -140,7 +163,7 @@ class NewFile(io.RawIOBase):
         with _disk_errors(url):
             if self._is_local:
                 _make_folder(posixpath.dirname(path))
-                self._file = open(path, "wb")  # noqa: SIM115
+                self._file = open(_attempt_at(path), "wb")  # noqa: SIM115
             else:
                 self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115
 
@@ -164,7 +187,8 @@ class NewFile(io.RawIOBase):
             self._file.flush()
             if self._is_local:
                 os.fsync(self._file.fileno())
-                _sync_folder(posixpath.dirname(self._file.name))
+                os.replace(self._file.name, self._path)
+                _sync_folder(posixpath.dirname(self._path))
             else:
                 _upload(self._url, self._file.name)
             self._file.close()
@@ -194,58 +218,6 @@ def _upload(url: str, file: str) -> None:
     system, path = file_system(url)
     with _missing_bucket_is_an_error(url):
         system.put_file(file, path)
-
-
-@with_retries("copied")
-def publish(url: str, final: str) -> None:
-    """Give a file its final name, unless an earlier attempt did. The file keeps its earlier name as well.
-
-    A disk has one file with two names; if it cannot have that, the file is renamed. The server of an object store
-    copies the file. A file that has the final name already is replaced, unless it is the same one.
-
-    Raises:
-        FileNotFoundError: if neither file exists.
-        StoreError: if the store fails.
-    """
-    system, source = file_system(url)
-    _, target = file_system(final)
-    try:
-        if isinstance(system, LocalFileSystem):
-            _make_folder(posixpath.dirname(target))
-            _link(source, target)
-        else:
-            system.cp_file(source, target)
-    except FileNotFoundError:
-        if not exists(final):
-            raise
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        if os.path.exists(target) and os.path.samefile(source, target):
-            return
-        attempt = f"{target}.{uuid.uuid4().hex}"  # remove_attempts knows these names
-        try:
-            os.link(source, attempt)
-        except FileNotFoundError:
-            raise
-        except OSError:  # a disk without links
-            os.replace(source, target)
-            return
-        os.replace(attempt, target)  # somebody may be reading the file that has the name
-        with suppress(FileNotFoundError):
-            os.remove(attempt)  # which is left if another worker has published the same file meanwhile
-
-
-def sync_folder(url: str) -> None:
-    """Let the names in a folder of a disk survive a power cut. An object of a store survives once it is written."""
-    system, path = file_system(url)
-    if isinstance(system, LocalFileSystem):
-        _sync_folder(path)
 
 
 def _sync_folder(path: str) -> None:

@@ -11,14 +11,11 @@ import msgspec
 from transforms.dataset.claimed import held, repair
 from transforms.dataset.compaction.plan import Plan, plan_compaction
 from transforms.dataset.compaction.rewriting import Rewriter, Written
-from transforms.dataset.layout import Folder
 from transforms.dataset.log import Conflict, Log
-from transforms.dataset.publishing import publish_files
 from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.snapshot import Files, Increment
 from transforms.dataset.sums import add_sums
 from transforms.storage.claim import ClaimKeeper, Holder
-from transforms.storage.writing import remove
 
 SHARD_BYTES = 64 << 20
 
@@ -42,7 +39,7 @@ def compact(
     when_held: Callable[[Holder | None], None] = lambda _: None,
     keeper: ClaimKeeper | None = None,
 ) -> Compaction:
-    """Join the small shards of a dataset that grows, in one commit. Nothing is tokenized again.
+    """Join the small shards of a dataset, in one commit. Nothing is tokenized again.
 
     Whoever reads an earlier version goes on to do so: its files stay until `expire` removes them.
 
@@ -55,31 +52,26 @@ def compact(
 
     Raises:
         UserError: if there is no finished dataset, or its store cannot create a file only if there is none.
-        InputError: if a file of it is missing or damaged, also the list of the inputs of a dataset that did not grow.
+        InputError: if a file of it is missing or damaged.
         Unavailable: if another one took the folder over, because this one gave no sign.
         StoreError: if the store fails.
     """
     folder = Dataset(url_of_all(url)).folder
     log = Log(folder)
-    log.check_growable()
-    with nullcontext(keeper) if keeper else held(folder, when_held) as claim:
+    with nullcontext() if keeper else held(folder, when_held):
         while True:
             dataset = Dataset(url)
-            snapshot = log.snapshot(dataset.version or 1)
+            snapshot = log.snapshot(dataset.version)
             repair(folder, snapshot)
             plan = plan_compaction(snapshot, shard_bytes, len(dataset.manifest["sources"]))
             if plan is None:
                 return Compaction(snapshot.version)
-            work = Folder(url, plan.id)
-            remove(work.work)  # of an earlier attempt
             written = Rewriter(dataset, plan).write()
-            claim.check()
-            publish_files(work, written.names)
             increment = _increment(plan, written, [source["name"] for source in dataset.manifest["sources"]])
             try:
-                snapshot = log.commit("compact", increment, [each.id for each in plan.increments])
+                removed = [each.id for each in plan.increments]
+                snapshot = log.commit("compact", increment, snapshot.version, removed)
             except Conflict:  # with a job on a cluster: what is there now is planned again
-                remove(work.work)
                 continue
             repair(folder, snapshot)
             return _compaction(plan, increment, snapshot.version)
@@ -99,7 +91,7 @@ def _increment(plan: Plan, written: Written, sources: Sequence[str]) -> Incremen
         id=plan.id,
         files=Files(
             written.shards,
-            [path for each in plan.increments for path in each.files.rejects],
+            [file for each in plan.increments for file in each.files.rejects],
             [*written.ledger, *others],
         ),
         inputs=[file for each in plan.increments for file in each.inputs],

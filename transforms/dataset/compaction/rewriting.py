@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +15,12 @@ import pyarrow.compute as pc
 from transforms.dataset.compaction.plan import Plan, Unit
 from transforms.dataset.compaction.repacking import Repacked, knows_segments, repack
 from transforms.dataset.consumers import about_rows
-from transforms.dataset.layout import SPLITS, Folder
-from transforms.dataset.manifest import Name, numbered
+from transforms.dataset.layout import SPLITS
 from transforms.dataset.reader import Dataset, reading
 from transforms.dataset.schema import schema_of
+from transforms.model.receipts import name_of
 from transforms.model.statistics import Statistics, histogram_of, total
-from transforms.outputs import OutputOptions, output_format
+from transforms.outputs import OutputOptions
 from transforms.rows.ragged import offsets_of
 from transforms.steps.ledger import ledger_writer
 from transforms.steps.row_files import RowFiles
@@ -37,13 +36,11 @@ class Written:
     """What was written of some groups.
 
     Attributes:
-        names: of the files: as they were written, and their final paths.
         shards, ledger: as the manifest has them.
         statistics: the histograms of the rows, if these were repacked.
         gained: by the number of a source, how many rows and tokens it has more than before.
     """
 
-    names: list[Name] = field(default_factory=list)
     shards: list[dict[str, Any]] = field(default_factory=list)
     ledger: list[dict[str, Any]] = field(default_factory=list)
     statistics: Statistics = Statistics()
@@ -60,41 +57,32 @@ class Rewriter:
 
     def __init__(self, dataset: Dataset, plan: Plan):
         self._dataset, self._plan = dataset, plan
-        self._folder = Folder(dataset.url, plan.id)
         self._layout = dataset.layout
         self._repacks = knows_segments(self._layout)
         about = about_rows(dataset.options, dataset.manifest["job"]["tokenizer"])
         self._schema = schema_of(self._layout).with_metadata({"chatmill": msgspec.json.encode(about)})
         self._options = OutputOptions(dataset.options.get("tfrecord_compression") == "gzip")
-        self._attempt = uuid.uuid4().hex
         self._has_sources = len(dataset.manifest["sources"]) > 1
 
     def write(self) -> Written:
-        """Write all groups. The files do not have their final names yet."""
+        """Write all groups."""
         written = Written()
-        groups = [*enumerate(self._plan.groups)]
-        with_split = {split: [number for number, group in groups if _shards(group, split)] for split in SPLITS}
-        with_ledger = [number for number, group in groups if _has_ledger(group)]
-        for number, group in groups:
+        for number, group in enumerate(self._plan.groups):
             moves: dict[str, _Moves] = {}
             paths: dict[str, str] = {}
             for split in SPLITS:
-                if number in with_split[split]:
-                    name = f"{split}-{numbered(with_split[split].index(number), len(with_split[split]))}"
+                if _shards(group, split):
                     moves[split] = _Moves()
-                    paths[split] = self._write_rows(written, group, split, name, moves[split])
-            if number in with_ledger:
-                name = f"ledger-{numbered(with_ledger.index(number), len(with_ledger))}"
-                self._write_ledger(written, group, name, paths, moves)
+                    paths[split] = self._write_rows(written, group, split, number, moves[split])
+            if any(unit.ledger for unit in group):
+                self._write_ledger(written, group, number, paths, moves)
         written.shards.sort(key=lambda shard: shard["path"])
         return written
 
-    def _write_rows(self, written: Written, group: Sequence[Unit], split: str, name: str, moves: _Moves) -> str:
+    def _write_rows(self, written: Written, group: Sequence[Unit], split: str, number: int, moves: _Moves) -> str:
         """Write the shard of a group in each format. Returns its path in the first of them."""
-        files = [
-            RowFiles(self._folder.shards, f"{self._attempt}-{name}", split, format, self._options)
-            for format in self._layout.formats
-        ]
+        url, id, stem = self._dataset.url, self._plan.id, name_of(split, number)
+        files = [RowFiles(url, id, stem, split, format, self._options) for format in self._layout.formats]
         before = _shards(group, split)
         for each in before:  # what was damaged, or is the file of another shard, would get checksums that fit
             url = join(self._dataset.url, each["path"])
@@ -121,20 +109,22 @@ class Rewriter:
         for of_format in files:
             for shard in of_format.complete():
                 counts = facts if shard.rows else dict.fromkeys(facts, 0)
-                path = join(output_format(shard.format).folder, self._plan.id, f"{name}{shard.suffix}")
-                first = first or path
-                written.names.append((shard.file, path))
-                entry = {"path": path, "split": split, "format": shard.format, **counts}
-                entry |= {"bytes": shard.bytes, "sha256": shard.sha256}
+                first = first or shard.path
+                entry = msgspec.structs.asdict(shard) | counts
                 written.shards.append(entry | ({"source": group[0].source} if self._has_sources else {}))
         return first
 
     def _write_ledger(
-        self, written: Written, group: Sequence[Unit], name: str, paths: Mapping[str, str], moves: Mapping[str, _Moves]
+        self,
+        written: Written,
+        group: Sequence[Unit],
+        number: int,
+        paths: Mapping[str, str],
+        moves: Mapping[str, _Moves],
     ) -> None:
         """Write the lines of a group, which name rows of its shards."""
-        attempt, path = f"{self._attempt}-{name}.parquet", join("ledger", self._plan.id, f"{name}.parquet")
-        file, writer, entries = NewFile(join(self._folder.shards, attempt)), None, 0
+        path = join("ledger", self._plan.id, f"{name_of('ledger', number)}.parquet")
+        file, writer, entries = NewFile(join(self._dataset.url, path)), None, 0
         firsts = dict.fromkeys(SPLITS, 0)
         for unit in group:
             if unit.ledger:
@@ -147,7 +137,6 @@ class Rewriter:
         assert writer
         writer.close()
         file.complete()
-        written.names.append((attempt, path))
         entry = {"path": path, "entries": entries, "bytes": file.bytes, "sha256": file.sha256, "shards": dict(paths)}
         written.ledger.append(entry)
 
@@ -184,10 +173,6 @@ class _Moves:
 
 def _shards(group: Sequence[Unit], split: str) -> list[Mapping[str, Any]]:
     return [unit.shards[split] for unit in group if split in unit.shards]
-
-
-def _has_ledger(group: Sequence[Unit]) -> bool:
-    return any(unit.ledger for unit in group)
 
 
 def _by_tokens(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

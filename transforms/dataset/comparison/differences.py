@@ -71,7 +71,7 @@ def _described(dataset: Dataset) -> Iterator[tuple[str, Any]]:
         yield f"version of {name}", value
     for name, value in job.items():
         if name == "tokenizer":
-            for file, content in sorted(read_tokenizer_folder(dataset.folder.tokenizer).items()):
+            for file, content in sorted(read_tokenizer_folder(dataset.tokenizer_folder).items()):
                 yield f"tokenizer: {file}", hashlib.sha256(content).hexdigest()
         elif name not in _NOT_COMPARED:
             yield name.replace("_", " "), value

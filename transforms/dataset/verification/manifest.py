@@ -1,32 +1,27 @@
-"""Check a manifest: against itself, against the receipts of what was written, and against the files around it."""
+"""Check a manifest: against itself, against the log, and against the files around it."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from transforms.dataset.consumers import RowLayout
-from transforms.dataset.description import job_id, read_description
-from transforms.dataset.log_files import LogFiles
-from transforms.dataset.manifest import build_manifest, check_complete, named_rejects
+from transforms.dataset.derived import derived_from
+from transforms.dataset.layout import is_published
+from transforms.dataset.log import Log
 from transforms.dataset.reader import Dataset
 from transforms.dataset.verification.rows import Fault
 from transforms.errors import InputError, ParameterError
-from transforms.model.receipts import Receipt, numbers_of, read_receipts
-from transforms.storage.files import join, read_bytes, sha256_of
+from transforms.inputs.plan import encode_plan
+from transforms.storage.files import exists, join, read_bytes, sha256_of
 from transforms.tokens.files import fingerprint, read_tokenizer_folder
 
 MANIFEST = "manifest.json"
-_NUMBERED = re.compile(r"(?P<before>.+)-(?P<number>\d+)-of-(?P<total>\d+)(?P<suffix>\.[\w.]+)")
-_AT_ONCE = 16
 _DIFFERENCES_SHOWN = 20
 _REJECTS = ("source", "position", "reason", "detail", "record")
 
@@ -58,8 +53,8 @@ def sums_faults(dataset: Dataset) -> Iterator[Fault]:
     formats = {shard["format"] for shard in dataset.shards()}
     if formats != {*layout.formats} and (formats or manifest["rows"]):  # all increments may have failed
         yield Fault(MANIFEST, f"it has shards in {', '.join(sorted(formats))}; expected {', '.join(layout.formats)}")
-    yield from _numbering_faults([shard["path"] for shard in dataset.shards()])
-    yield from _numbering_faults(manifest["rejects"])
+    yield from _name_faults([shard["path"] for shard in dataset.shards()])
+    yield from _name_faults(manifest["rejects"])
 
 
 def expected_examples(manifest: Mapping[str, Any]) -> int:
@@ -69,82 +64,55 @@ def expected_examples(manifest: Mapping[str, Any]) -> int:
     return records["kept"] + records["truncated"] + sum(notes.get(name, 0) for name in added)
 
 
-def _numbering_faults(paths: Sequence[str]) -> Iterator[Fault]:
-    """Find gaps in names such as train-00007-of-00042.parquet."""
-    found = []
+def _name_faults(paths: Sequence[str]) -> Iterator[Fault]:
+    """Find paths that no increment gives to its files."""
     for path in paths:
-        if name := _NUMBERED.fullmatch(path):
-            found.append((name["before"], name["suffix"], int(name["total"]), int(name["number"])))
-        else:
+        if not is_published(path):
             yield Fault(MANIFEST, f"{path} is not the name of a file of a dataset")
-    for (before, suffix), files in groupby(sorted(found), key=lambda file: file[:2]):
-        totals, numbers = zip(*((total, number) for _, _, total, number in files), strict=True)
-        if {*totals} != {len(totals)} or list(numbers) != list(range(len(numbers))):
-            yield Fault(MANIFEST, f"of {before}-*{suffix} it names {len(numbers)} files, of {max(totals)}")
 
 
-def read_all_receipts(dataset: Dataset, names: Sequence[str]) -> tuple[list[Receipt], list[Fault]]:
-    """Read the receipts of a dataset.
-
-    Args:
-        dataset: with its folder `_chatmill`.
-        names: of all its files.
-
-    Returns:
-        The receipts in order, none if something is wrong with any, and what is wrong.
-    """
-    folder = "_chatmill/receipts"
-    parts = Counter(
-        numbers[0]
-        for name in names
-        if name.startswith(f"{folder}/") and (numbers := numbers_of(name[len(folder) + 1 :]))
-    )
-    job = job_id(dataset.folder)
-
-    def read(split: int) -> list[Receipt] | str:
-        try:
-            return (
-                read_receipts(dataset.folder.receipts, split, parts[split], job) or f"split {split} has no last receipt"
-            )
-        except (ValueError, FileNotFoundError) as error:
-            return str(error)
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(read, sorted(parts)))
-    if problems := [problem for problem in found if isinstance(problem, str)]:
-        return [], [Fault(folder, f"{len(problems):,} of {len(found):,} receipts are not usable: {problems[0]}")]
-    receipts = [receipt for of_split in found for receipt in of_split if isinstance(receipt, Receipt)]
-    try:
-        check_complete(read_description(dataset.folder.job).splits, receipts)
-    except ValueError as error:
-        return [], [Fault(folder, str(error))]
-    return receipts, []
-
-
-def receipts_faults(dataset: Dataset, receipts: Sequence[Receipt]) -> Iterator[Fault]:
-    """Yield where a manifest is not the one that its receipts add up to, and files of rejects that are others."""
-    try:
-        built = build_manifest(read_description(dataset.folder.job), receipts)
-    except ValueError as error:
-        yield Fault("_chatmill/receipts", str(error))
+def derived_faults(dataset: Dataset) -> Iterator[Fault]:
+    """Yield what is not what the log gives: manifest.json, README.md, _SUCCESS, which are of its newest version."""
+    newest = Log(dataset.folder).newest()
+    assert newest
+    if dataset.version != newest.version:
         return
-    differences = list(_differences(dataset.manifest, msgspec.json.decode(msgspec.json.encode(built)), ""))
-    for difference in differences[:_DIFFERENCES_SHOWN]:
-        yield Fault(MANIFEST, difference)
-    if len(differences) > _DIFFERENCES_SHOWN:
-        yield Fault(MANIFEST, f"{len(differences) - _DIFFERENCES_SHOWN:,} further values are not those of the receipts")
+    manifest, card = derived_from(dataset.folder, newest)
+    try:
+        written = msgspec.json.decode(read_bytes(dataset.folder.manifest))
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        yield Fault(MANIFEST, "it is missing or damaged")
+    else:
+        differences = list(_differences(written, msgspec.json.decode(msgspec.json.encode(manifest)), ""))
+        for difference in differences[:_DIFFERENCES_SHOWN]:
+            yield Fault(MANIFEST, difference)
+        if len(differences) > _DIFFERENCES_SHOWN:
+            yield Fault(MANIFEST, f"{len(differences) - _DIFFERENCES_SHOWN:,} further values are not those of the log")
+    if exists(dataset.folder.card) and read_bytes(dataset.folder.card) != card:
+        yield Fault("README.md", "it is not the card of the newest version, whose files `datasets` would read")
+    if not exists(dataset.folder.success):
+        yield Fault("_SUCCESS", "it is missing")
+
+
+def inputs_faults(dataset: Dataset) -> Iterator[Fault]:
+    """Yield the builds of which the log has other inputs than their job was planned for."""
+    for entry in Log(dataset.folder).versions():
+        if entry.job and entry.job.get("inputs") != hashlib.sha256(encode_plan(entry.add.inputs)).hexdigest():
+            yield Fault(f"_chatmill/log/{entry.version:08d}.json", "the inputs are not those of the job")
 
 
 def _differences(found: Any, expected: Any, at: str) -> Iterator[str]:
-    """Describe where two JSON values differ. A key that a later version adds is not a difference."""
+    """Describe where two JSON values differ."""
     if isinstance(found, dict) and isinstance(expected, dict):
-        for key in sorted({*found, *expected} if at else {*found} & {*expected}):
+        for key in sorted({*found, *expected}):
             yield from _differences(found.get(key), expected.get(key), f"{at}.{key}" if at else key)
     elif _are_entries(found) and _are_entries(expected):
         by_path, as_written = ({entry["path"]: entry for entry in entries} for entries in (found, expected))
         yield from _differences(by_path, as_written, at)
+        if by_path.keys() == as_written.keys() and [*by_path] != [*as_written]:
+            yield f"{at} are in another order than in the log"
     elif found != expected:
-        yield f"{at} is {_shown(found)}; by the receipts it is {_shown(expected)}"
+        yield f"{at} is {_shown(found)}; by the log it is {_shown(expected)}"
 
 
 def _are_entries(value: Any) -> bool:
@@ -156,10 +124,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def rejects_faults(dataset: Dataset, receipts: Sequence[Receipt]) -> Iterator[Fault]:
+def rejects_faults(dataset: Dataset) -> Iterator[Fault]:
     """Yield what is wrong with the rejects: their files, and their reasons against the manifest."""
-    checksums = {path: file for file, path in named_rejects(receipts)}
-    of_files = {receipt.rejects_file: receipt.rejects_sha256 for receipt in receipts if receipt.rejects_file}
+    increments = dataset.snapshot.increments if dataset.snapshot else ()
+    sums = {file["path"]: file["sha256"] for increment in increments for file in increment.files.rejects}
     reasons: Counter[str] = Counter()
     is_complete = True
     for path in dataset.manifest["rejects"]:
@@ -167,9 +135,8 @@ def rejects_faults(dataset: Dataset, receipts: Sequence[Receipt]) -> Iterator[Fa
         try:
             for batch in dataset.read_rejects(path):
                 reasons.update(batch.column("reason").to_pylist())
-            expected = of_files.get(checksums.get(path, ""))
-            if expected is not None and sha256_of(url) != expected:
-                yield Fault(path, "it is not the file of the receipt: it was changed or damaged")
+            if path in sums and sha256_of(url) != sums[path]:
+                yield Fault(path, "it is not the file that was committed: it was changed or damaged")
         except InputError as error:
             is_complete = False
             yield Fault(path, str(error).removeprefix(f"{url}: "))
@@ -182,40 +149,29 @@ def rejects_faults(dataset: Dataset, receipts: Sequence[Receipt]) -> Iterator[Fa
 
 
 def stored_files_faults(dataset: Dataset) -> Iterator[Fault]:
-    """Yield which files next to a dataset are not those of its job: job.json, plan, tokenizer, formatters."""
+    """Yield which files next to a dataset are not those of its job: tokenizer and formatters."""
     job = dataset.manifest["job"]
+    state = join(dataset.url, "")
+    tokenizer = dataset.tokenizer_folder.removeprefix(state)
     try:
-        stored = msgspec.json.decode(read_bytes(dataset.folder.job))
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
-        yield Fault("_chatmill/job.json", "it is missing or damaged")
-    else:
-        if stored != job:
-            yield Fault("_chatmill/job.json", "it is not the job that the manifest has")
-    if dataset.version is None and not LogFiles(dataset.folder).has_first_inputs():
-        yield Fault("_chatmill/plan.jsonl", "it is missing, or is not the list of the inputs of the job")
-    try:
-        found = fingerprint(read_tokenizer_folder(dataset.folder.tokenizer))
+        found = fingerprint(read_tokenizer_folder(dataset.tokenizer_folder))
     except ParameterError as error:
-        yield Fault("_chatmill/tokenizer", error.problem)
+        yield Fault(tokenizer, error.problem)
     else:
         if found != job["tokenizer"]:
-            problem = f"its files have the fingerprint {found}; the job was run with {job['tokenizer']}"
-            yield Fault("_chatmill/tokenizer", problem)
-    for path, sha256 in _formatters(job):
+            yield Fault(tokenizer, f"its files have the fingerprint {found}; the job was run with {job['tokenizer']}")
+    for sha256 in _formatters(job):
+        url = dataset.folder.formatter(sha256)
         try:
-            found = hashlib.sha256(read_bytes(join(dataset.folder.work, path))).hexdigest()
+            found = hashlib.sha256(read_bytes(url)).hexdigest()
         except FileNotFoundError:
             found = "missing"
         if found != sha256:
-            yield Fault(f"_chatmill/{path}", f"its sha256 is {found}; the job was run with {sha256}")
+            yield Fault(url.removeprefix(state), f"its sha256 is {found}; the job was run with {sha256}")
 
 
-def _formatters(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The files of formatters that a build stores, and their sha256. A pipeline of the user's own stores none."""
+def _formatters(job: Mapping[str, Any]) -> Iterator[str]:
+    """The sha256 of the files of formatters that a build stores. A pipeline of the user's own stores none."""
     if "steps" in job:
         return
-    if job.get("formatter"):
-        yield "formatter.py", job["formatter"]
-    for number, source in enumerate(job.get("sources", ())):
-        if source.get("formatter"):
-            yield f"formatters/{number}.py", source["formatter"]
+    yield from filter(None, (of.get("formatter") for of in (job, *job.get("sources", ()))))

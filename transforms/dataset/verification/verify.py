@@ -13,16 +13,15 @@ from posixpath import dirname
 
 from transforms.cores import cores
 from transforms.dataset.consumers import about_rows
-from transforms.dataset.layout import PARTS
+from transforms.dataset.layout import PARTS, is_published
 from transforms.dataset.log import Log
-from transforms.dataset.manifest import sources_of_shards
 from transforms.dataset.reader import Dataset, Unfinished
 from transforms.dataset.verification.ledger import ledger_faults, ledger_of_shards
 from transforms.dataset.verification.manifest import (
     MANIFEST,
+    derived_faults,
     expected_examples,
-    read_all_receipts,
-    receipts_faults,
+    inputs_faults,
     rejects_faults,
     stored_files_faults,
     sums_faults,
@@ -31,7 +30,6 @@ from transforms.dataset.verification.repeated import repeated_faults
 from transforms.dataset.verification.rows import Checked, Fault
 from transforms.dataset.verification.shards import Expected, Task, check_shard, tasks_of
 from transforms.errors import InputError, StoreError
-from transforms.model.receipts import Receipt
 from transforms.outputs import ShardEntry, stem_of
 from transforms.rows.packing import packing_of
 from transforms.storage.walking import names_below
@@ -84,28 +82,23 @@ def verify(url: str, processes: int | None = None) -> Verification:
     names = names_below(dataset.url)
     found.faults += _listing_faults(dataset, names, found.notes)
     found.faults += sums_faults(dataset)
-    receipts: list[Receipt] = []
-    if is_whole := any(name.startswith("_chatmill/") for name in names):
+    if dataset.snapshot:
         found.faults += stored_files_faults(dataset)
-        if dataset.version is None:  # the log of a dataset that grows has the sums of its receipts
-            try:
-                receipts, faults = read_all_receipts(dataset, names)
-            except FileNotFoundError:  # job.json, which is a fault already
-                faults = []
-            found.faults += faults
-        if receipts:
-            found.faults += receipts_faults(dataset, receipts)
+        found.faults += derived_faults(dataset)
+        found.faults += inputs_faults(dataset)
+    elif any(name.startswith("_chatmill/") for name in names):
+        found.faults.append(Fault("_chatmill/log", "it is missing, and other files of _chatmill/ are there"))
     else:
-        found.notes.append("_chatmill/ is not in this copy: the tokenizer and the receipts were not checked")
-    if is_whole or any(name.startswith("rejects/") for name in names):
-        found.faults += rejects_faults(dataset, receipts)
+        found.notes.append("_chatmill/ is not in this copy: the tokenizer and the log were not checked")
+    if dataset.snapshot or any(name.startswith("rejects/") for name in names):
+        found.faults += rejects_faults(dataset)
     elif dataset.manifest["rejects"]:
         found.notes.append("rejects/ is not in this copy")
-    if is_whole or any(name.startswith("ledger/") for name in names):
+    if dataset.snapshot or any(name.startswith("ledger/") for name in names):
         found.faults += ledger_faults(dataset)
     elif dataset.manifest.get("ledger"):
         found.notes.append("ledger/ is not in this copy")
-    _verify_shards(dataset, {*names}, receipts, processes, found)
+    _verify_shards(dataset, {*names}, processes, found)
     return found
 
 
@@ -117,26 +110,24 @@ def _listing_faults(dataset: Dataset, names: Sequence[str], notes: list[str]) ->
     present, folders = {*names}, {dirname(path) for path in named}
     if "README.md" not in present:
         yield Fault("README.md", "the dataset card is missing")
-    if dataset.snapshot is not None:  # other versions may have files in the same folders
-        named |= {path for entry in Log(dataset.folder).versions() for path in entry.add.files.paths()}
+    if dataset.snapshot:  # other versions may have files in the same folders
+        named |= {path for each in Log(dataset.folder).increments() for path in each.files.paths()}
     for name in names:
         part, _, rest = name.partition("/")
         if rest and part in PARTS and part != "_chatmill" and name not in named:
-            if dataset.version is not None and dirname(name) not in folders:
+            if dirname(name) not in folders and is_published(name):
                 continue  # of an increment that this version does not have: nobody who reads this one reads it
             yield Fault(name, "the manifest does not name this file, and whoever reads the folder would read it")
         elif part not in PARTS and not part.startswith("."):
             notes.append(f"{name} is not a part of the dataset")
 
 
-def _verify_shards(
-    dataset: Dataset, names: set[str], receipts: Sequence[Receipt], processes: int | None, found: Verification
-) -> None:
+def _verify_shards(dataset: Dataset, names: set[str], processes: int | None, found: Verification) -> None:
     shards = dataset.shards()
     missing = [shard for shard in shards if shard["path"] not in names]
     found.faults += [Fault(shard["path"], "the file is missing") for shard in missing]
     try:
-        vocabulary = len(TokenDecoder.load(dataset.folder.tokenizer).added) - 1
+        vocabulary = len(TokenDecoder.load(dataset.tokenizer_folder).added) - 1
     except StoreError:
         raise
     except Exception:  # of transformers, for files that are not a tokenizer's, which is a fault already or a note
@@ -173,7 +164,7 @@ def _verify_shards(
     found.figures = {name: value for name, value in figures.items() if value is not None}
     if not found.faults:
         of_shards = [(shard, of_files[shard["path"]]) for shard in first_format]
-        found.faults += _examples_faults(dataset, total, of_shards, receipts)
+        found.faults += _examples_faults(dataset, total, of_shards)
 
 
 def _sums_of_shard(shard: ShardEntry, found: Checked) -> Iterator[Fault]:
@@ -185,9 +176,7 @@ def _sums_of_shard(shard: ShardEntry, found: Checked) -> Iterator[Fault]:
             yield Fault(shard["path"], f"it has {value:,} {what}; the manifest has {shard[what]:,}")
 
 
-def _examples_faults(
-    dataset: Dataset, total: Checked, of_shards: list[tuple[ShardEntry, Checked]], receipts: Sequence[Receipt]
-) -> Iterator[Fault]:
+def _examples_faults(dataset: Dataset, total: Checked, of_shards: list[tuple[ShardEntry, Checked]]) -> Iterator[Fault]:
     """Compare the examples with the outcomes of the records, and find records that are in the dataset twice."""
     manifest, packing = dataset.manifest, dataset.layout.packing
     is_split = packing != "none" and packing_of(packing).longer != "truncate"
@@ -195,13 +184,10 @@ def _examples_faults(
     if not is_split and total.examples is not None and total.examples != expected:
         yield Fault(MANIFEST, f"the rows hold {total.examples:,} examples, and the records have {expected:,}")
     records = manifest["records"]["kept"] + manifest["records"]["truncated"]
-    # The log has the sources of shards, if there are several; of a build without --append, its receipts have them.
-    only = 0 if len(manifest["sources"]) == 1 else None
-    sources = {shard["path"]: shard.get("source", only) for shard in manifest["shards"]} | sources_of_shards(receipts)
     # A file that was rewritten has its records in two increments. Each has a folder of its own.
     for _, of_increment in groupby(of_shards, key=lambda each: dirname(each[0]["path"])):
-        known = [(shard["path"], sources[shard["path"]], checked) for shard, checked in of_increment]
-        yield from repeated_faults([each for each in known if each[1] is not None], is_split or expected != records)
+        known = [(shard["path"], shard.get("source", 0), checked) for shard, checked in of_increment]
+        yield from repeated_faults(known, is_split or expected != records)
 
 
 def _run(expected: Expected, tasks: Sequence[Task], processes: int | None) -> Iterator[tuple[Task, Checked]]:
