@@ -215,7 +215,7 @@ def _finished(options: Options, folder: Folder, sources: Sequence[Source], snaps
             if claim:
                 claim.take()
             remove_attempts(folder.output)
-            repair(folder, snapshot)
+            repair(folder, snapshot, options.report)
     return snapshot.manifest()
 
 

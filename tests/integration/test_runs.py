@@ -35,7 +35,7 @@ from support.datasets import (
     write_jsonl,
 )
 from support.harms import edit_log
-from support.killed import kill_before_the_commit, start_and_wait_for_receipts
+from support.killed import kill_at, kill_before_the_commit, start_and_wait_for_receipts
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import wait_until_stopped
 from transforms import __version__
@@ -202,6 +202,14 @@ def test_kills_at_random_moments_leave_the_same_bytes_and_nothing_else(in_memory
         assert names(output) == expected
         assert not list(temporary.iterdir())
         shutil.rmtree(output)
+
+
+def test_a_kill_between_the_commit_and_what_is_derived_from_it_leaves_nothing_out(build, in_memory, tmp_path):
+    job = [*JOB, f"--output={tmp_path / 'out'}"]
+    kill_at("transforms.dataset.increment_commit", "derive", "before", *job)
+    assert not (tmp_path / "out" / "report.html").exists()
+    assert build(*job).code == 0
+    assert digests(tmp_path / "out") == in_memory
 
 
 def test_a_second_build_is_refused_until_the_first_one_is_gone(build, in_memory, tmp_path):

@@ -37,14 +37,19 @@ def held(folder: Folder, when_held: Callable[[Holder | None], None]) -> Iterator
         raise lost[0]
 
 
-def repair(folder: Folder, snapshot: Snapshot) -> None:
+def repair(folder: Folder, snapshot: Snapshot, report: str | None = None) -> None:
     """Do what a process that was killed after its commit did not do.
 
-    What is derived from the newest snapshot of the log is written, with a report if there is one, and the work folders
-    of increments that were committed are removed.
+    What is derived from the newest snapshot of the log is written, and the work folders of increments that were
+    committed are removed.
+
+    Args:
+        folder: of the dataset.
+        snapshot: the newest one.
+        report: one of REPORTS; None for a report if there is one.
     """
     if is_stale(folder, snapshot):
-        derive(folder, snapshot, "html" if exists(folder.report) else "none")
+        derive(folder, snapshot, report or ("html" if exists(folder.report) else "none"))
     for id in filter(snapshot.has, folder.begun()):
         remove(Folder(folder.output, id).work)
     remove_if_empty(folder.increments)
