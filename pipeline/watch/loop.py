@@ -149,26 +149,21 @@ class Loop:
         if found.increments:
             before, after = found.shards
             show(f"version {found.version}: {counted(before, 'small shard')} became {after:,}")
-            self._read_log()
+            self._snapshot = self._log.newest() or Snapshot()
             self._write_summary("watching")
 
     def _begin(self) -> None:
         """Check that the dataset can grow, and whether one that was killed left something."""
-        check_appendable(self._folder, self._options, self._sources)
-        self._read_log()
+        self._snapshot = check_appendable(self._folder, self._options, self._sources)
         self._is_unfinished = is_unclean(self._folder, self._snapshot)
         self._has_begun = True
-
-    def _read_log(self) -> None:
-        self._snapshot = self._log.newest() or Snapshot()
 
     def _take(self, found: Mapping[Key, FoundFile]) -> bool:
         """Build the next increment, while the output is claimed. Returns whether to look again at once."""
         with claim_of(self._folder, self._options.output, no_lock=False) as claim:
             if claim and take(claim, job_has_ended=False, waits=True):
                 found = find_arriving(self._sources)
-            check_appendable(self._folder, self._options, self._sources)
-            self._read_log()
+            self._snapshot = check_appendable(self._folder, self._options, self._sources)
             if self._is_unfinished:
                 remove_attempts(self._folder.output)
             if self._end_attempt:

@@ -73,8 +73,7 @@ def stream(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
     with claim_of(folder, options.output, False, job_on_cluster(beam_options)) as claim:
         if claim:
             take(claim, options.runner == "FlinkRunner", waits=True)
-        snapshot = Log(folder).newest() or Snapshot(0)
-        check_appendable(folder, options, sources)
+        snapshot = check_appendable(folder, options, sources)
         if url := options.summary_json:
             check_summary_json(summary_of(folder, snapshot, "watching", Figures(), 0), url, folder.output)
         job = pin(options, sources, [], None, folder, snapshot)

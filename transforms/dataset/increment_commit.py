@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from transforms.dataset.budgets import Budgets, nothing_left
 from transforms.dataset.derived import derive
-from transforms.dataset.description import read_description
+from transforms.dataset.description import Description, read_description
 from transforms.dataset.layout import PUBLISHED, Folder, is_published
 from transforms.dataset.log import Conflict, Log
 from transforms.dataset.manifest import check_complete
@@ -77,7 +77,7 @@ def commit_increment(
         kind = RejectsError if any(receipt.rejected for receipt in receipts) else InputError
     if problem and not change.commits_failed:
         raise kind(problem)
-    return _commit(folder, receipts, report, change, problem or None)
+    return _commit(folder, job, receipts, report, change, problem or None)
 
 
 def commit_failed(folder: Folder, error: str, report: str, base: int) -> Snapshot:
@@ -89,7 +89,7 @@ def commit_failed(folder: Folder, error: str, report: str, base: int) -> Snapsho
         report: one of REPORTS.
         base: the version that it was planned on.
     """
-    return _commit(folder, (), report, Change(base), error)
+    return _commit(folder, read_description(folder.job), (), report, Change(base), error)
 
 
 def _check_engines(receipts: Sequence[Receipt]) -> None:
@@ -102,8 +102,9 @@ def _check_engines(receipts: Sequence[Receipt]) -> None:
         )
 
 
-def _commit(folder: Folder, receipts: Sequence[Receipt], report: str, change: Change, error: str | None) -> Snapshot:
-    job = read_description(folder.job)
+def _commit(
+    folder: Folder, job: Description, receipts: Sequence[Receipt], report: str, change: Change, error: str | None
+) -> Snapshot:
     increment = Increment.of(folder.increment, job, receipts, decode_plan(read_bytes(folder.plan)), error)
     # What earlier attempts left, and rows of one that failed: the card names folders, and not each file in them.
     remove_files(folder, but={*increment.files.paths()})
