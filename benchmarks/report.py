@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def order(name: str) -> tuple[int, str]:
-    kinds = ("margins", "throughput", "pairs", "steps", "scaling", "planning")
+    kinds = ("margins", "throughput", "pairs", "steps", "scaling", "planning", "growth")
     return kinds.index(name.partition("-")[0]), name
 
 

@@ -617,6 +617,7 @@ def entries_exchanged_with_their_versions(folder):
     entries_exchanged(folder)
     for version in (2, 3):
         edit_entry(folder, version, lambda entry, version=version: entry.update(version=version))
+        edit_entry(folder, version, lambda entry, version=version: entry["add"].update(version=version))
 
 
 @log_harm("manifest.json: shards are in another order than in the log")
@@ -635,20 +636,28 @@ def edited_inputs_of_an_entry(folder):
     edit_entry(folder, 1, lambda entry: entry["add"]["inputs"].clear())
 
 
-@log_harm("manifest.json: rows is .*; by the log it is")
+@log_harm("_chatmill/log: the sums of its increments do not add up to its total")
 def edited_entry_with_repaired_chain(folder):
     edit_entry(folder, 2, one_row_more)
     repair_chain(folder)
 
 
-@log_harm("manifest.json: rows is .*; by the log it is")
+@log_harm("_chatmill/log: the sums of its increments do not add up to its total")
 def edited_last_entry(folder):
     edit_entry(folder, 3, one_row_more)
 
 
+@log_harm("manifest.json: rows is .*; by the log it is")
+def edited_total_of_the_last_entry(folder):
+    edit_entry(folder, 3, lambda entry: entry["total"].update(rows=entry["total"]["rows"] + 1))
+
+
 @log_harm("manifest.json: it has .* rows, and its parquet shards have")
-def edited_entry_with_repaired_chain_and_all_that_is_derived(folder):
-    edited_entry_with_repaired_chain(folder)
+def edited_entry_with_all_sums_a_repaired_chain_and_all_that_is_derived(folder):
+    edit_entry(folder, 2, one_row_more)
+    for version in (2, 3):
+        edit_entry(folder, version, lambda entry: entry["total"].update(rows=entry["total"]["rows"] + 1))
+    repair_chain(folder)
     derive_again(folder)
 
 
@@ -667,6 +676,12 @@ def planted_empty_checkpoint(folder):
 @log_harm("manifest.json: snapshot.increments is 3; by the log it is 2")
 def planted_checkpoint_without_an_increment(folder):
     plant_checkpoint(folder, lambda checkpoint: checkpoint["increments"].pop(1))
+
+
+@log_harm("_chatmill/log: its checkpoint is not what its entries add up to")
+def planted_checkpoint_without_an_increment_and_all_that_is_derived(folder):
+    planted_checkpoint_without_an_increment(folder)
+    derive_again(folder)
 
 
 @log_harm("manifest.json: it is missing or damaged")

@@ -16,11 +16,15 @@ from typing import Any
 import msgspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from support.increments import commit_numbers, increment_by_hand, job_by_hand
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Conflict, Log
+from transforms.dataset.log_files import LogFiles
 from transforms.dataset.snapshot import Increment, Kind, Snapshot
+from transforms.dataset.sums import add_sums
 from transforms.errors import InputError, StoreError, UserError
 from transforms.inputs.listing import InputFile
 from transforms.storage.writing import create
@@ -262,6 +266,79 @@ def test_every_hundredth_commit_writes_the_fold_from_which_later_ones_are_read(t
     assert (tmp_path / "_chatmill" / "log" / "00000204.checkpoint.json").exists()
 
 
+def sums_of(rows: int) -> dict[str, Any]:
+    """Sums of which some differ with each increment, also the names of what has an example."""
+    first = {"source": f"{rows}.jsonl", "position": "line 1", "detail": "-"}
+    changed = {"rows": rows, "first_examples": {"any": first, f"of {rows % 3}": first}, "notes": {"cut": rows}}
+    return add_sums([increment("sums").sums | changed], [source["name"] for source in job_by_hand()["sources"]])
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.sampled_from("aaarceo"), st.randoms(use_true_random=False)), min_size=1, max_size=25))
+def test_sums_of_a_snapshot_are_those_of_its_increments_whatever_was_replaced_joined_or_expired(steps):
+    """a: append, r: replace, c: compact, e: expire, o: overwrite. A checkpoint holds a few sums of each."""
+    folder = Folder("memory://sums/out")
+    MemoryFileSystem.store.clear()
+    log, sums = Log(folder), dict[str, dict[str, Any]]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transforms.dataset.log._COMMITS_IN_CHECKPOINT", 3)
+        for number, (step, random) in enumerate([("a", None), *steps]):
+            before = log.newest() or Snapshot()
+            if step == "e":
+                log.drop_before(random.choice(log.versions()).version)
+                continue
+            there = [each.id for each in before.increments]
+            failed = step == "a" and number % 4 == 3
+            removed = sorted(random.sample(there, random.randint(1, len(there)))) if step in "rc" else []
+            add = increment(f"{number}", f"{number}.jsonl", error="failed" if failed else None)
+            add = msgspec.structs.replace(add, sums=sums_of(number))
+            sums[add.id] = add.sums
+            kind: Kind = "build" if step == "o" or not before.version else "compact" if step == "c" else "append"
+            log.commit(kind, add, before.version, removed, job_by_hand() if kind == "build" else None)
+            newest = log.newest()
+            names = [source["name"] for source in job_by_hand()["sources"]]
+            expected = add_sums([sums[each.id] for each in newest.increments if each.status == "done"], names)
+            found = newest.manifest()
+            assert json.dumps({name: found[name] for name in expected}) == json.dumps(expected)
+            assert newest == Log(folder).newest() == Log(folder, before).newest()
+            assert [*log.problems()] == []
+    assert all({*each.sums} == {"records", "rows", "tokens", "trained_tokens"} for each in newest.increments)
+
+
+def test_checkpoints_that_nobody_needs_are_removed_and_old_versions_are_read_from_the_first_entry(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("transforms.dataset.log._COMMITS_IN_CHECKPOINT", 5)
+    folder = Folder(str(tmp_path))
+    log = Log(folder)
+    for number in range(33):
+        commit(log, f"{number:03d}", f"{number}.jsonl")
+    assert len([*Path(folder.log).glob("*.checkpoint.json")]) == 3
+    assert [len(log.snapshot(version).increments) for version in (1, 12, 25, 33)] == [1, 12, 25, 33]
+    log.drop_before(12)
+    for number in range(33, 60):
+        commit(log, f"{number:03d}", f"{number}.jsonl")
+    checkpoints = [path.name for path in sorted(Path(folder.log).glob("*.checkpoint.json"))]
+    assert len(checkpoints) == 4 and checkpoints[0] == "00000012.checkpoint.json"
+    assert [len(log.snapshot(version).increments) for version in (12, 25, 60)] == [12, 25, 60]
+    assert [len(kept) for kept in ([*Path(folder.log).glob("*.sums.json")], log.versions())] == [11, 49]
+
+
+def test_who_has_read_a_snapshot_reads_only_what_came_after_it_unless_it_is_of_another_log(tmp_path, monkeypatch):
+    folder, other = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "other"))
+    for number in range(6):
+        commit(Log(folder), f"a{number}", f"{number}.jsonl")
+        commit(Log(other), f"b{number}", f"{number}.jsonl")
+    known = Log(folder).snapshot(4)
+    read = list[int]()
+    of_version = LogFiles._entry
+    monkeypatch.setattr(LogFiles, "_entry", lambda files, version: read.append(version) or of_version(files, version))
+    log = Log(folder, known)
+    assert log.newest() == log.newest() and read == [4, 5, 6, 6]
+    assert log.newest() == Log(folder).newest()
+    assert ids(Log(other, known).newest()) == [f"b{number}" for number in range(6)]
+
+
 def test_log_that_lost_an_entry_is_not_read_as_if_it_had_it(tmp_path):
     log = Log(Folder(str(tmp_path)))
     for id in "abc":
@@ -270,7 +347,7 @@ def test_log_that_lost_an_entry_is_not_read_as_if_it_had_it(tmp_path):
     content = entry.read_bytes()
     entry.write_bytes(content[:100])
     with pytest.raises(InputError, match=r"00000002\.json: it is damaged"):
-        log.newest()
+        Log(Folder(str(tmp_path))).newest()
     entry.unlink()
     with pytest.raises(InputError, match=r"log: 00000002\.json is missing, and later versions are there"):
         log.newest()
@@ -336,6 +413,7 @@ def test_history_that_was_changed_is_refused_since_each_entry_has_the_hash_of_th
     for number, other in ((2, 3), (3, 2)):  # exchanged
         entries[number].write_bytes(kept[entries[other]])
         edit(entries[number], lambda entry, number=number: entry.update(version=number))
+        edit(entries[number], lambda entry, number=number: entry["add"].update(version=number))
     refused(2, "it does not follow the version 1")
     entries[2].write_bytes(kept[entries[3]])
     refused(2, "it is version 3; expected 2")
@@ -365,7 +443,7 @@ def test_checkpoint_that_is_empty_or_another_one_is_refused(tmp_path):
     for id in "abcd":
         commit(Log(folder), id, f"{id}.jsonl")
     planted = Path(folder.log, "00000003.checkpoint.json")
-    planted.write_bytes(msgspec.json.encode(Snapshot(3, job=job_by_hand())))
+    planted.write_bytes(msgspec.json.encode(Snapshot(3, job=job_by_hand(), total=increment("a").sums)))
     with pytest.raises(InputError, match=r"00000003\.checkpoint\.json: it is damaged \(expected the increments"):
         Log(folder).newest()
     planted.write_bytes(msgspec.json.encode(msgspec.structs.replace(Log(folder).snapshot(2), version=3)))

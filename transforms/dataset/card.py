@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from transforms.dataset.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
@@ -19,15 +20,16 @@ _PATH, _MODEL = "PATH OF THIS FOLDER", "YOUR MODEL"
 _PLAIN_NAME = re.compile(r"(\w+://)?\w[\w./@+-]*")
 
 
-def dataset_card(manifest: dict[str, Any], versions: Mapping[int, Sequence[ShardEntry]] | None = None) -> str:
+def dataset_card(manifest: dict[str, Any], versions: Iterable[tuple[int, Sequence[ShardEntry]]] = ()) -> str:
     """Return the text of the card of a dataset.
 
     Args:
         manifest: its manifest, as JSON.
-        versions: if there are several, the shards of each version that can be loaded by its name, the newest first.
+        versions: if there are several, those that can be loaded by name, with their shards, the newest first. As many
+            are taken as `datasets` reads quickly.
     """
     records, job, shards = manifest["records"], manifest["job"], manifest["shards"]
-    configs = _configs(shards, versions or {})
+    configs = _configs(shards, versions)
     dropped, rejected = (
         ", ".join(f"{count:,} {as_text(reason)}" for reason, count in records[outcome].items()) or "none"
         for outcome in ("dropped", "rejected")
@@ -96,13 +98,16 @@ def _unread(manifest: Mapping[str, Any]) -> list[str]:
     return [f"Not read: {text}.", ""] if text else []
 
 
-def _configs(shards: Sequence[ShardEntry], versions: Mapping[int, Sequence[ShardEntry]]) -> list[str]:
+def _configs(shards: Sequence[ShardEntry], versions: Iterable[tuple[int, Sequence[ShardEntry]]]) -> list[str]:
     """The lines that list the files of each split: of the newest version, and of as many others as are read quickly."""
     lines, globs = list[str](), 0
-    for name, of_version in {"default": shards, **{f"v{version}": each for version, each in versions.items()}}.items():
+    named = ((f"v{version}", of_version) for version, of_version in versions)
+    for name, of_version in chain([("default", shards)], named):
         files = datasets_files(of_version) if of_version else {}
         globs += sum(map(len, files.values()))
-        if not files or (lines and globs > _MOST_GLOBS):
+        if lines and globs > _MOST_GLOBS:
+            break
+        if not files:
             continue
         lines += [f"- config_name: {name}", "  data_files:"]
         for split, (first, *others) in files.items():
@@ -110,6 +115,8 @@ def _configs(shards: Sequence[ShardEntry], versions: Mapping[int, Sequence[Shard
             lines += (
                 ["    path:", *(f"    - {glob}" for glob in (first, *others))] if others else [f"    path: {first}"]
             )
+        if globs > _MOST_GLOBS:
+            break  # before others are looked up, which takes long then
     return ["configs:", *lines] if lines else []
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
+from transforms.dataset.description import Description
 from transforms.model.receipts import FirstExample
 from transforms.model.statistics import Statistics
 
 
-class CheckedRecords(msgspec.Struct):
+class CheckedRecords(msgspec.Struct, gc=False):
     """The outcomes of records."""
 
     read: int
@@ -20,7 +21,7 @@ class CheckedRecords(msgspec.Struct):
     rejected: dict[str, int]
 
 
-class CheckedTotals(msgspec.Struct):
+class CheckedTotals(msgspec.Struct, gc=False):
     """The sums of a source."""
 
     records: CheckedRecords
@@ -29,19 +30,25 @@ class CheckedTotals(msgspec.Struct):
     trained_tokens: int
 
 
-class CheckedSums(CheckedTotals):
+class CheckedSource(CheckedTotals, gc=False):
+    """The sums of a source of an increment."""
+
+    name: str
+
+
+class CheckedSums(CheckedTotals, gc=False):
     """The sums of an increment."""
 
     trained_tokens_lost: int
     notes: dict[str, int]
-    sources: list[CheckedTotals]
+    sources: list[CheckedSource]
     statistics: Statistics
     first_examples: dict[str, FirstExample]
     first_rejects: dict[str, FirstExample]
     first_drops: dict[str, FirstExample]
 
 
-class CheckedShard(msgspec.Struct):
+class CheckedShard(msgspec.Struct, gc=False):
     """A file of rows."""
 
     path: str
@@ -54,14 +61,14 @@ class CheckedShard(msgspec.Struct):
     sha256: str
 
 
-class CheckedRejects(msgspec.Struct):
+class CheckedRejects(msgspec.Struct, gc=False):
     """A file of rejects."""
 
     path: str
     sha256: str
 
 
-class CheckedLedger(msgspec.Struct):
+class CheckedLedger(msgspec.Struct, gc=False):
     """A file of the ledger."""
 
     path: str
@@ -70,17 +77,41 @@ class CheckedLedger(msgspec.Struct):
     shards: dict[str, str]
 
 
-class CheckedFiles(msgspec.Struct):
+class CheckedFiles(msgspec.Struct, gc=False):
     """The files of an increment."""
 
     shards: list[CheckedShard]
     rejects: list[CheckedRejects]
     ledger: list[CheckedLedger]
 
-    def paths(self) -> list[str]:
-        """Return each path that is named."""
-        paths = [shard.path for shard in self.shards] + [file.path for file in self.rejects]
-        return paths + [path for file in self.ledger for path in (file.path, *file.shards.values())]
+
+class CheckedIncrement(msgspec.Struct, gc=False):
+    """An increment of a snapshot."""
+
+    sums: CheckedTotals
+    files: CheckedFiles
+
+
+class CheckedAdded(CheckedIncrement, gc=False):
+    """An increment of an entry."""
+
+    sums: CheckedSums
+
+
+class CheckedEntry(msgspec.Struct, gc=False):
+    """An entry of the log."""
+
+    add: CheckedAdded
+    job: Description | None = None
+    total: CheckedSums | None = None
+
+
+class CheckedSnapshot(msgspec.Struct, gc=False):
+    """A checkpoint of the log."""
+
+    increments: list[CheckedIncrement]
+    job: Description
+    total: CheckedSums
 
 
 class _Job(msgspec.Struct):
@@ -92,7 +123,7 @@ class _Version(msgspec.Struct):
     version: int
 
 
-class CheckedManifest(CheckedTotals):
+class CheckedManifest(CheckedTotals, gc=False):
     """A manifest."""
 
     format: int

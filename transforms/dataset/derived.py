@@ -5,6 +5,7 @@ All of it can be written again at any time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from transforms.dataset.card import dataset_card
@@ -37,7 +38,7 @@ def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
         write_report(folder, manifest, report)
         write_atomically(folder.manifest, encode_manifest(manifest))
         write_atomically(folder.success, b"")
-        newest = Log(folder).newest()
+        newest = Log(folder, snapshot).newest()
         if newest and newest.version == snapshot.version:
             return
 
@@ -60,8 +61,12 @@ def derived_from(folder: Folder, snapshot: Snapshot) -> tuple[dict[str, Any], by
         snapshot: that they are of.
     """
     manifest = snapshot.manifest()
-    kept = reversed(Log(folder).snapshots(_VERSIONS))
-    versions = {each.version: each.shards() for each in kept if each.version <= snapshot.version}
-    if snapshot.version == 1:
-        versions = {}  # it needs no name; but whoever gives the name of a later one goes on when the others expire
-    return manifest, dataset_card(manifest, versions).encode()
+    return manifest, dataset_card(manifest, _versions(folder, snapshot)).encode()
+
+
+def _versions(folder: Folder, snapshot: Snapshot) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The versions that have a name, and their shards, the newest first. The log is read when they are asked for."""
+    if snapshot.version > 1:  # the first one needs no name; a later one keeps its own when the others expire
+        for each in reversed(Log(folder).snapshots(_VERSIONS)):
+            if each.version <= snapshot.version:
+                yield each.version, each.shards()

@@ -8,7 +8,6 @@ versions expire: what is left of the log then begins with the entry of a version
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any, TypeVar
@@ -18,10 +17,12 @@ import msgspec
 from transforms.dataset.layout import Folder
 from transforms.dataset.log_files import Kept, LogFiles, damaged
 from transforms.dataset.snapshot import Entry, Increment, Kind, Snapshot
+from transforms.dataset.sums import add_sums
 from transforms.errors import InputError, UserError
-from transforms.storage.writing import create, remove, write_atomically
+from transforms.storage.writing import remove, write_atomically
 
 _COMMITS_IN_CHECKPOINT = 100
+_NONE = Snapshot()
 
 _T = TypeVar("_T")
 
@@ -35,11 +36,13 @@ class Log:
 
     Args:
         folder: of the dataset, or of an increment of it.
+        known: a snapshot that was read before. Of what one object has read, only the later entries are read again.
     """
 
-    def __init__(self, folder: Folder):
+    def __init__(self, folder: Folder, known: Snapshot | None = None):
         self._folder = Folder(folder.output)  # which may be that of an increment
         self._files = LogFiles(self._folder)
+        self._known = known or _NONE
 
     def exists(self) -> bool:
         """Return whether there is a log. A finished dataset without one was copied without it.
@@ -60,7 +63,9 @@ class Log:
             InputError: if the log is damaged, or a file of it is missing.
             StoreError: if the store fails.
         """
-        return next(iter(self.snapshots(1)), None)
+        found = self._looking(lambda kept: self._fold(kept, kept.versions()[-1:], self._known))
+        self._known = found[0] if found else _NONE
+        return found[0] if found else None
 
     def snapshots(self, most: int) -> list[Snapshot]:
         """Return the newest snapshots that are kept, the oldest of them first.
@@ -134,7 +139,7 @@ class Log:
             UserError, InputError, StoreError: as for `newest`.
         """
         while True:
-            before = self.newest() or Snapshot()
+            before = self.newest() or _NONE
             if self._has_committed(kind, add.id, base, before):
                 self._write_checkpoint(before)
                 return before
@@ -142,12 +147,54 @@ class Log:
                 remove = [each.id for each in before.increments]
             if gone := [id for id in remove if not before.has(id)]:
                 raise Conflict(f"another commit removed the increment {gone[0]} meanwhile")
-            entry = Entry(before.version + 1, before.entry, kind, add, tuple(remove), _now(), job)
-            content = msgspec.json.encode(entry)
-            if create(self._files.url(entry.version), content):
-                snapshot = before.after(entry, hashlib.sha256(content).hexdigest())
+            total = self._total(before, add, remove)
+            add = msgspec.structs.replace(add, version=before.version + 1)
+            entry = Entry(add.version, before.entry, kind, add, tuple(remove), _now(), job, total)
+            if written := self._files.create(entry):
+                self._known = snapshot = before.after(*written)
                 self._write_checkpoint(snapshot)
                 return snapshot
+
+    def problems(self) -> Iterator[str]:
+        """Yield what the log says twice, and not the same. Nothing relies on this: it is for an audit.
+
+        Raises:
+            InputError, StoreError: as for `newest`.
+        """
+        newest = next(iter(self.snapshots(1)), None)
+        if newest is None:
+            return
+        entries_alone = self._looking(
+            lambda kept: self._fold(Kept(kept.entries, (), ()), kept.entries[-1:]) if 1 in kept.entries else [newest]
+        )
+        if entries_alone != [newest]:
+            yield "its checkpoint is not what its entries add up to"
+        done = [each for each in newest.increments if each.status == "done"]
+        total = add_sums(self.sums(done), [source["name"] for source in newest.total["sources"]])
+        if msgspec.json.encode(total) != msgspec.json.encode(newest.total):
+            yield "the sums of its increments do not add up to its total"
+
+    def sums(self, increments: Sequence[Increment]) -> list[dict[str, Any]]:
+        """Return the sums of increments of a snapshot that is kept: of each what `sums_of_receipts` gave.
+
+        Raises:
+            InputError, StoreError: as for `newest`.
+        """
+        return self._looking(lambda kept: self._files.sums([each.version for each in increments], kept))
+
+    def _total(self, before: Snapshot, add: Increment, remove: Sequence[str]) -> dict[str, Any] | None:
+        """The sums after a commit; None if they are those of what it adds. What is removed cannot be subtracted."""
+        done = [each for each in before.increments_with(add, remove) if each.status == "done"]
+        if done == [add]:
+            return None
+        if remove:
+            others = iter(self.sums([each for each in done if each is not add]))
+            parts = [add.sums if each is add else next(others) for each in done]
+        else:
+            parts = [before.total] * (before.version > 0) + [add.sums] * (add.status == "done")
+            if parts == [before.total]:
+                return before.total
+        return add_sums(parts, [source["name"] for source in add.sums["sources"]])
 
     def _has_committed(self, kind: Kind, id: str, base: int, before: Snapshot) -> bool:
         """Whether an increment was committed, also if a compaction has joined it with others since. Raises Conflict."""
@@ -179,8 +226,15 @@ class Log:
         kept = self._files.kept()
         old = [self._files.url(each) for each in kept.entries if each < version]
         old += [self._files.url(each, ".checkpoint") for each in kept.checkpoints if each < version]
-        if old and version not in kept.checkpoints:
-            write_atomically(self._files.url(version, ".checkpoint"), msgspec.json.encode(self.snapshot(version)))
+        if not old:
+            return
+        snapshot = self.snapshot(version)
+        there = {each.version for each in snapshot.increments}
+        for entry, _ in self._files.entries(sorted(there & {each for each in kept.entries if each < version})):
+            write_atomically(self._files.url(entry.version, ".sums"), msgspec.json.encode(entry.add.sums))
+        if version not in kept.checkpoints:
+            write_atomically(self._files.url(version, ".checkpoint"), msgspec.json.encode(snapshot))
+        old += [self._files.url(each, ".sums") for each in kept.sums if each not in there]
         for url in old:
             remove(url)
 
@@ -195,28 +249,42 @@ class Log:
                 if kept == before:
                     raise InputError(f"{self._folder.log}: it is damaged ({error}). Copy it again.") from None
 
-    def _fold(self, kept: Kept, versions: Sequence[int]) -> list[Snapshot]:
-        """The snapshots of versions, which follow each other."""
+    def _fold(self, kept: Kept, versions: Sequence[int], known: Snapshot = _NONE) -> list[Snapshot]:
+        """The snapshots of versions, which follow each other. known: one that was read before."""
         if not versions:
             return []
-        base = kept.base(versions[0])
-        snapshot = self._files.checkpoint(base) if base else Snapshot()
-        found = [snapshot] if base == versions[0] else []
-        for entry, sha256 in self._files.entries(range(base + 1, versions[-1] + 1)):
+        snapshot = self._beginning(kept, versions[0], known)
+        found = [snapshot] if snapshot.version == versions[0] else []
+        ids = {each.id for each in snapshot.increments}
+        for entry, sha256 in self._files.entries(range(snapshot.version + 1, versions[-1] + 1)):
             if entry.previous != snapshot.entry:
                 raise damaged(self._files.url(entry.version), f"it does not follow the version {snapshot.version}")
-            if snapshot.has(entry.add.id) or not all(map(snapshot.has, entry.remove)):
+            if entry.add.id in ids or not ids.issuperset(entry.remove):
                 problem = f"its increments are not those that follow version {snapshot.version}"
                 raise damaged(self._files.url(entry.version), problem)
+            ids = ids.difference(entry.remove) if entry.remove else ids
+            ids.add(entry.add.id)
             snapshot = snapshot.after(entry, sha256)
             if entry.version >= versions[0]:
                 found.append(snapshot)
         return found
 
+    def _beginning(self, kept: Kept, version: int, known: Snapshot) -> Snapshot:
+        """A snapshot up to a version from which it is folded: one that is known and still there, or a checkpoint."""
+        if known.version <= version and known.version in kept.entries:
+            ((_, sha256),) = self._files.entries([known.version])
+            if sha256 == known.entry:
+                return known
+        base = kept.base(version)
+        return self._files.checkpoint(base) if base else _NONE
+
     def _write_checkpoint(self, snapshot: Snapshot) -> None:
         """Write the fold, unless one of the last hundred commits did. One that was killed here is made up for."""
-        if snapshot.version - self._files.kept().base(snapshot.version) >= _COMMITS_IN_CHECKPOINT:
+        kept = self._files.kept()
+        if snapshot.version - kept.base(snapshot.version) >= _COMMITS_IN_CHECKPOINT:
             write_atomically(self._files.url(snapshot.version, ".checkpoint"), msgspec.json.encode(snapshot))
+            for version in kept.superseded():
+                remove(self._files.url(version, ".checkpoint"))
 
 
 def _named(versions: Sequence[int]) -> str:

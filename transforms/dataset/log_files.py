@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from transforms.dataset.checked import CheckedFiles, CheckedSums
-from transforms.dataset.description import Description
+from transforms.dataset.checked import CheckedEntry, CheckedSnapshot, CheckedSums
 from transforms.dataset.layout import Folder, is_increment, is_published
 from transforms.dataset.manifest import FORMAT
 from transforms.dataset.snapshot import Entry, Increment, Snapshot
@@ -19,9 +20,10 @@ from transforms.errors import InputError, UserError
 from transforms.storage.files import join, read_bytes, read_in_one_request
 from transforms.storage.retries import disk_errors
 from transforms.storage.walking import names_in
+from transforms.storage.writing import create
 
 _READ_AT_ONCE = 16
-_NAME = re.compile(r"(\d{8,})(\.checkpoint)?\.json")
+_NAME = re.compile(r"(\d{8,})(\.checkpoint|\.sums)?\.json")
 
 _T = TypeVar("_T")
 
@@ -37,14 +39,22 @@ class _Derived(msgspec.Struct):
     snapshot: _Version | None = None
 
 
-_ENTRY, _SNAPSHOT, _DERIVED = map(msgspec.json.Decoder, (Entry, Snapshot, _Derived))
+_decode_derived = msgspec.json.Decoder(_Derived).decode
+# Each file is decoded twice: to find out whether all of it has the types that commands rely on, and as it is used.
+_DECODERS: dict[Any, tuple[Callable[[bytes], Any], Callable[[bytes], Any]]] = {
+    kind: (msgspec.json.Decoder(kind).decode, msgspec.json.Decoder(checked).decode)
+    for kind, checked in ((Entry, CheckedEntry), (Snapshot, CheckedSnapshot), (dict, CheckedSums))
+}
 
 
 class Kept(NamedTuple):
-    """What the log holds: the versions of its entries and of its checkpoints, ascending."""
+    """What the log holds, ascending: the versions of its entries, of its checkpoints, and of the sums of entries that
+    have expired, of which an increment is still there.
+    """
 
     entries: tuple[int, ...]
     checkpoints: tuple[int, ...]
+    sums: tuple[int, ...]
 
     def base(self, version: int) -> int:
         """Return the version of the newest checkpoint up to a version; 0 if there is none."""
@@ -53,7 +63,13 @@ class Kept(NamedTuple):
     def versions(self) -> list[int]:
         """Return the versions whose fold can be made. After old ones have expired, a checkpoint is the first one."""
         first = min(self.entries, default=1)
-        return [version for version in self.entries if self.base(version) >= first - 1]
+        begin = 1 if first == 1 else min((each for each in self.checkpoints if each >= first - 1), default=None)
+        return [version for version in self.entries if begin is not None and version >= begin]
+
+    def superseded(self) -> list[int]:
+        """Return the versions of the checkpoints that nobody needs: an old version is found from the first one."""
+        begin = 0 if 1 in self.entries else 1
+        return [*self.checkpoints[begin:-2]]
 
     def missing(self, derived: int) -> str | None:
         """Return what is missing of the log, for an error; None if it is complete.
@@ -84,7 +100,7 @@ class LogFiles:
         self._folder = folder
 
     def url(self, version: int, suffix: str = "") -> str:
-        """Return the url of the entry of a version; of its checkpoint with the suffix `.checkpoint`."""
+        """Return the url of the entry of a version; with the suffix `.checkpoint` or `.sums` of these."""
         return join(self._folder.log, f"{version:08d}{suffix}.json")
 
     def kept(self) -> Kept:
@@ -98,10 +114,11 @@ class LogFiles:
         before = None
         while True:
             derived = self._derived()
-            found = [match for name in names_in(self._folder.log) if (match := _NAME.fullmatch(name))]
-            of_kinds = ([int(each[1]) for each in found if bool(each[2]) == is_it] for is_it in (False, True))
-            entries, checkpoints = (tuple(sorted(of_kind)) for of_kind in of_kinds)
-            kept = Kept(entries, checkpoints)
+            found: dict[str | None, list[int]] = {None: [], ".checkpoint": [], ".sums": []}
+            for name in names_in(self._folder.log):
+                if match := _NAME.fullmatch(name):
+                    found[match[2]].append(int(match[1]))
+            kept = Kept(*(tuple(sorted(of_kind)) for of_kind in found.values()))
             if not (missing := kept.missing(derived)):
                 return kept
             if kept == before:
@@ -119,30 +136,64 @@ class LogFiles:
         with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
             return [*pool.map(self._entry, versions)]
 
+    def create(self, entry: Entry) -> tuple[Entry, str] | None:
+        """Write an entry, unless there is one of its version.
+
+        Returns:
+            The entry as it is read from now on, and its sha256; None if there is one.
+
+        Raises:
+            StoreError: if the store fails.
+        """
+        content = msgspec.json.encode(entry)
+        if not create(self.url(entry.version), content):
+            return None
+        return _DECODERS[Entry][0](content), hashlib.sha256(content).hexdigest()
+
+    def sums(self, versions: Iterable[int], kept: Kept) -> list[dict[str, Any]]:
+        """Read the sums of what the entries of versions have added, also if they have expired. Raises as entries does.
+
+        Args:
+            versions: of the commits that added increments.
+            kept: what the log holds.
+        """
+
+        def read(version: int) -> dict[str, Any]:
+            if version in there:
+                return self._entry(version)[0].add.sums
+            return _decoded(self.url(version, ".sums"), dict)[0]
+
+        there = {*kept.entries}
+        with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+            return [*pool.map(read, versions)]
+
     def _entry(self, version: int) -> tuple[Entry, str]:
-        entry, sha256 = _decoded(self.url(version), _ENTRY)
-        if entry.version != version:
-            raise damaged(self.url(version), f"it is version {entry.version}; expected {version}")
-        if entry.kind == "build" or entry.job is not None:
-            _check_job(self.url(version), entry.job)
-        _check_increments(self.url(version), [entry.add])
+        url = self.url(version)
+        entry, sha256 = _decoded(url, Entry)
+        for found in (entry.version, entry.add.version):
+            if found != version:
+                raise damaged(url, f"it is version {found}; expected {version}")
+        if entry.kind == "build" and entry.job is None:
+            raise damaged(url, "it is a build without its job")
+        _check_names(url, entry.add)
         return entry, sha256
 
     def checkpoint(self, version: int) -> Snapshot:
         """Read the checkpoint of a version. Raises as entries does."""
         url = self.url(version, ".checkpoint")
-        snapshot, _ = _decoded(url, _SNAPSHOT)
+        with _without_collector():
+            snapshot, _ = _decoded(url, Snapshot)
         if snapshot.version != version or not snapshot.increments:
             raise damaged(url, f"expected the increments of version {version}")
-        _check_job(url, snapshot.job)
-        _check_increments(url, snapshot.increments)
+        for increment in snapshot.increments:
+            _check_names(url, increment)
         return snapshot
 
     def _derived(self) -> int:
         """The version of which manifest.json is; 0 if it is not there, or damaged, since it is written again."""
         try:
             with disk_errors(self._folder.manifest, "read"):
-                derived = _DERIVED.decode(read_in_one_request(self._folder.manifest))
+                derived = _decode_derived(read_in_one_request(self._folder.manifest))
         except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
             return 0
         if derived.format != FORMAT:
@@ -163,33 +214,34 @@ def damaged(url: str, problem: str) -> InputError:
     return InputError(f"{url}: it is damaged ({problem}). Copy it again.")
 
 
-def _check_job(url: str, job: Any) -> None:
-    """Raise InputError if what a file of the log has as job is not one."""
+def _check_names(url: str, increment: Increment) -> None:
+    """Raise InputError if an increment in a file of the log names what is not a file of a dataset, or has no id."""
+    in_ledger = (path for file in increment.files.ledger for path in file["shards"].values())
+    if wrong := next((path for path in (*increment.files.paths(), *in_ledger) if not is_published(path)), None):
+        raise damaged(url, f"{wrong!r} is not a file of a dataset")
+    if not is_increment(increment.id):
+        raise damaged(url, f"{increment.id!r} is not the id of an increment")
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Among many objects that are made at once nothing is garbage, and looking for it takes most of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
     try:
-        msgspec.convert(job, Description)
-    except msgspec.ValidationError as error:
-        raise damaged(url, f"its job: {error}") from None
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
-def _check_increments(url: str, increments: Iterable[Increment]) -> None:
-    """Raise InputError if an increment in a file of the log has not what a job makes, such as its id or a path."""
-    for each in increments:
-        try:
-            msgspec.convert(each.sums, CheckedSums)
-            paths = msgspec.convert(msgspec.to_builtins(each.files), CheckedFiles).paths()
-        except msgspec.ValidationError as error:
-            raise damaged(url, str(error)) from None
-        if wrong := next((path for path in paths if not is_published(path)), None):
-            raise damaged(url, f"{wrong!r} is not a file of a dataset")
-        if not is_increment(each.id):
-            raise damaged(url, f"{each.id!r} is not the id of an increment")
-
-
-def _decoded(url: str, decoder: msgspec.json.Decoder[_T]) -> tuple[_T, str]:
+def _decoded(url: str, kind: type[_T]) -> tuple[_T, str]:
     """The content of a file of the log, and its sha256. Raises InputError if it is damaged."""
+    decode, check = _DECODERS[kind]
     try:
         with disk_errors(url, "read"):
             content = read_bytes(url)
-            return decoder.decode(content), hashlib.sha256(content).hexdigest()
+        check(content)
+        return decode(content), hashlib.sha256(content).hexdigest()
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise damaged(url, str(error)) from None

@@ -15,12 +15,13 @@ import msgspec
 from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import Description
 from transforms.dataset.manifest import FORMAT, sums_of_receipts
-from transforms.dataset.sums import add_records, add_sums
+from transforms.dataset.sums import add_records
 from transforms.inputs.listing import InputFile
 from transforms.model.receipts import Receipt
 
 # What made an increment: a build, in the place of all that was there; an append; or a compaction.
 Kind = Literal["build", "append", "compact"]
+_IN_BRIEF = ("records", "rows", "tokens", "trained_tokens")
 
 
 class Files(msgspec.Struct, frozen=True):
@@ -42,9 +43,10 @@ class Increment(msgspec.Struct, frozen=True):
         id: a hash of what it was made from.
         files: those that it names.
         inputs: whose records are in it.
-        sums: of `sums_of_receipts`.
+        sums: of `sums_of_receipts`. In a snapshot only the outcomes of the records and the numbers of rows and tokens.
         status: whether its rows count. Those of a failed increment are not there; its inputs count as taken.
         error: why it failed.
+        version: of the commit that added it.
     """
 
     id: str
@@ -53,6 +55,7 @@ class Increment(msgspec.Struct, frozen=True):
     sums: dict[str, Any]
     status: Literal["done", "failed"] = "done"
     error: str | None = None
+    version: int = 0
 
     @classmethod
     def of(
@@ -99,6 +102,10 @@ class Increment(msgspec.Struct, frozen=True):
         )
         return cls(id, files, inputs, sums_of_receipts(job, receipts), "failed" if error else "done", error)
 
+    def in_brief(self) -> Increment:
+        """Return it with those sums alone that a snapshot has, since the others are some kilobytes for each."""
+        return msgspec.structs.replace(self, sums={name: self.sums[name] for name in _IN_BRIEF})
+
 
 class Entry(msgspec.Struct, frozen=True):
     """A commit.
@@ -111,6 +118,7 @@ class Entry(msgspec.Struct, frozen=True):
         remove: the ids of the increments that it takes the place of.
         time: of the commit, for people and for `expire`.
         job: of a build: the content of its job.json, which all that is appended has in common. None otherwise.
+        total: the sums of the dataset, so that nobody needs those of all increments; None if they are those of `add`.
     """
 
     version: int
@@ -120,6 +128,7 @@ class Entry(msgspec.Struct, frozen=True):
     remove: tuple[str, ...]
     time: str
     job: dict[str, Any] | None = None
+    total: dict[str, Any] | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -130,19 +139,29 @@ class Snapshot(msgspec.Struct, frozen=True):
         increments: in order; one that replaced others is where the first of them was.
         job: of the build that it began with.
         entry: the sha256 of the entry of the version.
+        total: the sums of the increments that did not fail.
     """
 
     version: int = 0
     increments: tuple[Increment, ...] = ()
     job: dict[str, Any] = {}
     entry: str = ""
+    total: dict[str, Any] = {}
 
     def after(self, entry: Entry, sha256: str) -> Snapshot:
         """Return the snapshot after one more commit. sha256: of the entry."""
-        kept = [each for each in self.increments if each.id not in entry.remove]
-        removed = [place for place, each in enumerate(self.increments) if each.id in entry.remove]
-        kept.insert(min(removed, default=len(kept)), entry.add)
-        return Snapshot(entry.version, tuple(kept), self.job if entry.job is None else entry.job, sha256)
+        increments = self.increments_with(entry.add.in_brief(), entry.remove)
+        job = self.job if entry.job is None else entry.job
+        return Snapshot(entry.version, increments, job, sha256, entry.total or entry.add.sums)
+
+    def increments_with(self, add: Increment, remove: Sequence[str]) -> tuple[Increment, ...]:
+        """Return the increments after a commit, in order. remove: the ids of those that `add` takes the place of."""
+        if not remove:
+            return (*self.increments, add)
+        removed = {*remove}
+        first = next(place for place, each in enumerate(self.increments) if each.id in removed)
+        kept = [each for each in self.increments[first:] if each.id not in removed]
+        return (*self.increments[:first], add, *kept)
 
     def has(self, id: str) -> bool:
         """Return whether an increment is in it."""
@@ -169,7 +188,6 @@ class Snapshot(msgspec.Struct, frozen=True):
         """Return the manifest."""
         done = [each for each in self.increments if each.status == "done"]
         failed = [each for each in self.increments if each.status == "failed"]
-        sources = [source["name"] for source in self.job.get("sources", ({"name": "input"},))]
         return {
             "format": FORMAT,
             "snapshot": {
@@ -178,7 +196,7 @@ class Snapshot(msgspec.Struct, frozen=True):
                 "failed": len(failed),
                 "failed_records": add_records(each.sums["records"] for each in failed),
             },
-            **add_sums([each.sums for each in done], sources),
+            **self.total,
             "layout": RowLayout.of(self.job["options"]).described(),
             "shards": self.shards(),
             "rejects": [file["path"] for each in self.increments for file in each.files.rejects],

@@ -14,7 +14,7 @@ from transforms.dataset.compaction.rewriting import Rewriter, Written
 from transforms.dataset.log import Conflict, Log
 from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.snapshot import Files, Increment
-from transforms.dataset.sums import add_sums
+from transforms.dataset.sums import Sums, add_sums
 from transforms.storage.claim import ClaimKeeper, Holder
 
 SHARD_BYTES = 64 << 20
@@ -67,7 +67,7 @@ def compact(
             if plan is None:
                 return Compaction(snapshot.version)
             written = Rewriter(dataset, plan).write()
-            increment = _increment(plan, written, [source["name"] for source in dataset.manifest["sources"]])
+            increment = _increment(plan, written, log.sums(plan.increments))
             try:
                 removed = [each.id for each in plan.increments]
                 snapshot = log.commit("compact", increment, snapshot.version, removed)
@@ -77,11 +77,11 @@ def compact(
             return _compaction(plan, increment, snapshot.version)
 
 
-def _increment(plan: Plan, written: Written, sources: Sequence[str]) -> Increment:
-    """The increment that takes the place of others. Only what is said of rows is another than their sum."""
+def _increment(plan: Plan, written: Written, parts: Sequence[Sums]) -> Increment:
+    """The increment that takes the place of others. Only what is said of rows is another than their sum, of parts."""
     replaced = {unit.ledger["path"] for group in plan.groups for unit in group if unit.ledger}
     others = [file for each in plan.increments for file in each.files.ledger if file["path"] not in replaced]
-    sums = add_sums([each.sums for each in plan.increments], sources)
+    sums = add_sums(parts, [source["name"] for source in parts[0]["sources"]])
     for source, gained in written.gained.items():
         for part in (sums, sums["sources"][source]):
             for what, more in gained.items():

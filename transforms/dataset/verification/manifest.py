@@ -94,9 +94,12 @@ def derived_faults(dataset: Dataset) -> Iterator[Fault]:
         yield Fault("_SUCCESS", "it is missing")
 
 
-def inputs_faults(dataset: Dataset) -> Iterator[Fault]:
-    """Yield the builds of which the log has other inputs than their job was planned for."""
-    for entry in Log(dataset.folder).versions():
+def log_faults(dataset: Dataset) -> Iterator[Fault]:
+    """Yield where the log contradicts itself, and builds that have other inputs than their job was planned for."""
+    log = Log(dataset.folder)
+    for problem in log.problems():
+        yield Fault("_chatmill/log", problem)
+    for entry in log.versions():
         if entry.job and entry.job.get("inputs") != hashlib.sha256(encode_plan(entry.add.inputs)).hexdigest():
             yield Fault(f"_chatmill/log/{entry.version:08d}.json", "the inputs are not those of the job")
 

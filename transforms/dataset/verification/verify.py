@@ -21,7 +21,7 @@ from transforms.dataset.verification.manifest import (
     MANIFEST,
     derived_faults,
     expected_examples,
-    inputs_faults,
+    log_faults,
     rejects_faults,
     stored_files_faults,
     sums_faults,
@@ -85,7 +85,7 @@ def verify(url: str, processes: int | None = None) -> Verification:
     if dataset.snapshot:
         found.faults += stored_files_faults(dataset)
         found.faults += derived_faults(dataset)
-        found.faults += inputs_faults(dataset)
+        found.faults += log_faults(dataset)
     elif any(name.startswith("_chatmill/") for name in names):
         found.faults.append(Fault("_chatmill/log", "it is missing, and other files of _chatmill/ are there"))
     else:
