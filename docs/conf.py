@@ -6,6 +6,7 @@ the site as they do in the sources. The tool is Sphinx, because mkdocs 1.x is no
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 from pathlib import Path
@@ -18,15 +19,25 @@ import apache_beam as beam  # noqa: E402
 
 import transforms  # noqa: E402
 from pipeline import __version__  # noqa: E402
+from pipeline.console import CommandParser  # noqa: E402
+from pipeline.options import add_options  # noqa: E402
 
 project = "Chatmill"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "deploy/*/README.md", "examples/README.md", "benchmarks/*.md"]
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "docs/guide/*.md",
+    "deploy/*/README.md",
+    "examples/README.md",
+    "benchmarks/*.md",
+]
 html_theme = "furo"
 html_title = f"Chatmill {version}"
 html_copy_source = False
+smartquotes = False  # it makes one dash of the two of an option
 default_role = "code"
 myst_heading_anchors = 3
 myst_enable_extensions = ["substitution"]
@@ -54,12 +65,31 @@ def _is(name: str, kind: type) -> bool:
     return isinstance(value, type) and issubclass(value, kind)
 
 
+def _option_tables() -> str:
+    """MyST that lists the options of a build with their help and default, a table for each group."""
+    parser = CommandParser("build", usage="", description="", examples=())
+    add_options(parser)
+    tables = []
+    for group in parser._action_groups[2:]:  # the first two have --help and --version, as those of each command
+        head = f"### {group.title}\n\n| option | | default |\n| --- | --- | --- |"
+        tables.append("\n".join([head, *map(_option_row, group._group_actions)]))
+    return "\n\n".join(tables)
+
+
+def _option_row(action: argparse.Action) -> str:
+    text, _, default = (action.help or "").replace("%%", "%").rpartition(" (")
+    default = default.removesuffix(")").removeprefix("default: ")
+    cells = (f"`{action.option_strings[0]} {action.metavar}`", text.replace("<", "&lt;").replace("*", r"\*"), default)
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
 _names = list(transforms.__all__)
 _steps = [name for name in _names if _is(name, beam.PTransform)]
 _functions = [name for name in _names if not _is(name, object)]
 _errors = [name for name in _names if _is(name, Exception)]
-# For docs/api.md, so that a new public name is documented without an edit there.
+# For docs/api.md and docs/options.md, so that a new public name or option is documented without an edit there.
 myst_substitutions = {
+    "options": _option_tables(),
     "steps": _sections(_steps, members=False),
     "functions": _sections(_functions),
     "errors": _sections(_errors),
@@ -67,32 +97,50 @@ myst_substitutions = {
 }
 
 
-# Files outside docs/ are pages too. The navigation is not in README.md, where a code host would show it as text.
+# Files outside docs/ are pages too. The navigation is not in the pages, where a code host would show it as text.
 _NAVIGATION = {
-    "Guides": [
-        "docs/records",
-        "docs/sources",
-        "docs/masks",
-        "docs/output",
-        "docs/growing",
-        "docs/inspect",
-        "docs/verify",
-        "docs/metrics",
-        "docs/stores",
-        "docs/reliability",
-        "docs/engines",
-    ],
-    "Python": ["docs/api"],
-    "Deployment": [f"deploy/{where}/README" for where in ("dataflow", "flink", "kubernetes", "airflow")],
-    "Project": ["examples/README", "benchmarks/README", "benchmarks/RESULTS", "CONTRIBUTING", "CHANGELOG"],
+    root_doc: {
+        "Guide": [
+            "docs/guide/first_dataset",
+            "docs/guide/tools_and_reasoning",
+            "docs/guide/many_sources",
+            "docs/guide/appending",
+            "docs/guide/cluster",
+            "docs/guide/trainers",
+        ],
+        "Reference": [
+            "docs/options",
+            "docs/records",
+            "docs/sources",
+            "docs/masks",
+            "docs/output",
+            "docs/inspect",
+            "docs/verify",
+            "docs/growing",
+            "docs/stores",
+            "docs/metrics",
+            "docs/api",
+            "docs/limits",
+        ],
+        "Internals": [
+            "docs/engines",
+            "docs/reliability",
+            "benchmarks/README",
+            "benchmarks/RESULTS",
+            "CONTRIBUTING",
+            "CHANGELOG",
+        ],
+    },
+    "docs/guide/first_dataset": {"": ["examples/README"]},
+    "docs/guide/cluster": {"": [f"deploy/{where}/README" for where in ("flink", "dataflow", "kubernetes", "airflow")]},
 }
 
 
 def _add_navigation(app: Any, page: str, source: list[str]) -> None:
-    if page == root_doc:
-        for caption, pages in _NAVIGATION.items():
-            listed = "\n".join(f"/{name}" for name in pages)
-            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{listed}\n```\n"
+    for caption, pages in _NAVIGATION.get(page, {}).items():
+        listed = "\n".join(f"/{name}" for name in pages)
+        title = f":caption: {caption}\n" if caption else ""
+        source[0] += f"\n```{{toctree}}\n:hidden:\n{title}\n{listed}\n```\n"
 
 
 def _copy_entry_page(app: Any, error: Exception | None) -> None:

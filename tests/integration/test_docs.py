@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import inspect
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import transforms
+from pipeline.options import Options, option_name
 from support.paths import ROOT
 
 # Sphinx in a process that cannot open a connection.
@@ -57,13 +59,24 @@ def test_each_public_name_has_a_section_with_its_docstring(site, name):
 
 
 def test_each_guide_is_a_page_and_in_the_navigation(site):
-    guides = [*ROOT.glob("docs/*.md"), *ROOT.glob("deploy/*/README.md"), *ROOT.glob("*.md")]
+    guides = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/*/README.md"), *ROOT.glob("*.md")]
     entry = (site / "index.html").read_text()
     assert len(guides) > 10
     for guide in guides:
         page = guide.relative_to(ROOT).with_suffix(".html")
         assert (site / page).is_file()
         assert page == Path("README.html") or f'href="{page}"' in entry
+
+
+def test_navigation_has_three_sections(site):
+    captions = re.findall(r'<span class="caption-text">(.*?)</span>', (site / "index.html").read_text())
+    assert captions == ["Guide", "Reference", "Internals"]
+
+
+def test_each_option_of_a_build_is_on_the_page_of_options(site):
+    page = (site / "docs/options.html").read_text()
+    listed = {html.unescape(re.sub("<[^>]*>", "", cell)).split()[0] for cell in re.findall(r"<td><p>(.*?)</p>", page)}
+    assert {f"--{option_name(field.name)}" for field in dataclasses.fields(Options)} <= listed
 
 
 def test_no_page_loads_anything_from_another_server(site):

@@ -1,4 +1,4 @@
-"""User pipelines: the example of the README, run twice without changes; resumed; refused."""
+"""Custom pipelines: the example of docs/api.md, run twice without changes; resumed; refused."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from transforms.errors import ParameterError, Unavailable, UserError
 from transforms.storage import claim as claims
 
 
-def readme_program() -> str:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def documented_program() -> str:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/api.md").read_text(), re.DOTALL)
     return next(block for block in blocks if "WriteDataset" in block)
 
 
-def test_the_readmes_example_is_short():
-    program = readme_program().partition("with beam.Pipeline")
+def test_the_documented_example_is_short():
+    program = documented_program().partition("with beam.Pipeline")
     assert len((program[1] + program[2]).strip().splitlines()) <= 12
 
 
 @pytest.mark.slow
-def test_the_readmes_example_run_twice_writes_each_row_once(tmp_path):
-    (tmp_path / "own.py").write_text(readme_program())
+def test_the_documented_example_run_twice_writes_each_row_once(tmp_path):
+    (tmp_path / "own.py").write_text(documented_program())
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     seen = []
     for _ in range(2):

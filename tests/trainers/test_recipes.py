@@ -1,4 +1,4 @@
-"""The recipes of the README and of the dataset cards, run with the real trainers and a tiny random model.
+"""The recipes of docs/guide/trainers.md and of the dataset cards, run with the real trainers and a tiny random model.
 
 The loss of each example in the trainer, in a batch with other examples, must be that of the example alone. The trainers
 take gigabytes: they are installed, once for each requirements file, if TEST_TRAINERS is set (tests/run.sh --trainers).

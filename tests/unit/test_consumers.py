@@ -111,8 +111,8 @@ def test_traps_are_warned_of_if_the_trainer_is_not_known(changes, options):
     assert [option for option, _ in warnings(dataclasses.replace(PACKED_ROWS, **changes))] == options
 
 
-def test_recipes_of_the_readme_are_those_that_are_run_with_the_trainers():
-    readme = (ROOT / "README.md").read_text()
+def test_recipes_of_the_guide_are_those_that_are_run_with_the_trainers():
+    guide = (ROOT / "docs/guide/trainers.md").read_text()
     layouts = {
         "trl": PACKED_ROWS,
         "trainer": UNPACKED_ROWS,
@@ -120,7 +120,7 @@ def test_recipes_of_the_readme_are_those_that_are_run_with_the_trainers():
     }
     for consumer, layout in layouts.items():
         assert problems(consumer, layout) == []
-        assert recipe(consumer, "out/mine", "Qwen/Qwen3-8B", layout) in readme
+        assert recipe(consumer, "out/mine", "Qwen/Qwen3-8B", layout) in guide
     weighted = dataclasses.replace(UNPACKED_ROWS, columns=("input_ids", "labels", "loss_weights"))
     assert recipe("trainer", "out/mine", "Qwen/Qwen3-8B", weighted) in (ROOT / "docs/output.md").read_text()
 
