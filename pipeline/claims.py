@@ -47,17 +47,18 @@ def take(claim: Claim, job_has_ended: bool, waits: bool = False) -> bool:
 
     def report(holder: Holder | None) -> None:
         held.append(holder)
-        found = holder or "its claim cannot be read"
-        print(f"chatmill: waiting for another one that writes to the output: {found}", file=sys.stderr, flush=True)
+        print(f"chatmill: waiting: the output is locked by {_described(holder)}", file=sys.stderr, flush=True)
 
     before = claim.take(job_has_ended, when_held=report if waits else None)
     if before:
-        print(f"chatmill: took over the output from a build that is gone: {before}", file=sys.stderr)
+        print(f"chatmill: took over the output, whose lock is stale: {before}", file=sys.stderr)
     return bool(held)
 
 
 def say_who_holds(holder: Holder | None) -> None:
     """Print for whom a command waits, which changes the dataset now."""
-    print(
-        f"chatmill: waiting for another one that writes to it: {holder or 'its claim cannot be read'}", file=sys.stderr
-    )
+    print(f"chatmill: waiting: the dataset is locked by {_described(holder)}", file=sys.stderr)
+
+
+def _described(holder: Holder | None) -> str:
+    return str(holder or "a build whose claim cannot be read")

@@ -124,10 +124,10 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
     except KeyboardInterrupt as stop:
         print(f"chatmill: stopped. {advice}".rstrip(), file=sys.stderr)
         return 143 if isinstance(stop, Terminated) else 130
-    except BrokenPipeError:  # whoever reads the output, such as head, has enough
+    except BrokenPipeError:  # the reader of the output, such as head, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except Exception:  # a defect of ours or of a library: whoever repairs it needs the traceback
+    except Exception:  # a defect of ours or of a library, whose traceback is needed
         traceback.print_exc()
         print(f"chatmill: unexpected error; the traceback is above. {advice}".rstrip(), file=sys.stderr)
         return 1

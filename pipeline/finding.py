@@ -78,12 +78,12 @@ def search(dataset: Dataset, decoder: TokenDecoder, split: str, text: str, limit
     """
     columns = [name for name in _TOKEN_COLUMNS if name in dataset.layout.columns]
     if "input_ids" not in columns:
-        raise UserError("--search: the rows have no input_ids, so that there is no text to search.")
+        raise UserError("--search: the rows have no input_ids, so there is no text to search.")
     found, rows = 0, dataset.row_count(split)
     for _, first, batch in dataset.rows(split, columns):
         for row in _rows_with(text.encode(), decoder, batch, dataset.packed):
             if found == limit:
-                yield f"{limit:,} rows are shown, of the first {first + row:,} of {rows:,}; --limit shows more."
+                yield f"{counted(limit, 'row')} shown, of the first {first + row:,} of {rows:,}; --limit shows more."
                 return
             found += 1
             yield read_row(dataset, first + row, split)
@@ -142,8 +142,8 @@ def of_reason(dataset: Dataset, reason: str, limit: int) -> Iterator[Found]:
         items: Iterator[Found] = _rejects(dataset, lambda batch: _equals(batch.column("reason"), reason))
     elif not dataset.manifest.get("ledger"):
         raise UserError(
-            f"--reason {reason}: {counted(counts[reason], 'record')}, which the dataset does not name. A build with "
-            "--ledger exceptions or all does."
+            f"--reason {reason}: {counted(counts[reason], 'record')}, not recorded one by one. Build with --ledger "
+            "exceptions or all to record them."
         )
     elif reason == "truncated":
         items = _of_lines(dataset, lambda batch: _equals(batch.column("outcome"), reason) & _is_first(batch))
@@ -206,10 +206,10 @@ def of_source(dataset: Dataset, split: str, source: str, position: int, limit: i
         advice = (
             "A position is the byte at which a line begins, or the number of a record (from 0)."
             if has_provenance or dataset.options.get("ledger") == "all"
-            else "The dataset does not have the source of each row; a build with --ledger all or --provenance does."
+            else "The dataset has no sources of rows. Build with --ledger all or --provenance to record them."
         )
-        rows = f"row of {split}" if has_provenance else "row"
-        raise UserError(f"--source {source}:{position}: no reject and no {rows} is of such a record. {advice}")
+        where = f" in {split} or the rejects" if has_provenance else ""
+        raise UserError(f"--source {source}:{position}: nothing{where} comes from that record. {advice}")
 
 
 def _is_record(sources: pa.Array, positions: pa.Array, source: str, position: int) -> np.ndarray:

@@ -56,10 +56,10 @@ def select(
     replaces: tuple[str, ...] = ()
     if again and rewritten == "refuse":
         more = len(again) - 1
-        others = f", and so {'was' if more == 1 else 'were'} {counted(more, 'other')}" if more else ""
+        others = f", and so did {counted(more, 'other')}" if more else ""
         raise UserError(
-            f"{sources[again[0].source].option('input')} {again[0].url}: the dataset has records of it, and it was "
-            f"rewritten since{others}. --rewritten replace builds anew what came from it; append takes it as one more."
+            f"{sources[again[0].source].option('input')} {again[0].url}: it changed since it was added{others}. "
+            "--rewritten replace rebuilds what came from it; --rewritten append adds it again."
         )
     if again and rewritten == "replace":
         rewritten_files = {file.key for file in again}
@@ -69,7 +69,7 @@ def select(
             if listed.get(file.key) != file.version:
                 raise UserError(
                     f"--rewritten replace: {again[0].url} was built together with {file.url}, which "
-                    f"{'has changed' if file.key in listed else 'is not an input any more'}. List it as it was, or "
+                    f"{'has changed' if file.key in listed else 'is no longer an input'}. List it as it was, or "
                     "give --rewritten append."
                 )
             new.add(file.key)

@@ -125,7 +125,7 @@ def _launch(
     """
     folder = Folder(full_url(options.output))
     if options.output.startswith(_IN_MEMORY) and options.runner not in _IN_THIS_PROCESS:
-        raise UserError(f"--output {options.output}: the memory of a process ends with it. Give a disk or a bucket.")
+        raise UserError(f"--output {options.output}: memory:// is lost when the process ends. Give a disk or a bucket.")
     if options.output.startswith(_WEB):
         raise UserError(f"--output {options.output}: web servers are only read from. Give a disk or a bucket.")
     _check_reachable(for_runner)
@@ -167,7 +167,7 @@ def _append(
     version, new = manifest["snapshot"]["version"], appended_sums(added)
     what = "nothing is new in the inputs"
     if added:
-        place = f" in the place of {counted(replaced, 'increment')}" if replaced else ""
+        place = f" in place of {counted(replaced, 'increment')}" if replaced else ""
         what = (
             f"{counted(new['files'], 'file')} with {counted(new['records'], 'record')} "
             f"{'were' if new['files'] != 1 else 'was'} added{place}: {counted(new['rows'], 'row')}, "

@@ -1,4 +1,4 @@
-"""Pinning: the job of a dataset that grows. All of the dataset has the same options."""
+"""Pinning: the job of a dataset that is appended to. All of the dataset has the same options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pin(
     folder: Folder,
     snapshot: Snapshot,
 ) -> Job:
-    """Return the job of a dataset that is to grow, which the options must agree with, and store what workers need.
+    """Return the job of a dataset to append to, which the options must agree with, and store what workers need.
 
     Args:
         options: of the build.
@@ -68,7 +68,7 @@ def _show(warning: str) -> None:
 
 
 def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]) -> Snapshot:
-    """Check that a folder is free, or has a dataset that can grow.
+    """Check that a folder is free, or has a dataset that can be appended to.
 
     Args:
         folder: of the dataset.
@@ -79,8 +79,8 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
         The newest snapshot.
 
     Raises:
-        UserError: if it has a dataset that cannot grow, or one that was begun with other options; or if a folder of it
-            is a link.
+        UserError: if it has a dataset that cannot be appended to, or one that was begun with other options; or if a
+            folder of it is a link.
         InputError: if the log is damaged.
     """
     check_no_links(folder)
@@ -88,7 +88,7 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
     if not snapshot.version:
         if exists(folder.success):
             raise UserError(
-                f"{folder.output}: its log is missing, so that it cannot grow. Copy its folder _chatmill, too."
+                f"{folder.output}: its log is missing, so it cannot be appended to. Copy its folder _chatmill, too."
             )
     elif changed := [*differences_without_inputs(job_of(folder, snapshot), options, sources)]:
         raise _other_options(folder, changed)

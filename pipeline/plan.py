@@ -1,6 +1,6 @@
 """From the plan of an increment of a dataset to its splits.
 
-The plan has one line for each file, so that it stays small whatever the size of the corpus.
+The plan has one line for each file, so it stays small for a corpus of any size.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Replay: process a sample of the records again, from their sources, with the reference, and compare the rows.
 
-It is a proof of the dataset from end to end: whatever happened to it, and in whichever way it was built, its rows are
+It is a proof of the dataset from end to end: however it was built and whatever happened to it since, its rows are
 those that transformers would have made of its input.
 """
 
@@ -155,24 +155,22 @@ def _replayed(dataset: Dataset, fraction: float, job: Job) -> Replayed:
 
 def _replayable_job(dataset: Dataset, trust_formatter: bool) -> Job:
     if "steps" in dataset.manifest["job"]:
-        raise UserError(f"{dataset.url}: a pipeline of your own wrote it, whose functions are not stored with it.")
+        raise UserError(f"{dataset.url}: a custom pipeline wrote it, and its functions are not stored with it.")
     if dataset.snapshot is None:
         raise UserError(f"{dataset.url}: its log is missing. Copy the folder _chatmill of the dataset, too.")
     job = job_of(dataset.folder, dataset.snapshot)
     if _is_wrapped(job) and not _is_of_one_build(dataset):
         raise UserError(
             f"{dataset.url}: packing wrapped cuts examples where a row is full, and appends and compactions end rows "
-            "elsewhere, so that the rows of a dataset that grows cannot be replayed."
+            "elsewhere: a dataset with several increments cannot be replayed."
         )
     columns = {*dataset.layout.columns}
     if "input_ids" not in columns or not columns & (
         {"labels"} if job.options.shift_labels else {"labels", "loss_mask"}
     ):
-        raise UserError(f"{dataset.url}: the rows have no input_ids or no labels, so that they cannot be compared.")
+        raise UserError(f"{dataset.url}: the rows have no input_ids or no labels, so they cannot be compared.")
     if dataset.packed and not columns & {"seq_lengths", "position_ids"} and job.options.packing != "wrapped":
-        raise UserError(
-            f"{dataset.url}: the rows do not say where examples begin (seq_lengths), so that none is found."
-        )
+        raise UserError(f"{dataset.url}: examples cannot be located: the rows have no seq_lengths and no position_ids.")
     if not trust_formatter and (names := [*formatters_of(job, dataset.folder)]):
         raise UserError(
             f"{dataset.url}: --replay runs code that came with the dataset, its formatter ({', '.join(names)}). "

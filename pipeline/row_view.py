@@ -109,15 +109,15 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
     number = sum(other["rows"] for other in split[: split.index(shard)]) + in_shard
     place = shard["split"], number, shard["path"], in_shard
     if "input_ids" not in values:
-        return Row(*place, [], "The rows have no input_ids, so that there is no text to show.")
+        return Row(*place, [], "The rows have no input_ids, so there is no text to show.")
     names = [name for name in EXAMPLE_COLUMNS if name in values]
     lists = [_list_array(values[name]) for name in names]
     found = examples_of(pa.RecordBatch.from_arrays(lists, names), dataset.packed, dataset.layout.shift_labels)
     note = ""
     if not found.are_known:
-        note = "The rows have neither seq_lengths nor position_ids, so that the examples are not shown apart."
+        note = "The rows have neither seq_lengths nor position_ids, so the examples are not shown separately."
     elif not {"labels", "loss_mask"} & values.keys():
-        note = "The rows have no labels, so that it is not shown what is trained on."
+        note = "The rows have no labels, so what is trained on is not shown."
     kept = {name: value for name, value in values.items() if name not in (*OUTPUT_COLUMNS, *PROVENANCE_COLUMNS)}
     origins, lines = _origins(values, len(found.offsets) - 1), _lines_of_row(dataset, shard, in_shard)
     examples = []

@@ -18,7 +18,7 @@ def held_to(fingerprints: Mapping[str, str] | None) -> Iterator[None]:
 
     Args:
         fingerprints: by the url of a tokenizer's folder or a formatter's file, as load_tokenizer and load_formatter get
-            it; None for whatever there is.
+            it; None for any.
     """
     token = _HELD.set(fingerprints)
     try:

@@ -1,6 +1,6 @@
 """Places: what a process reads now, in memory that it shares with the process that supervises it.
 
-A library that crashes ends its process without a word. Whoever waits for that process can then say where it was.
+A library that crashes ends its process without a word. The process that waits for it can then report where it was.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ _LIMIT = 3
 _TOKENS_SHOWN = 80
 _MEANINGS = {
     "split": "the same, in another split",
-    "mask": "the same tokens, of which others are trained on",
-    "tokens": "other tokens, of the same record",
+    "mask": "the same tokens, with another mask",
+    "tokens": "the same record, with other tokens",
     "only in A": "",
     "only in B": "",
 }
@@ -105,7 +105,7 @@ def _advice(datasets: tuple[Dataset, Dataset], found: Differences) -> str:
 
     if not {"only in A", "only in B"} <= found.counts.keys() or all(map(knows_records, datasets)):
         return ""
-    return "Examples of which the tokens changed are in A only and in B only. Builds with --provenance match records."
+    return "An example whose tokens changed is listed in A and in B: only builds with --provenance can match records."
 
 
 def _print_difference(console: Console, datasets: tuple[Dataset, Dataset], difference: Difference) -> None:
@@ -183,12 +183,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "diff",
         usage="A B [--limit N] [--json]",
         description="Show what differs between two datasets: options, tokenizer, template, versions, outcomes of "
-        "records, and examples, in whatever order, rows and shards they are. Exit code 0 if the examples are the same, "
-        "1 if not.",
+        "records, and examples. The order of examples, their rows and their shards do not matter. Exit code 0 if the "
+        "examples are the same, 1 if not.",
         examples=["out/monday out/tuesday", "gs://shards/v1 gs://shards/v2 --json"],
     )
-    parser.add_argument("a", metavar="A", help="the folder of a dataset, also of gs:// or s3://")
-    parser.add_argument("b", metavar="B", help="the folder of the other dataset")
+    parser.add_argument("a", metavar="A", help="the folder or url of a dataset")
+    parser.add_argument("b", metavar="B", help="the folder or url of the other dataset")
     parser.add_argument(
         "--limit", metavar="N", type=int, default=_LIMIT, help=f"examples of each kind to show ({_LIMIT})"
     )

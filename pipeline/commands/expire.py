@@ -27,8 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         "expire",
         usage="OUT --older_than DURATION [--keep N]",
-        description="Drop the versions of a dataset which a newer one replaced long ago, and remove the "
-        "files that no other version names.",
+        description="Drop old versions of a dataset, and remove the files that only they have.",
         examples=["out/mine --older_than 7d", "gs://shards/mine --older_than 30d --keep 10"],
     )
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of the dataset (required)")
@@ -36,15 +35,15 @@ def run(arguments: Sequence[str]) -> int:
         "--older_than",
         metavar="DURATION",
         type=kinds.duration.of_argument,
-        help="a version is dropped if a newer one is there for longer, such as 12h or 7d; give more than the longest "
-        "training that reads it (required)",
+        help="drop versions that were replaced longer ago than this, such as 12h or 7d; give more than the longest "
+        "training that reads one (required)",
     )
     parser.add_argument(
         "--keep",
         metavar="INT",
         type=kinds.positive.of_argument,
         default=1,
-        help="keep so many versions in any case, the newest ones (default: 1)",
+        help="always keep this many of the newest versions (default: 1)",
     )
     options = parser.parse_args(arguments)
     if not hasattr(options, "older_than"):

@@ -114,11 +114,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser(
         "inspect",
         usage="OUT [--row N | --source FILE:POSITION | --reject N | --reason R | --sample N | --search TEXT] [...]",
-        description="Show rows of a dataset decoded, what is trained on between ⟦ and ⟧, or rejected records. Without "
-        "options: an overview and the first row.",
+        description="Show decoded rows of a dataset, with what is trained on between ⟦ and ⟧, or its rejected records. "
+        "Without options: an overview and the first row.",
         examples=["out/mine", "out/mine --search refund", "out/mine --reason bad_message", "out/mine --row 7 --tokens"],
     )
-    parser.add_argument("dataset", metavar="OUT", help="the folder of a dataset, also of gs:// or s3://")
+    parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--row", metavar="N", type=_number, help="a row, by its number in the split, from 0")
     which.add_argument(
@@ -130,15 +130,15 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     which.add_argument("--reject", metavar="N", type=_number, help="a rejected record, by its number, from 0")
     which.add_argument("--reason", metavar="R", help="records that were rejected or dropped for a reason, or truncated")
-    which.add_argument("--sample", metavar="N", type=_number, help="rows drawn at random, the same ones each time")
-    which.add_argument("--search", metavar="TEXT", help="rows with an example that has a text")
+    which.add_argument("--sample", metavar="N", type=_number, help="random rows, the same ones each time")
+    which.add_argument("--search", metavar="TEXT", help="rows that contain a text")
     parser.add_argument("--split", choices=("train", "validation"), help="the split of the rows (default: train)")
-    parser.add_argument("--seed", metavar="N", type=_number, help="draw another --sample (default: 0)")
+    parser.add_argument("--seed", metavar="N", type=_number, help="seed of --sample (default: 0)")
     parser.add_argument(
-        "--limit", metavar="N", type=_number, help=f"show at most so many rows or records (default: {_LIMIT})"
+        "--limit", metavar="N", type=_number, help=f"the most rows or records to show (default: {_LIMIT})"
     )
     parser.add_argument("--tokens", action="store_true", help="list the tokens, each with its id and its label")
-    parser.add_argument("--full", action="store_true", help="show whole texts and records, however long")
+    parser.add_argument("--full", action="store_true", help="show whole texts and records")
     parser.add_argument("--json", action="store_true", help="print JSON")
     for name in ("row", "source", "reject", "reason", "sample", "search", "split"):
         parser.set_defaults(**{name: None})

@@ -153,7 +153,7 @@ def run(arguments: Sequence[str]) -> int:
         for text in texts:
             if not any(start < stop for start, stop in text.spans):
                 untrained += 1
-                console.print("nothing of this conversation is trained on:", style="yellow")
+                console.print("nothing in this conversation is trained on:", style="yellow")
             special = [match.span() for match in special_tokens.finditer(text.text)]
             console.print(as_text(marked_spans(text.text, text.spans, special)))
     trained = len(found) - rejected - untrained
@@ -185,8 +185,8 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
         ),
         "input": (
             "URL,..",
-            f"files of your conversations, of which the first {_SHOWN} are shown (default: {len(_CONVERSATIONS)} "
-            "built-in conversations)",
+            f"files of your conversations; the first {_SHOWN} are shown (default: {len(_CONVERSATIONS)} built-in "
+            "conversations)",
         ),
         "eot_tokens": (
             "TEXT,..",
@@ -197,7 +197,10 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
             "|".join(LOSSES),
             "what is trained on, as in a build (default: auto)",
         ),
-        "spans": ("auto|traced", "traced: derive the trained parts although the template has markers (default: auto)"),
+        "spans": (
+            "auto|traced",
+            "traced: derive the trained parts from the template, even if it has markers (default: auto)",
+        ),
         "after_end": ("train|mask", "mask: do not train on white space after the end of a turn (default: train)"),
     }
     for name, (metavar, help) in texts.items():
@@ -276,12 +279,10 @@ def _print_turn_endings(console: Any, finder: Any, conversation: Any) -> None:
         if ending in _SHOWN_ENDS:
             console.print(f"end of {what}: {'unknown' if closing is None else repr(closing)}", markup=False)
         if ending in facts.open_endings:
-            console.print(
-                f"warning: nothing closes {what}, so that a model does not learn to stop there", style="yellow"
-            )
+            console.print(f"warning: nothing closes {what}, so a model does not learn to stop there", style="yellow")
     if finder.trains_on_headers(conversation):
         console.print(
-            "warning: the template ignores add_generation_prompt, so that the header of each answer is trained on",
+            "warning: the template ignores add_generation_prompt, so the header of each answer is trained on",
             style="yellow",
         )
 

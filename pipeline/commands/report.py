@@ -40,7 +40,9 @@ def run(arguments: Sequence[str]) -> int:
     from transforms.storage.writing import write_atomically
 
     if url_and_version(options.dataset)[1] is not None and "output" not in options:
-        raise UserError(f"{options.dataset}: report.html in the dataset is of its newest version. Give --output.")
+        raise UserError(
+            f"{options.dataset}: report.html in the dataset always shows the newest version. Give --output."
+        )
     dataset = Dataset(full_url(options.dataset))
     output = full_url(getattr(options, "output", dataset.folder.report))
     with reading(dataset.url):

@@ -35,11 +35,10 @@ def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         "snapshots",
         "OUT [--json]",
-        "List the versions of a dataset: what each append added, and what was joined. OUT@7 is version 7 for the other "
-        "commands.",
+        "List the versions of a dataset: what each one added or joined. OUT@7 is version 7 for the other commands.",
         ["out/mine", "gs://bucket/mine --json"],
     )
-    parser.add_argument("dataset", metavar="OUT", help="the folder of a dataset, at any url")
+    parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
     parser.add_argument("--json", action="store_true", default=False, help="print JSON")
     options = parser.parse_args(arguments)
 

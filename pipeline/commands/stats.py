@@ -41,11 +41,11 @@ def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         "stats",
         "OUT [--json]",
-        "Prints histograms of a dataset's lengths, trained share and turns, its schemas, roles, tools and scripts, "
+        "Print histograms of a dataset's lengths, trained share and turns, its schemas, roles, tools and scripts, "
         "what was not read, turns without an end of turn, and its parity with inference.",
         ["out/mine", "gs://bucket/mine --json"],
     )
-    parser.add_argument("dataset", metavar="OUT", help="the folder of a dataset, at any url")
+    parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
     parser.add_argument("--json", action="store_true", default=False, help="print the statistics as JSON")
     options = parser.parse_args(arguments)
     from transforms.dataset.reader import Dataset

@@ -89,18 +89,18 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         description="Read a whole dataset and check it: its files, its rows, and its manifest.",
         examples=["out/mine", "out/mine --replay 0.01", "gs://shards/mine --json"],
     )
-    parser.add_argument("dataset", metavar="OUT", help="the folder of a dataset, also of gs:// or s3://")
+    parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
     parser.add_argument(
         "--replay",
         metavar="FRACTION",
         type=_fraction,
-        help="also process this share of the records again, from their sources, with transformers, and compare them to "
-        "the rows and rejects, such as 0.01 (default: none)",
+        help="also process this fraction of the records again, from their sources, with transformers, and compare "
+        "the result to the rows and rejects, such as 0.01 (default: none)",
     )
     parser.add_argument(
         "--trust_formatter",
         action="store_true",
-        help="let --replay run the dataset's own formatter: code of whoever wrote the dataset",
+        help="let --replay run the formatter that is stored in the dataset, which is code of its author",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with all faults")
     parser.set_defaults(replay=None, trust_formatter=False, json=False)

@@ -1,4 +1,4 @@
-"""chatmill watch: a dataset grows by the files that arrive."""
+"""chatmill watch: files that arrive are appended to a dataset."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from transforms.errors import UserError
 
 # The kind of each setting, what its value is called, and what it does.
 _SETTINGS: dict[str, tuple[Kind, str, str]] = {
-    "every": (kinds.duration, "DURATION", "the time between two looks at the input (default: 60s)"),
+    "every": (kinds.duration, "DURATION", "polling interval: how often the input is listed (default: 60s)"),
     "settle": (
         kinds.duration,
         "DURATION",
-        "a file is taken when its size and version have not changed for so long (default: 30s)",
+        "a file is added when its size and version were unchanged for this long (default: 30s)",
     ),
     "min_records": (
         kinds.positive,
         "INT",
-        "files that have fewer records together, by their bytes, wait for others (default: 1000)",
+        "files wait for others until they have this many records, estimated by bytes (default: 1000)",
     ),
-    "max_delay": (kinds.duration, "DURATION", "files do not wait longer than this for others (default: 10m)"),
+    "max_delay": (kinds.duration, "DURATION", "the longest time that a file waits for others (default: 10m)"),
     "compact_every": (
         kinds.duration,
         "DURATION",
-        "join small shards so often, as `chatmill compact` does (default: never)",
+        "compaction interval: how often small shards are joined, as by `chatmill compact` (default: never)",
     ),
 }
 
@@ -86,7 +86,7 @@ def parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
     parser = CommandParser(
         "watch",
         usage="--input URL,.. --tokenizer NAME|URL --output URL [...]",
-        description="Append the files that arrive to a dataset, one commit after another, until Ctrl-C or SIGTERM. The "
+        description="Append files to a dataset as they arrive, one commit after another, until Ctrl-C or SIGTERM. The "
         "options of the dataset are those of `chatmill build`. It is one process by default; with --runner "
         "PrismRunner, FlinkRunner or DataflowRunner it is a stream.",
         examples=[
@@ -113,7 +113,7 @@ def parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
     elif options.runner not in _STREAMING:
         raise UserError(f"--runner {options.runner}: it has no streams; expected {', '.join(_STREAMING)}, or none.")
     elif settings.every > _LONGEST_TICK:
-        raise UserError(f"--every {settings.every}s: with --runner, 60s or less: each look also shows that it works.")
+        raise UserError(f"--every {settings.every}s: with --runner, 60s or less: each poll renews the lock.")
     elif options.summary_json == "-":
         raise UserError("--summary_json -: with --runner, workers write it. Give a url.")
     return options, settings, rest

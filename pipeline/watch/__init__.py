@@ -1,1 +1,1 @@
-"""Watch: a dataset grows by the files that arrive, for as long as the process runs."""
+"""Watch: files that arrive are appended to a dataset, for as long as the process runs."""

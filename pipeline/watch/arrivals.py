@@ -42,7 +42,7 @@ class Arrivals:
 
     Args:
         settle: seconds for which the size and the version of a file have to stand still.
-        min_records: so many records are worth an increment.
+        min_records: how many records are worth an increment.
         max_delay: seconds after which fewer are, too.
     """
 

@@ -1,4 +1,4 @@
-"""Attempts: what was tried of an increment, in files of its work folder, so that it outlasts whoever tried.
+"""Attempts: a log of what was tried for an increment, in files of its work folder, which survives restarts.
 
 A worker that dies leaves no error, and a runner tries again for ever. An increment that is begun again and again
 without one more receipt is broken: then its files are to blame, and each half of them becomes an increment of its own.
@@ -19,7 +19,7 @@ from transforms.storage.files import exists, join, read_bytes
 from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, write_atomically
 
-# An error may be due to a file or to the machine: an increment is tried so often before it is due to its files.
+# An error may be due to a file or to the machine: after this many attempts it is due to the files of the increment.
 TRIES = 3
 
 _COMMIT = "commit.json"
@@ -83,7 +83,7 @@ class Attempts:
         written = {f"{numbers[0]:07d}.json" for name in self._receipt_names() if (numbers := numbers_of(name))}
         return not failed or (_COMMIT not in failed and len(failed | written) < splits)
 
-    def in_vain(self) -> int:
+    def without_progress(self) -> int:
         """Return how many of the last attempts gave no receipt."""
         receipts, count = self._receipts(), 0
         for attempt in self._latest_first():

@@ -1,4 +1,4 @@
-"""Committing in a stream: whoever writes the last receipt of an increment sees all of them, and commits.
+"""Committing in a stream: the worker that writes the last receipt of an increment sees all of them, and commits.
 
 Two that write the last ones at the same time both commit, which changes nothing: the files of an increment, and its
 entry in the log, are a function of what it is made from.

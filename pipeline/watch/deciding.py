@@ -177,7 +177,7 @@ class Deciding:
         for file in files:
             if not now.is_taken(file):
                 found = now.found[file.key]
-                self._wanted.leave_out(found, f"the dataset keeps what it has of it: {problem}")
+                self._wanted.leave_out(found, f"the dataset keeps its earlier version: {problem}")
 
     def _due(self, due: Sequence[Arrival], now: Now) -> list[InputFile]:
         """The files of the next increment: those that are due, or what replaces some that were rewritten."""
@@ -193,7 +193,7 @@ class Deciding:
         listed = {key: file.version for key, file in now.found.items()}
         ready = replaceable(rewritten, listed, now.snapshot)
         since = {arrival.file.key: arrival.since for arrival in due}
-        # What has waited longest goes first: where new files come all the time, others would wait for ever.
+        # Oldest first: if new files come all the time, others would wait for ever.
         if not ready or (new and min(since[file.key] for file in new) <= min(since[file.key] for file in ready)):
             return new
         others = [file for each in now.snapshot.increments for file in each.inputs if now.is_listed(file)]
@@ -237,7 +237,7 @@ class Deciding:
             self._show(f"waiting: {error_text(error)}")
             attempts.forget_last()
             return
-        tries, is_certain = attempts.in_vain(), isinstance(error, RejectsError)
+        tries, is_certain = attempts.without_progress(), isinstance(error, RejectsError)
         if tries and not is_certain:
             self._show(f"warning: {error_text(error)} (try {tries} of {TRIES})")
         if tries >= TRIES or is_certain:

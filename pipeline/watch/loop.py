@@ -153,7 +153,7 @@ class Loop:
             self._write_summary("watching")
 
     def _begin(self) -> None:
-        """Check that the dataset can grow, and whether one that was killed left something."""
+        """Check that the dataset can be appended to, and whether one that was killed left something."""
         self._snapshot = check_appendable(self._folder, self._options, self._sources)
         self._is_unfinished = is_unclean(self._folder, self._snapshot)
         self._has_begun = True

@@ -43,7 +43,7 @@ class Stop:
             signal.signal(number, handler)
 
     def wait(self, seconds: float) -> None:
-        """Wait for so many seconds, or until the process is asked to end."""
+        """Wait for some seconds, or until the process is asked to end."""
         end = time.monotonic() + seconds
         while not self.is_asked and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _SLICE))  # a handler does not end it

@@ -1,4 +1,4 @@
-"""Ticks: a source that emits an element now, and one more each so many seconds, for ever.
+"""Ticks: a source that emits an element now, and one more at each interval, for ever.
 
 It is a splittable DoFn whose restriction begins at the number of the next tick, and which defers what is left of it.
 (MatchContinuously keeps something for each file for ever; a timer in processing time that sets itself again does not

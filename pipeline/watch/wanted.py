@@ -8,7 +8,7 @@ from pipeline.watch.arrivals import FoundFile, Key
 from transforms.dataset.snapshot import Snapshot
 from transforms.inputs.listing import InputFile
 
-_ADVICE = "--rewritten append takes it as one more, replace builds anew what came from it"
+_ADVICE = "--rewritten replace rebuilds what came from it, append adds it again"
 
 
 class Wanted:
@@ -35,7 +35,7 @@ class Wanted:
         if not versions or file.version in versions:
             return not versions
         if self._rewritten == "refuse":
-            self.leave_out(file, f"it was rewritten since its records were taken, and is left out: {_ADVICE}")
+            self.leave_out(file, f"it changed since it was added, and is left out: {_ADVICE}")
         return (file.key, file.version) not in self._left_out
 
     def leave_out(self, file: FoundFile, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""Append: a dataset that grows has each record once after each commit, and its bytes depend on the inputs alone."""
+"""Append: a dataset has each record once after each commit, and its bytes depend on the inputs alone."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def test_a_rewritten_file_is_refused_appended_or_replaces_what_it_gave(build, co
 
     ended = build(*append_to(output, corpus), "--rewritten=replace")
     assert ended.code == 0, ended.err
-    assert "3 files with 110 records were added in the place of 1 increment: " in ended.out
+    assert "3 files with 110 records were added in place of 1 increment: " in ended.out
     manifest = manifest_of(output)
     assert manifest["records"]["kept"] == 40 + 30 + 40 + 40 and manifest["snapshot"]["increments"] == 2
     assert segments(output) == segments(built(build, corpus, tmp_path / "plain"))
@@ -302,7 +302,7 @@ def test_a_rewritten_file_is_refused_appended_or_replaces_what_it_gave(build, co
     (corpus / "day-04.jsonl").unlink()
     ended = build(*append_to(output, corpus), "--rewritten=replace")
     assert ended.code == 2 and ended.err.count("\n") == 1
-    assert f"{rewritten} was built together with {corpus}/day-04.jsonl, which is not an input any more" in ended.err
+    assert f"{rewritten} was built together with {corpus}/day-04.jsonl, which is no longer an input" in ended.err
 
 
 def built(build: Callable[..., Any], corpus: Path, output: Path) -> Path:
@@ -422,7 +422,7 @@ def test_of_two_that_append_at_once_one_adds_what_is_new_and_the_other_finds_not
             check=False,
         )
         assert json.loads(done.stdout.splitlines()[-1]) == [0, 0], done.stderr
-        assert done.stdout.count("nothing is new") == 1 and done.stderr.count("waiting for another one") <= 1
+        assert done.stdout.count("nothing is new") == 1 and done.stderr.count("waiting: the output is locked by") <= 1
         assert files_of(output) == files_of(expected)
 
 

@@ -1,4 +1,4 @@
-"""A dataset that grows with a damaged file: each command ends with an error that names it, or with the right result.
+"""An appendable dataset with a damaged file: each command ends with an error that names it, or with the right result.
 
 By default the cases are the files of the log with all commands, and all files with the commands that are quick; with
 TEST_SLOW=1 all files with all commands.

@@ -97,7 +97,7 @@ def test_text_of_one_record(built, diff):
     # As long as before, so that the records after it are at the same positions.
     code, out, found = diff(built("base", *BASE), built("text", *BASE, records=changed(7, content="answer 7, ")))
     assert (code, counts_of(found)) == (1, {"tokens": 1})
-    assert "tokens  1  other tokens, of the same record" in out
+    assert "tokens  1  the same record, with other tokens" in out
     a, b = out.partition("tokens: 1 of 1\n")[2].split("\nB: row ")
     assert "⟦Answer 7," in a and "⟦answer 7," in b
 
@@ -106,7 +106,7 @@ def test_text_of_one_record_without_its_source(built, diff):
     records = changed(7, content="Another answer.")
     code, out, found = diff(built("plain"), built("plain-text", records=records))
     assert (code, counts_of(found)) == (1, {"only in A": 1, "only in B": 1})
-    assert "Builds with --provenance match records." in out
+    assert "only builds with --provenance can match records." in out
 
 
 def test_mask_of_one_record(built, diff):

@@ -1,4 +1,4 @@
-"""Datasets that grow in buckets: appends that race, are killed or meet failed requests; compaction, expiry, watch."""
+"""Appendable datasets in buckets: appends that race, are killed or meet failed requests; compaction, expiry, watch."""
 
 from __future__ import annotations
 

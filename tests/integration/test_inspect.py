@@ -122,11 +122,11 @@ def test_record_is_found_by_its_source(inspect, datasets):
     (out,) = (out for code, out, _ in found if code == 0)
     assert f"/corpus.jsonl:{position}\n" in out and "Question 1?" in out
     (err,) = (err for code, _, err in found if code == 2)
-    assert "no reject and no row of" in err and "A position is the byte" in err
+    assert "nothing in validation or the rejects comes from" in err and "A position is the byte" in err
     reject = (datasets / "corpus.jsonl").read_bytes().index(b'{"id": "n2"')
     assert "reject 1: unknown_role" in inspect("plain", f"--source={datasets}/corpus.jsonl:{reject}")[1]
     code, _, err = inspect("plain", "--source=corpus.jsonl:0")
-    assert code == 2 and "a build with --ledger all or --provenance does" in err
+    assert code == 2 and "Build with --ledger all or --provenance" in err
 
 
 def test_rejects_are_shown_with_the_place_that_was_wrong(inspect, datasets):
@@ -154,7 +154,7 @@ def test_rejects_of_a_build_that_failed_are_shown(inspect, datasets, tmp_path):
     assert "The reasons are: unknown_role (2), bad_message (1)." in inspect(failed, "--reason=other")[2]
     shutil.rmtree(failed / "rejects")
     code, _, err = inspect(failed, "--reject=0")
-    assert code == 2 and "neither a finished dataset nor a build that failed because of its rejects" in err
+    assert code == 2 and "no finished dataset and no rejects are here" in err
 
 
 def position_of(datasets, id: str) -> int:
@@ -214,7 +214,7 @@ def test_search_finds_each_row_that_has_the_text(inspect, datasets, dataset):
 def test_search_stops_after_a_page(inspect):
     _, out, _ = inspect("plain", "--search=assistant\nAnswer", "--limit=3")
     assert out.count("row ") == 6 and out.endswith(
-        f"3 rows are shown, of the first 3 of {len(RECORDS) - 3}; --limit shows more.\n"
+        f"3 rows shown, of the first 3 of {len(RECORDS) - 3}; --limit shows more.\n"
     )
 
 

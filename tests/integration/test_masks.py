@@ -63,7 +63,7 @@ def test_a_template_that_marks_nothing_trains_on_nothing(masks, tmp_path):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [conversation] * 3)
     code, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--chat_template={empty}", f"--input={corpus}")
     assert code == 0
-    assert out.count("nothing of this conversation is trained on:\n") == 3
+    assert out.count("nothing in this conversation is trained on:\n") == 3
     assert "0 of 3 conversations have trained parts (between ⟦ and ⟧); 3 have none and would be dropped" in out
 
 

@@ -1,4 +1,4 @@
-"""Readers of a dataset that grows or is replaced: each sees one version, whatever is committed meanwhile."""
+"""Readers of a dataset that is appended to or replaced: each sees one version, whatever is committed meanwhile."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_loop_of_readers_next_to_overwrites_always_has_one_whole_version(tmp_pat
 @pytest.mark.parametrize(
     ("texts", "options", "message"),
     [
-        (0, ["--max_reject_fraction=1"], "no row is left"),
+        (0, ["--max_reject_fraction=1"], "dropped or rejected"),
         (0, [], "9 of 9 records were rejected"),
         (8, [], "9 of 17 records were rejected"),
         (8, ["--max_reject_fraction=1", "--max_length=2", "--max_lost_fraction=0"], "max_lost_fraction"),

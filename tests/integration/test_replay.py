@@ -120,7 +120,7 @@ def test_what_cannot_be_replayed_is_a_user_error_in_one_line(folder, tmp_path, c
     for fraction in ("0", "2", "x"):
         assert main(["verify", str(folder), "--replay", fraction]) == 2
     edit_log(folder, lambda entry: entry["job"].update(steps=[]))
-    with pytest.raises(UserError, match="a pipeline of your own"):
+    with pytest.raises(UserError, match="a custom pipeline"):
         replay(Dataset(str(folder)), 0.5)
     edit_log(folder, lambda entry: entry["job"].pop("steps"))
 

@@ -122,7 +122,7 @@ def _shards(manifest: dict) -> int:
 
 
 def test_report_of_a_job_without_a_command_shows_none(dataset, tmp_path):
-    """As of a pipeline of one's own."""
+    """As of a custom pipeline."""
     output = Path(shutil.copytree(dataset, tmp_path / "out"))
     edit_log(output, lambda entry: entry["job"].pop("command"))
     assert main(["report", str(output)]) == 0

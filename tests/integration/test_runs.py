@@ -229,7 +229,7 @@ def test_a_second_build_is_refused_until_the_first_one_is_gone(build, in_memory,
     os.kill(holding, signal.SIGKILL)  # its parent, which is stopped, does not wait for it: it is a zombie
     done = build(*JOB, f"--output={output}")
     assert done.code == 0, done.err
-    assert f"took over the output from a build that is gone: process {holding} on " in done.err
+    assert f"took over the output, whose lock is stale: process {holding} on " in done.err
     assert digests(output) == in_memory
     assert not (output / "_chatmill" / "claims").exists()
     os.killpg(first.pid, signal.SIGCONT)
@@ -684,7 +684,7 @@ def test_a_corpus_without_a_single_row_fails(build, tmp_path):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": [{"role": "user", "content": "Hi"}]}] * 3)
     ended = build(*options_for(corpus, tmp_path / "out"))
     assert ended.code == 1
-    assert ended.err == "chatmill: no row is left of 3 records: no_trained_tokens 3.\n"
+    assert ended.err == "chatmill: all 3 records were dropped or rejected: no_trained_tokens 3.\n"
 
 
 def test_a_corpus_of_rejects_alone_fails_with_the_first_record_of_each_reason(build, tmp_path):
@@ -692,7 +692,7 @@ def test_a_corpus_of_rejects_alone_fails_with_the_first_record_of_each_reason(bu
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"a": 1}, record, record])
     ended = build(*options_for(corpus, tmp_path / "out"), "--max_reject_fraction=1")
     assert ended.code == 1
-    assert "no row is left of 3 records: preference_data 2, unknown_schema 1." in ended.err
+    assert "all 3 records were dropped or rejected: preference_data 2, unknown_schema 1." in ended.err
     rejects = tmp_path / "out" / "rejects" / work_in(tmp_path / "out").name
     assert f"The rejected records are in {rejects}. The most frequent reasons:\n" in ended.err
     assert f"\n  unknown_schema (1): {corpus}, byte 0: the columns are a; expected " in ended.err

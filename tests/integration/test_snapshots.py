@@ -1,4 +1,4 @@
-"""Snapshots: whoever reads a dataset that grows reads one version of it, the newest or an older one."""
+"""Snapshots: a reader of an appendable dataset has one version of it, the newest or an older one."""
 
 from __future__ import annotations
 
@@ -120,7 +120,10 @@ def test_what_is_about_all_versions_is_not_done_with_one(grown, tmp_path, capsys
     copy = Path(shutil.copytree(grown, tmp_path / "out"))
     before = sorted(tmp_path.rglob("*"))
     assert main([*command, f"{copy}@2"]) == 2
-    assert capsys.readouterr().err == f"chatmill: {copy}@2: this is not for one version. Give the folder: {copy}.\n"
+    assert (
+        capsys.readouterr().err
+        == f"chatmill: {copy}@2: this needs the dataset, not a version. Give the folder: {copy}.\n"
+    )
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -326,7 +326,7 @@ def missing_rejects(folder):
     first_rejects(folder).unlink()
 
 
-@harm("rejects/.*has not the columns")
+@harm("rejects/.*does not have the columns")
 def rejects_of_something_else(folder):
     pq.write_table(pa.table({"a": [1]}), first_rejects(folder))
 

@@ -78,7 +78,7 @@ def test_a_dataset_that_cannot_grow_by_these_options_ends_a_watch_in_one_line(tm
     shutil.rmtree(output / "_chatmill" / "log")
     assert main(command) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "out: its log is missing, so that it cannot grow. Copy its folder _chatmill, too." in line
+    assert "out: its log is missing, so it cannot be appended to. Copy its folder _chatmill, too." in line
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_appends_on_a_cluster_are_those_of_the_local_runner_also_if_they_are_det
     again = build_in_process(*on_cluster, "--detach")
     assert again.returncode == 1 and "is running already" in again.stderr
     elsewhere = build_in_process(*job, f"--output={output}")  # waits for the job, which removes its claim
-    assert elsewhere.returncode == 0 and "waiting for another one" in elsewhere.stderr, elsewhere.stderr
+    assert elsewhere.returncode == 0 and "waiting: the output is locked by" in elsewhere.stderr, elsewhere.stderr
     assert "Version 2: nothing is new" in elsewhere.stdout
     assert digests(output) == digests(local)
     assert not (output / "_chatmill" / "increments").exists() and not (output / "_chatmill" / "claims").exists()

@@ -256,7 +256,7 @@ def test_a_job_is_waited_for_whatever_the_clock_of_its_launcher_showed(folder: P
     assert claim_of(folder).take()
     assert 1.5 <= time.monotonic() - began < 20
     (message,) = caplog.messages
-    assert "waiting for up to 0 minutes for a job that was submitted, if it begins: process" in message
+    assert "waiting for up to 0 minutes for a submitted job to begin: process" in message
 
 
 def test_a_job_that_waits_is_replaced_at_once_if_its_cluster_does_not_have_it(

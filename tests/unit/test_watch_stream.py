@@ -232,7 +232,7 @@ def test_what_replaces_a_file_and_fails_leaves_its_earlier_version(tmp_path):
     stream.build(stream.look())
     assert stream.look() == stream.look() == []
     assert stream.taken() == [("ab", "done")]
-    assert "the dataset keeps what it has of it" in stream.lines[0]
+    assert "the dataset keeps its earlier version" in stream.lines[0]
     stream.write("a", 3, 4)
     splits = stream.look()
     assert stream.attempts(splits).last().waiting == 0

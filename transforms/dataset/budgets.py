@@ -6,7 +6,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from transforms.checks import check_fraction
 from transforms.dataset.description import Description
@@ -120,15 +119,14 @@ def first_rejects(receipts: Sequence[Receipt]) -> str:
 
 
 def nothing_left(receipts: Sequence[Receipt], folder: Folder) -> str:
-    """Say that no row is left, and why. Takes what Budgets.exceeded takes."""
+    """Describe that no row is left, and why. Takes what Budgets.exceeded takes."""
     records = sum_records(receipts)
-    noun = "record" if records["read"] == 1 else "records"
-    message = f"no row is left of {records['read']:,} {noun}: {_reasons(records)}."
+    if not records["read"]:
+        return "the inputs have no records."
+    all_of_them = "the only record was" if records["read"] == 1 else f"all {records['read']:,} records were"
+    outcomes = records["dropped"] | records["rejected"]
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in outcomes.items())
+    message = f"{all_of_them} dropped or rejected: {reasons}."
     if not records["rejected"]:
         return message
     return f"{message} The rejected records are in {folder.rejects}. {first_rejects(receipts)}"
-
-
-def _reasons(records: dict[str, Any]) -> str:
-    outcomes = records["dropped"] | records["rejected"]
-    return ", ".join(f"{reason} {count:,}" for reason, count in outcomes.items()) or "the inputs hold none"

@@ -23,7 +23,7 @@ def held(folder: Folder, when_held: Callable[[Holder | None], None]) -> Iterator
 
     Raises:
         UserError: if a folder of the dataset is a link.
-        Unavailable: in the end, if another one took it over, because this one gave no sign.
+        Unavailable: in the end, if another process took it over, because this one did not renew its lock.
     """
     check_no_links(folder)
     claim, lost = Claim(folder.claims, folder.output), list[Exception]()

@@ -126,10 +126,10 @@ def warnings(layout: RowLayout) -> list[Problem]:
     """Find what is a trap in a layout for every trainer, if it is not known which one will read it."""
     found = []
     if layout.packed and "seq_lengths" not in layout.columns:
-        text = "without seq_lengths, nothing separates the examples in a packed row, so that each attends to others."
+        text = "without seq_lengths, nothing separates the examples in a packed row, so each attends to others."
         found.append(Problem("write_columns", text))
     if layout.packed and "attention_mask" in layout.columns:
-        text = "with an attention_mask, transformers reads a packed row as one example, so that each attends to others."
+        text = "with an attention_mask, transformers reads a packed row as one example, so each attends to others."
         found.append(Problem("write_columns", text))
     if layout.shift_labels:
         text = "TRL, Axolotl and transformers' Trainer shift labels themselves: they would be shifted twice."
@@ -178,7 +178,7 @@ def _of_trainer(layout: RowLayout) -> Iterator[Problem]:
     if layout.packed:
         yield Problem(
             "packing",
-            "transformers' collators read a packed row as one example, so that each attends to others. Do not pack: "
+            "transformers' collators read a packed row as one example, so each attends to others. Do not pack: "
             "DataCollatorWithFlattening packs rows while they are loaded.",
         )
     if "position_ids" in layout.columns and "loss_weights" not in layout.columns:
@@ -189,7 +189,7 @@ def _of_axolotl(layout: RowLayout) -> Iterator[Problem]:
     if layout.packed:
         yield Problem(
             "packing",
-            "Axolotl overwrites the position_ids of packed rows, so that each example attends to others. Do not pack: "
+            "Axolotl overwrites the position_ids of packed rows, so each example attends to others. Do not pack: "
             "its sample_packing packs rows while they are loaded.",
         )
     for name in layout.columns:

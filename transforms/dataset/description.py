@@ -1,4 +1,4 @@
-"""What job.json says that the commit of an increment needs, whoever wrote it: the command line, or WriteDataset."""
+"""What the commit of an increment needs of job.json, which the command line or WriteDataset wrote."""
 
 from __future__ import annotations
 

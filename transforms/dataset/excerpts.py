@@ -25,7 +25,7 @@ _ROWS = 10
 # Of a shard, the rows are taken from its first ones: its first row group is not read to the end.
 _FIRST_ROWS = 64
 _TOKENS = 1024
-# So many of the tokens that are shown may be before the first trained one.
+# How many of the tokens that are shown may be before the first trained one.
 _TOKENS_BEFORE = 192
 
 
@@ -101,7 +101,7 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
 
 
 def _spread(count: int, most: int) -> list[int]:
-    """At most so many of the numbers from 0 to a count, at even distances, the first one among them."""
+    """Numbers from 0 to a count, at even distances, the first one among them; a limited number of them."""
     most = min(count, most)
     return [i * count // most for i in range(most)]
 

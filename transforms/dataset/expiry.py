@@ -36,20 +36,20 @@ def expire(
 ) -> Expired:
     """Drop the versions of a dataset that were replaced by a newer one long ago, and remove files that no other names.
 
-    A version that was the newest one within `older_than` is kept: whoever began to read it has its files. First the log
+    A version that was the newest one within `older_than` is kept: its readers have its files. First the log
     says which versions there are, then README.md, and then files are removed: if this is killed, it can be repeated.
 
     Args:
         url: of the dataset's folder.
         older_than: seconds. Files of a job that no version names, such as those of a build that was killed, are removed
             too, if they are older and belong to no increment that is being built.
-        keep: so many versions are kept in any case, the newest ones.
+        keep: how many of the newest versions are always kept.
         when_held: is called if something else writes to the dataset, for which this waits.
 
     Raises:
         UserError: if there is no finished dataset, or a folder of it is a link.
         InputError: if the log is damaged.
-        Unavailable: if another one took the folder over, because this one gave no sign.
+        Unavailable: if another process took the folder over, because this one did not renew its lock.
         StoreError: if the store fails.
     """
     folder = Dataset(url_of_all(url)).folder

@@ -105,4 +105,4 @@ def _check_files(output: str, receipts: list[Receipt]) -> None:
     for receipt in receipts:
         for file in receipt.files():
             if sha256_of(join(output, file.path)) != file.sha256:
-                raise ValueError(f"{file.path} was changed since it was written")
+                raise ValueError(f"{file.path} was changed after it was written")

@@ -1,6 +1,6 @@
 """Commit of an increment: from its receipts to an entry of the log, and all that is derived from the log.
 
-Whoever repeats it changes nothing: the files of an increment and its entry are a function of what it was made from.
+Repeating it changes nothing: the files of an increment and its entry are a function of what it was made from.
 """
 
 from __future__ import annotations

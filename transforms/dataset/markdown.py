@@ -1,4 +1,4 @@
-"""Names and values of users and of data in Markdown: each in one line, and shown as it is, whatever signs it has."""
+"""Names and values of users and of data in Markdown: each in one line, and shown as it is, with any signs."""
 
 from __future__ import annotations
 

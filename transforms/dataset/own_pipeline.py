@@ -1,4 +1,4 @@
-"""Pipelines of one's own: ReadConversations at their start, and at their end WriteDataset, which commits a dataset.
+"""Custom pipelines: ReadConversations at their start, and at their end WriteDataset, which commits a dataset.
 
 An own pipeline has no command that plans it, so its job is found from the pipeline itself, while that is built: the
 inputs from ReadConversations, the options from the steps between the two. It is written to job.json, as the command

@@ -303,7 +303,7 @@ def url_of_all(url: str) -> str:
     """
     folder, version = url_and_version(url)
     if version is not None:
-        raise UserError(f"{url}: this is not for one version. Give the folder: {folder}.")
+        raise UserError(f"{url}: this needs the dataset, not a version. Give the folder: {folder}.")
     return folder
 
 
@@ -314,7 +314,7 @@ def is_finished(url: str) -> bool:
 
 
 class FailedBuild:
-    """What is left of a build that failed because of its rejects: these.
+    """The rejects of a build that failed because there were too many.
 
     Args:
         url: of its folder; of an append that failed, OUT/rejects/INCREMENT, which its error names.
@@ -338,9 +338,7 @@ class FailedBuild:
             self.folder = Folder(url, begun[0])
         self._names = names_below(self.folder.rejects)
         if not self._names:
-            raise UserError(
-                f"{url}: there is neither a finished dataset nor a build that failed because of its rejects."
-            )
+            raise UserError(f"{url}: no finished dataset and no rejects are here.")
 
     @property
     def tokenizer_folder(self) -> str:

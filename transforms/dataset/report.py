@@ -26,7 +26,7 @@ from transforms.hidden import HIDDEN
 from transforms.model.statistics import at_most, bins_of
 from transforms.storage.writing import remove, write_atomically
 
-# Of texts that come from the data, so many characters are shown; of details of records, fewer.
+# The characters that are shown of a text that comes from the data; of details of records, fewer.
 _MOST_CHARACTERS = 40_000
 _MOST_OF_A_DETAIL = 400
 _MOST_BARS = 48
@@ -258,7 +258,7 @@ def _histogram(name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
 
 # Notes that say that something may be wrong with the data or the options; how many there are stands before each.
 _NOTED = {
-    "turns_without_end": "trained turns close with nothing, so that a model does not learn to stop there. "
+    "turns_without_end": "trained turns close with nothing, so a model does not learn to stop there. "
     "--eot_tokens names stop tokens that follow an answer.",
     "records_without_generation_prompt": "records are rendered by a template that ignores add_generation_prompt, so "
     "that the header of each answer is trained on.",
@@ -268,9 +268,9 @@ _NOTED = {
     "records_with_foreign_tokens_in_content": "records hold control tokens of other chat templates, as plain text: the "
     "tokenizer does not have them.",
     "not_printed": "records have a content, a tool call or tools that the chat template does not print.",
-    "empty_answers": "records are trained on a turn that is empty, so that only its end is trained on.",
+    "empty_answers": "records are trained on a turn that is empty, so only its end is trained on.",
     "last_reasoning_not_printed": "records have an answer at their end whose reasoning the chat template does not "
-    "print, so that a model does not learn to write it.",
+    "print, so a model does not learn to write it.",
     "train_flags_not_understood": "records have a key that looks as if it said what is trained on, and is not known.",
     "fast_engine_differs": "parts of the inputs were made by the reference, because the fast engine differed in a "
     "record.",

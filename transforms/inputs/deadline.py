@@ -42,7 +42,7 @@ class _Call:
         return now - self.until
 
 
-# Whoever removes a call, its own thread when it has ended or the watch, decides whether it was in time.
+# A call is removed by its own thread when it has ended, or by the watch: the remover decides whether it was in time.
 _RUNNING: dict[_Call, None] = {}
 _STARTING = threading.Lock()
 _watch: threading.Thread | None = None

@@ -31,7 +31,7 @@ _NOT_RECORDS = {"dataset_info.json", "dataset_infos.json", "state.json", "datase
 _ROWS = "data"
 _SHOWN = 3
 _REQUESTS_AT_ONCE = 32
-# Of so many files, only the first few are looked at, if their names show the format.
+# Of more files than this, only the first few are looked at, if their names show the format.
 _MANY, _FIRST = 1_000, 4
 # Roughly how much larger conversations are than the same ones compressed.
 _COMPRESSION_RATIO = 5
@@ -62,7 +62,7 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[int, str]:
-        """What it is known by, whatever its version: the source that lists it, and its url."""
+        """What it is known by in all its versions: the source that lists it, and its url."""
         return self.source, self.url
 
     @property

@@ -126,7 +126,7 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     else:
         raise RecordError(
             "unknown_role",
-            f'{where} has role "{name}"; known roles are {", ".join(ROLES)}. Say with roles which one it is',
+            f'{where} has role "{name}"; known roles are {", ".join(ROLES)}. Map it to one of these with roles',
         )
     if not is_call and ("tool_calls" in message or "function_call" in message):
         message = with_tool_calls(message, where, reading)

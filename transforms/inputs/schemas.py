@@ -49,7 +49,7 @@ _READERS: dict[str, Reader] = {}
 _OF_CONVERSATIONS = ("tools", "functions", "chat_template_kwargs")
 # Schemas without an answer that a label could be about: `label` is a class there.
 WITHOUT_ANSWER = ("tokenized", "text", "preference")
-# So many columns are named in an error: an object may have thousands.
+# The columns that are named in an error: an object may have thousands.
 _SHOWN_COLUMNS = 20
 # Names that datasets have for a question and its answer.
 _QUESTIONS = (("question", "answer"), ("query", "response"), ("instruction", "response"), ("question", "response"))

@@ -88,7 +88,7 @@ _SWITCHES = ("on", "off")  # of reasoning
 _CHOICES = {*_SWITCHES, "true", "false", "yes", "no", "auto", "none", "default", "minimal", "low", "medium", "high"}
 # Metadata of a record, and content of what is nested in it: there they are what a function is called with.
 _OF_CALLS = {"parameter", "param", "config", "configuration"}
-# A text of so many characters is nowhere by chance.
+# A text of at least this many characters is nowhere by chance.
 _CERTAIN = 16
 IN_A_WORD = re.compile(r"[A-Za-z0-9]")
 

@@ -66,7 +66,7 @@ class Split:
         slices: in the order in which they are read.
         source: the number of the source that the files belong to, from 0. Steps may have other options for each source.
         input_bytes: about how many bytes the input of all splits is without compression; 0 if that is not known.
-        increment: the id of the increment of the dataset that it belongs to; empty if the dataset is built at once.
+        increment: the id of the increment of the dataset that it belongs to; empty if the dataset is built in one go.
         differing: the record of the build of which the engines differed, so that only the reference may make rows; None
             if any engine may.
     """

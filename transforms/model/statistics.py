@@ -16,7 +16,7 @@ import numpy as np
 # The lower bounds of buckets: each number below 16, and then 8 buckets for each power of two.
 _LENGTHS = np.concatenate([np.arange(16), *((8 + np.arange(8)) << power for power in range(1, 40))])
 _PERCENT = np.arange(0, 101, 5)
-# Of so many names it is counted in a part how much is unread, since keys may be other ones in each record.
+# The names whose unread text is counted in a part; there may be more, since keys may differ in each record.
 _MOST_UNREAD = 100
 
 
@@ -124,7 +124,7 @@ def bins_of(name: str, histogram: Mapping[str, Any], most: int) -> list[tuple[in
 
 
 def at_most(name: str, histogram: Mapping[str, Any], percent: int) -> int:
-    """Return a number that so many percent do not exceed: the last one of a bucket.
+    """Return a number that a percentage of all do not exceed: the last one of a bucket.
 
     Args:
         name: of the histogram.

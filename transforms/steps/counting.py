@@ -17,7 +17,7 @@ from transforms.rows.ragged import slices_of
 
 # Values of max_length of which it is counted what they would cut off.
 LIMITS = (2048, 4096, 8192, 16384, 32768)
-# The sample whose scripts are counted: one of so many contents of a part, its first messages, and their beginnings.
+# The sample whose scripts are counted: one in this many contents of a part, its first messages, and their beginnings.
 _ONE_OF, _MESSAGES, _CHARACTERS = 128, 32, 256
 
 

@@ -1,4 +1,4 @@
-"""Steps for functions of one's own, between ParseConversations and ApplyChatTemplate, which keep the sums right."""
+"""Steps for custom functions, between ParseConversations and ApplyChatTemplate, which keep the sums right."""
 
 from __future__ import annotations
 

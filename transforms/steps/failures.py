@@ -52,7 +52,7 @@ def failures_written_to(folder: str) -> Iterator[None]:
     """Let the steps that are applied inside write their failures to a folder.
 
     The folder is not an argument of the steps: it is the same for all of them, does not change their results, and is
-    there only for a launcher. In a pipeline of one's own there is none, and steps write no failures.
+    there only for a launcher. In a custom pipeline there is none, and steps write no failures.
 
     Args:
         folder: the url of a folder, which need not exist.
@@ -86,7 +86,7 @@ def _write(folder: str, error: Exception) -> None:
     if isinstance(error, StoreError) and error.is_transient and urlsplit(error.url)[:2] == urlsplit(folder)[:2]:
         return  # the store that the file would be written to has just failed for half a minute
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
-    with suppress(Exception):  # the error itself must reach the runner, whatever happens here
+    with suppress(Exception):  # the error itself must reach the runner in any case
         write_failure(join(folder, name), error)
 
 

@@ -18,7 +18,7 @@ from transforms.rows.ragged import indices_of
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
 
-# A row group has about so many lines, which are some 5 MB in memory.
+# The approximate lines of a row group, which are some 5 MB in memory.
 _LINES_IN_ROW_GROUP = 1 << 15
 
 _OUTCOMES = pa.array(["kept", "truncated"])

@@ -41,7 +41,7 @@ from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
 from transforms.steps.spot_checks import noted_difference, sample_conversations
 
-# The sample of those conversations of a batch that are not compared by signature: the first ones, and one of so many.
+# The sample of those conversations of a batch that are not compared by signature: the first ones, and one in this many.
 _FIRST, _ONE_OF = 4, 256
 # The most turns of one text that `report` compares, since each is two more renderings of all turns before it; and the
 # most of one that the reference compares as a sample.

@@ -44,7 +44,7 @@ from transforms.steps.spot_checks import every_so_many, noted_difference
 
 _OF_ALL_SOURCES = ("formatter_seconds", "keep_columns", "loss_weights", "validation_fraction", "seed", "engine")
 
-# The sample of records that is searched for duplicate keys: the first ones of a batch, and one of so many.
+# The sample of records that is searched for duplicate keys: the first ones of a batch, and one in this many.
 _FIRST, _ONE_OF = 16, 512
 # The sample of those that are parsed without typed decoders too.
 _ONE_COMPARED_OF = 128

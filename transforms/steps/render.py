@@ -38,9 +38,9 @@ from transforms.tokens.tokenizer import load_tokenizer
 Omitted: TypeAlias = dict[tuple[int, int], Omissions]
 # Why examples were left to the reference, by the same.
 _SlowPaths: TypeAlias = dict[tuple[int, int], SlowPath]
-# Of one of so many records the text alone is compared with that of transformers.
+# For one in this many records, only the text is compared with that of transformers.
 _ONE_TEXT_OF = 32
-# So many texts are searched at once for special tokens. Each of them is checked only if there may be one.
+# The texts that are searched at once for special tokens. Each of them is checked only if there may be one.
 _CHECKED_AT_ONCE = 256
 
 
@@ -100,10 +100,10 @@ class Renderer:
                 continue
             position = text.example.position
             if count := facts.count_open(content, loss_on):
-                found = "the template prints nothing that ends an answer, so that a model does not learn to stop"
+                found = "the template prints nothing that ends an answer, so a model does not learn to stop"
                 outcomes = outcomes.note("turns_without_end", count, (position, found))
             if self._turns.trains_on_headers(content) and trained_turns(content, loss_on):
-                found = "the template ignores add_generation_prompt, so that the header of an answer is trained on"
+                found = "the template ignores add_generation_prompt, so the header of an answer is trained on"
                 outcomes = outcomes.note("records_without_generation_prompt", 1, (position, found))
         return outcomes
 

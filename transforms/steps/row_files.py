@@ -39,7 +39,7 @@ class RowFiles:
         return file
 
     def write(self, rows: pa.Table, tokens: int, trained_tokens: int) -> None:
-        """Write rows, which have so many tokens."""
+        """Write rows, which have this number of tokens."""
         self._writer.write(rows)
         self._rows += len(rows)
         self.tokens += tokens

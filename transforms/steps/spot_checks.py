@@ -20,9 +20,9 @@ from transforms.model.receipts import DIFFERS
 # up to 12 ms more, 8% of that for a split of 4 MiB.
 _SHARE = 1 / 2048
 _AT_FIRST = 4096
-# So many more records are drawn than have room if all cost the same.
+# How many times more records are drawn than have room if all cost the same.
 _MORE = 4
-# The reference renders and compares a message in about so many microseconds.
+# The microseconds in which the reference renders and compares a message, roughly.
 _MESSAGE = 128
 
 
@@ -72,7 +72,7 @@ def sample_conversations(batch: Batch, texts: Sequence[Text]) -> list[int]:
 
 
 def every_so_many(batch: Batch, numbers: Sequence[int], one_of: int) -> Sequence[int]:
-    """Choose one of so many records of a batch, by any numbers that they have; the same ones in each run."""
+    """Choose one in a number of records of a batch, by any numbers that they have; the same ones in each run."""
     return numbers[random.Random(f"{batch.split.number}-{batch.part}").randrange(one_of) :: one_of]
 
 

@@ -32,7 +32,7 @@ from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.trained import is_trained, weights_of
 
-# Of a text that is longer, an excerpt of so many characters is proven.
+# Of a longer text, an excerpt of this many characters is compared.
 _EXCERPT = 4096
 
 

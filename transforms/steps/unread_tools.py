@@ -26,9 +26,9 @@ _OF_SCHEMAS = {
 }
 _WITH_NAMES = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 _METADATA_OF_SCHEMAS = frozenset(("type", "format", "$ref", "$schema", "$id"))
-# A text of so many characters is printed for its definition, and not by chance.
+# A text of at least this many characters is printed for its definition, and not by chance.
 _LONG = 24
-# So many characters before and after them shorter texts are searched for.
+# How many characters before and after them are searched for shorter texts.
 _AROUND = 512
 
 

@@ -173,8 +173,8 @@ class Claim:
             if holder == self._holder:
                 return
         raise Unavailable(
-            f"{self._output}: this build gave no sign for {_SECONDS_WITHOUT_SIGN:.0f} seconds, and another one took "
-            f"over its output{f': {holder}' if holder else ''}. Its rows are not mixed with those of this one."
+            f"{self._output}: this build did not renew its lock for {_SECONDS_WITHOUT_SIGN:.0f} seconds, and another "
+            f"one took over its output{f': {holder}' if holder else ''}. Rows of the two are not mixed."
         )
 
     def show_work(self) -> None:
@@ -293,7 +293,7 @@ class Claim:
 
     def _warn_of_submitted(self, holder: Holder | None) -> None:
         minutes = _SECONDS_TO_BEGIN / 60
-        problem = "chatmill: %s: waiting for up to %.0f minutes for a job that was submitted, if it begins: %s"
+        problem = "chatmill: %s: waiting for up to %.0f minutes for a submitted job to begin: %s"
         _LOGGER.warning(problem, self._output, minutes, holder)
 
     def _create(self) -> bool:

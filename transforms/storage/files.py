@@ -49,7 +49,7 @@ _READ_AHEAD = 4 << 20
 def file_system(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of a url, and the path in it.
 
-    A name without `://` is a path on this machine, whatever else it holds. fsspec itself would take `::` in a path or
+    A name without `://` is a path on this machine, even if it contains `::`. fsspec itself would take `::` in a path or
     in the key of an object for a url inside of another.
 
     Raises:

@@ -16,7 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 from transforms.errors import StoreError, UserError
 
 # The classes of transient errors that the clients of stores raise, by name: to import aiohttp, botocore and requests
-# would add a second to each start, whatever store is used.
+# would add a second to each start, with any store.
 _TRANSIENT = {
     "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "ResponseParserError", "RequestException",
     "TransportError", "ConnectionError", "TimeoutError", "FlexibleChecksumError", "ChecksumError",

@@ -70,6 +70,6 @@ def check_version(url: str, version: str, entry: Mapping[str, Any]) -> None:
     else:
         return
     raise UserError(
-        f"{url}: the file has changed since the job was planned ({found}). Nothing of it is in a dataset. Restore it "
+        f"{url}: the file has changed since the job was planned ({found}). Nothing was committed. Restore it "
         "to go on, or overwrite the output to build from the file as it is now."
     )

@@ -53,7 +53,7 @@ class TextEncoder(Protocol):
     """What the step needs of an encoder.
 
     Attributes:
-        characters_at_once: encode is called with texts of about so many characters, to bound its memory.
+        characters_at_once: the approximate characters of the texts of one call of encode, to bound its memory.
     """
 
     characters_at_once: int

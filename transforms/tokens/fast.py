@@ -26,7 +26,7 @@ from transforms.tokens.utf8 import Utf8, bytes_before
 if TYPE_CHECKING:
     from transforms.tokens.ids import IdEncoder
 
-# Below so many bytes of input, the reference takes less time than loading the fast encoder.
+# With fewer bytes of input than this, the reference takes less time than loading the fast encoder.
 WORTH_LOADING = 1 << 20
 _META = "\u2581"  # stands for a space in the tokens of SentencePiece
 # Longer texts are encoded by the reference, whose regular expressions give up at some ten million steps for one word or

@@ -26,7 +26,7 @@ from transforms.chat.traced.tracer import SENTINEL, NotTraceable, number_of, pla
 from transforms.errors import RecordError
 from transforms.model.examples import REASONING_KEYS, Conversation, Span
 
-# A comparison renders each turn twice. A batch makes one for so many conversations, or a few if it is small.
+# A comparison renders each turn twice. The conversations of a batch for which it makes one; a small batch makes a few.
 _CONVERSATIONS_PER_SIGNATURE = 32
 _KEYS = frozenset(REASONING_KEYS)
 
@@ -36,7 +36,7 @@ class NotCompiled(Exception):
 
 
 class _Beginning(NamedTuple):
-    """So many messages with their turns, for all conversations of a signature.
+    """The first messages, with their turns, of all conversations of a signature.
 
     Attributes:
         guards: what must hold for the texts.
@@ -62,7 +62,7 @@ class Comparison:
         suspects: the other turns that may differ.
         contexts: what a server would have rendered before each turn; None if the template refuses that.
         answered: the text that ends with each turn, and the edges of what of it may be the answer; None if unknown.
-        beginning: makes what there is of so many messages, once; None if it cannot be established.
+        beginning: makes the beginning of a number of messages, once; None if it cannot be established.
     """
 
     turns: Sequence[int]
@@ -110,7 +110,7 @@ class CompiledBeginnings:
         return merged(spans_of(edges, printed))
 
     def _beginning(self, length: int) -> tuple[_Beginning, list[str]]:
-        """So many messages, and what is in their holes."""
+        """The first messages, and what is in their holes."""
         held = self._held.get(length)
         if held is None:
             found = self.comparison.beginning(length)

@@ -78,7 +78,7 @@ class EndsOfTurns(Protocol):
         """Return the text that ends with a turn, and the spans in which what the model wrote is; None if unknown."""
 
     def turns(self, length: int, numbers: Sequence[int]) -> Mapping[int, list[Span]]:
-        """Return the spans of turns in the text of so many messages, with the parts that are not trained on.
+        """Return the spans of turns in the text of the first messages, with the parts that are not trained on.
 
         Raises:
             RecordError: if they cannot be established.
@@ -89,7 +89,7 @@ class Beginnings(EndsOfTurns, Protocol):
     """The beginnings of one conversation, each as a template prints it."""
 
     def text(self, length: int) -> str:
-        """Return the text of so many messages. Raises RecordError if the template refuses them."""
+        """Return the text of the first messages. Raises RecordError if the template refuses them."""
 
     def trained(self, length: int, numbers: Sequence[int]) -> list[Span]:
         """Return what of turns is trained on in this text. Raises RecordError as `turns`."""

@@ -18,7 +18,7 @@ from transforms.inputs.deadline import OutOfTime, call_within
 MAX_TEMPLATE_CHARACTERS = 1 << 20
 # Of the processor, for one rendering.
 _MAX_SECONDS = 10
-# A process may always have so many bytes, on a small machine too.
+# The bytes that a process may always have, also on a small machine.
 _LEAST_MEMORY = 4 << 30
 
 

@@ -1,7 +1,7 @@
 """Provenance: which characters of a rendered text came from which text of the record.
 
 A template is rendered with strings that carry where their characters came from. They compare, split and print as the
-strings they stand for, so that the text is what it is without them, whatever the template does to its values.
+strings they stand for, so the text is what it is without them, whatever the template does to its values.
 """
 
 from __future__ import annotations

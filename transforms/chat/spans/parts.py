@@ -36,7 +36,9 @@ def spans_of_untrained_parts(rendering: Rendering, turns: Iterable[int]) -> list
                 continue
             if not is_copy:
                 why = "the template makes another text of a part of a message"
-                raise RecordError("spans_not_established", f"{why}, so it is unknown what of the text is trained on")
+                raise RecordError(
+                    "spans_not_established", f"{why}, so it is unknown which part of the text is trained on"
+                )
             spans.append((start + begin - first, stop + end - last))
     return spans
 

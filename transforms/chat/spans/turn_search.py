@@ -329,7 +329,7 @@ def _is_in_header(text: PrintedText, turns: Mapping[int, Turn]) -> bool:
 
 def not_established(why: str) -> RecordError:
     """Return the error of a conversation whose turns cannot be established. why: without a full stop."""
-    return RecordError("spans_not_established", f"{why}, so it is unknown what of the text is trained on")
+    return RecordError("spans_not_established", f"{why}, so it is unknown which part of the text is trained on")
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:

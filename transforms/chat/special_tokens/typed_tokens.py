@@ -30,8 +30,8 @@ from transforms.tokens.strings import longest_of
 # The note of records with control tokens that the tokenizer does not have. With one of these after it, of that alone.
 FOREIGN_TOKENS = "records_with_foreign_tokens_in_content"
 _ADVICE = "with special_tokens_in_content plain it would be encoded as plain text"
-# The sample that is searched for control tokens of others: the first texts of a batch, and one of so many others; of it
-# the first contents, and of each the characters at both ends.
+# The sample that is searched for control tokens of others: the first texts of a batch, and one in this many others; of
+# it the first contents, and of each the characters at both ends.
 _FIRST, _ONE_OF, _CONTENTS, _SEEN = 16, 64, 32, 512
 # The most lists of tools of which it is kept what was found in them.
 _KEPT = 1024
@@ -150,7 +150,7 @@ class TypedTokens:
         """Raise RecordError if a message of the assistant ends or begins a turn."""
         for content, tokens in typed:
             if content.role == "assistant" and (forged := [token for token in tokens if token in self._turn_tokens]):
-                why = "which ends or begins a turn under the chat template, so that what follows would be another turn"
+                why = "which ends or begins a turn under the chat template, so what follows would be another turn"
                 raise RecordError("forged_turn", f"{described((content, forged))}, {why}")
 
     def _typed(self, content: Any) -> list[Typed]:

@@ -12,7 +12,7 @@ from transforms.chat.traced.signatures import Cuts, Signature, signature_of
 from transforms.model.examples import Conversation
 
 # A signature takes as long to compile as some five conversations to render by the reference, so that it pays only if it
-# repeats. A batch compiles one signature for so many conversations, or a few if it is small.
+# repeats. The conversations of a batch for which it compiles one signature; a small batch compiles a few.
 _CONVERSATIONS_PER_SIGNATURE, _FEW_SIGNATURES = 8, 16
 # The most compiled templates that are kept beyond a batch.
 _KEPT = 4096
@@ -27,7 +27,7 @@ class SignatureCache(Generic[T]):
     that are counted are the same with any number of workers. Call `begin_batch` at the beginning of each batch.
 
     Args:
-        conversations_per_signature: a batch has one signature for so many conversations, or a few if it is small.
+        conversations_per_signature: those of a batch for which it compiles one signature; a small batch compiles a few.
     """
 
     def __init__(self, conversations_per_signature: int):
@@ -74,7 +74,7 @@ class TraceCache:
         self._cache = SignatureCache[CompiledTemplate | SlowPath](_CONVERSATIONS_PER_SIGNATURE)
 
     def begin_batch(self, conversations: int) -> None:
-        """Begin a batch of so many conversations, see SignatureCache."""
+        """Begin a batch with this number of conversations, see SignatureCache."""
         self._cache.begin_batch(conversations)
 
     def render_with_spans(self, conversation: Conversation, loss_on: str) -> tuple[Rendered, Signature] | SlowPath:

@@ -1,1 +1,1 @@
-"""Compaction: the small shards of a dataset that grows are joined to larger ones, without tokenizing anything again."""
+"""Compaction: the small shards of a dataset are joined to larger ones, without tokenizing anything again."""

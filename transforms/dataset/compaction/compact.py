@@ -41,7 +41,7 @@ def compact(
 ) -> Compaction:
     """Join the small shards of a dataset, in one commit. Nothing is tokenized again.
 
-    Whoever reads an earlier version goes on to do so: its files stay until `expire` removes them.
+    An earlier version can still be read: its files stay until `expire` removes them.
 
     Args:
         url: of the dataset's folder.
@@ -53,7 +53,7 @@ def compact(
     Raises:
         UserError: if there is no finished dataset, or its store cannot create a file only if there is none.
         InputError: if a file of it is missing or damaged.
-        Unavailable: if another one took the folder over, because this one gave no sign.
+        Unavailable: if another process took the folder over, because this one did not renew its lock.
         StoreError: if the store fails.
     """
     folder = Dataset(url_of_all(url)).folder

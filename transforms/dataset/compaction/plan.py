@@ -54,7 +54,7 @@ def plan_compaction(snapshot: Snapshot, shard_bytes: int, sources: int) -> Plan 
     """Plan the compaction of a snapshot.
 
     All increments whose shards have on average less than a quarter of shard_bytes are joined. So what is joined once is
-    left alone from then on, and a dataset that grows is not written again each time. An increment that took a file
+    left alone from then on, and an appendable dataset is not written again each time. An increment that took a file
     again, of which an earlier one has another version, stays as it is: a record has one place in an increment.
 
     Args:

@@ -1,6 +1,6 @@
 """Repack: from the rows of several shards to fewer and fuller rows of the same segments.
 
-No segment is cut, and none is lost: what is trained on stays the same, whatever row it is in.
+No segment is cut, and none is lost: what is trained on stays the same, also in another row.
 """
 
 from __future__ import annotations

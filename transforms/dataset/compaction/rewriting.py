@@ -27,7 +27,7 @@ from transforms.steps.row_files import RowFiles
 from transforms.storage.files import join, sha256_of
 from transforms.storage.writing import NewFile
 
-# Rows are read and repacked by so many tokens: some 300 MB.
+# The tokens that are read and repacked at once: some 300 MB.
 _TOKENS_AT_ONCE = 16 << 20
 
 

@@ -1,1 +1,1 @@
-"""Compare two datasets, whatever order, rows and shards their examples are in."""
+"""Compare two datasets by their examples, in any order, rows and shards."""

@@ -1,4 +1,4 @@
-"""What differs between two datasets: jobs, outcomes of records, and examples, whatever rows and shards they are in."""
+"""What differs between two datasets: jobs, outcomes of records, and examples, in any rows and shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entries of a dataset: a hash of each example, of its tokens and of its record, whatever row it is in."""
+"""The entries of a dataset: a hash of each example, of its tokens and of its record, not of its row."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def entries_of(dataset: Dataset) -> pa.Table:
         InputError, StoreError: if it cannot be read.
     """
     if "input_ids" not in dataset.layout.columns:
-        raise UserError(f"{dataset.url}: the rows have no input_ids, so that there is nothing to compare.")
+        raise UserError(f"{dataset.url}: the rows have no input_ids, so there is nothing to compare.")
     found = _by_ledger(dataset) if _has_whole_ledger(dataset) else _by_shard(dataset)
     batches = (pa.record_batch(columns, SCHEMA) for columns in found)
     return pa.Table.from_batches(batches, SCHEMA).combine_chunks()

@@ -54,7 +54,7 @@ class LedgerLines:
                 lines = lines.filter(pc.equal(lines["split"].cast(pa.string()), split))
                 columns = [lines[name].to_numpy().astype(np.int64) for name in _PLACES]
             except KeyError as error:
-                raise ValueError(f"it has no column {error}, so that it is not of a ledger") from None
+                raise ValueError(f"it has no column {error}, so it is not a file of a ledger") from None
         return cls(path, np.stack(columns, axis=1), has_all)
 
     def check(self, segments: np.ndarray, path: str, first: int, stop: int) -> Iterator[Fault]:

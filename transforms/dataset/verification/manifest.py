@@ -145,7 +145,7 @@ def rejects_faults(dataset: Dataset) -> Iterator[Fault]:
             yield Fault(path, str(error).removeprefix(f"{url}: "))
         except (KeyError, pa.ArrowException):
             is_complete = False
-            yield Fault(path, f"it has not the columns of rejects: {', '.join(_REJECTS)}")
+            yield Fault(path, f"it does not have the columns of rejects: {', '.join(_REJECTS)}")
     if is_complete and reasons != Counter(expected_reasons := dataset.rejected()):
         problem = f"the rejects have the reasons {dict(sorted(reasons.items()))}; the manifest has"
         yield Fault("rejects", f"{problem} {expected_reasons}")
@@ -174,7 +174,7 @@ def stored_files_faults(dataset: Dataset) -> Iterator[Fault]:
 
 
 def _formatters(job: Mapping[str, Any]) -> Iterator[str]:
-    """The sha256 of the files of formatters that a build stores. A pipeline of the user's own stores none."""
+    """The sha256 of the files of formatters that a build stores. A custom pipeline stores none."""
     if "steps" in job:
         return
     yield from filter(None, (of.get("formatter") for of in (job, *job.get("sources", ()))))

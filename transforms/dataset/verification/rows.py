@@ -1,4 +1,4 @@
-"""What must hold for the rows of a dataset, whatever they are of: checked in flat arrays, a row group at a time."""
+"""Invariants of all rows of a dataset, checked in flat arrays, a row group at a time."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _listing_faults(dataset: Dataset, names: Sequence[str], notes: list[str]) ->
         if rest and part in PARTS and part != "_chatmill" and name not in named:
             if dirname(name) not in folders and is_published(name):
                 continue  # of an increment that this version does not have: nobody who reads this one reads it
-            yield Fault(name, "the manifest does not name this file, and whoever reads the folder would read it")
+            yield Fault(name, "the manifest does not name this file, and readers of the folder would read it")
         elif part not in PARTS and not part.startswith("."):
             notes.append(f"{name} is not a part of the dataset")
 
