@@ -135,7 +135,7 @@ def _list_array(values: list[int]) -> pa.Array:
 
 
 def _lines_of_row(dataset: Dataset, shard: ShardEntry, in_shard: int) -> dict[int, dict[str, Any]]:
-    """The lines of the ledger about a row, by segment: all, or with `exceptions` those of which tokens were lost."""
+    """The lines of the ledger about a row, by segment: all, or with `exceptions` those whose tokens were lost."""
     name = stem_of(shard["path"])
     lines: dict[int, dict[str, Any]] = {}
     for file in dataset.manifest.get("ledger", ()):

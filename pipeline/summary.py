@@ -48,7 +48,7 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
     Args:
         folder: of the dataset.
         manifest: its manifest.
-        max_reject_fraction: sources of which more was rejected have a warning.
+        max_reject_fraction: sources with more rejects have a warning.
     """
     console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print(_verdict(manifest))

@@ -35,7 +35,7 @@ def check_choices(parameter: str, values: Any, choices: Sequence[str]) -> None:
 
 
 def check_names(parameter: str, values: Any) -> None:
-    """Check that a value is a list or a tuple of names, each of which is there once.
+    """Check that a value is a list or a tuple of names, each of them once.
 
     Raises:
         ParameterError: if it is not.

@@ -15,7 +15,7 @@ class Wanted:
     """Says which files are to be taken, and of those that are left out why, once.
 
     Args:
-        rewritten: what to do with a file of which the dataset has another version; one of REWRITTEN.
+        rewritten: what to do with a file that the dataset has in another version; one of REWRITTEN.
         show: prints a line.
     """
 
@@ -51,7 +51,7 @@ def replaceable(files: Sequence[InputFile], listed: Mapping[Key, str], snapshot:
     What was built together is built together again: all of it has to be there as it was, or be replaced, too.
 
     Args:
-        files: of which the dataset has other versions.
+        files: those that the dataset has in other versions.
         listed: the versions of all files that are there.
         snapshot: the newest one.
     """

@@ -682,7 +682,7 @@ def test_text_that_the_tokenizer_cannot_encode_costs_its_own_record_alone(at):
         expected, found = encoder(batch_of(texts)), encoder(batch_of([*texts[:at], spaces, *texts[at:]]))
         [reject] = found.outcomes.rejects
         assert (reject.position, reject.reason) == (5000, "tokenizer_failed")
-        assert "12,000,010 characters, of which 12,000,000 are one piece of white space" in reject.detail
+        assert "12,000,010 characters with one piece of white space of 12,000,000" in reject.detail
         assert found.outcomes.tokenized_by_reference == reasons
         assert np.array_equal(found.ids, expected.ids)
         assert np.array_equal(found.source.positions, expected.source.positions)

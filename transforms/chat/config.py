@@ -46,7 +46,7 @@ class RenderConfig:
             follows the markers.
         after_end: whether white space that the template prints after the end-of-turn token of an answer, such as the
             line break after `<|im_end|>`, is trained on (`train`), as by TRL's templates, or not (`mask`).
-        unprinted: what happens to a conversation of which the template leaves out a content, a tool call or the tools:
+        unprinted: what happens to a conversation if the template leaves out a content, a tool call or the tools:
             `reject` rejects the record; `report` keeps and counts it.
         special_tokens_in_content: what happens to special tokens in the contents of a record, and to markers that the
             template prints around turns. `report` encodes them as transformers does and counts them, and rejects a

@@ -24,7 +24,7 @@ class SkipFinished(beam.PTransform):
 
     PCollection[Split] -> .unfinished: PCollection[Split], and .finished: PCollection[Receipt] of the others. The
     receipts are listed once, where the splits are planned. All workers check what was found: each receipt by its
-    checksum, each of its files by its own. A split of which anything is missing or damaged is unfinished, and logged.
+    checksum, each of its files by its own. A split with a missing or damaged file is unfinished, and logged.
 
     Args:
         output: the folder of the dataset. Without one, no split is finished. It can be given until the pipeline runs.

@@ -81,7 +81,7 @@ def commit_increment(
 
 
 def commit_failed(folder: Folder, error: str, report: str, base: int) -> Snapshot:
-    """Commit an increment of which nothing can be used, so that its inputs are taken. Raises as commit_increment does.
+    """Commit an increment as failed, so that its inputs are not tried again. Raises as commit_increment does.
 
     Args:
         folder: of the increment.

@@ -1,4 +1,4 @@
-"""The content of a message: a string, or parts, of which each has text."""
+"""The content of a message: a string, or parts that each have text."""
 
 from __future__ import annotations
 

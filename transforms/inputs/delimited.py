@@ -81,7 +81,7 @@ class _Source(io.RawIOBase):
         self._ahead = b""
 
     def check_header(self, delimiter: str) -> None:
-        """Raise ValueError if the header has too many columns, of which pyarrow would make each at once."""
+        """Raise ValueError if the header has too many columns, which pyarrow would all make at once."""
         self._ahead = self._file.read(_HEADER_BYTES).removeprefix(BOM_UTF8)
         while not _header_ends(self._ahead, delimiter.encode()) and len(self._ahead) < _BLOCK:
             if not (more := self._file.read(len(self._ahead))):

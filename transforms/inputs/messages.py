@@ -15,7 +15,7 @@ from transforms.model.examples import plain
 # The roles of a turn whose value is a call: ShareGPT's, and that of ms-swift.
 _CALL_ROLES = ("function_call", "tool_call")
 _SHAREGPT = {"from": "role", "value": "content"}
-# The keys of messages of which nothing is changed, if their content is text: no calls, media or flags.
+# The keys of messages that are not changed if their content is text: no calls, media or flags.
 _AS_THEY_ARE = {"role", "content", "name", "tool_call_id", "reasoning_content", "thinking"}
 _WITH_CALLS = {*_AS_THEY_ARE, "tool_calls"}
 
@@ -56,7 +56,7 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
 
 
 def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, Any]] | None:
-    """The messages if they are usual ones, of which only the calls may have to be changed; otherwise None.
+    """The messages if they are usual ones, in which only the calls may have to be changed; otherwise None.
 
     All of it is in one loop, since most messages are usual.
     """

@@ -25,7 +25,7 @@ def with_pair(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_pair(record: Mapping[str, Any]) -> bool:
-    """Whether a record has two answers, of which one is chosen, each a text, a message or messages."""
+    """Whether a record has two answers, one of them chosen, each a text, a message or messages."""
     if "chosen" not in record and "output" not in record:
         return False
     pair = with_pair(record)

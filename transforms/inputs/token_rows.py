@@ -53,7 +53,7 @@ def token_row(record: Mapping[str, Any], reading: Reading) -> TokenRow:
 
 
 def _check_not_packed(record: Mapping[str, Any], tokens: int, own: slice) -> None:
-    """Raise RecordError if a row has several examples, of which each would attend to those before it."""
+    """Raise RecordError if a row has several examples: each would attend to those before it."""
     lengths, positions = (record.get(name) for name in OF_PACKED_ROWS)
     several = lengths is not None and len(_integers(lengths, "seq_lengths")) > 1
     if several or (positions is not None and not _integers(positions, "position_ids", tokens)[own][1:].all()):

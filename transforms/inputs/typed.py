@@ -22,7 +22,7 @@ from transforms.inputs.unread import kind_of_name
 from transforms.model.examples import Content
 
 _NO_TEXT: Any = Literal[""] | None
-# The type of the items is one of which there are none, so that decoding stops at the first one.
+# No value has the type of the items, so decoding stops at the first one.
 _EMPTY = msgspec.Meta(max_length=0)
 _NOTHING: Any = Annotated[list[Literal[""]], _EMPTY] | Annotated[dict[str, Literal[""]], _EMPTY] | _NO_TEXT
 _NOT_FALSE: Any = Annotated[int, msgspec.Meta(ge=1)] | None

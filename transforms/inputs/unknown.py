@@ -81,7 +81,7 @@ def unknown_kind(start: bytes) -> str | None:
 
 
 def kind_of_text(start: bytes) -> str | None:
-    """Describe text of which no line is a record, and what to do; None if it may be JSON lines.
+    """Describe text without a line that is a record, and what to do; None if it may be JSON lines.
 
     Args:
         start: the first bytes of a file that may be text.

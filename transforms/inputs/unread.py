@@ -64,7 +64,7 @@ _TRANSPARENT = {
 }
 _PAIR = {"chosen", "rejected", "preferred", "winner", "loser", "better", "worse", "accepted"}
 _WORD = re.compile(r"CoT|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-# Schemas of which a record has an answer already, in messages or tokens: other answers are about it.
+# Schemas whose records have an answer already, in messages or tokens: other answers are about it.
 _ANSWERED = ("messages", "sharegpt", "preference", "tokenized")
 # The column that has the answer, of schemas with one.
 _ANSWER_COLUMNS = {"question_answer": "answer", "alpaca": "output", "prompt_completion": "completion"}
@@ -224,7 +224,7 @@ def find_unread(
         columns: the names and the values of the columns that the schema does not read.
         schema: by which the record was read.
         content: what was read.
-        decided: the kinds of content of which an option says which column has them; None if that is all of them.
+        decided: the kinds of content whose column is named by an option; None for all of them.
 
     Returns:
         The characters of each of them that has text; none of metadata, and of texts that were read elsewhere.
@@ -251,7 +251,7 @@ def find_unread(
 
 
 def decided_kinds(columns: Mapping[str, str]) -> frozenset[str]:
-    """Return the kinds of content of which the option columns says which column has them.
+    """Return the kinds of content whose column is named by the option columns.
 
     Args:
         columns: the name of a column in the records, by the schema's name for it.

@@ -271,7 +271,7 @@ def in_parts(messages: Sequence[Any]) -> MessagesInParts | None:
 
 
 def are_text_parts(content: Any) -> bool:
-    """Return whether a content is a list of parts, each of which is text and nothing else."""
+    """Return whether a content is a list of parts that are all text."""
     if type(content) is not list:
         return False
     for part in content:  # three times as fast as all()
@@ -333,7 +333,7 @@ def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[An
         function: takes one of them.
 
     Returns:
-        What it returns for each, and a reject for each record of which it raises RecordError for one or several. A
+        What it returns for each, and a reject for each record for which it raises RecordError once or several times. A
         record has several examples if a formatter made them; it is rejected as a whole.
     """
     results: list[Any] = []

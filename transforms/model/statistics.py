@@ -1,4 +1,4 @@
-"""Statistics of what goes through the steps: histograms and counts, of which the sum of two is that of all records.
+"""Statistics of what goes through the steps: histograms and counts. The sum of two is that of all their records.
 
 They are integers, and each part of a split is counted alone, so that the sum is the same on any runner.
 """

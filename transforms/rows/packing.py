@@ -151,7 +151,7 @@ PACKINGS = ("none", *_PACKINGS)
 
 
 def _whole_segments(order: np.ndarray, row_of: list[int], lengths: np.ndarray) -> Packed:
-    """Make packed rows of segments in an order, of which each has a row."""
+    """Make packed rows of segments in an order; each segment has a row."""
     rows = np.array(row_of, np.int64)
     source = order[np.argsort(rows, kind="stable")]
     segments = Segments(source, np.zeros(len(source), np.int64), lengths[source])

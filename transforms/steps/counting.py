@@ -15,7 +15,7 @@ from transforms.model.statistics import Beyond, Histogram, Statistics, Tools, hi
 from transforms.rows import IGNORED
 from transforms.rows.ragged import slices_of
 
-# Values of max_length of which it is counted what they would cut off.
+# Values of max_length for which the tokens that they would cut off are counted.
 LIMITS = (2048, 4096, 8192, 16384, 32768)
 # The sample whose scripts are counted: one in this many contents of a part, its first messages, and their beginnings.
 _ONE_OF, _MESSAGES, _CHARACTERS = 128, 32, 256

@@ -104,7 +104,7 @@ class MapExamples(Step):
 
     Args:
         function: takes an Example and returns one, such as `msgspec.structs.replace(example, content=...)`, or a list
-            of them. A record of which nothing is left, since it returned None or an empty list, is dropped as
+            of them. A record without examples, since it returned None or an empty list, is dropped as
             `filtered`. It is shipped to workers as Beam ships functions.
 
     Raises:
@@ -134,7 +134,7 @@ def _check_callable(parameter: str, value: object) -> None:
 
 
 def _drops(examples: list[Example], kept: list[Example], reason: str) -> Iterator[Drop]:
-    """Yield the drop of each record of which no example is kept."""
+    """Yield the drop of each record without an example that is kept."""
     positions = {example.position for example in kept}
     for position, of_record in groupby(examples, key=lambda example: example.position):
         if position not in positions:

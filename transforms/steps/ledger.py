@@ -97,7 +97,7 @@ class LedgerWriter:
             [_segments(rows, split, self._rows[split]) for split, rows in enumerate((part.train, part.validation))]
         )
         segments = segments[:, number_of[record_of[segments[0]]] != _NOWHERE]
-        # With shifted labels, a record may be kept of which no row is left.
+        # With shifted labels, a record may be kept and have no row.
         has_segments = np.bincount(record_of[segments[0]], minlength=len(first_rows)) > 0
         without = used.records[chosen][~has_segments[used.records[chosen]]]
         nowhere = np.full((len(segments), len(without)), _NOWHERE)

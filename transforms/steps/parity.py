@@ -218,7 +218,7 @@ class ParityChecker:
         return next((difference.detail for difference in differences.values()), "")
 
     def _expanded(self, text: Text, found: _Compared) -> list[Text]:
-        """The texts that replace one of which some turns differ. Raises RecordError."""
+        """The texts that replace one in which some turns differ. Raises RecordError."""
         if found.beginnings is None or self._parity == "reject" or text.prompt is not None:
             if not (how := self._detail(text, found)):
                 return [text]

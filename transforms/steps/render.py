@@ -331,7 +331,7 @@ def _texts(batch: Examples, results: Sequence[_Result]) -> Texts:
 
 
 def _noted(texts: Texts, omitted: Omitted) -> Outcomes:
-    """The outcomes, with the records of which something is not printed."""
+    """The outcomes, with the records that are not printed completely."""
     outcomes = texts.outcomes
     if not omitted:
         return outcomes

@@ -292,7 +292,7 @@ class Encoder:
         """What is wrong with the tokens of a text."""
         if row in encoded.failed:
             spaces = max(map(len, re.findall(r"\s+", text.text)), default=0)
-            found = f"{len(text.text):,} characters, of which {spaces:,} are one piece of white space"
+            found = f"{len(text.text):,} characters with one piece of white space of {spaces:,}"
             detail = f"the tokenizer cannot encode this text of {found}: {encoded.failed[row]}"
             return RecordError("tokenizer_failed", detail)
         if text.token_ids is not None:

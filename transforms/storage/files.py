@@ -39,7 +39,7 @@ _NOT_OPENED = frozenset({
     "zip",
 })  # fmt: skip
 
-# The errors of a disk of which a path is not that of a file or folder. Others say nothing of what is there.
+# The errors of a disk for a path that is not a file or folder. Others say nothing about what is there.
 NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 
 _SECONDS_TO_ANSWER = 30

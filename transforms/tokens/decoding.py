@@ -2,7 +2,7 @@
 
 A tokenizer.json of 9 MB takes `tokenizers` 0.6 to 1.2 seconds to load, most of it for the merges, which only encoding
 needs. So the bytes of each token are read here from the vocabulary alone. They also give exact places if a token is a
-part of a character, of which a decoder of strings makes U+FFFD.
+part of a character, which a decoder of strings would turn into U+FFFD.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def check_stand_ins(text: str) -> None:
 
 
 class PlainEncoder(ReferenceEncoder):
-    """Encodes texts with stand-ins, of which no other added tokens are found. Offsets count characters.
+    """Encodes texts with stand-ins, in which no other added tokens are found. Offsets count characters.
 
     Args:
         tokenizer: as transformers loads it, from a tokenizer.json.

@@ -86,7 +86,7 @@ class CutEncoder:
     def _without_prefixes(
         self, encoded: Encoded, pieces: list[str], firsts: np.ndarray, special_tokens: bool
     ) -> Encoded:
-        """The tokens of pieces, of which those that begin no text have no added space before them."""
+        """The tokens of pieces. Those that begin no text have no added space before them."""
         assert self._rest is not None
         rest = self._rest.encode(pieces, special_tokens)
         begins_text = np.isin(np.arange(len(pieces)), firsts[:-1])

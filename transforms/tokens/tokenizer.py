@@ -147,7 +147,7 @@ def _added_tokens(config: dict[str, Any] | None, files: Mapping[str, bytes]) -> 
 
 
 def _decoded(content: bytes, decoder: msgspec.json.Decoder[_T]) -> _T | None:
-    """JSON of a type; None if it is something else, of which transformers says what is wrong."""
+    """JSON of a type; None if it is something else, for which transformers raises an error."""
     try:
         return decoder.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Find the tokens of which at least one character is in a span.
+    """Find the tokens with at least one character in a span.
 
     Args:
         starts: int64, shape (tokens,): where each token starts, in the units of the spans.
@@ -20,7 +20,7 @@ def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.n
     if not len(spans):
         return np.zeros(len(starts), bool)
     if np.all(starts[1:] >= starts[:-1]) and np.all(stops[1:] >= stops[:-1]):
-        # In ascending order the tokens of a span are a range, of which a token that lies in two spans is in the first.
+        # In ascending order the tokens of a span are a range. A token that lies in two spans is in the first.
         # It begins with a token that stops later than the span starts, or with one of no length that is not before it.
         edges = np.searchsorted(starts, spans)
         np.minimum(edges[:, 0], np.searchsorted(stops, spans[:, 0], side="right"), out=edges[:, 0])

@@ -25,7 +25,7 @@ class Utf8:
 
     @classmethod
     def of(cls, texts: list[str]) -> Utf8:
-        """Encode texts, of which none has a lone surrogate."""
+        """Encode texts without lone surrogates."""
         lengths = _lengths(texts)
         if all(map(str.isascii, texts)):
             return cls("".join(texts).encode(), offsets_of(lengths), lengths)

@@ -27,7 +27,7 @@ _ASKING = frozenset(("count", "endswith", "find", "index", "rfind", "rindex", "s
 }
 # Filters that templates mostly give constants besides a text, as they do to the method replace.
 GIVEN_CONSTANTS = frozenset(("join", "replace"))
-# Statements and expressions of which it is not known here what they print.
+# Statements and expressions whose output is not known here.
 _OTHERS = (
     nodes.Block, nodes.EvalContextModifier, nodes.Extends, nodes.FromImport, nodes.Import, nodes.Include,
     nodes.MarkSafe, nodes.MarkSafeIfAutoescape, nodes.OverlayScope,

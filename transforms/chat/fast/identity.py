@@ -47,7 +47,7 @@ class Sources:
 
     Attributes:
         table: the source of each object, by its identity.
-        copied: the identities of the copies, and 0 if one is white space, of which is not seen whether it is printed.
+        copied: the identities of the copies, and 0 if one is white space, which may be printed unseen.
     """
 
     def __init__(self, known: Mapping[int, Source] | None = None, max_characters: int = MAX_TEXT_BYTES):

@@ -13,7 +13,7 @@ from transforms.chat.rendering.texts import Key, function_of, name_field, texts_
 from transforms.errors import RecordError
 from transforms.model.examples import REASONING_KEYS
 
-# For each text of which something is printed, the (start, stop) of its characters.
+# For each text that is printed, also in part, the (start, stop) of its characters.
 Printed: TypeAlias = Mapping[Key, Sequence[tuple[int, int]]]
 # The most names in a sentence.
 _NAMED = 3
@@ -86,7 +86,7 @@ def omissions_of_message(
             continue  # all of it is printed, as of most texts
         name = _name_of_text(number, key, part, message)
         if kind == "reasoning":
-            # Some servers write the same reasoning under two keys, of which a template prints one.
+            # Some servers write the same reasoning under two keys, and a template prints one of them.
             same = any((number, kind, other, None) in printed for other in REASONING_KEYS if message.get(other) == text)
             reasoning += [name] * (bool(text.strip()) and not ranges and not same)
             continue

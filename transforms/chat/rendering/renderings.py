@@ -82,7 +82,7 @@ class Rendering:
     def printed(self) -> dict[Key, list[tuple[int, int]]]:
         """For each text of the record, the (start, stop) of its characters that were printed.
 
-        A text of which nothing but white space is printed is left out.
+        A text is left out if only white space of it is printed.
         """
         printed: dict[Key, list[tuple[int, int]]] = {}
         for start, stop, key, first, last, _ in self.texts:

@@ -68,7 +68,7 @@ class TurnSearch:
             numbers: of messages of the assistant.
 
         Returns:
-            Each of the turns of which anything is printed, without its end.
+            Each of the turns that is printed at all, without its end.
 
         Raises:
             RecordError: if the turns cannot be established.

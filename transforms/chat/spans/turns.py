@@ -153,7 +153,7 @@ class TurnFinder:
             turns: the numbers of its messages.
 
         Returns:
-            Each of the turns of which anything is printed.
+            Each of the turns that is printed at all.
 
         Raises:
             RecordError: if the turns cannot be established.

@@ -33,7 +33,7 @@ _ADVICE = "with special_tokens_in_content plain it would be encoded as plain tex
 # The sample that is searched for control tokens of others: the first texts of a batch, and one in this many others; of
 # it the first contents, and of each the characters at both ends.
 _FIRST, _ONE_OF, _CONTENTS, _SEEN = 16, 64, 32, 512
-# The most lists of tools of which it is kept what was found in them.
+# The most lists of tools for which the tokens that were found in them are kept.
 _KEPT = 1024
 
 
@@ -287,7 +287,7 @@ def _parts_of_template(rendering: Rendering, token: re.Pattern[str]) -> list[Spa
 
     Raises RecordError if a token is in a piece that the template made of contents, and is not in these contents.
 
-    rendering: of all texts. token: matches the strings of which it matters whose they are.
+    rendering: of all texts. token: matches the strings whose source matters.
     """
     parts: list[Span] = []
     text, at = rendering.text, 0

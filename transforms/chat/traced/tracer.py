@@ -252,7 +252,7 @@ TracedText.__rmod__ = _untraceable("formats a text with %")  # type: ignore[attr
 
 
 class TracedLength:
-    """The length of a traced text, of which only the least value is known."""
+    """The length of a traced text; only its least value is known."""
 
     def __init__(self, minimum: int):
         self._minimum = minimum

@@ -52,7 +52,7 @@ _COMPARISONS |= {"<=", "le", "defined", "undefined", "none"}
 
 
 class _OperatorsAsCalls(OperatorsAsCalls):
-    """Replaces the operator in, too, of which a string calls no method of what is searched for."""
+    """Replaces the operator in, too, for which a string calls no method of what is searched for."""
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)

@@ -128,7 +128,7 @@ def _with_last_tokens(table: RowTable, of_rows: np.ndarray) -> RowTable:
 
 
 def _table_of(rows: pa.Table, layout: RowLayout) -> RowTable:
-    """The table of which the columns are made; `sources` are the numbers of its segments."""
+    """The table from which the columns are made; `sources` are the numbers of its segments."""
     values = {name: flat_values(rows, name) for name in layout.columns if name in OUTPUT_COLUMNS}
     segments = segments_of(values, layout.packed)
     assert segments is not None  # knows_segments holds

@@ -39,7 +39,7 @@ class Fault:
 
     @classmethod
     def of_rows(cls, path: str, problem: str, rows: Sequence[int] | np.ndarray) -> Fault:
-        """Make the fault of some rows, of which the first ones are named. rows: their numbers in the file."""
+        """Make the fault of some rows; the first ones are named. rows: their numbers in the file."""
         return cls(path, problem, tuple(int(row) for row in rows[:_ROWS_NAMED]), len(rows))
 
 

@@ -137,7 +137,7 @@ class _Reader:
         return self._take(end)
 
     def _skip(self, closing: bytes) -> bool:
-        """Go to the end of a value, of which nothing is kept; False if the file ends before."""
+        """Go to the end of a value and keep nothing of it; False if the file ends before."""
         depth, in_string, at = 0, False, self._at
         while True:
             while found := (_IN_STRING if in_string else _SIGN).search(self._buffer, at):
