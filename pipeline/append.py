@@ -15,9 +15,10 @@ from pipeline.claims import claim_of, take
 from pipeline.console import counted, show, show_phase
 from pipeline.increments import Selected, forget, planned_files, select
 from pipeline.job import Job
+from pipeline.local.fork_server import ForkServer
 from pipeline.options import Options
 from pipeline.pinning import check_appendable, pin
-from pipeline.runners.fork_server import ForkServer
+from pipeline.runners import runner_of
 from pipeline.sources import Source, inputs_of, with_all_inputs
 from transforms.dataset.derived import derive, is_stale
 from transforms.dataset.increment_commit import Change
@@ -74,16 +75,17 @@ def append(
         return Appended("nothing_new", _manifest(snapshot))
     for_runner = with_all_inputs(options, sources)
     import_beam(for_runner)
-    from pipeline.run import is_dry_run, job_on_cluster, parse_beam_options
+    from pipeline.run import is_dry_run, parse_beam_options
 
-    if options.runner != "DataflowRunner" and is_dry_run(beam_flags):
+    runner = runner_of(options.runner)
+    if not runner.has_dry_run and is_dry_run(beam_flags):
         if not new:
             return Appended("nothing_new", _manifest(snapshot))
         show(f"a dry run: {counted(len(new), 'file')} would be added, the first of them {new[0].url}")
         return Appended("dry_run", None)
-    job = job_on_cluster(parse_beam_options(for_runner, beam_flags))
+    job = runner.job_name(parse_beam_options(for_runner, beam_flags))
     with claim_of(folder, options.output, options.no_lock, job) as claim:
-        if claim and take(claim, options.runner == "FlinkRunner", waits=True):
+        if claim and take(claim, runner.finds_running_job, waits=True):
             listed = inputs_of(sources, folder)  # what another one took meanwhile may have been rewritten since
         return _Growth(options, sources, beam_flags, server, folder, claim, listed).run()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.console import show_phase
 from pipeline.options import Options
+from pipeline.runners import runner_of
 
 # What Beam imports if it is installed, which takes a second, and what a job on this machine does not need of Beam: the
 # clients of clouds (all stores are reached through fsspec) and of databases, and data frames.
@@ -31,7 +32,8 @@ def import_beam(options: Options) -> None:
     if "apache_beam" not in sys.modules:
         show_phase("importing Beam")
     logging.getLogger("apache_beam.io.mongodbio").setLevel(logging.ERROR)  # it warns if it does not find bson
-    with _hidden(_NOT_NEEDED if options.runner == "DirectRunner" and options.formatter is None else frozenset()):
+    needs_all = not runner_of(options.runner).has_our_workers or options.formatter is not None
+    with _hidden(frozenset() if needs_all else _NOT_NEEDED):
         import apache_beam  # noqa: F401
         import pyarrow
 

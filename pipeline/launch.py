@@ -16,8 +16,9 @@ from pipeline.beam_import import import_beam
 from pipeline.claims import claim_of
 from pipeline.console import as_typed, counted, error_text
 from pipeline.job import differences_of_inputs, differences_without_inputs, job_of
+from pipeline.local.fork_server import ForkServer, fork_server
 from pipeline.options import Options
-from pipeline.runners.fork_server import ForkServer, fork_server
+from pipeline.runners import runner_of
 from pipeline.sources import Source, with_all_inputs
 from pipeline.summary import print_summary
 from pipeline.summary_json import appended_sums, check_summary_json, sums, write_summary_json
@@ -35,8 +36,6 @@ from transforms.storage.writing import remove_attempts
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
 _IN_MEMORY, _WEB = "memory://", ("http://", "https://")
-# The runners whose workers are threads of the launcher.
-_IN_THIS_PROCESS = ("FnApiRunner", "BundleBasedDirectRunner")
 
 
 def launch(
@@ -86,7 +85,7 @@ def environment(options: Options) -> Iterator[ForkServer | None]:
         os.environ.setdefault(ONLY_TOKENIZERS, "1")
     with (
         # A cluster may need what is there after this process has ended.
-        temporary_folder() if options.runner == "DirectRunner" else nullcontext(),
+        temporary_folder() if runner_of(options.runner).has_our_workers else nullcontext(),
         fork_server(options) as server,  # before anything has a client of a store
     ):
         yield server
@@ -124,7 +123,7 @@ def _launch(
     The status is done, done_before, nothing_new, or, if the job does not end in this process, submitted or dry_run.
     """
     folder = Folder(full_url(options.output))
-    if options.output.startswith(_IN_MEMORY) and options.runner not in _IN_THIS_PROCESS:
+    if options.output.startswith(_IN_MEMORY) and not runner_of(options.runner).is_in_process:
         raise UserError(f"--output {options.output}: memory:// is lost when the process ends. Give a disk or a bucket.")
     if options.output.startswith(_WEB):
         raise UserError(f"--output {options.output}: web servers are only read from. Give a disk or a bucket.")
@@ -233,12 +232,13 @@ def _build(
     from apache_beam.options.pipeline_options import DirectOptions
 
     from pipeline.prepare import prepare
-    from pipeline.run import job_on_cluster, parse_beam_options, run_job
+    from pipeline.run import parse_beam_options, run_job
 
     runner_options = parse_beam_options(for_runner, beam_flags)
     _warn_of_layout(options)
+    job_name = runner_of(options.runner).job_name(runner_options)
     has_workers = runner_options.view_as(DirectOptions).direct_num_workers > 1  # 0: the size of the job decides
-    with claim_of(folder, options.output, options.no_lock, job_on_cluster(runner_options)) as claim:
+    with claim_of(folder, options.output, options.no_lock, job_name) as claim:
         try:
             prepared = prepare(options, folder, sources, server if has_workers else None, claim)
         except StoreError as error:

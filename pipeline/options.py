@@ -16,6 +16,7 @@ from typing import Any
 from pipeline import kinds
 from pipeline.console import CommandParser, as_typed, unknown_option
 from pipeline.kinds import Kind
+from pipeline.runners import runner_of
 from transforms.chat.config import (
     AFTER_END,
     AT_PROMPT_END,
@@ -628,7 +629,7 @@ def _check_unknown(command: str, rest: Sequence[str], names: Sequence[str], runn
         if name not in beam_names:
             error = unknown_option(command, name, [*names, *sorted(beam_names)])
             # The job server of a portable runner has options that Beam's Python SDK does not know.
-            if "Did you mean" in str(error) or runner in ("DirectRunner", "DataflowRunner", "PrismRunner"):
+            if "Did you mean" in str(error) or runner_of(runner).options_are_known:
                 raise error
 
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from pipeline.job import Job, differences, differences_without_inputs, job_of, read_job
+from pipeline.local.fork_server import ForkServer
 from pipeline.options import Options
-from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import Source
 from transforms.dataset.layout import Folder, check_free, check_no_links
 from transforms.dataset.log import Log

@@ -23,9 +23,10 @@ from pipeline.job import (
     job_sources,
     read_job,
 )
+from pipeline.local.fork_server import ForkServer
 from pipeline.options import PREFERENCE_ADVICE, Options
 from pipeline.plan import begin_increment, increment_of
-from pipeline.runners.fork_server import ForkServer
+from pipeline.runners import runner_of
 from pipeline.sources import SOURCE_OPTIONS, Source, inputs_of, parse_options_of
 from pipeline.temporary import temporary_folder
 from pipeline.tokenizer_files import (
@@ -109,7 +110,7 @@ def prepare(
         check_free(folder, options.overwrite)
         job, warnings = resolve(options, sources, files, materials)
         if claim:
-            take(claim, options.runner == "FlinkRunner")
+            take(claim, runner_of(options.runner).finds_running_job)
         remove_attempts(folder.output)
         log = Log(folder)
         snapshot = log.newest() or Snapshot()

@@ -11,20 +11,13 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import apache_beam as beam
 import psutil
-from apache_beam.options.pipeline_options import (
-    DirectOptions,
-    FlinkRunnerOptions,
-    GoogleCloudOptions,
-    PipelineOptions,
-    StandardOptions,
-    TestOptions,
-)
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
 from apache_beam.runners.runner import create_runner
 
 from pipeline.console import raise_terminated, show
@@ -32,6 +25,8 @@ from pipeline.graph import budgets_of, build_graph, fingerprints_of
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.progress import ReportProgress, show_plan
+from pipeline.runners import known_runners, not_detached, runner_of
+from pipeline.runners.runner import ClusterJob
 from pipeline.temporary import remove_temporary_folder
 from transforms.dataset.increment_commit import Change, is_committed
 from transforms.dataset.layout import Folder
@@ -44,13 +39,7 @@ from transforms.storage.files import exists
 from transforms.storage.writing import remove
 
 if TYPE_CHECKING:
-    from pipeline.runners.fork_server import ForkServer
-
-# What is particular to one runner is imported only for that runner: it may need parts of Beam that change, or that are
-# not installed.
-
-# Their workers end with the launcher.
-_LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "PrismRunner")
+    from pipeline.local.fork_server import ForkServer
 
 # One of our errors in a worker's traceback: up to where Beam names the step, or Python the next exception. The class is
 # the one that is raised for it: the arguments of the others are not in the text.
@@ -76,35 +65,19 @@ def parse_beam_options(options: Options, flags: Sequence[str]) -> PipelineOption
         UserError: if Beam refuses an option, does not have the runner, or the runner needs something that is missing.
         Unavailable: if the runner's cluster does not answer.
     """
-    runner = options.runner
-    # Beam's own default of one worker looks like a user's choice of one; with 0 the launcher chooses.
-    defaults = ["--direct_num_workers=0"] if runner == "DirectRunner" else []
-    beam_options, beam_runner = _parse([*defaults, *flags, f"--runner={runner}"], runner)
-    on_cluster = runner == "DataflowRunner"
-    if (workers := beam_options.view_as(DirectOptions).direct_num_workers) < 0:
-        raise UserError(f"--direct_num_workers {workers}: expected 1 or more, or 0, which chooses.")
-    if runner == "DirectRunner" and not any(flag.startswith("--direct_running_mode") for flag in flags):
-        beam_options.view_as(DirectOptions).direct_running_mode = None
-    elif runner == "DataflowRunner":
-        from pipeline.runners.dataflow import check_dataflow
-
-        check_dataflow(options, beam_options, beam_runner)
-    elif runner == "FlinkRunner":
-        from pipeline.runners.flink import FlinkJob, flink_defaults
-
-        defaults = flink_defaults(beam_options, flags, options.output)
-        beam_options, _ = _parse([*defaults, *flags, f"--runner={runner}"], runner)
-        on_cluster = FlinkJob.to_submit(beam_options) is not None
-    if options.detach and not on_cluster:
-        raise UserError("--detach needs a cluster: --runner FlinkRunner with --flink_master, or DataflowRunner.")
-    if beam_options.view_as(TestOptions).dry_run and runner != "DataflowRunner":
-        raise UserError(f"--dry_run: only --append and DataflowRunner have dry runs; {runner} would run the job.")
+    runner = runner_of(options.runner)
+    beam_options = runner.beam_options(options, flags, functools.partial(_parse, runner.name))
+    if runner.cluster_job(beam_options) is None and options.detach:
+        raise not_detached()
+    if beam_options.view_as(TestOptions).dry_run and not runner.has_dry_run:
+        names = " and ".join(known.name for known in known_runners() if known.has_dry_run)
+        raise UserError(f"--dry_run: only --append and {names} have dry runs; {runner.name} would run the job.")
     return beam_options
 
 
-def _parse(flags: Sequence[str], runner: str) -> tuple[PipelineOptions, Any]:
+def _parse(runner: str, flags: Sequence[str]) -> tuple[PipelineOptions, Any]:
     """Beam's options, and the runner, which is created only to check that it can be."""
-    beam_options, printed = PipelineOptions(flags), io.StringIO()
+    beam_options, printed = PipelineOptions([*flags, f"--runner={runner}"]), io.StringIO()
     try:
         with redirect_stderr(printed):
             beam_options.get_all_options()
@@ -118,16 +91,6 @@ def _parse(flags: Sequence[str], runner: str) -> tuple[PipelineOptions, Any]:
 def is_dry_run(flags: Sequence[str]) -> bool:
     """Return whether Beam's own options, as arguments, ask that nothing is run."""
     return bool(PipelineOptions(flags).view_as(TestOptions).dry_run)
-
-
-def job_on_cluster(beam_options: PipelineOptions) -> str | None:
-    """Name the job that goes on without this process once it is submitted; None if it ends with this process."""
-    runner = beam_options.view_as(StandardOptions).runner
-    if runner in _LOCAL_RUNNERS:
-        return None
-    name = beam_options.view_as(GoogleCloudOptions).job_name
-    master = beam_options.view_as(FlinkRunnerOptions).flink_master if runner == "FlinkRunner" else ""
-    return " ".join(filter(None, (runner, master, "job", name)))
 
 
 def run_job(
@@ -157,27 +120,20 @@ def run_job(
     Raises:
         InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
     """
-    runner = beam_options.view_as(StandardOptions).runner
-    flink_job = None
-    if runner == "FlinkRunner":
-        from pipeline.runners.flink import FlinkJob
-
-        flink_job, flink = FlinkJob.to_submit(beam_options), beam_options.view_as(FlinkRunnerOptions)
-        flink.parallelism = min(flink.parallelism, job.splits)
+    runner = runner_of(options.runner)
+    cluster_job = runner.cluster_job(beam_options)
     show_plan(job)
     remove(folder.failures)  # of an earlier run
-    template = beam_options.view_as(GoogleCloudOptions).template_location
-    dry_run = beam_options.view_as(TestOptions).dry_run
+    is_left = leaves_job(options, beam_options)
     with (
-        TemporaryDirectory() if runner == "DirectRunner" else nullcontext() as reports,
+        TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         held_to(fingerprints_of(job, folder)),
-        _runner(runner, job, folder, beam_options, options, server, reports) as beam_runner,
-        stopping_all_processes(flink_job.cancel if flink_job else None, claim) as handle_signals,
-        nullcontext() if options.detach or template else ReportProgress(job, folder, reports),
+        runner.started(job, folder, beam_options, options, server, reports) as beam_runner,
+        stopping_all_processes(cluster_job.cancel if cluster_job else None, claim) as handle_signals,
+        nullcontext() if is_left else ReportProgress(job, folder, reports),
         claim.kept(end_without_claim) if claim else nullcontext(),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)
-        is_left = bool(options.detach or template)
         with failures_written_to(folder.failures), reports_written_to(reports), kept_by_steps(claim, is_left):
             budgets = budgets_of(options)
             build_graph(pipeline, job, folder, budgets, options.engine, options.report, change)
@@ -185,26 +141,57 @@ def run_job(
         gc.enable()
         with _raising_failures(folder):
             result: Any = pipeline.run()
-            if dry_run:
-                return "dry_run", "a dry run: the job could be run"
-            if template:
-                if claim:
-                    claim.leave_to_job()
-                return "submitted", f"the job is written to {template}, for others to run"
-            handle_signals(f"job {result.job_id()} continues on Dataflow." if runner == "DataflowRunner" else None)
-            if options.detach:
-                page = flink_job.page_when_there(result) if flink_job else f"{runner}, job {result.job_id()}"
-                if claim:
-                    claim.leave_to_job()
-                end = (
-                    f"The increment {folder.increment} is added when chatmill snapshots {folder.output} lists it."
-                    if change.base
-                    else f"The dataset is complete when {folder.success} exists."
-                )
-                return "submitted", f"submitted: {page}\n{end}"
+            if status := left(result, cluster_job, options, beam_options, claim, handle_signals):
+                end = ""
+                if options.detach:
+                    end = (
+                        f"\nThe increment {folder.increment} is added when chatmill snapshots {folder.output} lists it."
+                        if change.base
+                        else f"\nThe dataset is complete when {folder.success} exists."
+                    )
+                return status[0], status[1] + end
             logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
             result.wait_until_finish()
             return "done", ""
+
+
+def leaves_job(options: Options, beam_options: PipelineOptions) -> bool:
+    """Whether the job goes on without this process: it is submitted and not waited for, or written as a template."""
+    return bool(options.detach or beam_options.view_as(GoogleCloudOptions).template_location)
+
+
+def left(
+    result: Any,
+    job: ClusterJob | None,
+    options: Options,
+    beam_options: PipelineOptions,
+    claim: Claim | None,
+    handle_signals: Callable[[str | None], None],
+) -> tuple[str, str] | None:
+    """Leave a job that goes on without this process. Otherwise prepare to wait for it.
+
+    Args:
+        result: what Beam returned for the pipeline.
+        job: the one on a cluster, if it can be left to it.
+        options: ours. beam_options: of parse_beam_options.
+        claim: is left to the job.
+        handle_signals: of stopping_all_processes.
+
+    Returns:
+        The status, `submitted` or `dry_run`, and a message about it; None if the job is to be waited for.
+    """
+    if beam_options.view_as(TestOptions).dry_run:
+        return "dry_run", "a dry run: the job could be run"
+    if template := beam_options.view_as(GoogleCloudOptions).template_location:
+        message = f"the job is written to {template}, for others to run"
+    else:
+        handle_signals(f"{job.where(result)} continues." if job and job.cancel is None else None)
+        if job is None or not options.detach:
+            return None
+        message = f"submitted: {job.where(result)}"
+    if claim:
+        claim.leave_to_job()
+    return "submitted", message
 
 
 @functools.cache
@@ -237,23 +224,6 @@ def _failure_of(error: Exception, folder: Folder) -> Exception | None:
     if (found or "Traceback" not in text) and (failure := last_failure(folder.failures)):
         return failure
     return _RAISED_AS[found[1]](found[2].strip()) if found else None
-
-
-def _runner(
-    name: str,
-    job: Job,
-    folder: Folder,
-    beam_options: PipelineOptions,
-    options: Options,
-    server: ForkServer | None,
-    reports: str | None,
-) -> AbstractContextManager[Any]:
-    """What beam.Pipeline takes as its runner."""
-    if name != "DirectRunner" or reports is None:
-        return nullcontext(name)
-    from pipeline.runners.local import local_runner
-
-    return local_runner(job, folder, beam_options, options, server, reports)
 
 
 _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}

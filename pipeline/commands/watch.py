@@ -8,6 +8,7 @@ from pipeline import kinds
 from pipeline.console import CommandParser
 from pipeline.kinds import Kind
 from pipeline.options import Options, add_options, options_of, parser_of
+from pipeline.runners import known_runners, not_detached, runner_of
 from pipeline.watch.settings import Settings
 from transforms.errors import UserError
 
@@ -32,7 +33,6 @@ _SETTINGS: dict[str, tuple[Kind, str, str]] = {
     ),
 }
 
-_STREAMING = ("PrismRunner", "FlinkRunner", "DataflowRunner")
 # A job on a cluster whose launcher has ended holds the output by its signs; without one for two minutes, it is gone.
 _LONGEST_TICK = 60
 
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
 
     sources = read_sources(options)
     for_runner = with_all_inputs(options, sources)
-    if options.runner != "DirectRunner":
+    if not runner_of(options.runner).has_our_workers:
         import_beam(for_runner)
         from pipeline.watch.stream import stream
 
@@ -107,11 +107,13 @@ def parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
     for name in ("no_lock", "retry_failed"):
         if getattr(options, name):
             raise UserError(f"--{name} true: chatmill watch does not have this option.")
-    if options.runner == "DirectRunner":
+    runner = runner_of(options.runner)
+    if runner.has_our_workers:
         if options.detach:
-            raise UserError("--detach needs a cluster: --runner FlinkRunner with --flink_master, or DataflowRunner.")
-    elif options.runner not in _STREAMING:
-        raise UserError(f"--runner {options.runner}: it has no streams; expected {', '.join(_STREAMING)}, or none.")
+            raise not_detached()
+    elif not runner.streams:
+        names = ", ".join(known.name for known in known_runners() if known.streams)
+        raise UserError(f"--runner {runner.name}: it does not support streaming; expected {names}, or none.")
     elif settings.every > _LONGEST_TICK:
         raise UserError(f"--every {settings.every}s: with --runner, 60s or less: each poll renews the lock.")
     elif options.summary_json == "-":

@@ -1,1 +1,32 @@
-"""Runners: what only one of Beam's runners needs. The launcher imports each module only for its runner."""
+"""Runners: one file for each of Beam's runners that needs anything particular.
+
+A file of this package with `RUNNERS` says what is particular to these. No other file compares the names of runners.
+Options are checked before Beam is imported, so that these files import Beam inside of their functions.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+
+from pipeline.runners.runner import Runner
+from transforms.errors import UserError
+
+
+def runner_of(name: str) -> Runner:
+    """Find a runner by Beam's name of it. What is not known of one is as for any runner on a cluster."""
+    return next((runner for runner in known_runners() if runner.name == name), Runner(name))
+
+
+@functools.cache
+def known_runners() -> tuple[Runner, ...]:
+    """Return the runners of all files of this package."""
+    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    return tuple(runner for module in modules for runner in getattr(module, "RUNNERS", ()))
+
+
+def not_detached() -> UserError:
+    """Return the error of --detach if no cluster goes on with the job."""
+    ways = ", or ".join(known.detached_by for known in known_runners() if known.detached_by)
+    return UserError(f"--detach needs a cluster: --runner {ways}.")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from apache_beam.options.pipeline_options import (
-    DebugOptions,
-    GoogleCloudOptions,
-    PipelineOptions,
-    SetupOptions,
-    WorkerOptions,
-)
-from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
-
-from pipeline.job import job_name
-from pipeline.options import Options
+from pipeline.runners.runner import ClusterJob, Runner
 from transforms.errors import UserError
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipeline.options import Options
+    from pipeline.runners.runner import Parse
 
 _REQUIRED = {
     "project": "the project that runs the job",
@@ -36,6 +33,11 @@ def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any)
     Raises:
         UserError: if Dataflow would refuse the job, or its workers would fail.
     """
+    from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, SetupOptions, WorkerOptions
+    from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
+
+    from pipeline.job import job_name
+
     try:
         from apache_beam.runners.dataflow.internal import apiclient  # noqa: F401
     except ImportError:
@@ -69,3 +71,20 @@ def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any)
         raise UserError(f"--temp_location {cloud.temp_location}: Dataflow needs {_REQUIRED['temp_location']}.")
     if problems := validator.validate():
         raise UserError(f"--runner DataflowRunner: {' '.join(problems)}")
+
+
+class _DataflowRunner(Runner):
+    def beam_options(self, options: Options, flags: Sequence[str], parse: Parse) -> PipelineOptions:
+        beam_options, beam_runner = parse(flags)
+        check_dataflow(options, beam_options, beam_runner)
+        return beam_options
+
+    def cluster_job(self, beam_options: PipelineOptions) -> ClusterJob:
+        return ClusterJob(lambda result: f"job {result.job_id()} on Dataflow")
+
+
+RUNNERS = (
+    _DataflowRunner(
+        "DataflowRunner", streams=True, has_dry_run=True, options_are_known=True, detached_by="DataflowRunner"
+    ),
+)

@@ -7,25 +7,23 @@ import os
 import shutil
 import sys
 import time
-import urllib.request
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from http.client import InvalidURL
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from apache_beam.options.pipeline_options import (
-    FlinkRunnerOptions,
-    GoogleCloudOptions,
-    JobServerOptions,
-    PipelineOptions,
-)
-from apache_beam.runners.portability.job_server import JavaJarJobServer
-from apache_beam.runners.runner import PipelineResult, PipelineState
-
-from pipeline.job import job_name
+from pipeline.runners.runner import ClusterJob, Runner
 from transforms.errors import Unavailable, UserError
-from transforms.tokens.tokenizer import ONLY_TOKENIZERS
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.runner import PipelineResult
+
+    from pipeline.job import Job
+    from pipeline.options import Options
+    from pipeline.runners.runner import Parse
+    from transforms.dataset.layout import Folder
 
 # The values of --flink_master with which Flink runs inside Beam's job server.
 _EMBEDDED = ("[local]", "[auto]")
@@ -52,6 +50,11 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
         Unavailable: if the cluster does not answer.
         UserError: if Java or a job server is missing, which submit the job.
     """
+    from apache_beam.options.pipeline_options import FlinkRunnerOptions, JobServerOptions
+
+    from pipeline.job import job_name
+    from transforms.tokens.tokenizer import ONLY_TOKENIZERS
+
     given = {flag.partition("=")[0] for flag in flags}
     cluster = _cluster_of(options)
     java = options.view_as(JobServerOptions).job_server_java_launcher
@@ -91,6 +94,8 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
 
 def _cluster_of(options: PipelineOptions) -> str | None:
     """The url of the cluster's REST server; None if Flink is to run inside the job server."""
+    from apache_beam.options.pipeline_options import FlinkRunnerOptions
+
     master = options.view_as(FlinkRunnerOptions).flink_master.strip()
     if master in _EMBEDDED:
         return None
@@ -104,6 +109,8 @@ def _built_job_server() -> Path:
 
 def _job_server(version: str) -> str:
     """Beam's job server for a version of Flink: built on this machine, or downloaded by Beam."""
+    from apache_beam.runners.portability.job_server import JavaJarJobServer
+
     if version == _BUILT_VERSION and _built_job_server().exists():
         return str(_built_job_server())
     try:
@@ -119,6 +126,9 @@ def _job_server(version: str) -> str:
 
 def _ask(cluster: str, path: str, method: str = "GET") -> Any:
     """Ask the cluster's REST server. Raises Unavailable if there is no answer, UserError if it is not Flink's."""
+    import urllib.request
+    from http.client import InvalidURL
+
     try:
         request = urllib.request.Request(f"{cluster}/{path}", method=method)
         with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as answer:
@@ -155,6 +165,8 @@ class FlinkJob:
         Raises:
             Unavailable: if the job is running already, or the cluster does not answer.
         """
+        from apache_beam.options.pipeline_options import GoogleCloudOptions
+
         cluster, name = _cluster_of(options), options.view_as(GoogleCloudOptions).job_name
         if cluster is None:
             return None
@@ -168,6 +180,8 @@ class FlinkJob:
 
     def page_when_there(self, result: PipelineResult) -> str:
         """Wait until the cluster has the job, and return the url of its page. Raises the job server's error."""
+        from apache_beam.runners.runner import PipelineState
+
         while not (found := self._jobs()):
             if result.state == PipelineState.FAILED:
                 result.wait_until_finish()
@@ -186,3 +200,38 @@ class FlinkJob:
         """The jobs of this name on the cluster, without the earlier ones."""
         jobs = _ask(self.cluster, "jobs/overview")["jobs"]
         return [known for known in jobs if known["name"] == self.name and known["jid"] not in self.earlier]
+
+
+class _FlinkRunner(Runner):
+    def beam_options(self, options: Options, flags: Sequence[str], parse: Parse) -> PipelineOptions:
+        beam_options, _ = parse(flags)
+        return parse([*flink_defaults(beam_options, flags, options.output), *flags])[0]
+
+    def cluster_job(self, beam_options: PipelineOptions) -> ClusterJob | None:
+        job = FlinkJob.to_submit(beam_options)
+        return ClusterJob(job.page_when_there, job.cancel) if job else None
+
+    def cluster(self, beam_options: PipelineOptions) -> str:
+        from apache_beam.options.pipeline_options import FlinkRunnerOptions
+
+        return beam_options.view_as(FlinkRunnerOptions).flink_master
+
+    def started(
+        self, job: Job, folder: Folder, beam_options: PipelineOptions, *others: Any
+    ) -> AbstractContextManager[Any]:
+        from apache_beam.options.pipeline_options import FlinkRunnerOptions
+
+        flink = beam_options.view_as(FlinkRunnerOptions)
+        flink.parallelism = min(flink.parallelism, job.splits)
+        return super().started(job, folder, beam_options, *others)
+
+
+RUNNERS = (
+    _FlinkRunner(
+        "FlinkRunner",
+        streams=True,
+        finds_running_job=True,
+        defers=False,  # it resumes at once what is deferred, and keeps something of each resumption (ticks.py)
+        detached_by="FlinkRunner with --flink_master",
+    ),
+)

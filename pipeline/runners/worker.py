@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 
-import grpc
-from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
-from apache_beam.runners.worker import sdk_worker_main
-from google.protobuf import json_format, text_format
-
 
 def main() -> None:
     """Run the console command `chatmill-worker`."""
+    import grpc
+    from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
+    from apache_beam.runners.worker import sdk_worker_main
+    from google.protobuf import json_format, text_format
+
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)

@@ -18,11 +18,11 @@ from pipeline.claims import claim_of, say_who_holds, take
 from pipeline.console import counted, error_text, show
 from pipeline.increments import select
 from pipeline.job import Job, job_of
+from pipeline.local.fork_server import ForkServer
 from pipeline.options import Options
 from pipeline.pinning import check_appendable, pin
 from pipeline.plan import increment_of
 from pipeline.run import parse_beam_options, run_job
-from pipeline.runners.fork_server import ForkServer
 from pipeline.sources import Source, with_all_inputs
 from pipeline.summary_json import check_summary_json, write_summary_json
 from pipeline.watch.arrivals import FoundFile, Key

@@ -17,7 +17,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.claims import claim_of, take
 from pipeline.console import error_text, show, show_phase
@@ -25,7 +25,8 @@ from pipeline.graph import budgets_of, build_splits, fingerprints_of
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.pinning import check_appendable, pin
-from pipeline.run import end_without_claim, job_on_cluster, parse_beam_options, stopping_all_processes
+from pipeline.run import end_without_claim, leaves_job, left, parse_beam_options, stopping_all_processes
+from pipeline.runners import runner_of
 from pipeline.sources import Source, with_all_inputs
 from pipeline.summary_json import check_summary_json
 from pipeline.watch.attempts import Attempts
@@ -70,9 +71,10 @@ def stream(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
     find_arriving(sources)  # what is wrong with it is found before a cluster is
     for_runner = with_all_inputs(options, sources)
     beam_options = parse_beam_options(for_runner, [*beam_flags, "--streaming"])
-    with claim_of(folder, options.output, False, job_on_cluster(beam_options)) as claim:
+    runner = runner_of(options.runner)
+    with claim_of(folder, options.output, False, runner.job_name(beam_options)) as claim:
         if claim:
-            take(claim, options.runner == "FlinkRunner", waits=True)
+            take(claim, runner.finds_running_job, waits=True)
         snapshot = check_appendable(folder, options, sources)
         if url := options.summary_json:
             check_summary_json(summary_of(folder, snapshot, "watching", Figures(), 0), url, folder.output)
@@ -95,42 +97,28 @@ def _run(
     claim: Claim | None,
     note: Note,
 ) -> None:
-    flink_job = None
-    if options.runner == "FlinkRunner":
-        from pipeline.runners.flink import FlinkJob
-
-        flink_job = FlinkJob.to_submit(beam_options)
-    template = beam_options.view_as(GoogleCloudOptions).template_location
-    is_left = bool(options.detach or template)
+    runner = runner_of(options.runner)
+    cluster_job = runner.cluster_job(beam_options)
+    continues = cluster_job is not None and cluster_job.cancel is None
 
     def end() -> None:
-        if flink_job:
-            flink_job.cancel()
+        if cluster_job and cluster_job.cancel:
+            cluster_job.cancel()
         note.end("stopped")
 
-    on_dataflow = options.runner == "DataflowRunner"
     exit_codes = {signal.SIGINT: 0, signal.SIGTERM: 0}
     with (
         held_to(fingerprints_of(job, folder)),
-        stopping_all_processes(None if on_dataflow else end, claim, exit_codes, _ADVICE) as handle_signals,
+        stopping_all_processes(None if continues else end, claim, exit_codes, _ADVICE) as handle_signals,
         claim.kept(end_without_claim) if claim else nullcontext(),
     ):
-        pipeline = beam.Pipeline(options.runner, beam_options)
-        with kept_by_steps(claim, is_left):
+        pipeline = beam.Pipeline(runner.name, beam_options)
+        with kept_by_steps(claim, leaves_job(options, beam_options)):
             build_stream(pipeline, options, sources, settings, job, folder)
         result: Any = pipeline.run()
-        if beam_options.view_as(TestOptions).dry_run:
-            show("a dry run: the job could be run")
+        if status := left(result, cluster_job, options, beam_options, claim, handle_signals):
+            show(status[1])
             return
-        if is_left:
-            if claim:
-                claim.leave_to_job()
-            if template:
-                show(f"the job is written to {template}, for others to run")
-            else:
-                show(f"submitted: {flink_job.page_when_there(result) if flink_job else f'job {result.job_id()}'}")
-            return
-        handle_signals(f"job {result.job_id()} continues on Dataflow." if on_dataflow else None)
         show(f"watching; versions of {folder.output} are listed by: chatmill snapshots {folder.output}")
         result.wait_until_finish()
         raise Unavailable(f"the job ended by itself, as {result.state}. {_ADVICE}")
@@ -156,7 +144,7 @@ def build_stream(
     """
     splits = (
         pipeline
-        | "ticks" >> EmitTicks(settings.every, options.runner == "FlinkRunner")
+        | "ticks" >> EmitTicks(settings.every, runner_of(options.runner).defers)
         | "look" >> beam.ParDo(_Look(options, sources, settings, job)).with_output_types(Split)
     )
     # What was published of earlier splits cannot be built again: of an increment in which the engines differ, no split

@@ -37,16 +37,16 @@ class EmitTicks(beam.PTransform):
 
     Args:
         seconds: between two of them; longer if what follows the tick in the same stage takes time.
-        on_flink: whether the pipeline runs on Flink.
+        defers: whether the runner waits with what a splittable DoFn defers; Flink does not, and has a source of ticks.
     """
 
-    def __init__(self, seconds: float, on_flink: bool):
+    def __init__(self, seconds: float, defers: bool):
         super().__init__()
         self._seconds = seconds
-        self._on_flink = on_flink
+        self._defers = defers
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        if self._on_flink:
+        if not self._defers:
             return (
                 pipeline
                 | "pulse" >> FlinkStreamingImpulseSource().set_interval_ms(int(self._seconds * 1000))

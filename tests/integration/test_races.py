@@ -19,7 +19,7 @@ RACE = """
 import json, os, sys
 from multiprocessing import get_context
 from pipeline.cli import main
-import pipeline.launch, pipeline.prepare, pipeline.run, pipeline.runners.local
+import pipeline.launch, pipeline.prepare, pipeline.run, pipeline.local.local
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 
 fork = get_context("fork")

@@ -88,7 +88,10 @@ def test_a_dataset_that_cannot_grow_by_these_options_ends_a_watch_in_one_line(tm
         (["--retry_failed"], "--retry_failed true: chatmill watch does not have this option."),
         (["--detach"], "--detach needs a cluster"),
         (["--runner=PrismRunner", "--detach"], "--detach needs a cluster"),
-        (["--runner=FnApiRunner"], "--runner FnApiRunner: it has no streams; expected PrismRunner, FlinkRunner"),
+        (
+            ["--runner=FnApiRunner"],
+            "--runner FnApiRunner: it does not support streaming; expected DataflowRunner, FlinkRunner, PrismRunner",
+        ),
         (["--runner=FlinkRunner", "--every=61s"], "--every 61s: with --runner, 60s or less"),
         (["--runner=FlinkRunner", "--summary_json=-"], "--summary_json -: with --runner, workers write it."),
     ],

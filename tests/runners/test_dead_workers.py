@@ -17,7 +17,7 @@ import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import ControlConnection
 
-from pipeline.runners.local_workers import LocalWorkers
+from pipeline.local.local_workers import LocalWorkers
 from support.datasets import build_in_process
 from support.paths import CHATS, ROOT, TOKENIZER
 

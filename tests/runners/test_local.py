@@ -79,7 +79,7 @@ for name in "ab":
 
 
 def test_handler_of_thread_errors_is_restored_after_a_run():
-    from pipeline.runners.local_workers import LocalWorkers
+    from pipeline.local.local_workers import LocalWorkers
 
     before = threading.excepthook
     with pytest.raises(ZeroDivisionError), LocalWorkers(0, "fork", "").runner():

@@ -116,7 +116,7 @@ def test_ticks_on_flink_are_apart_and_counted(tmp_path, cluster):
     flags += ["--parallelism=2"]
     defaults = flink_defaults(PipelineOptions(flags), flags, str(tmp_path / "out"))
     pipeline = beam.Pipeline(options=PipelineOptions([*defaults, *flags]))
-    pipeline | EmitTicks(1, on_flink=True) | beam.Map(write)
+    pipeline | EmitTicks(1, defers=False) | beam.Map(write)
     pipeline.run()
     end = time.monotonic() + 150
     while not path.exists() or len(path.read_text().splitlines()) < 6:

@@ -29,11 +29,14 @@ from apache_beam.portability.api import (
 from apache_beam.runners.runner import create_runner
 from google.protobuf import text_format
 
+from pipeline.local.local import INTERNALS, WORKER_VARIABLES, Internal, missing_internals
 from pipeline.options import _beam_option_names
-from pipeline.runners.local import INTERNALS, WORKER_VARIABLES, Internal, missing_internals
+from pipeline.runners import known_runners, runner_of
+from pipeline.runners.runner import Runner
 from support.paths import ROOT
+from transforms.dataset.own_pipeline import _LOCAL_RUNNERS
 
-# ---- the local runner: pipeline/runners/local_workers.py -------------------------------------------------------------
+# ---- the local runner: pipeline/local/local_workers.py -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("internal", INTERNALS, ids=lambda internal: internal.name)
@@ -42,7 +45,7 @@ def test_beam_has_each_internal_that_the_local_workers_need(internal):
         internal.check()
     except (ImportError, AttributeError, TypeError) as error:
         pytest.fail(
-            f"pipeline/runners/local_workers.py uses {internal.module}.{internal.name} with {internal.positional} "
+            f"pipeline/local/local_workers.py uses {internal.module}.{internal.name} with {internal.positional} "
             f"positional arguments and {internal.keywords}: {error}. Local runs fall back to multi_processing."
         )
 
@@ -61,12 +64,12 @@ def test_no_internal_is_missing():
     ],
 )
 def test_check_finds_a_missing_module_a_missing_name_and_other_arguments(changed, monkeypatch):
-    monkeypatch.setattr("pipeline.runners.local.INTERNALS", (*INTERNALS, changed))
+    monkeypatch.setattr("pipeline.local.local.INTERNALS", (*INTERNALS, changed))
     assert missing_internals() == f"{changed.module}.{changed.name}"
 
 
 def test_check_finds_a_variable_that_the_worker_program_no_longer_reads(monkeypatch):
-    monkeypatch.setattr("pipeline.runners.local.WORKER_VARIABLES", (*WORKER_VARIABLES, "RENAMED_WORKER_ID"))
+    monkeypatch.setattr("pipeline.local.local.WORKER_VARIABLES", (*WORKER_VARIABLES, "RENAMED_WORKER_ID"))
     assert missing_internals() == "apache_beam.runners.worker.sdk_worker_main that reads RENAMED_WORKER_ID"
 
 
@@ -83,7 +86,7 @@ def test_beam_passes_payload_state_provision_info_and_server_to_a_registered_han
 def test_environment_is_rebuilt_from_payload_capabilities_artifacts_hints_and_context():
     from apache_beam.transforms.environments import Environment
 
-    from pipeline.runners.local_workers import _WaitingWorkerEnvironment
+    from pipeline.local.local_workers import _WaitingWorkerEnvironment
 
     sent = _WaitingWorkerEnvironment(["capability"]).to_runner_api(None)
     rebuilt = Environment.from_runner_api(sent, None)
@@ -166,10 +169,22 @@ def test_names_of_beams_options_are_read_from_its_source_without_importing_it():
     assert len(parsed.keys() - names) < 0.1 * len(parsed), parsed.keys() - names
 
 
-def test_runners_are_imported_only_when_they_are_used():
-    program = "import sys, pipeline.run; print(*sorted(name for name in sys.modules if 'pipeline.runners.' in name))"
+def test_what_is_known_of_runners_needs_nothing_of_beam_and_their_workers_are_imported_only_when_they_are_used():
+    program = (
+        "import sys; from pipeline.runners import known_runners; print(*[each.name for each in known_runners()]); "
+        "print('apache_beam' in sys.modules, 'grpc' in sys.modules, 'urllib.request' in sys.modules); "
+        "import pipeline.run; print(*[name for name in sys.modules if name.startswith('pipeline.local.')])"
+    )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "\n"
+    names = "DataflowRunner DirectRunner FnApiRunner BundleBasedDirectRunner PrismRunner FlinkRunner"
+    assert done.stdout == f"{names}\nFalse False False\n\n"
+
+
+def test_runners_that_are_local_for_the_command_line_are_local_for_own_pipelines():
+    local = {runner.name for runner in known_runners() if runner.is_local}
+    # What Beam makes of the name DirectRunner.
+    assert local | {type(create_runner("DirectRunner")).__name__} == {*_LOCAL_RUNNERS}
+    assert runner_of("SparkRunner") == Runner("SparkRunner")
 
 
 # ---- Flink: pipeline/runners/flink.py --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from pipeline.runners.fork_server import ForkServer
+from pipeline.local.fork_server import ForkServer
 from transforms.errors import Unavailable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the fork server")

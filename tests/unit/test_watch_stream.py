@@ -269,5 +269,5 @@ def test_ticks_have_one_successor_each():
 
 def test_ticks_are_a_stream():
     pipeline = beam.Pipeline()
-    for on_flink in (False, True):
-        assert not (pipeline | f"{on_flink}" >> EmitTicks(1, on_flink)).is_bounded
+    for defers in (False, True):
+        assert not (pipeline | f"{defers}" >> EmitTicks(1, defers)).is_bounded

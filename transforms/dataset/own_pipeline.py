@@ -56,7 +56,8 @@ _OUTPUT_OPTIONS = {
     "compress_tfrecord": "compress_tfrecord",
     "ledger": "ledger",
 }
-# The runners whose workers end with the process that runs the pipeline.
+# The classes of runners whose workers end with the process that runs the pipeline; a test compares them with those of
+# pipeline/runners.
 _LOCAL_RUNNERS = ("SwitchingDirectRunner", "DirectRunner", "BundleBasedDirectRunner", "FnApiRunner", "PrismRunner")
 # What a step has that is not an option of the job.
 _OF_A_STEP = {"step", "foreign", "reason", "sources"}

@@ -1,6 +1,6 @@
 """Local: Beam's FnApiRunner on this machine, by default with one worker process for each core.
 
-The workers are started by pipeline/runners/local_workers.py, which needs internals of Beam. If the installed Beam does
+The workers are started by pipeline/local/local_workers.py, which needs internals of Beam. If the installed Beam does
 not have them, its own slower mode multi_processing is used instead, with a warning. Its servers cannot have a secret,
 and a build is refused if they cannot be kept to this machine.
 """
@@ -21,9 +21,9 @@ from apache_beam.version import __version__ as beam_version
 
 from pipeline.console import show_phase
 from pipeline.job import Job
+from pipeline.local.fork_server import ForkServer, can_fork
+from pipeline.local.loopback import loopback_servers
 from pipeline.options import Options
-from pipeline.runners.fork_server import ForkServer, can_fork
-from pipeline.runners.loopback import loopback_servers
 from transforms.cores import cores
 from transforms.dataset.layout import Folder
 from transforms.inputs.deadline import is_watch
@@ -93,7 +93,7 @@ def local_runner(
             )
             yield _RUNNER
         return
-    from pipeline.runners.local_workers import LocalWorkers
+    from pipeline.local.local_workers import LocalWorkers
 
     direct.direct_running_mode = None  # or Beam would replace our workers by its own
     show_phase(f"starting {workers} worker{'s' * (workers != 1)}")

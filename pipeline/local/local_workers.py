@@ -5,7 +5,7 @@ that, and shares its memory. It must be made before the launcher starts threads,
 therefore all workers are started first, and wait for the address of Beam's server. If the launcher has threads or may
 have anything else that forks cannot use, workers are forks of the fork server.
 
-This module needs internals of Beam: pipeline.runners.local.INTERNALS lists them, `missing_internals` checks them before
+This module needs internals of Beam: pipeline.local.local.INTERNALS lists them, `missing_internals` checks them before
 this module is imported.
 """
 
@@ -33,8 +33,8 @@ from apache_beam.transforms.environments import Environment, python_sdk_capabili
 from google.protobuf import json_format, text_format
 
 from pipeline.console import quiet_libraries
-from pipeline.runners.fork_server import ForkedProcess, ForkServer
-from pipeline.runners.loopback import loopback_servers
+from pipeline.local.fork_server import ForkedProcess, ForkServer
+from pipeline.local.loopback import loopback_servers
 from transforms.errors import WorkerDied
 from transforms.inputs.deadline import STUCK, end_process_if_stuck
 from transforms.steps.reports import read_place

@@ -25,12 +25,13 @@ from typing import NoReturn
 
 from pipeline.beam_import import import_beam
 from pipeline.options import Options
+from pipeline.runners import runner_of
 from transforms.errors import Unavailable
 from transforms.storage.files import import_client
 from transforms.tokens.tokenizer import load_tokenizer
 
 # What a worker imports, by name, since local_workers imports this module.
-_MODULES_OF_WORKERS = ("pipeline.graph", "pipeline.runners.local_workers", "apache_beam.runners.worker.sdk_worker_main")
+_MODULES_OF_WORKERS = ("pipeline.graph", "pipeline.local.local_workers", "apache_beam.runners.worker.sdk_worker_main")
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def fork_server(options: Options) -> Iterator[ForkServer | None]:
     Args:
         options: of the build, with all inputs of its sources.
     """
-    is_needed = options.runner == "DirectRunner" and sys.platform == "linux" and not can_fork(options)
+    is_needed = runner_of(options.runner).has_our_workers and sys.platform == "linux" and not can_fork(options)
     if not is_needed or threading.active_count() > 1:
         yield None
         return

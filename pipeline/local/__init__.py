@@ -1,0 +1,1 @@
+"""Local: the worker processes of a build on this machine."""

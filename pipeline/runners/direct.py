@@ -1,0 +1,45 @@
+"""The runners of Beam on this machine: DirectRunner with our own workers, and those with threads of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from pipeline.runners.runner import Runner
+from transforms.errors import UserError
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipeline.options import Options
+    from pipeline.runners.runner import Parse
+
+
+class _DirectRunner(Runner):
+    def beam_options(self, options: Options, flags: Sequence[str], parse: Parse) -> PipelineOptions:
+        from apache_beam.options.pipeline_options import DirectOptions
+
+        # Beam's own default of one worker looks like a user's choice of one; with 0 the launcher chooses.
+        beam_options, _ = parse(["--direct_num_workers=0", *flags])
+        direct = beam_options.view_as(DirectOptions)
+        if direct.direct_num_workers < 0:
+            raise UserError(
+                f"--direct_num_workers {direct.direct_num_workers}: expected 1 or more, or 0, which chooses."
+            )
+        if not any(flag.startswith("--direct_running_mode") for flag in flags):
+            direct.direct_running_mode = None
+        return beam_options
+
+    def started(self, *of_run: Any) -> AbstractContextManager[Any]:
+        from pipeline.local.local import local_runner
+
+        return local_runner(*of_run)
+
+
+RUNNERS = (
+    _DirectRunner("DirectRunner", is_local=True, has_our_workers=True, options_are_known=True),
+    Runner("FnApiRunner", is_local=True, is_in_process=True, options_are_known=True),
+    Runner("BundleBasedDirectRunner", is_local=True, is_in_process=True, options_are_known=True),
+    Runner("PrismRunner", is_local=True, streams=True, options_are_known=True),
+)

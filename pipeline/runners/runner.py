@@ -1,0 +1,121 @@
+"""What the launcher must know of a runner of Beam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipeline.job import Job
+    from pipeline.local.fork_server import ForkServer
+    from pipeline.options import Options
+    from transforms.dataset.layout import Folder
+
+    # From flags to Beam's options, and its runner.
+    Parse: TypeAlias = Callable[[Sequence[str]], tuple[PipelineOptions, Any]]
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """A job that is about to be submitted to a cluster, and can go on without this process.
+
+    Args:
+        where: waits until the cluster has the job, and says where it is. Takes what Beam returned for the pipeline.
+        cancel: ends the job when this process is stopped, and raises Unavailable if the cluster does not answer; None
+            if the job then continues.
+    """
+
+    where: Callable[[Any], str]
+    cancel: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A runner of Beam. The defaults hold for any runner on a cluster of which nothing else is known.
+
+    Args:
+        name: Beam's name of it.
+        is_local: its workers end with this process.
+        is_in_process: its workers are threads of this process.
+        has_our_workers: this machine alone runs the job, with worker processes that Chatmill starts itself.
+        streams: it runs `chatmill watch`.
+        has_dry_run: it checks a job without running it, with Beam's --dry_run.
+        options_are_known: Beam's Python SDK knows all of its options; others may be those of its job server.
+        finds_running_job: `cluster_job` raises Unavailable if a job of the same name is running.
+        defers: what a splittable DoFn defers waits until its time.
+        detached_by: how a job is submitted to a cluster, on the command line after --runner; empty if it cannot be.
+    """
+
+    name: str
+    is_local: bool = False
+    is_in_process: bool = False
+    has_our_workers: bool = False
+    streams: bool = False
+    has_dry_run: bool = False
+    options_are_known: bool = False
+    finds_running_job: bool = False
+    defers: bool = True
+    detached_by: str = ""
+
+    def beam_options(self, options: Options, flags: Sequence[str], parse: Parse) -> PipelineOptions:
+        """Parse Beam's options, check them, and add our defaults.
+
+        Args:
+            options: ours.
+            flags: those that the user gave.
+            parse: parses such flags.
+
+        Raises:
+            Unavailable: if the cluster does not answer.
+            UserError: if an option is wrong, or something is missing that the job needs.
+        """
+        return parse(flags)[0]
+
+    def cluster_job(self, beam_options: PipelineOptions) -> ClusterJob | None:
+        """Find out about the job that these options submit; None if none is known to go on without this process.
+
+        Raises:
+            Unavailable: if the cluster does not answer, or has the job already.
+        """
+        return None
+
+    def job_name(self, beam_options: PipelineOptions) -> str | None:
+        """Name the job that goes on without this process once it is submitted; None if it ends with this process."""
+        if self.is_local:
+            return None
+        from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+        name = beam_options.view_as(GoogleCloudOptions).job_name
+        return " ".join(filter(None, (self.name, self.cluster(beam_options), "job", name)))
+
+    def cluster(self, beam_options: PipelineOptions) -> str:
+        """Name the cluster, if there are several; otherwise empty."""
+        return ""
+
+    def started(
+        self,
+        job: Job,
+        folder: Folder,
+        beam_options: PipelineOptions,
+        options: Options,
+        server: ForkServer | None,
+        reports: str | None,
+    ) -> AbstractContextManager[Any]:
+        """Start what a build needs; inside the context, it can run one pipeline.
+
+        Args:
+            job: what to build.
+            folder: of the increment.
+            beam_options: of this run; what depends on the size of the job is set in them.
+            options: ours.
+            server: forks the workers of a runner that has ours, if this process cannot.
+            reports: the folder in which such workers write down where they are; None if there are none.
+
+        Yields:
+            What `beam.Pipeline` takes as its runner.
+        """
+        return nullcontext(self.name)
