@@ -35,13 +35,12 @@ from pipeline.job import read_job
 from support.increments import increment_by_hand, job_by_hand
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
-from transforms.dataset.tfrecord import read_tfrecord
 from transforms.errors import InputError, UserError
 from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.model.examples import Conversation
 from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, read_receipt, write_receipt
-from transforms.outputs.tfrecord import encode_tfrecord, masked_crc
+from transforms.outputs.tfrecord import TFRecordReader, encode_tfrecord, masked_crc
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 
@@ -333,7 +332,8 @@ def test_tfrecord_has_the_rows_that_were_written_or_is_an_error(compressed, rows
     else:
         content = damaged(gzip.compress(content, mtime=0) if compressed else content, damage)
     try:
-        found = [row for batch in read_tfrecord(io.BytesIO(content), COLUMNS, compressed) for row in batch.to_pylist()]
+        reader = TFRecordReader(io.BytesIO(content), "a.gz" if compressed else "a", COLUMNS)
+        found = [row for batch in reader.batches() for row in batch.to_pylist()]
         assert has_right_checksums or found == rows[: len(found)]
     except (ValueError, EOFError, OSError, zlib.error):
         pass

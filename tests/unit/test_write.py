@@ -36,6 +36,7 @@ from transforms.outputs import (
     CreateFile,
     OutputFormat,
     OutputOptions,
+    ShardReader,
     datasets_files,
     loading_code,
     parquet,
@@ -565,7 +566,9 @@ class TwoFiles:
 def flat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register a format with two files for each shard, like another module of transforms.outputs."""
     module = types.ModuleType("transforms.outputs.flat")
-    module.FORMAT = OutputFormat("flat", TwoFiles, lambda folder, shards: f"load {folder}/{shards[0]['path']}")
+    module.FORMAT = OutputFormat(
+        "flat", TwoFiles, ShardReader, lambda folder, shards: f"load {folder}/{shards[0]['path']}"
+    )
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(write, "OUTPUT_FORMATS", ("flat", *OUTPUT_FORMATS))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from transforms.outputs import output_format
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, default_columns
 
 
@@ -113,8 +114,8 @@ def problems(consumer: str, layout: RowLayout) -> list[Problem]:
     found = []
     if layout.shift_labels:
         found.append(Problem("shift_labels", f"{known.title} shifts labels itself: they would be shifted twice."))
-    if "parquet" not in layout.formats:
-        found.append(Problem("output_format", f"{known.title} loads Parquet with datasets, which reads no TFRecord."))
+    if not _datasets_reads(layout):
+        found.append(Problem("output_format", f"{known.title} loads Parquet with datasets, which cannot read it."))
     found += known.problems(layout)
     missing = [name for name in known.columns(layout.packed) if name not in layout.columns]
     if missing and not found:
@@ -134,9 +135,13 @@ def warnings(layout: RowLayout) -> list[Problem]:
     if layout.shift_labels:
         text = "TRL, Axolotl and transformers' Trainer shift labels themselves: they would be shifted twice."
         found.append(Problem("shift_labels", text))
-    if "parquet" not in layout.formats:
-        found.append(Problem("output_format", "datasets.load_dataset cannot read TFRecord."))
+    if not _datasets_reads(layout):
+        found.append(Problem("output_format", "datasets.load_dataset cannot read it."))
     return found
+
+
+def _datasets_reads(layout: RowLayout) -> bool:
+    return any(output_format(name).datasets_files for name in layout.formats)
 
 
 def columns_for(consumer: str, packed: bool) -> tuple[str, ...]:

@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from transforms.dataset.consumers import RowLayout
 from transforms.dataset.examples import EXAMPLE_COLUMNS, RowExamples, examples_of
 from transforms.dataset.layout import Folder
 from transforms.dataset.reader import open_shard
 from transforms.dataset.schema import schema_of
-from transforms.dataset.tfrecord import read_tfrecord
-from transforms.outputs import ShardEntry
+from transforms.outputs import ShardEntry, most_readable
 from transforms.tokens.decoding import TokenDecoder
 from transforms.tokens.tokenizer import load_tokenizer, reading_tokenizer
 
@@ -82,7 +80,7 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
     layout = RowLayout.of(manifest["job"]["options"])
     if "input_ids" not in layout.columns or not manifest["shards"]:
         return []
-    format = min(shard["format"] for shard in manifest["shards"])  # parquet, if there is any
+    format = most_readable(shard["format"] for shard in manifest["shards"])
     shards = [shard for shard in manifest["shards"] if shard["format"] == format and shard["rows"]]
     chosen = [shards[number] for number in _spread(len(shards), _ROWS)]
     found: list[tuple[str, int, RowExamples]] = []
@@ -108,14 +106,8 @@ def _spread(count: int, most: int) -> list[int]:
 
 def _first_rows(folder: Folder, shard: ShardEntry, layout: RowLayout) -> pa.RecordBatch:
     """Some of the first rows of a shard."""
-    columns = [name for name in layout.columns if name in EXAMPLE_COLUMNS]
-    with open_shard(folder.output, shard) as file:
-        if shard["format"] == "parquet":
-            # A thread of Arrow that reads the file while Python ends would abort the process (apache/arrow#34314).
-            table = pq.ParquetFile(file, pre_buffer=False)
-            return next(table.iter_batches(_FIRST_ROWS, columns=columns, use_threads=False))
-        schema = pa.schema([schema_of(layout).field(name) for name in columns])
-        return next(read_tfrecord(file, schema, compressed=shard["path"].endswith(".gz"))).slice(0, _FIRST_ROWS)
+    with open_shard(folder.output, shard, schema_of(layout), EXAMPLE_COLUMNS) as reader:
+        return reader.first(_FIRST_ROWS)
 
 
 def _excerpt(shard: str, row: int, examples: RowExamples, decoder: TokenDecoder) -> Excerpt:

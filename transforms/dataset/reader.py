@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import hashlib
+import itertools
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from io import SEEK_END, BufferedReader
+from io import SEEK_END
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,9 +26,8 @@ from transforms.dataset.log import Log
 from transforms.dataset.manifest import sum_counts
 from transforms.dataset.schema import schema_of
 from transforms.dataset.snapshot import Snapshot
-from transforms.dataset.tfrecord import read_tfrecord
 from transforms.errors import InputError, StoreError, UserError
-from transforms.outputs import OUTPUT_FORMATS, ShardEntry
+from transforms.outputs import OUTPUT_FORMATS, ShardEntry, ShardReader, most_readable, output_format
 from transforms.storage.files import exists, join, mapped, open_file, read_bytes
 from transforms.storage.walking import names_below
 
@@ -138,7 +139,7 @@ class Dataset:
 
         Args:
             split: train or validation; None for both.
-            format: parquet or tfrecord; None for both.
+            format: such as parquet; None for all.
 
         Raises:
             ParameterError: if one of them is something else.
@@ -205,19 +206,15 @@ class Dataset:
 
     def read_row(self, shard: ShardEntry, row: int) -> dict[str, Any]:
         """Read one row of a shard. row: its number in the shard. Raises as `row` does."""
-        url, left = join(self.url, shard["path"]), row
-        if shard["format"] == "parquet":
-            with open_shard(self.url, shard) as opened:
-                file = pq.ParquetFile(opened)
-                for group in range(file.num_row_groups):
-                    if left < (rows := file.metadata.row_group(group).num_rows):
-                        return file.read_row_group(group).slice(left, 1).to_pylist()[0]
-                    left -= rows
-        else:
-            for batch in self.read_shard(shard):
+        with open_shard(self.url, shard, schema_of(self.layout)) as reader:
+            ends = [*itertools.accumulate(reader.groups)]
+            group = bisect.bisect(ends, row)
+            left = row - (ends[group - 1] if group else 0)
+            for batch in reader.batches(group):
                 if left < len(batch):
                     return batch.slice(left, 1).to_pylist()[0]
                 left -= len(batch)
+        url = join(self.url, shard["path"])
         raise InputError(
             f"{url}: the file has no row {row:,}, and the manifest says that it has {shard['rows']:,} rows."
         )
@@ -232,14 +229,8 @@ class Dataset:
         Raises:
             InputError, StoreError: as for `rows`.
         """
-        with open_shard(self.url, shard) as file:
-            if shard["format"] == "parquet":
-                yield from _batches(pq.ParquetFile(file), columns)
-                return
-            schema = schema_of(self.layout)
-            if columns is not None:
-                schema = pa.schema([schema.field(name) for name in columns])
-            yield from read_tfrecord(file, schema, compressed=shard["path"].endswith(".gz"))
+        with open_shard(self.url, shard, schema_of(self.layout), columns) as reader:
+            yield from reader.batches()
 
     def ledger(self) -> Iterator[pa.RecordBatch]:
         """Read the ledger (docs/output.md), in the order of the input. Raises as `rows` does."""
@@ -270,12 +261,13 @@ class Dataset:
         yield from _read_parquet(join(self.url, path))
 
     def readable(self, split: str | None = None) -> list[ShardEntry]:
-        """Return the shards that are read, so that each row is there once: those in Parquet, if there are any.
+        """Return the shards that are read, so that each row is there once: those in one format.
 
         Args:
             split: train or validation; None for both.
         """
-        return self.shards(split, "parquet") or self.shards(split, "tfrecord")
+        shards = self.shards(split)
+        return self.shards(split, most_readable(shard["format"] for shard in shards)) if shards else []
 
     def row_count(self, split: str) -> int:
         """Return the number of rows of a split. split: train or validation."""
@@ -354,7 +346,7 @@ class FailedBuild:
 
 @contextmanager
 def reading(url: str) -> Iterator[None]:
-    """Inside, what Arrow, gzip or our reader of TFRecord raise for a file becomes an InputError that names it."""
+    """Inside, what Arrow, gzip or the reader of a format raise for a file becomes an InputError that names it."""
     try:
         yield
     except StoreError:
@@ -367,12 +359,16 @@ def reading(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def open_shard(output: str, shard: ShardEntry) -> Iterator[BufferedReader]:
+def open_shard(
+    output: str, shard: ShardEntry, schema: pa.Schema, columns: Collection[str] | None = None
+) -> Iterator[ShardReader]:
     """Open a shard. Inside, errors are those of `reading`.
 
     Args:
         output: the url of the dataset's folder.
         shard: of the manifest.
+        schema: of schema_of.
+        columns: those of it to read; None for all.
 
     Raises:
         InputError: if its size is not that of the manifest: it was cut, or exchanged with another file.
@@ -382,7 +378,8 @@ def open_shard(output: str, shard: ShardEntry) -> Iterator[BufferedReader]:
         if (size := file.seek(0, SEEK_END)) != shard["bytes"]:
             raise ValueError(f"it has {size:,} bytes, and the manifest says {shard['bytes']:,}")
         file.seek(0)
-        yield file
+        read = schema if columns is None else pa.schema([field for field in schema if field.name in columns])
+        yield output_format(shard["format"]).reader(file, url, read)
 
 
 def _read_parquet(url: str) -> Iterator[pa.RecordBatch]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import RawIOBase
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.outputs import CreateFile, OutputFormat, OutputOptions, ShardEntry
+from transforms.outputs import CreateFile, OutputFormat, OutputOptions, ShardEntry, ShardReader
 
 # A row group has some megabytes: readers decode one at a time, and `datasets` streams and shuffles by row groups.
 _VALUES_IN_ROW_GROUP = 4 << 20
@@ -55,6 +56,33 @@ class ParquetWriter:
             self._writer.close()
 
 
+class ParquetReader(ShardReader):
+    """Reads a Parquet file.
+
+    Args:
+        file: open for reading.
+        path: of the file.
+        schema: the columns to read.
+    """
+
+    def __init__(self, file: IO[bytes], path: str, schema: pa.Schema):
+        # A thread of Arrow that reads the file while Python ends would abort the process (apache/arrow#34314).
+        self._file = pq.ParquetFile(file, pre_buffer=False)
+        self.schema = self._file.schema_arrow
+        self.groups = [self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups)]
+        self._columns = None if schema.names == self.schema.names else schema.names
+
+    def batches(self, start: int = 0, stop: int | None = None, threads: bool = True) -> Iterator[pa.RecordBatch]:
+        """Read rows, by row group."""
+        for group in range(start, len(self.groups) if stop is None else stop):
+            table = self._file.read_row_group(group, self._columns, use_threads=threads)
+            yield from table.combine_chunks().to_batches()
+
+    def first(self, rows: int) -> pa.RecordBatch:
+        """Return some of the first rows."""
+        return next(self._file.iter_batches(rows, columns=self._columns, use_threads=False))
+
+
 def _features(schema: pa.Schema) -> dict[str, object]:
     """Return the features as `datasets` writes them. Versions before 4 read "Sequence" as well as later ones."""
     features: dict[str, object] = {}
@@ -76,4 +104,4 @@ def _loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
     return f'import datasets; dataset = datasets.load_dataset("{folder}")'
 
 
-FORMAT = OutputFormat(folder="data", writer=_writer, loading_code=_loading_code, datasets_files="*.parquet")
+FORMAT = OutputFormat("data", _writer, ParquetReader, _loading_code, datasets_files="*.parquet")

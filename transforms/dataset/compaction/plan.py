@@ -12,7 +12,7 @@ import msgspec
 
 from transforms.dataset.description import library_versions
 from transforms.dataset.snapshot import Increment, Snapshot
-from transforms.outputs import ShardEntry, stem_of
+from transforms.outputs import ShardEntry, most_readable, stem_of
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,13 @@ def plan_compaction(snapshot: Snapshot, shard_bytes: int, sources: int) -> Plan 
 def _units(increment: Increment, sources: int) -> list[Unit]:
     """The units of an increment that have rows, in the order of its shards; none if their sources are not known."""
     formats = {shard["format"] for shard in increment.files.shards}
-    format = "parquet" if "parquet" in formats else "tfrecord"
     # The ledger names the shards in one of the formats.
     ledgers = {stem_of(path): file for file in increment.files.ledger for path in file["shards"].values()}
     if sources > 1 and any("source" not in shard for shard in increment.files.shards):
         return []
     found: dict[str, Unit] = {}
     for shard in increment.files.shards:
-        if shard["format"] == format:
+        if shard["format"] == most_readable(formats):
             ledger = ledgers.get(stem_of(shard["path"]))
             key = ledger["path"] if ledger else shard["path"]
             shards = found[key].shards if key in found else {}

@@ -136,17 +136,12 @@ def _verify_shards(dataset: Dataset, names: set[str], processes: int | None, fou
     about, has_all = about_rows(options, tokenizer), options.get("ledger") == "all"
     expected = Expected(dataset.url, dataset.layout, vocabulary, about, has_all)
     ledgers = ledger_of_shards(dataset.manifest)
-    twins = {stem_of(shard["path"]): shard for shard in dataset.shards(format="parquet")}
+    twins = {stem_of(shard["path"]): shard for shard in dataset.readable()}
     tasks = [
         task
         for shard in shards
         if shard["path"] in names
-        for task in tasks_of(
-            dataset.url,
-            shard,
-            twins.get(stem_of(shard["path"])) if shard["format"] == "tfrecord" else None,
-            ledgers.get(shard["path"]),
-        )
+        for task in tasks_of(dataset.url, shard, twins.get(stem_of(shard["path"])), ledgers.get(shard["path"]))
     ]
     of_files: defaultdict[str, Checked] = defaultdict(Checked)
     for task, checked in _run(expected, tasks, processes):
