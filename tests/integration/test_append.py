@@ -26,6 +26,7 @@ from support.killed import kill_at
 from support.paths import ROOT, TOKENIZER
 from transforms.dataset.layout import Folder
 from transforms.dataset.reader import Dataset
+from transforms.dataset.verification.verify import verify
 
 DAYS, DAYS_OF_RACES = (30, 30) if "TEST_SLOW" in os.environ else (4, 2)
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=256", "--validation_fraction=0.2", "--ledger=all"]
@@ -466,3 +467,26 @@ def test_append_after_which_no_row_is_left_is_committed_and_shown(corpus, tmp_pa
     assert "It has no rows." in capfd.readouterr().out
     assert main(options) == 0 and main(["inspect", str(tmp_path / "out")]) == 2
     assert "no rows, not packed" in capfd.readouterr().out
+
+
+def test_append_to_a_dataset_with_a_damaged_shard_is_committed_and_derived_without_a_report(
+    build, corpus, tmp_path, caplog
+):
+    output = tmp_path / "out"
+    arrive(corpus, 1)
+    assert build(*append_to(output, corpus)).code == 0
+    assert (output / "report.html").exists()
+    damaged = output / manifest_of(output)["shards"][0]["path"]
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    arrive(corpus, 2)
+
+    ended = build(*append_to(output, corpus))
+
+    assert ended.code == 1  # the summary shows the first example
+    assert ended.err.startswith(f"chatmill: {damaged}: the file is damaged") and ended.err.count("\n") == 1
+    assert f"version 2 is complete, and has no report: {damaged}: the file is damaged" in caplog.text
+    assert (manifest_of(output)["snapshot"]["version"], manifest_of(output)["records"]["read"]) == (2, 80)
+    assert not (output / "report.html").exists()
+    assert {fault.path for fault in verify(str(output)).faults} == {str(damaged.relative_to(output))}
+    again = build(*append_to(output, corpus))
+    assert again.code == 0 and "nothing is new" in again.out

@@ -5,6 +5,7 @@ All of it can be written again at any time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,15 +15,20 @@ from transforms.dataset.log import Log
 from transforms.dataset.manifest import encode_manifest
 from transforms.dataset.report import write_report
 from transforms.dataset.snapshot import Snapshot
+from transforms.errors import InputError
 from transforms.storage.files import exists, read_bytes
-from transforms.storage.writing import write_atomically
+from transforms.storage.writing import remove, write_atomically
 
+_LOGGER = logging.getLogger(__name__)
 # So many versions can be loaded by name; `pipeline.snapshots.shards` loads the others.
 _VERSIONS = 100
 
 
 def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
     """Write what is derived from the newest snapshot. It can be repeated, also while others do it.
+
+    The report shows rows of any increment. If they cannot be read, there is none, which is logged: the version that is
+    committed is complete all the same.
 
     Args:
         folder: of the dataset, or of an increment of it.
@@ -35,7 +41,11 @@ def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
         snapshot = newest
         manifest, card = derived_from(folder, snapshot)
         write_atomically(folder.card, card)
-        write_report(folder, manifest, report)
+        try:
+            write_report(folder, manifest, report)
+        except InputError as error:
+            remove(folder.report)  # it is of an earlier version
+            _LOGGER.warning("version %d is complete, and has no report: %s", snapshot.version, error)
         write_atomically(folder.manifest, encode_manifest(manifest))
         write_atomically(folder.success, b"")
         newest = Log(folder, snapshot).newest()

@@ -92,7 +92,7 @@ class _CheckReceipts(beam.DoFn):
                         receipts = []  # the fast engine made them
                     _check_files(self.output, receipts)
             except (ValueError, FileNotFoundError) as error:
-                _LOGGER.warning("chatmill: warning: split %d is built again: %s", split.number, error)
+                _LOGGER.warning("split %d is built again: %s", split.number, error)
                 receipts = []
         if not receipts:
             yield split
