@@ -16,6 +16,7 @@ from support.datasets import write_jsonl
 from support.increments import grow
 from support.killed import changes_of, kill_before
 from support.paths import TOKENIZER
+from support.tokenizers import save_tokenizer
 from transforms import Dataset, UserError
 from transforms.dataset import log as log_module
 from transforms.dataset.compaction.compact import compact
@@ -165,6 +166,61 @@ def test_expire_after_an_overwrite_removes_the_replaced_version_and_attempts_tha
     assert main(["verify", str(output)]) == 0 and texts(output, 2) == rows
     with pytest.raises(UserError, match="there is no version 1; it has version 2"):
         Dataset(f"{output}@1")
+
+
+def test_tokenizers_and_formatters_go_that_no_kept_version_and_no_increment_in_work_has(tmp_path):
+    output, corpus = tmp_path / "out", write_jsonl(tmp_path / "corpus.jsonl", [{"text": "one"}, {"text": 2}])
+    state = output / "_chatmill"
+
+    def command(number: int, *more: str) -> list[str]:
+        formatter = tmp_path / f"formatter_{number}.py"
+        formatter.write_text(f"def same(record):\n    return record  # {number}\n")
+        tokenizer = save_tokenizer(tmp_path / f"tokenizer-{number}", words=["word"] * number)
+        options = [f"--tokenizer={tokenizer}", f"--formatter={formatter}:same", f"--input={corpus}", *more]
+        return ["build", *options, f"--output={output}", "--direct_num_workers=1"]
+
+    def stored() -> dict[str, float]:
+        """The tokenizers and formatters, and when they were written."""
+        return {
+            path.name: path.stat().st_mtime
+            for part in ("tokenizers", "formatters")
+            for path in (state / part).iterdir()
+        }
+
+    of: list[set[str]] = []
+    for number in (1, 2, 3):
+        before = {*stored()} if number > 1 else set()
+        budget = f"--max_reject_fraction={0 if number == 3 else 0.5}"
+        assert main(command(number, "--overwrite", budget)) == (number == 3)
+        of.append({*stored()} - before)
+    assert [len(each) for each in of] == [2, 2, 2]
+    own = [state / "tokenizers" / "notes.txt", state / "formatters" / "mine.py"]
+    for path in own:
+        path.write_bytes(b"")
+
+    assert expire(str(output), DAY) == Expired(0, 0, 1, 2)
+    assert {*stored()} == of[0] | of[1] | of[2] | {path.name for path in own}
+    removed = expire(str(output), 0)
+    assert removed.oldest == removed.newest == 2
+    assert {*stored()} == of[1] | of[2] | {path.name for path in own}
+    assert main(command(3, "--max_reject_fraction=0.5")) == 0  # goes on with it
+    assert main(["expire", str(output), "--older_than", "0s"]) == 0
+    assert {*stored()} == of[2] | {path.name for path in own} and main(["verify", str(output)]) == 0
+
+
+def test_no_tokenizer_goes_while_it_is_not_known_what_an_increment_in_work_has(output):
+    (tokenizer,) = (output / "_chatmill" / "tokenizers").iterdir()
+    other = Path(shutil.copytree(tokenizer, tokenizer.with_name("0" * 16)))
+    for path in other.iterdir():
+        os.utime(path, (time.time() - 20 * DAY,) * 2)
+    job = output / "_chatmill" / "increments" / ("f" * 16) / "job.json"
+    job.parent.mkdir(parents=True)
+    job.write_bytes(b"{}")
+    expire(str(output), DAY)
+    assert other.exists()
+    shutil.rmtree(job.parent)
+    files = len([*other.iterdir()])
+    assert expire(str(output), DAY).files == files and not other.exists() and tokenizer.exists()
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -48,6 +49,16 @@ def read_description(url: str) -> Description:
     content = read_bytes(url)
     described = _decode(content)
     return msgspec.structs.replace(described, job=msgspec.json.decode(content, type=dict))
+
+
+def formatters_of(job: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sha256 of the files of formatters that a build stores. A pipeline of the user's own stores none.
+
+    Args:
+        job: the content of its job.json.
+    """
+    if "steps" not in job:
+        yield from filter(None, (of.get("formatter") for of in (job, *job.get("sources", ()))))
 
 
 def library_versions() -> dict[str, str]:

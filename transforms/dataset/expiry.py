@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from transforms.dataset.claimed import held, repair
-from transforms.dataset.layout import PUBLISHED, is_published
+from transforms.dataset.description import formatters_of, read_description
+from transforms.dataset.layout import PUBLISHED, STORED, Folder, is_published, is_stored
 from transforms.dataset.log import Log
 from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.snapshot import Entry
@@ -42,7 +45,7 @@ def expire(
     Args:
         url: of the dataset's folder.
         older_than: seconds. Files of a job that no version names, such as those of a build that was killed, are removed
-            too, if they are older and belong to no increment that is being built.
+            too, if they are older and belong to no increment that is being built: also tokenizers and formatters.
         keep: how many of the newest versions are always kept.
         when_held: is called if something else writes to the dataset, for which this waits.
 
@@ -63,10 +66,12 @@ def expire(
         repair(folder, newest)
         # In this order: an increment that is committed meanwhile is one that is being built, or has its entry.
         found = {part: modified_below(join(folder.output, part)) for part in PUBLISHED}
+        stored = {part: modified_below(join(folder.state, part)) for part in STORED}
         in_work = {name.partition("/")[0] for name in names_below(folder.increments)}
+        jobs = _jobs_in_work(folder)
         named = {path for increment in log.increments() for path in increment.files.paths()}
         claim.check()
-        removed = 0
+        removed = 0 if jobs is None else _remove_stored(folder, stored, [*jobs, *_jobs_kept(log)], before)
         for part, files in found.items():
             for name, modified in files.items():
                 path, is_in_work = f"{part}/{name}", "/" in name and name.partition("/")[0] in in_work
@@ -76,6 +81,37 @@ def expire(
             for increment in sorted({name.partition("/")[0] for name in files if "/" in name}):
                 remove_if_empty(join(folder.output, part, increment))
     return Expired(first, removed, entries[first].version, newest.version)
+
+
+def _jobs_in_work(folder: Folder) -> list[dict[str, Any]] | None:
+    """The jobs of the increments that are being built; None if one of them is missing or damaged."""
+    try:
+        return [read_description(Folder(folder.output, id).job).job for id in folder.begun()]
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _jobs_kept(log: Log) -> list[dict[str, Any]]:
+    """The jobs of all versions that are kept."""
+    entries = log.versions()
+    return [log.snapshot(entries[0].version).job, *(entry.job for entry in entries if entry.job)]
+
+
+def _remove_stored(
+    folder: Folder, stored: Mapping[str, Mapping[str, float]], jobs: Sequence[dict[str, Any]], before: float
+) -> int:
+    """Remove the tokenizers and formatters that are older and that no job has. Returns how many files these were."""
+    needed = {folder.tokenizer(job["tokenizer"]) for job in jobs}
+    needed |= {folder.formatter(sha256) for job in jobs for sha256 in formatters_of(job)}
+    removed = 0
+    for part, files in stored.items():
+        for name, modified in files.items():
+            of_job = join(folder.state, part, name.partition("/")[0])
+            if modified < before and of_job not in needed and is_stored(f"{part}/{name}"):
+                remove(join(folder.state, part, name))
+                remove_if_empty(of_job)
+                removed += 1
+    return removed
 
 
 def _first_kept(entries: Sequence[Entry], before: float, keep: int) -> int:

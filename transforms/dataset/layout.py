@@ -14,6 +14,8 @@ from transforms.storage.walking import holds_anything, link_below, names_in
 SPLITS = ("train", "validation")
 # The folders of the files of rows, rejects and ledger. An increment has a folder of its own in each.
 PUBLISHED = (*output_folders(), "rejects", "ledger")
+# The folders, below `_chatmill`, of what the jobs of several versions may have in common.
+STORED = ("tokenizers", "formatters")
 # What a dataset consists of.
 PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", *PUBLISHED, "_chatmill")
 _INCREMENT = "[0-9a-f]{16}"
@@ -23,6 +25,7 @@ _PUBLISHED = re.compile(
     rf"(({'|'.join(output_folders())})/{_INCREMENT}/({'|'.join(SPLITS)})"
     rf"|rejects/{_INCREMENT}/rejects|ledger/{_INCREMENT}/ledger){_NUMBERED}"
 )
+_STORED = re.compile(r"tokenizers/[0-9a-f]{16}/.+|formatters/[0-9a-f]{16}\.py")
 
 
 class Folder:
@@ -75,6 +78,11 @@ def is_increment(id: str) -> bool:
 def is_published(path: str) -> bool:
     """Return whether a path, relative to the folder of a dataset, is that of a file of an increment."""
     return _PUBLISHED.fullmatch(path) is not None
+
+
+def is_stored(path: str) -> bool:
+    """Return whether a path, relative to `_chatmill`, is that of a file of a tokenizer, or of a formatter."""
+    return _STORED.fullmatch(path) is not None
 
 
 def check_no_links(folder: Folder) -> None:

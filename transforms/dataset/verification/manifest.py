@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from transforms.dataset.consumers import RowLayout
 from transforms.dataset.derived import derived_from
+from transforms.dataset.description import formatters_of
 from transforms.dataset.layout import is_published
 from transforms.dataset.log import Log
 from transforms.dataset.reader import Dataset
@@ -163,7 +164,7 @@ def stored_files_faults(dataset: Dataset) -> Iterator[Fault]:
     else:
         if found != job["tokenizer"]:
             yield Fault(tokenizer, f"its files have the fingerprint {found}; the job was run with {job['tokenizer']}")
-    for sha256 in _formatters(job):
+    for sha256 in formatters_of(job):
         url = dataset.folder.formatter(sha256)
         try:
             found = hashlib.sha256(read_bytes(url)).hexdigest()
@@ -171,10 +172,3 @@ def stored_files_faults(dataset: Dataset) -> Iterator[Fault]:
             found = "missing"
         if found != sha256:
             yield Fault(url.removeprefix(state), f"its sha256 is {found}; the job was run with {sha256}")
-
-
-def _formatters(job: Mapping[str, Any]) -> Iterator[str]:
-    """The sha256 of the files of formatters that a build stores. A custom pipeline stores none."""
-    if "steps" in job:
-        return
-    yield from filter(None, (of.get("formatter") for of in (job, *job.get("sources", ()))))
