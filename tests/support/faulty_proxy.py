@@ -41,6 +41,7 @@ class FaultyProxy:
     Attributes:
         faults: the fault of each request, or None.
         refused: requests that get status 403: a pattern of "METHOD path body", and the code of the store's error.
+        ignored: names of headers, in lower case, that the server does not get, as if it did not know them.
         requests: number of requests by method.
         injected: number of faults by kind.
         log: method and path of each request.
@@ -50,6 +51,7 @@ class FaultyProxy:
         self._server_port = port
         self.faults: Iterator[str | None] = iter(())
         self.refused: dict[str, str] = {}
+        self.ignored: set[str] = set()
         self.requests: Counter[str] = Counter()
         self.injected: Counter[str] = Counter()
         self.log: list[str] = []
@@ -67,8 +69,8 @@ class FaultyProxy:
         self._thread.join()
 
     def reset(self) -> None:
-        """Remove all faults and refusals, and count from zero."""
-        self.faults, self.refused = iter(()), {}
+        """Forward everything, and count from zero."""
+        self.faults, self.refused, self.ignored = iter(()), {}, set()
         self.requests, self.injected, self.log, self._pending = Counter(), Counter(), [], []
 
     async def _start(self, port: int) -> None:
@@ -129,7 +131,8 @@ class FaultyProxy:
         """Send a request to the server, and return the status, headers and body of its response."""
         url = f"http://127.0.0.1:{self._server_port}{request.raw_path}"
         body = await request.read()
-        sent = {"data": body, "headers": request.headers, "allow_redirects": False}
+        known = [(name, value) for name, value in request.headers.items() if name.lower() not in self.ignored]
+        sent = {"data": body, "headers": known, "allow_redirects": False}
         async with self._session.request(request.method, URL(url, encoded=True), **sent) as response:
             content = await response.read()
             excluded = _NOT_FORWARDED - ({"content-length"} if request.method == "HEAD" else set())
