@@ -96,6 +96,7 @@ def build_splits(
         provenance=options.provenance,
         compress_tfrecord=options.tfrecord_compression == "gzip",
         about=about_rows(msgspec.structs.asdict(options), job.tokenizer),
+        tokenizer=folder.tokenizer(job.tokenizer),
         ledger=options.ledger,
         keep_columns=options.keep_columns,
         on_error=on_error,

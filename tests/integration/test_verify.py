@@ -438,6 +438,21 @@ def signed_label_across_examples(folder):
     rewrite(folder, path, with_values("labels", put(row["input_ids"][at], at - 1)))
 
 
+@harm(r"spans of trained tokens end with <\|im_end\|> \d+, others 2; the manifest has <\|im_end\|> \d+$", "drop")
+def signed_end_of_turn_that_is_masked_and_another_token_that_is_trained_instead(folder):
+    path, end = shards_of(folder)[0], 2  # <|im_end|>, and then a line break
+    rows = pq.read_table(folder / path).to_pylist()
+    number = next(number for number, row in enumerate(rows) if end in row["labels"])
+
+    def change(labels: list[int]) -> None:
+        at = first = labels.index(end)
+        while labels[first - 1] != -100:
+            first -= 1
+        labels[at], labels[first - 1] = -100, rows[number]["input_ids"][first - 1]
+
+    rewrite(folder, path, with_values("labels", change, number))
+
+
 @harm(rf"{FIRST}.*row 3: it has 514 tokens; the job allows 512")
 def signed_row_that_is_too_long(folder):
     def change(table):

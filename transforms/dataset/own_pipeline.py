@@ -288,6 +288,7 @@ class WriteDataset(beam.PTransform):
                 folder.output,
                 **self._writing,
                 about=about_rows(job.options, job.tokenizer),
+                tokenizer=folder.tokenizer(job.tokenizer),
                 keep_columns=job.options.get("keep_columns", ()),
             )
             return (

@@ -74,6 +74,8 @@ class Statistics(msgspec.Struct, frozen=True):
         characters_sampled: all characters of this sample.
         schemas: the examples that were read by each schema.
         unread: text that was not read, by the name of its column, or of its key, such as `messages[].name`.
+        span_ends: the last token of each span of trained tokens in rows, before white space: added tokens by their
+            texts, and all others as `others`.
     """
 
     histograms: Mapping[str, Histogram] = {}
@@ -84,6 +86,7 @@ class Statistics(msgspec.Struct, frozen=True):
     characters_sampled: int = 0
     schemas: Mapping[str, int] = {}
     unread: Mapping[str, Unread] = {}
+    span_ends: Mapping[str, int] = {}
 
 
 def bounds_of(histogram: str) -> np.ndarray:
@@ -146,7 +149,7 @@ def total(statistics: Iterable[Statistics]) -> Statistics:
     """Add up statistics. Each is needed only until the next one, since there may be a million."""
     histograms = defaultdict[str, _HistogramSum](_HistogramSum)
     limits, tools = defaultdict[str, Counter[str]](Counter), Counter[str]()
-    roles, scripts, schemas = Counter[str](), Counter[str](), Counter[str]()
+    roles, scripts, schemas, span_ends = (Counter[str]() for _ in range(4))
     unread = defaultdict[str, Counter[str]](Counter)
     characters_sampled = 0
     for each in statistics:
@@ -158,6 +161,7 @@ def total(statistics: Iterable[Statistics]) -> Statistics:
         tools.update(msgspec.structs.asdict(each.tools))
         scripts.update(each.scripts)
         schemas.update(each.schemas)
+        span_ends.update(each.span_ends)
         for name, of_name in each.unread.items():
             unread[name].update(msgspec.structs.asdict(of_name))
         characters_sampled += each.characters_sampled
@@ -170,6 +174,7 @@ def total(statistics: Iterable[Statistics]) -> Statistics:
         characters_sampled=characters_sampled,
         schemas=dict(sorted(schemas.items())),
         unread={name: Unread(**unread[name]) for name in sorted(unread)},
+        span_ends=dict(sorted(span_ends.items())),
     )
 
 

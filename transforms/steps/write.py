@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from transforms.model.receipts import (
 from transforms.outputs import OUTPUT_FORMATS, OutputOptions
 from transforms.outputs.parquet import ParquetWriter
 from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS, column_of, default_columns
+from transforms.rows.ragged import offsets_of
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
 from transforms.steps.ledger import LedgerWriter
@@ -38,6 +40,9 @@ from transforms.steps.row_files import RowFiles
 from transforms.storage.claim import ClaimKeeper
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
+from transforms.tokens.decoding import TokenDecoder
+from transforms.tokens.span_ends import SpanEnds
+from transforms.tokens.tokenizer import load_tokenizer
 
 # A split that has more becomes several shards: a compressed file may hold more than its size lets expect. 64 Mi tokens
 # are about 256 MiB of text.
@@ -55,6 +60,7 @@ class WriteOptions:
         provenance: whether each row has the url and the position of its record; a packed row, those of each segment.
         compress_tfrecord: whether TFRecord shards are gzipped.
         about: what each Parquet file says of the dataset, as JSON in its metadata.
+        tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
         ledger: of LEDGERS: which records have lines in the ledger.
         keep_columns: the columns of records that are carried along, for the ledger.
 
@@ -68,6 +74,7 @@ class WriteOptions:
     provenance: bool = False
     compress_tfrecord: bool = False
     about: Mapping[str, Any] | None = None
+    tokenizer: str | None = None
     ledger: str = "exceptions"
     keep_columns: Sequence[str] = ()
 
@@ -85,7 +92,8 @@ class ShardWriter:
     """Writes the parts of a split, one after the other, to a shard with a receipt; to several if they are very long.
 
     Args:
-        folder, formats, columns, provenance, compress_tfrecord, about, ledger, keep_columns: as for WriteOptions.
+        folder, formats, columns, provenance, compress_tfrecord, about, tokenizer, ledger, keep_columns: as for
+            WriteOptions.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -136,6 +144,7 @@ class _OpenShard:
             path = self._path("ledger")
             self._ledger = LedgerWriter(options.folder, path, split, everything, options.keep_columns)
         self._outcomes = Outcomes()
+        self._span_ends: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._rejected: Counter[str] = Counter()
         self._first_rejects: dict[str, FirstExample] = {}
@@ -152,6 +161,9 @@ class _OpenShard:
             if not len(table):
                 continue
             columns = self._columns(part, table)
+            if self._options.tokenizer is not None:
+                starts = offsets_of(table.segment_lengths)[:-1]
+                self._span_ends += _span_ends(self._options.tokenizer).count(table.labels, starts)
             for format in self._options.formats:
                 if (split, format) not in self._rows:
                     self._rows[split, format] = self._row_files(split, format)
@@ -175,6 +187,7 @@ class _OpenShard:
     def complete(self, last: bool) -> Receipt:
         """Complete the files, and after them write the receipt that names them."""
         outcomes = self._outcomes
+        statistics = msgspec.structs.replace(outcomes.statistics, span_ends=dict(sorted(self._span_ends.items())))
         receipt = Receipt(
             split=self._split.number,
             part=self._number,
@@ -203,7 +216,7 @@ class _OpenShard:
             | ({DIFFERS: self._split.differing} if self._split.differing else {}),
             source=self._split.source,
             special_tokens_in_content=dict(sorted(outcomes.special_tokens_in_content.items())),
-            statistics=msgspec.Raw(msgspec.json.encode(outcomes.statistics)),
+            statistics=msgspec.Raw(msgspec.json.encode(statistics)),
             ledger=self._ledger.complete() if self._ledger else None,
             increment=self._split.increment,
             by_reference=self._split.differing is not None,
@@ -274,6 +287,11 @@ class _RejectsWriter:
         return RejectsFile(self._path, self._file.sha256)
 
 
+@functools.cache  # the folder has the name of its content
+def _span_ends(tokenizer: str) -> SpanEnds:
+    return SpanEnds(lambda ids: TokenDecoder.of_tokenizer(load_tokenizer(tokenizer), ids))
+
+
 def _first_truncated(part: Rows) -> tuple[int, str]:
     """The position of the first record that is truncated, and what it lost."""
     used, first = part.used, int(part.used.truncated.argmax())
@@ -305,6 +323,7 @@ class WriteShards(Step):
         provenance: whether each row says the url and the position of its record; a packed one, of each example.
         compress_tfrecord: whether TFRecord shards are gzipped.
         about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
+        tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
         ledger: which records have lines in the ledger: `all`, `exceptions` (those that are not plainly kept) or `none`.
         keep_columns: the columns of records that are carried along, for the ledger.
         on_error: is called with a split and its error, which then is not raised: for a stream, in which a bundle that
@@ -325,6 +344,7 @@ class WriteShards(Step):
         provenance: bool = False,
         compress_tfrecord: bool = False,
         about: Mapping[str, Any] | None = None,
+        tokenizer: str | None = None,
         ledger: str = "exceptions",
         keep_columns: Sequence[str] = (),
         on_error: Callable[[Split, Exception], None] | None = None,
@@ -336,6 +356,7 @@ class WriteShards(Step):
             "provenance": provenance,
             "compress_tfrecord": compress_tfrecord,
             "about": about,
+            "tokenizer": tokenizer,
             "ledger": ledger,
             "keep_columns": keep_columns,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from transforms.dataset.examples import flat_values, segments_of, whole_column
 from transforms.rows import IGNORED
 from transforms.rows.columns import PROVENANCE_COLUMNS
 from transforms.rows.ragged import indices_of, offsets_of, sums_of
+from transforms.tokens.span_ends import SpanEnds
 
 # Columns with a value for each token.
 _OF_TOKENS = ("input_ids", "labels", "loss_mask", "loss_weights", "attention_mask", "position_ids")
@@ -52,6 +54,7 @@ class Checked:
         records: for each example a hash of the source and the position of its record, uint64, and the number of its
             row; none without provenance.
         faults: what is wrong with them.
+        span_ends: what spans of trained tokens end with, as SpanEnds counts it; None if the columns do not show it.
         segments: of rows that are checked at once: int64, shape (segments, 4), the row, the number in the row, tokens
             and trained tokens of each; None if the columns do not show it.
     """
@@ -62,12 +65,13 @@ class Checked:
     examples: int | None = 0
     records: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    span_ends: Counter[str] | None = field(default_factory=Counter)
     segments: np.ndarray | None = None
 
     def add(self, other: Checked) -> None:
         """Add what other rows hold, but for their segments."""
         self.rows += other.rows
-        for name in ("tokens", "trained_tokens", "examples"):
+        for name in ("tokens", "trained_tokens", "examples", "span_ends"):
             ours, others = getattr(self, name), getattr(other, name)
             setattr(self, name, None if ours is None or others is None else ours + others)
         self.records += other.records
@@ -75,7 +79,12 @@ class Checked:
 
 
 def check_rows(
-    rows: pa.Table | pa.RecordBatch, layout: RowLayout, vocabulary: int | None, path: str = "", first: int = 0
+    rows: pa.Table | pa.RecordBatch,
+    layout: RowLayout,
+    vocabulary: int | None,
+    path: str = "",
+    first: int = 0,
+    span_ends: SpanEnds | None = None,
 ) -> Checked:
     """Check rows.
 
@@ -85,19 +94,27 @@ def check_rows(
         vocabulary: ids must be below it; None if it is not known.
         path: of their file, for faults.
         first: the number in the file of the first row.
+        span_ends: counts what trained spans end with; None if that is not known.
     """
-    checker = _Checker(rows, layout, vocabulary, path, first)
+    checker = _Checker(rows, layout, vocabulary, path, first, span_ends)
     checker.check()
     return checker.found
 
 
 class _Checker:
     def __init__(
-        self, rows: pa.Table | pa.RecordBatch, layout: RowLayout, vocabulary: int | None, path: str, first: int
+        self,
+        rows: pa.Table | pa.RecordBatch,
+        layout: RowLayout,
+        vocabulary: int | None,
+        path: str,
+        first: int,
+        span_ends: SpanEnds | None,
     ):
         self._rows, self._layout, self._path, self._first = rows, layout, path, first
         self._vocabulary = _MOST_IDS if vocabulary is None else vocabulary
-        self.found = Checked(len(rows), None, None, None if layout.packed else len(rows))
+        self._span_ends = span_ends
+        self.found = Checked(len(rows), None, None, None if layout.packed else len(rows), span_ends=None)
 
     def check(self) -> None:
         columns = {
@@ -135,6 +152,12 @@ class _Checker:
             numbers = indices_of(np.zeros(len(counts), np.int64), counts)
             of_segments = sums_of(trained, offsets_of(segments.lengths))
             self.found.segments = np.stack([rows, numbers, segments.lengths, of_segments], axis=1)
+        if self._span_ends and starts is not None and trained is not None:
+            labels = values.get("labels")
+            if labels is None and "input_ids" in values and not self._layout.shift_labels:
+                labels = np.where(trained, values["input_ids"], np.int32(IGNORED))
+            if labels is not None:
+                self.found.span_ends = self._span_ends.count(labels, starts)
         if "attention_mask" in values:
             self._expect(values["attention_mask"] == 1, offsets, "attention_mask", values, "1")
         if "position_ids" in values:

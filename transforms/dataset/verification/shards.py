@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -19,6 +20,8 @@ from transforms.dataset.verification.rows import Checked, Fault, check_rows
 from transforms.errors import InputError
 from transforms.outputs import ShardEntry, output_format
 from transforms.storage.files import join, mapped, open_file, sha256_of
+from transforms.tokens.decoding import TokenDecoder
+from transforms.tokens.span_ends import SpanEnds
 
 # A file of more bytes is several tasks, if it has groups of rows, so that all processes take part in one large shard.
 _BYTES_OF_A_TASK = 64 << 20
@@ -31,6 +34,7 @@ class Expected:
     Attributes:
         url: of the dataset's folder.
         layout: of the rows.
+        tokenizer: the folder of the tokenizer; None if it is of no use.
         vocabulary: ids are below it; None if it is not known.
         about: what each file says of the dataset, if it says anything.
         has_whole_ledger: whether the ledger has a line for each segment.
@@ -38,6 +42,7 @@ class Expected:
 
     url: str
     layout: RowLayout
+    tokenizer: str | None
     vocabulary: int | None
     about: Mapping[str, Any]
     has_whole_ledger: bool = False
@@ -147,8 +152,9 @@ def _check_batches(
     if task.ledger is not None:
         with suppress(InputError):  # which is a fault of that file
             lines = LedgerLines.read(expected.url, task.ledger, task.shard["split"], expected.has_whole_ledger)
+    span_ends = _span_ends(expected.tokenizer) if expected.tokenizer else None
     for batch in batches:
-        checked = check_rows(batch, expected.layout, expected.vocabulary, path, first)
+        checked = check_rows(batch, expected.layout, expected.vocabulary, path, first, span_ends)
         stop = first + len(batch)
         if lines is not None and checked.segments is not None and not checked.faults:
             checked.faults += lines.check(checked.segments, path, first, stop)
@@ -156,6 +162,12 @@ def _check_batches(
         first = stop
     if lines is not None and task.groups is None:
         found.faults += lines.check_end(path, first)
+
+
+@functools.lru_cache(1)
+def _span_ends(tokenizer: str) -> SpanEnds:
+    decoder = TokenDecoder.load(tokenizer)
+    return SpanEnds(lambda _: decoder)
 
 
 def _described(schema: pa.Schema) -> str:
@@ -177,7 +189,7 @@ def _metadata_problems(schema: pa.Schema, about: Mapping[str, Any]) -> Iterator[
 def _compare(expected: Expected, task: Task, file: Any, twin: ShardEntry, found: Checked) -> None:
     """Check that a shard has the rows of its twin, whose own task checks them."""
     path, schema = task.shard["path"], schema_of(expected.layout)
-    found.tokens = found.trained_tokens = found.examples = None
+    found.tokens = found.trained_tokens = found.examples = found.span_ends = None
     found.rows = task.shard["rows"]
     new_reader = output_format(task.shard["format"]).reader
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby, repeat
@@ -126,15 +126,16 @@ def _verify_shards(dataset: Dataset, names: set[str], processes: int | None, fou
     shards = dataset.shards()
     missing = [shard for shard in shards if shard["path"] not in names]
     found.faults += [Fault(shard["path"], "the file is missing") for shard in missing]
+    folder: str | None = dataset.tokenizer_folder
     try:
         vocabulary = len(TokenDecoder.load(dataset.tokenizer_folder).added) - 1
     except StoreError:
         raise
     except Exception:  # of transformers, for files that are not a tokenizer's, which is a fault already or a note
-        vocabulary = None
+        folder = vocabulary = None
     options, tokenizer = dataset.options, dataset.manifest["job"]["tokenizer"]
     about, has_all = about_rows(options, tokenizer), options.get("ledger") == "all"
-    expected = Expected(dataset.url, dataset.layout, vocabulary, about, has_all)
+    expected = Expected(dataset.url, dataset.layout, folder, vocabulary, about, has_all)
     ledgers = ledger_of_shards(dataset.manifest)
     twins = {stem_of(shard["path"]): shard for shard in dataset.readable()}
     tasks = [
@@ -178,11 +179,19 @@ def _examples_faults(dataset: Dataset, total: Checked, of_shards: list[tuple[Sha
     expected = expected_examples(manifest)
     if not is_split and total.examples is not None and total.examples != expected:
         yield Fault(MANIFEST, f"the rows hold {total.examples:,} examples, and the records have {expected:,}")
+    written = manifest["statistics"].get("span_ends", {})
+    if total.span_ends is not None and total.rows and dict(sorted(total.span_ends.items())) != written:
+        problem = f"spans of trained tokens end with {_counted(total.span_ends)}; the manifest has {_counted(written)}"
+        yield Fault(MANIFEST, problem)
     records = manifest["records"]["kept"] + manifest["records"]["truncated"]
     # A file that was rewritten has its records in two increments. Each has a folder of its own.
     for _, of_increment in groupby(of_shards, key=lambda each: dirname(each[0]["path"])):
         known = [(shard["path"], shard.get("source", 0), checked) for shard, checked in of_increment]
         yield from repeated_faults(known, is_split or expected != records)
+
+
+def _counted(ends: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(ends.items())) or "nothing"
 
 
 def _run(expected: Expected, tasks: Sequence[Task], processes: int | None) -> Iterator[tuple[Task, Checked]]:
