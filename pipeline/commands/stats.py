@@ -145,9 +145,13 @@ def _limits(statistics: Mapping[str, Any]) -> Table:
 
 
 def _counts(counts: Mapping[str, int]) -> Table:
+    from rich.text import Text
+
+    from pipeline.view import visible
+
     table = _table("left", "right")
     for name, count in sorted(counts.items(), key=lambda item: -item[1]):
-        table.add_row(name, f"{count:,}")
+        table.add_row(Text(visible(name)), f"{count:,}")  # the text of a token may be one of Rich's tags
     return table
 
 

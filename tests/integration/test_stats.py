@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
 from pipeline.cli import main
 from support.chats import assistant, user
 from support.datasets import manifest_of, write_jsonl
+from support.harms import edit_log
 from support.paths import CHATS, ROOT, TOKENIZER
 
 
@@ -59,6 +62,16 @@ def test_histograms_and_counts_fit_80_columns_without_colours(stats, dataset):
     assert [int(number.replace(",", "")) for number in limits.split()[1::2]] == [*statistics["limits"]["2048"].values()]
     assert f"{statistics['roles']['assistant']:,}" in out
     assert f"to {statistics['histograms']['row_tokens']['max']:,};" in out
+
+
+def test_what_trained_spans_end_with_is_shown_as_it_is(dataset, tmp_path, capfd):
+    assert {*manifest_of(dataset)["statistics"]["span_ends"]} == {"<|im_end|>"}
+    copy = Path(shutil.copytree(dataset, tmp_path / "out"))
+    ends = {"[/bold]\x1b[1m": 1234, "others": 2}
+    edit_log(copy, lambda entry: entry["add"]["sums"]["statistics"].update(span_ends=ends))
+    assert main(["stats", str(copy)]) == 0
+    lines = capfd.readouterr().out.partition("trained spans end with\n")[2].splitlines()[:2]
+    assert [line.split() for line in lines] == [["[/bold]\\x1b[1m", "1,234"], ["others", "2"]]
 
 
 def test_parity_is_of_a_sample_and_says_of_how_many_records(stats, dataset):

@@ -438,7 +438,7 @@ def signed_label_across_examples(folder):
     rewrite(folder, path, with_values("labels", put(row["input_ids"][at], at - 1)))
 
 
-@harm(r"spans of trained tokens end with <\|im_end\|> \d+, others 2; the manifest has <\|im_end\|> \d+$", "drop")
+@harm(r"spans of trained tokens end with '<\|im_end\|>' \d+, 'others' 2; the manifest has '<\|im_end\|>' \d+$", "drop")
 def signed_end_of_turn_that_is_masked_and_another_token_that_is_trained_instead(folder):
     path, end = shards_of(folder)[0], 2  # <|im_end|>, and then a line break
     rows = pq.read_table(folder / path).to_pylist()

@@ -191,7 +191,7 @@ def _examples_faults(dataset: Dataset, total: Checked, of_shards: list[tuple[Sha
 
 
 def _counted(ends: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in sorted(ends.items())) or "nothing"
+    return ", ".join(f"{name!r} {count:,}" for name, count in sorted(ends.items())) or "nothing"
 
 
 def _run(expected: Expected, tasks: Sequence[Task], processes: int | None) -> Iterator[tuple[Task, Checked]]:
