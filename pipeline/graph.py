@@ -177,7 +177,6 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
             tool_arguments=options.tool_arguments,
             formatter=formatter,
             formatter_seconds=options.formatter_seconds,
-            preference=options.preference,
             as_chat=options.as_chat,
             keep_columns=options.keep_columns,
             loss_weights="loss_weights" in (options.write_columns or ()),

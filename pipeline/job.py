@@ -55,7 +55,6 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     write_columns: tuple[str, ...] | None
     keep_columns: tuple[str, ...]
     provenance: bool
-    preference: str | None = None
     message_fields: dict[str, str] | None = None
     train_field: str | None = None
     tool_arguments: str = "keep"

@@ -35,7 +35,6 @@ from transforms.dataset.consumers import CONSUMERS, RowLayout, columns_for, prob
 from transforms.errors import UserError
 from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
 from transforms.inputs.options import FORMATTER_SECONDS
-from transforms.inputs.preference import PREFERENCES
 from transforms.inputs.reading import ROLES, TOOL_ARGUMENTS
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.outputs import OUTPUT_FORMATS
@@ -69,7 +68,7 @@ def _option(
 
 
 REWRITTEN = ("refuse", "append", "replace")
-PREFERENCE_ADVICE = "--preference chosen --overwrite trains on the chosen answers instead"
+PREFERENCE_ADVICE = "--schema preference --overwrite trains on the chosen answers instead"
 _REQUIRED = "required"
 
 
@@ -102,19 +101,11 @@ class Options:
     )
     schema: str = _option(
         "Input",
-        f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns",
+        f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns; preference: "
+        "trains on the chosen one of two answers, which auto rejects",
         kinds.one_of(SCHEMAS),
         "auto",
         "NAME",
-    )
-    preference: str | None = _option(
-        "Input",
-        "what is trained on of a record with a chosen and a rejected answer; chosen: that answer; needs --schema "
-        "preference, or auto",
-        kinds.one_of(PREFERENCES),
-        None,
-        "|".join(PREFERENCES),
-        "such records are rejected",
     )
     as_chat: bool = _option(
         "Input",
@@ -653,8 +644,6 @@ def check_options(options: Options) -> None:
             raise UserError(
                 f"--{name} is missing: give one, such as --{name} {example}. chatmill build --help lists the options."
             )
-    if options.schema == "preference" and options.preference is None:
-        raise UserError("--schema preference needs --preference, such as --preference chosen.")
     if options.packing != "none" and options.max_length is None:
         raise UserError(f"--packing {options.packing} needs --max_length, such as --max_length 4096.")
     if options.append and options.overwrite:

@@ -34,7 +34,6 @@ SOURCE_OPTIONS = (
     "train_field",
     "tool_arguments",
     "formatter",
-    "preference",
     "as_chat",
     "chat_template_kwargs",
     "loss_on",

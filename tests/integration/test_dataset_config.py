@@ -329,8 +329,8 @@ def test_mistake_does_not_remove_the_dataset_that_is_to_be_overwritten(build, co
     output = tmp_path / "out"
     assert build(*options_of(corpus, output)).code == 0
     before = digests(output)
-    for mistake in ("--chat_template=none.jinja", "--preference=chosen"):
-        ended = build(*options_of(corpus, output, "--overwrite", "--schema=messages", mistake))
+    for mistake in ("--chat_template=none.jinja", "--formatter=none.py:read"):
+        ended = build(*options_of(corpus, output, "--overwrite", mistake))
         assert ended.code == 2 and mistake.partition("=")[0].strip("-") in ended.err, ended.err
         assert ended.err.count("\n") == 1
         assert digests(output) == before

@@ -698,7 +698,7 @@ def test_a_corpus_of_rejects_alone_fails_with_the_first_record_of_each_reason(bu
     assert f"\n  unknown_schema (1): {corpus}, byte 0: the columns are a; expected " in ended.err
     assert rejects.is_dir()
     # The options that train on the pairs are given as they are typed, before the build and after it.
-    advice = "--preference chosen --overwrite"
+    advice = "--schema preference --overwrite"
     warning = f"chatmill: warning: a chosen and a rejected answer ({corpus}, byte 9) are"
     assert ended.err.count(warning) == 1 and ended.err.count(advice) == 2
     assert not (tmp_path / "out" / "_SUCCESS").exists()

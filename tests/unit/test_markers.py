@@ -16,6 +16,7 @@ from support.chats import SPLIT, render_config
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, templates_of_oracles
 from transforms.errors import RecordError
+from transforms.inputs.preference import is_pair
 from transforms.inputs.unread import kind_of_name
 from transforms.model.batches import Examples
 from transforms.model.examples import Example, Record
@@ -145,11 +146,11 @@ def is_metadata(path: tuple[Any, ...]) -> bool:
 @functools.cache
 def parsed() -> tuple[dict[str, list[Example]], list[tuple[str, tuple[Any, ...], list[Example]]]]:
     """The examples of each shape, and those of each shape with a marker that parsing does not reject or count."""
-    parser = Parser(preference="chosen")
+    parser, of_pairs = Parser(), Parser(schema="preference")
 
     def examples(record: dict[str, Any]) -> list[Example]:
         try:
-            return parser.parse_all(Record(0, json.dumps(record).encode()))
+            return (of_pairs if is_pair(record) else parser).parse_all(Record(0, json.dumps(record).encode()))
         except RecordError:
             return []
 

@@ -16,7 +16,7 @@ BAD = {"role": "assistant", "content": "No."}
 SYSTEM = {"role": "system", "content": "Be brief."}
 TOOL = {"type": "function", "function": {"name": "f"}}
 STRINGS = {"schema": "prompt_completion"}
-CHOSEN: dict[str, Any] = {"schema": "preference", "preference": "chosen"}
+CHOSEN: dict[str, Any] = {"schema": "preference"}
 
 
 def tokens_of(record: dict[str, Any]) -> TokenRow:

@@ -382,9 +382,10 @@ def test_exactly_the_columns_that_are_read_can_be_renamed():
     read: set[str] = set()
     text = {"text": "a", "instruction": "a", "output": "b", "prompt": "a", "completion": "b", "messages": CHAT}
     record = Lookups(text, conversations=CHAT, input_ids=[1], chosen="a", rejected="b", question="a", answer="b")
-    reading = Reading(ReadOptions(ROLE_NAMES, preference="chosen", as_chat=True))
-    for schema in schemas.SCHEMAS:
+    reading = Reading(ReadOptions(ROLE_NAMES, as_chat=True))
+    for schema in schemas.SCHEMA_COLUMNS:
         schemas.content_of(record, schema, reading)
+    schemas.content_of(Lookups(messages=CHAT), "auto", reading)
     schemas.content_of(Lookups(question="a", chosen="b", rejected="c"), "preference", reading)
     schemas.content_of(Lookups(question="a", answer="b"), "question_answer", reading)
     assert read == set(schemas.INPUT_COLUMNS)

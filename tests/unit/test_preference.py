@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.options import parse_options
-from transforms import ParseConversations
-from transforms.errors import ParameterError, RecordDropped, RecordError, UserError
+from transforms.errors import RecordDropped, RecordError
 from transforms.model.batches import Examples, Records, Slice, Split
 from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.model.outcomes import Outcomes
@@ -105,19 +103,18 @@ def parse_batch(records: list[dict[str, Any]], **options: Any) -> Examples:
 
 @pytest.mark.parametrize("record", [record for record, _ in PAIRS.values()], ids=PAIRS)
 def test_a_pair_is_rejected_with_a_message_that_names_the_parameters(record):
-    with pytest.raises(RecordError, match="With preference chosen") as raised:
+    with pytest.raises(RecordError, match="With schema preference") as raised:
         parse(record)
     assert raised.value.reason == "preference_data"
 
 
-@pytest.mark.parametrize("schema", ["preference", "auto"])
 @pytest.mark.parametrize(("record", "expected"), PAIRS.values(), ids=PAIRS)
-def test_the_chosen_answer_is_the_completion(record, expected, schema):
-    assert parse(record, schema=schema, preference="chosen") == expected
+def test_the_chosen_answer_is_the_completion(record, expected):
+    assert parse(record, schema="preference") == expected
 
 
 def test_pairs_are_counted_in_the_notes():
-    batch = parse_batch([{"prompt": "a", "chosen": "b", "rejected": "c"}] * 3, schema="preference", preference="chosen")
+    batch = parse_batch([{"prompt": "a", "chosen": "b", "rejected": "c"}] * 3, schema="preference")
     assert (len(batch.examples), batch.outcomes.notes) == (3, {"preference_chosen": 3})
 
 
@@ -132,7 +129,7 @@ def test_columns_name_the_answers():
     with pytest.raises(RecordError) as raised:
         parse(record, **options)
     assert raised.value.reason == "preference_data"
-    assert parse(record, preference="chosen", **options) == PromptCompletion("a", "b")
+    assert parse(record, schema="preference", **options) == PromptCompletion("a", "b")
 
 
 @pytest.mark.parametrize("flags", [{"chosen": True, "rejected": False}, {"chosen": GOOD["content"], "rejected": None}])
@@ -154,32 +151,14 @@ def test_columns_of_these_names_that_are_not_two_answers_mean_nothing(flags):
 )
 def test_a_pair_without_a_certain_prompt_is_rejected(record):
     with pytest.raises(RecordError) as raised:
-        parse(record, schema="preference", preference="chosen")
+        parse(record, schema="preference")
     assert raised.value.reason == "bad_preference"
 
 
 def test_a_record_without_a_pair_does_not_fit_the_schema():
     with pytest.raises(RecordError) as raised:
-        parse({"messages": [USER, GOOD]}, schema="preference", preference="chosen")
+        parse({"messages": [USER, GOOD]}, schema="preference")
     assert raised.value.reason == "missing_column"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"schema": "preference"}, "it needs preference"),
-        ({"schema": "preference", "preference": "choosen"}, "Did you mean chosen"),
-        ({"schema": "messages", "preference": "chosen"}, "schema messages has no pairs"),
-    ],
-)
-def test_a_schema_and_a_preference_that_contradict_are_parameter_errors(options, message):
-    with pytest.raises(ParameterError, match=message):
-        ParseConversations(**options)
-
-
-def test_the_schema_without_its_option_is_a_user_error():
-    with pytest.raises(UserError, match="--schema preference needs --preference, such as --preference chosen"):
-        parse_options(["--input=a", "--tokenizer=b", "--output=c", "--schema=preference"])
 
 
 ANSWERS: dict[str, dict[str, Any]] = {

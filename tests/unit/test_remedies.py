@@ -89,7 +89,7 @@ def turns(role: str, text: str, *roles: str) -> list[dict[str, str]]:
         ({"Question": "Q", "Reply": "A"}, {"columns": {"question": "Question", "answer": "Reply"}}),
         ({"body": "A text."}, {"columns": {"text": "body"}}),
         ({"prompt": "P", "completion": "C", "system": "S"}, {"as_chat": True}),
-        ({"prompt": "P", "chosen": "A", "rejected": "B"}, {"preference": "chosen"}),
+        ({"prompt": "P", "chosen": "A", "rejected": "B"}, {"schema": "preference"}),
         ({"input": "2+2?", "output": "4"}, {"columns": {"question": "input", "answer": "output"}}),
         (
             {"problem": "6*7?", "solution": "42", "level": "1"},

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from transforms.checks import check_choice, check_count, check_flag, check_fraction, check_names, check_type
 from transforms.errors import ParameterError
-from transforms.inputs.preference import PREFERENCES
 from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 
@@ -30,7 +29,6 @@ class ParseOptions:
     tool_arguments: str = "parse"
     formatter: str | None = None
     formatter_seconds: int = FORMATTER_SECONDS
-    preference: str | None = None
     as_chat: bool = False
     keep_columns: Sequence[str] = ()
     loss_weights: bool = False
@@ -53,13 +51,6 @@ class ParseOptions:
         if self.formatter is not None and not all(self.formatter.rpartition(":")):
             raise ParameterError("formatter", self.formatter, "expected module:function or file.py:function.")
         check_count("formatter_seconds", self.formatter_seconds)
-        if self.preference is not None:
-            check_choice("preference", self.preference, PREFERENCES)
-            if self.schema not in ("auto", "preference"):
-                problem = f"schema {self.schema} has no pairs; expected schema preference."
-                raise ParameterError("preference", self.preference, problem)
-        elif self.schema == "preference":
-            raise ParameterError("schema", self.schema, "it needs preference, such as preference chosen.")
         check_flag("as_chat", self.as_chat)
         check_names("keep_columns", self.keep_columns)
         check_flag("loss_weights", self.loss_weights)
@@ -70,7 +61,6 @@ class ParseOptions:
         """Return those of them by which the content of a record is read."""
         return ReadOptions(
             roles=ROLE_NAMES | dict(self.roles or {}),
-            preference=self.preference,
             as_chat=self.as_chat,
             message_fields=dict(self.message_fields or {}),
             train_field=self.train_field,

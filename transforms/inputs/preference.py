@@ -9,8 +9,6 @@ from typing import Any
 from transforms.errors import RecordError
 from transforms.inputs.reading import Reading
 
-# What may be trained on of a pair.
-PREFERENCES = ("chosen",)
 # Columns that say whether an answer is good: that of TRL, and that of LLaMA-Factory.
 LABELS = ("label", "kto_tag")
 _BOOLEANS = {"true": True, "false": False}

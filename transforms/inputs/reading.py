@@ -27,7 +27,6 @@ class ReadOptions:
 
     Attributes:
         roles: the role that each name stands for.
-        preference: what is trained on of a pair of answers, one of PREFERENCES; None if pairs are refused.
         message_fields: the name that messages have for a field, by our name for it.
         tool_arguments: one of TOOL_ARGUMENTS.
         train_field: the field of a message that says whether it is trained on, besides those that are known.
@@ -36,7 +35,6 @@ class ReadOptions:
     """
 
     roles: Mapping[str, str]
-    preference: str | None = None
     message_fields: Mapping[str, str] = field(default_factory=dict)
     tool_arguments: str = "parse"
     train_field: str | None = None

@@ -106,11 +106,11 @@ def content_of(record: Mapping[str, Any], schema: str, reading: Reading) -> tupl
         schema = _detected(record)
     if schema == "preference":
         record = with_pair(record)
-        if reading.options.preference is None:
+        if detected:
             raise RecordError(
                 "preference_data",
                 "the record has a chosen and a rejected answer, which are not for supervised training as they are. "
-                "With preference chosen, the chosen answer is trained on",
+                "With schema preference, the chosen answer is trained on",
             )
     if schema == "question_answer":
         record = _with_question(record, detected)

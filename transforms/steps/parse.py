@@ -388,7 +388,8 @@ class ParseConversations(Step):
 
     Args:
         schema: what the records are: `messages`, `prompt_completion`, `sharegpt`, `alpaca`, `text`, `question_answer`,
-            `tokenized`, or `preference`, which needs the parameter of that name; `auto` looks at the columns of each.
+            `tokenized`, or `preference`, which trains on the chosen answer of a pair; `auto` looks at the columns of
+            each, and rejects pairs.
         columns: the name that the records have for a column, by the schema's name for it.
         roles: the role (system, developer, user, assistant, tool) that each further name stands for.
         message_fields: the name that messages have for a field (`role`, `content`, `tool_calls` and so on), by its
@@ -400,8 +401,6 @@ class ParseConversations(Step):
         formatter: `module:function` or `url.py:function`; the function takes each record as a dict and returns a record
             of a known schema, or a text; several of them in a list; or None, which drops the record as `filtered`.
         formatter_seconds: how long it may take for a record.
-        preference: what is trained on of a record with two answers, of which one is preferred; `chosen`: that one. None
-            rejects such records.
         as_chat: whether a prompt and completion that are strings become the messages of a user and of the assistant.
         keep_columns: columns of the records to carry along, as strings; not with packing.
         loss_weights: whether messages may have other weights than 0 and 1, for the column loss_weights.
@@ -429,7 +428,6 @@ class ParseConversations(Step):
         tool_arguments: str = "parse",
         formatter: str | None = None,
         formatter_seconds: int = FORMATTER_SECONDS,
-        preference: str | None = None,
         as_chat: bool = False,
         keep_columns: Sequence[str] = (),
         loss_weights: bool = False,
@@ -447,7 +445,6 @@ class ParseConversations(Step):
             "tool_arguments": tool_arguments,
             "formatter": formatter,
             "formatter_seconds": formatter_seconds,
-            "preference": preference,
             "as_chat": as_chat,
             "keep_columns": keep_columns,
             "loss_weights": loss_weights,
