@@ -94,7 +94,6 @@ def build_splits(
         formats=options.output_format,
         columns=options.write_columns,
         provenance=options.provenance,
-        compress_tfrecord=options.tfrecord_compression == "gzip",
         about=about_rows(msgspec.structs.asdict(options), job.tokenizer),
         tokenizer=folder.tokenizer(job.tokenizer),
         ledger=options.ledger,

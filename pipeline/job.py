@@ -51,7 +51,6 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     validation_fraction: float
     seed: int
     output_format: tuple[str, ...]
-    tfrecord_compression: str
     write_columns: tuple[str, ...] | None
     keep_columns: tuple[str, ...]
     provenance: bool

@@ -75,7 +75,7 @@ def one_of(names: Sequence[str]) -> Kind:
             raise ValueError(f"expected {', '.join(names)}.{did_you_mean(text, names)}")
         return text
 
-    return Kind("|".join(names), parse)
+    return Kind("|".join(names).replace(".", "[.]"), parse)
 
 
 def list_of(kind: Kind | None = None) -> Kind:

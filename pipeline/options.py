@@ -397,9 +397,6 @@ class Options:
         ("parquet",),
         ",".join(OUTPUT_FORMATS),
     )
-    tfrecord_compression: str = _option(
-        "Output", "the compression of TFRecord shards", kinds.one_of(("none", "gzip")), "none", "none|gzip"
-    )
     write_columns: tuple[str, ...] | None = _option(
         "Output",
         f"the columns to write, of {', '.join(OUTPUT_COLUMNS)}",

@@ -40,7 +40,7 @@ LAYOUTS = {
     ],
     "not packed": [
         "--keep_columns=id", "--ledger=all", "--max_length=16", "--validation_fraction=0.3",
-        "--output_format=tfrecord", "--tfrecord_compression=gzip",
+        "--output_format=tfrecord.gz",
     ],
     "no ledger": ["--packing=bfd", "--max_length=32", "--ledger=none"],
 }  # fmt: skip

@@ -665,16 +665,12 @@ def test_a_template_that_prints_the_date_prints_the_same_in_a_resumed_run(build,
 
 
 @pytest.mark.parametrize(
-    ("compression", "end"), [("none", '/train-*"))'), ("gzip", '/train-*"), compression_type="GZIP")')]
+    ("format", "end"),
+    [("tfrecord", '/train-*.tfrecord"))'), ("tfrecord.gz", '/train-*.tfrecord.gz"), compression_type="GZIP")')],
 )
-def test_the_line_that_loads_tfrecord_names_its_compression(build, tmp_path, compression, end):
+def test_the_line_that_loads_tfrecord_names_its_compression(build, tmp_path, format, end):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": "Once upon a time"}])
-    options = [
-        *options_for(corpus, tmp_path / "out"),
-        "--output_format=tfrecord",
-        f"--tfrecord_compression={compression}",
-    ]
-    ended = build(*options)
+    ended = build(*options_for(corpus, tmp_path / "out"), f"--output_format={format}")
     assert ended.code == 0, ended.err
     assert ended.out.rstrip().endswith(end)
     assert end in (tmp_path / "out" / "README.md").read_text()

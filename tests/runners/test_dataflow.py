@@ -287,10 +287,9 @@ SAMPLES = {
         ["1.01", "2", "-0.1", "", ".", "1e5", "half", "1/2", "nan"],
     ),
     "seed": (["0", "-3", "17"], ["", "1.5", "x"]),
-    "output_format": (["parquet", "tfrecord, parquet"], ["", "csv", "parquet;tfrecord", "parquet tfrecord"]),
+    "output_format": (["parquet", "tfrecord.gz, parquet"], ["", "csv", "tfrecord-gz", "parquet;tfrecord"]),
     "write_columns": (["input_ids", "input_ids,loss_mask"], ["ids", "", "input_ids labels"]),
     "keep_columns": (["id", "id,topic"], ["", ","]),
-    "tfrecord_compression": (["gzip"], ["zstd"]),
     "engine": (["reference"], ["slow"]),
 }  # fmt: skip
 

@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "validation_fraction": 0.2, "ledger": "all",
     },
     "shifted": _CHATS | {
-        "output_format": "parquet,tfrecord", "tfrecord_compression": "gzip", "shift_labels": True,
+        "output_format": "parquet,tfrecord.gz", "shift_labels": True,
         "keep_columns": "id,topic", "provenance": True, "max_length": 200, "write_columns": ALL_COLUMNS,
         "ledger": "none",
     },
@@ -42,7 +42,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "ffd": _CHATS | {"max_length": 256, "packing": "ffd", "write_columns": "input_ids,position_ids,loss_mask"},
     "tfrecord": _CHATS | {
-        "output_format": "tfrecord", "tfrecord_compression": "gzip", "provenance": True, "keep_columns": "id",
+        "output_format": "tfrecord.gz", "provenance": True, "keep_columns": "id",
     },
     "packed_tfrecord": _CHATS | _PACKED | {"output_format": "tfrecord", "provenance": True},
     "keep_end": _CHATS | {"max_length": 50, "truncation": "keep_end", "write_columns": "input_ids,labels,loss_weights"},

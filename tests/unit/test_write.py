@@ -35,7 +35,6 @@ from transforms.outputs import (
     OUTPUT_FORMATS,
     CreateFile,
     OutputFormat,
-    OutputOptions,
     ShardReader,
     datasets_files,
     loading_code,
@@ -446,7 +445,7 @@ def test_weights_are_the_same_floats_in_both_formats(tmp_path: Path):
 def test_gzipped_tfrecord_is_the_plain_one_compressed(tmp_path: Path):
     batch = batch_of(table_of(UNPACKED))
     (plain,) = ShardWriter(str(tmp_path), formats=("tfrecord",))(batch).shards
-    (gzipped,) = ShardWriter(str(tmp_path), formats=("tfrecord",), compress_tfrecord=True)(batch).shards
+    (gzipped,) = ShardWriter(str(tmp_path), formats=("tfrecord.gz",))(batch).shards
 
     assert plain.path.endswith(".tfrecord")
     assert gzipped.path.endswith(".tfrecord.gz")
@@ -550,7 +549,7 @@ def test_varints_of_narrower_integers_are_the_same():
 
 
 class TwoFiles:
-    def __init__(self, create: CreateFile, options: OutputOptions):
+    def __init__(self, create: CreateFile):
         self._files = create(".bin"), create(".idx")
 
     def write(self, table: pa.Table) -> None:
@@ -646,16 +645,18 @@ def test_dataset_is_loaded_in_the_format_that_datasets_reads_if_it_has_one():
     assert datasets_files([flat_shard]) == {}
 
 
-@pytest.mark.parametrize(("suffix", "compression"), [("", ""), (".gz", ', compression_type="GZIP"')])
-def test_tfrecord_is_loaded_with_its_compression(suffix: str, compression: str):
-    shard = {"path": f"tfrecord/0f1e/train-000000-000.tfrecord{suffix}", "format": "tfrecord", "split": "train"}
+@pytest.mark.parametrize(("format", "compression"), [("tfrecord", ""), ("tfrecord.gz", ', compression_type="GZIP"')])
+def test_tfrecord_is_loaded_with_its_compression(format: str, compression: str):
+    shard = {"path": f"tfrecord/0f1e/train-000000-000.{format}", "format": format, "split": "train"}
     assert loading_code("out", [shard]).endswith(
-        f'TFRecordDataset(tf.io.gfile.glob("out/tfrecord/0f1e/train-*"){compression})'
+        f'TFRecordDataset(tf.io.gfile.glob("out/tfrecord/0f1e/train-*.{format}"){compression})'
     )
     increments = [shard | {"path": shard["path"].replace("/0f1e/", f"/{id}/")} for id in ("0f1e", "2d3c")]
-    assert '.glob(["out/tfrecord/0f1e/train-*", "out/tfrecord/2d3c/train-*"])' in loading_code("out", increments)
+    assert f'.glob(["out/tfrecord/0f1e/train-*.{format}", "out/tfrecord/2d3c/train-*.{format}"])' in loading_code(
+        "out", increments
+    )
     validation = shard | {"split": "validation"}
-    assert '.glob("out/tfrecord/0f1e/validation-*")' in loading_code("out", [validation])
+    assert f'.glob("out/tfrecord/0f1e/validation-*.{format}")' in loading_code("out", [validation])
 
 
 def test_names_of_formats_are_known_without_importing_their_libraries():
@@ -665,7 +666,8 @@ def test_names_of_formats_are_known_without_importing_their_libraries():
         "assert 'pyarrow' not in sys.modules; print(*INPUT_FORMATS, *OUTPUT_FORMATS)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["auto", "arrow", "csv", "json", "jsonl", "parquet", "tsv", "parquet", "tfrecord"]
+    outputs = ["parquet", "tfrecord", "tfrecord.gz"]
+    assert done.stdout.split() == ["auto", "arrow", "csv", "json", "jsonl", "parquet", "tsv", *outputs]
 
 
 # Shards, rejects and receipts
@@ -759,18 +761,18 @@ def test_parts_of_a_split_are_one_shard(tmp_path: Path):
 
 @pytest.mark.parametrize("url", ["{folder}", "memory://{folder}"], ids=["disk", "store"])
 def test_shard_has_the_same_bytes_in_each_attempt_and_in_a_store(tmp_path: Path, url: str):
-    def digests(folder: str, **options: Any) -> list[str]:
-        *_, receipt = map(ShardWriter(folder, formats=("parquet", "tfrecord"), **options), parts_of_a_split())
+    def digests(folder: str, *formats: str) -> list[str]:
+        *_, receipt = map(ShardWriter(folder, formats=formats), parts_of_a_split())
         stored = [read_bytes(f"{folder}/{name}") for name in files_in(folder)]
         found = [shard.sha256 for shard in receipt.shards]
         assert {*found} <= {hashlib.sha256(content).hexdigest() for content in stored}
         assert read_receipts(receipts_in(folder), 7, 1, INCREMENT) == [receipt]
         return found
 
-    of_stores = digests(url.format(folder=tmp_path))
-    assert of_stores == digests(str(tmp_path / "other"))
-    zipped = digests(url.format(folder=tmp_path / "zipped"), compress_tfrecord=True)
-    assert zipped == digests(str(tmp_path / "zipped too"), compress_tfrecord=True) != of_stores
+    of_stores = digests(url.format(folder=tmp_path), "parquet", "tfrecord")
+    assert of_stores == digests(str(tmp_path / "other"), "parquet", "tfrecord")
+    zipped = digests(url.format(folder=tmp_path / "zipped"), "parquet", "tfrecord.gz")
+    assert zipped == digests(str(tmp_path / "zipped too"), "parquet", "tfrecord.gz") != of_stores
 
 
 def test_long_split_is_several_shards_with_a_receipt_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -901,7 +903,7 @@ def test_receipt_has_the_first_record_that_was_rejected_for_each_reason(tmp_path
 def test_two_attempts_write_the_same_files(tmp_path: Path):
     outcomes = Outcomes(read=5, kept=4, rejects=(Reject(1, "empty", "text is empty", b"{}"),))
     batch = batch_of(table_of(UNPACKED), table_of(UNPACKED), outcomes=outcomes)
-    writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"), compress_tfrecord=True)
+    writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord.gz"))
 
     first = writer(batch)
     contents = {name: read_bytes(f"{tmp_path}/{name}") for name in names_below(str(tmp_path))}

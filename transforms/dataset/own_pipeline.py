@@ -53,7 +53,6 @@ _OUTPUT_OPTIONS = {
     "formats": "output_format",
     "columns": "write_columns",
     "provenance": "provenance",
-    "compress_tfrecord": "compress_tfrecord",
     "ledger": "ledger",
 }
 # The classes of runners whose workers end with the process that runs the pipeline; a test compares them with those of
@@ -217,11 +216,10 @@ class WriteDataset(beam.PTransform):
         output: the folder of the dataset, at any url that fsspec opens: new, empty, or of the same pipeline.
         resume_key: any text, by which runs that resume each other know it: give another one when you change a function,
             a library, or anything else that changes rows.
-        formats: `parquet`, `tfrecord`, or both.
+        formats: one or several of `parquet`, `tfrecord` and `tfrecord.gz`.
         columns: of `input_ids`, `labels`, `attention_mask`, `position_ids`, `seq_lengths`, `loss_mask` and
             `loss_weights`; by default input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row says the url and the position of its record; a packed one, of each example.
-        compress_tfrecord: whether TFRecord shards are gzipped.
         ledger: which records have lines in the ledger: `all`, `exceptions` (those that are not plainly kept) or `none`.
         max_reject_fraction: the run fails if a larger fraction of the records is rejected.
         max_lost_fraction: the same for the tokens to train on that are in no row because of max_length.
@@ -245,7 +243,6 @@ class WriteDataset(beam.PTransform):
         formats: Sequence[str] = ("parquet",),
         columns: Sequence[str] | None = None,
         provenance: bool = False,
-        compress_tfrecord: bool = False,
         ledger: str = "exceptions",
         max_reject_fraction: float = 0.01,
         max_lost_fraction: float = 1.0,
@@ -263,7 +260,6 @@ class WriteDataset(beam.PTransform):
             "formats": formats,
             "columns": columns,
             "provenance": provenance,
-            "compress_tfrecord": compress_tfrecord,
             "ledger": ledger,
         }
         WriteOptions(output, **self._writing)  # checks them

@@ -1,4 +1,4 @@
-"""Output formats: one module each, whose name is the name of the format.
+"""Output formats: one module each, whose name is the name of the format, with _ for a dot.
 
 A format is a module of this package with a `FORMAT`, an OutputFormat. No other file lists the formats. Their names are
 found without importing the modules, so that a command line can show them at once. A module is imported when its format
@@ -18,24 +18,13 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
-OUTPUT_FORMATS: tuple[str, ...] = tuple(module.name for module in pkgutil.iter_modules(__path__))
+OUTPUT_FORMATS: tuple[str, ...] = tuple(module.name.replace("_", ".") for module in pkgutil.iter_modules(__path__))
 
 # Creates a file of a shard, of a suffix.
 CreateFile: TypeAlias = Callable[[str], RawIOBase]
 
 # An entry of the manifest's `shards`: path, split, format, rows, tokens, trained_tokens, bytes, sha256.
 ShardEntry: TypeAlias = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """The options of all formats; each reads its own.
-
-    Args:
-        compress_tfrecord: whether TFRecord files are gzipped.
-    """
-
-    compress_tfrecord: bool = False
 
 
 class TableWriter(Protocol):
@@ -93,8 +82,7 @@ class OutputFormat:
     Args:
         folder: the folder of its shards, below that of the dataset.
         writer: makes a writer of the files of one shard. Takes a function that creates a file of a suffix, which begins
-            with a dot, and the options. Most formats have one file. The same tables and options must give the same
-            bytes.
+            with a dot. Most formats have one file. The same tables must give the same bytes.
         reader: makes a reader of such a file. Takes the file, its path, and the columns to read.
         loading_code: makes the Python code that loads a dataset. Takes the folder of the dataset, and the manifest's
             entries of its shards in this format.
@@ -103,7 +91,7 @@ class OutputFormat:
     """
 
     folder: str
-    writer: Callable[[CreateFile, OutputOptions], TableWriter]
+    writer: Callable[[CreateFile], TableWriter]
     reader: Callable[[IO[bytes], str, pa.Schema], ShardReader]
     loading_code: Callable[[str, Sequence[ShardEntry]], str]
     datasets_files: str | None = None
@@ -111,7 +99,7 @@ class OutputFormat:
 
 def output_format(name: str) -> OutputFormat:
     """Import the format of a name, one of OUTPUT_FORMATS."""
-    return importlib.import_module(f"{__name__}.{name}").FORMAT
+    return importlib.import_module(f"{__name__}.{name.replace('.', '_')}").FORMAT
 
 
 def stem_of(path: str) -> str:
@@ -121,7 +109,7 @@ def stem_of(path: str) -> str:
 
 def output_folders() -> tuple[str, ...]:
     """Return the folders in which a dataset may have shards, relative to that of the dataset."""
-    return tuple(output_format(name).folder for name in OUTPUT_FORMATS)
+    return tuple(dict.fromkeys(output_format(name).folder for name in OUTPUT_FORMATS))
 
 
 def loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:

@@ -10,7 +10,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.outputs import CreateFile, OutputFormat, OutputOptions, ShardEntry, ShardReader
+from transforms.outputs import CreateFile, OutputFormat, ShardEntry, ShardReader
 
 # A row group has some megabytes: readers decode one at a time, and `datasets` streams and shuffles by row groups.
 _VALUES_IN_ROW_GROUP = 4 << 20
@@ -96,7 +96,7 @@ def _features(schema: pa.Schema) -> dict[str, object]:
     return features
 
 
-def _writer(create: CreateFile, options: OutputOptions) -> ParquetWriter:
+def _writer(create: CreateFile) -> ParquetWriter:
     return ParquetWriter(create(".parquet"))
 
 

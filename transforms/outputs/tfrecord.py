@@ -14,14 +14,13 @@ import json
 import posixpath
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from io import RawIOBase
 from typing import IO
 
 import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from transforms.outputs import CreateFile, OutputFormat, OutputOptions, ShardEntry, ShardReader
+from transforms.outputs import CreateFile, OutputFormat, ShardEntry, ShardReader
 from transforms.rows.ragged import offsets_of, sums_of
 
 # The integers from the first to the last of these are looked up in a table of varints, which then has 10 MB.
@@ -160,19 +159,14 @@ def masked_crc(content: bytes) -> bytes:
 
 
 class _Writer:
-    def __init__(self, create: CreateFile, options: OutputOptions):
-        self._file: RawIOBase | gzip.GzipFile
-        if options.compress_tfrecord:
-            self._file = gzip.GzipFile(filename="", mode="wb", fileobj=create(".tfrecord.gz"), mtime=0)
-        else:
-            self._file = create(".tfrecord")
+    def __init__(self, create: CreateFile):
+        self._file = create(".tfrecord")
 
     def write(self, table: pa.Table) -> None:
         self._file.write(encode_tfrecord(table))
 
     def close(self) -> None:
-        if isinstance(self._file, gzip.GzipFile):
-            self._file.close()  # not the file below it
+        pass
 
 
 class TFRecordReader(ShardReader):
@@ -316,14 +310,16 @@ def decode_varints(encoded: np.ndarray) -> np.ndarray:
     return np.add.reduceat(groups, starts).view(np.int64) if len(ends) else np.empty(0, np.int64)
 
 
-def _loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
-    compression = ', compression_type="GZIP"' if shards[0]["path"].endswith(".gz") else ""
+def tfrecord_loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
+    """Return the Python code that loads shards of TFRecord, as OutputFormat says."""
+    format = shards[0]["format"]
+    compression = ', compression_type="GZIP"' if format == "tfrecord.gz" else ""
     split = "train" if any(shard["split"] == "train" for shard in shards) else "validation"
     # Those of increments have folders of their own, and folders of increments that were replaced are not read.
     folders = dict.fromkeys(posixpath.dirname(shard["path"]) for shard in shards if shard["split"] == split)
-    patterns = [f"{folder}/{name}/{split}-*" for name in folders]
+    patterns = [f"{folder}/{name}/{split}-*.{format}" for name in folders]
     files = f"tf.io.gfile.glob({json.dumps(patterns if len(patterns) > 1 else patterns[0], ensure_ascii=False)})"
     return f"import tensorflow as tf; rows = tf.data.TFRecordDataset({files}{compression})"
 
 
-FORMAT = OutputFormat("tfrecord", _Writer, TFRecordReader, _loading_code)
+FORMAT = OutputFormat("tfrecord", _Writer, TFRecordReader, tfrecord_loading_code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from transforms.model.receipts import Shard
-from transforms.outputs import OutputOptions, output_format
+from transforms.outputs import output_format
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
 
@@ -19,19 +19,18 @@ class RowFiles:
         stem: of their names, which a suffix follows.
         split: train or validation.
         format: one of OUTPUT_FORMATS.
-        options: of the format.
 
     Attributes:
         tokens: that were written so far.
     """
 
-    def __init__(self, output: str, increment: str, stem: str, split: str, format: str, options: OutputOptions):
+    def __init__(self, output: str, increment: str, stem: str, split: str, format: str):
         self._output = output
         self._stem = join(output_format(format).folder, increment, stem)
         self._split = split
         self._format = format
         self._files: dict[str, NewFile] = {}
-        self._writer = output_format(format).writer(self._create, options)
+        self._writer = output_format(format).writer(self._create)
         self._trained_tokens = self._rows = self.tokens = 0
 
     def _create(self, suffix: str) -> NewFile:

@@ -27,7 +27,7 @@ from transforms.model.receipts import (
     work_of,
     write_receipt,
 )
-from transforms.outputs import OUTPUT_FORMATS, OutputOptions
+from transforms.outputs import OUTPUT_FORMATS
 from transforms.outputs.parquet import ParquetWriter
 from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS, column_of, default_columns
 from transforms.rows.ragged import offsets_of
@@ -58,7 +58,6 @@ class WriteOptions:
         formats: of OUTPUT_FORMATS.
         columns: of OUTPUT_COLUMNS; None for input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row has the url and the position of its record; a packed row, those of each segment.
-        compress_tfrecord: whether TFRecord shards are gzipped.
         about: what each Parquet file says of the dataset, as JSON in its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
         ledger: of LEDGERS: which records have lines in the ledger.
@@ -72,7 +71,6 @@ class WriteOptions:
     formats: Sequence[str] = ("parquet",)
     columns: Sequence[str] | None = None
     provenance: bool = False
-    compress_tfrecord: bool = False
     about: Mapping[str, Any] | None = None
     tokenizer: str | None = None
     ledger: str = "exceptions"
@@ -84,7 +82,6 @@ class WriteOptions:
         if self.columns is not None:
             check_choices("columns", self.columns, OUTPUT_COLUMNS)
         check_flag("provenance", self.provenance)
-        check_flag("compress_tfrecord", self.compress_tfrecord)
         check_choice("ledger", self.ledger, LEDGERS)
 
 
@@ -92,8 +89,7 @@ class ShardWriter:
     """Writes the parts of a split, one after the other, to a shard with a receipt; to several if they are very long.
 
     Args:
-        folder, formats, columns, provenance, compress_tfrecord, about, tokenizer, ledger, keep_columns: as for
-            WriteOptions.
+        folder, formats, columns, provenance, about, tokenizer, ledger, keep_columns: as for WriteOptions.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -232,8 +228,7 @@ class _OpenShard:
         return name_of(what, self._split.number, self._number) + self._again
 
     def _row_files(self, split: str, format: str) -> RowFiles:
-        options, increment = OutputOptions(self._options.compress_tfrecord), self._split.increment
-        return RowFiles(self._options.folder, increment, self._name(split), split, format, options)
+        return RowFiles(self._options.folder, self._split.increment, self._name(split), split, format)
 
     def _first(self, position: int, detail: str) -> FirstExample:
         piece, position = self._split.origin(position)
@@ -321,7 +316,6 @@ class WriteShards(Step):
         formats: of OUTPUT_FORMATS.
         columns: of OUTPUT_COLUMNS; by default input_ids and labels, and seq_lengths if rows are packed.
         provenance: whether each row says the url and the position of its record; a packed one, of each example.
-        compress_tfrecord: whether TFRecord shards are gzipped.
         about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
         ledger: which records have lines in the ledger: `all`, `exceptions` (those that are not plainly kept) or `none`.
@@ -342,7 +336,6 @@ class WriteShards(Step):
         formats: Sequence[str] = ("parquet",),
         columns: Sequence[str] | None = None,
         provenance: bool = False,
-        compress_tfrecord: bool = False,
         about: Mapping[str, Any] | None = None,
         tokenizer: str | None = None,
         ledger: str = "exceptions",
@@ -354,7 +347,6 @@ class WriteShards(Step):
             "formats": formats,
             "columns": columns,
             "provenance": provenance,
-            "compress_tfrecord": compress_tfrecord,
             "about": about,
             "tokenizer": tokenizer,
             "ledger": ledger,

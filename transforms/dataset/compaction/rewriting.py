@@ -20,7 +20,6 @@ from transforms.dataset.reader import Dataset, reading
 from transforms.dataset.schema import schema_of
 from transforms.model.receipts import name_of
 from transforms.model.statistics import Statistics, histogram_of, total
-from transforms.outputs import OutputOptions
 from transforms.rows.ragged import offsets_of
 from transforms.steps.ledger import ledger_writer
 from transforms.steps.row_files import RowFiles
@@ -61,7 +60,6 @@ class Rewriter:
         self._repacks = knows_segments(self._layout)
         about = about_rows(dataset.options, dataset.manifest["job"]["tokenizer"])
         self._schema = schema_of(self._layout).with_metadata({"chatmill": msgspec.json.encode(about)})
-        self._options = OutputOptions(dataset.options.get("tfrecord_compression") == "gzip")
         self._has_sources = len(dataset.manifest["sources"]) > 1
 
     def write(self) -> Written:
@@ -82,7 +80,7 @@ class Rewriter:
     def _write_rows(self, written: Written, group: Sequence[Unit], split: str, number: int, moves: _Moves) -> str:
         """Write the shard of a group in each format. Returns its path in the first of them."""
         url, id, stem = self._dataset.url, self._plan.id, name_of(split, number)
-        files = [RowFiles(url, id, stem, split, format, self._options) for format in self._layout.formats]
+        files = [RowFiles(url, id, stem, split, format) for format in self._layout.formats]
         before = _shards(group, split)
         for each in before:  # what was damaged, or is the file of another shard, would get checksums that fit
             url = join(self._dataset.url, each["path"])
