@@ -11,18 +11,14 @@ from transforms.storage.claim import Claim, Holder
 
 
 @contextmanager
-def claim_of(folder: Folder, output: str, no_lock: bool, job: str | None = None) -> Iterator[Claim | None]:
+def claim_of(folder: Folder, output: str, job: str | None = None) -> Iterator[Claim]:
     """Yield the claim of an output, to be taken inside. It is released at the end, unless it is left to the job.
 
     Args:
         folder: of the dataset.
         output: the same, as errors name it.
-        no_lock: whether there is to be no claim, but None.
         job: the job on a cluster that may go on without this process.
     """
-    if no_lock:
-        yield None
-        return
     claim = Claim(folder.claims, output, job)
     try:
         yield claim

@@ -145,7 +145,7 @@ def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> t
 
 # Options that change nothing in the rows, or are those of one run.
 _OF_A_RUN = {
-    "output", "overwrite", "expire_replaced", "no_lock", "max_reject_fraction", "max_lost_fraction",
+    "output", "overwrite", "expire_replaced", "max_reject_fraction", "max_lost_fraction",
     "max_parity_fraction", "max_unprinted_fraction", "report", "engine", "summary_json", "runner", "detach", "append",
     "rewritten", "retry_failed",
 }  # fmt: skip

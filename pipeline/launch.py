@@ -210,9 +210,8 @@ def _finished(options: Options, folder: Folder, sources: Sequence[Source], snaps
     if folder.begun() or names_below(folder.claims) or is_stale(folder, snapshot):
         check_no_links(folder)
         # Unless a build replaces the dataset now.
-        with claim_of(folder, options.output, options.no_lock) as claim, suppress(ParameterError):
-            if claim:
-                claim.take()
+        with claim_of(folder, options.output) as claim, suppress(ParameterError):
+            claim.take()
             remove_attempts(folder.output)
             repair(folder, snapshot, options.report)
     return snapshot.manifest()
@@ -238,7 +237,7 @@ def _build(
     _warn_of_layout(options)
     job_name = runner_of(options.runner).job_name(runner_options)
     has_workers = runner_options.view_as(DirectOptions).direct_num_workers > 1  # 0: the size of the job decides
-    with claim_of(folder, options.output, options.no_lock, job_name) as claim:
+    with claim_of(folder, options.output, job_name) as claim:
         try:
             prepared = prepare(options, folder, sources, server if has_workers else None, claim)
         except StoreError as error:

@@ -382,14 +382,6 @@ class Options:
         False,
         "true|false",
     )
-    no_lock: bool = _option(
-        "Output",
-        "do not claim the output, so that another build is not refused while this one writes; for stores that cannot "
-        "create a file only if there is none",
-        kinds.flag,
-        False,
-        "true|false",
-    )
     output_format: tuple[str, ...] = _option(
         "Output",
         "the formats of the shards, one or several",

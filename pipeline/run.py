@@ -99,7 +99,7 @@ def run_job(
     beam_options: PipelineOptions,
     options: Options,
     server: ForkServer | None,
-    claim: Claim | None,
+    claim: Claim,
     change: Change,
 ) -> tuple[str, str]:
     """Run the job until it ends, or until it is submitted.
@@ -131,7 +131,7 @@ def run_job(
         runner.started(job, folder, beam_options, options, server, reports) as beam_runner,
         stopping_all_processes(cluster_job.cancel if cluster_job else None, claim) as handle_signals,
         nullcontext() if is_left else ReportProgress(job, folder, reports),
-        claim.kept(end_without_claim) if claim else nullcontext(),
+        claim.kept(end_without_claim),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)
         with failures_written_to(folder.failures), reports_written_to(reports), kept_by_steps(claim, is_left):
@@ -165,7 +165,7 @@ def left(
     job: ClusterJob | None,
     options: Options,
     beam_options: PipelineOptions,
-    claim: Claim | None,
+    claim: Claim,
     handle_signals: Callable[[str | None], None],
 ) -> tuple[str, str] | None:
     """Leave a job that goes on without this process. Otherwise prepare to wait for it.
@@ -189,8 +189,7 @@ def left(
         if job is None or not options.detach:
             return None
         message = f"submitted: {job.where(result)}"
-    if claim:
-        claim.leave_to_job()
+    claim.leave_to_job()
     return "submitted", message
 
 
@@ -237,7 +236,7 @@ _SECONDS_TO_CANCEL = 12.0
 @contextmanager
 def stopping_all_processes(
     cancel: Callable[[], None] | None,
-    claim: Claim | None,
+    claim: Claim,
     exit_codes: Mapping[signal.Signals, int] = _EXIT_CODES,
     advice: str = _ADVICE,
 ) -> Iterator[Callable[[str | None], None]]:
@@ -277,7 +276,7 @@ def stopping_all_processes(
 def _stop(
     code: int,
     cancel: Callable[[], None] | None,
-    claim: Claim | None,
+    claim: Claim,
     continuing: str | None,
     advice: str,
     *_: object,
@@ -287,7 +286,7 @@ def _stop(
     _kill_children()
     if cancel and (error := _error_within(_SECONDS_TO_CANCEL, cancel)):
         continuing = f"the job could not be cancelled: {error}"
-    if claim and not continuing and not claim.is_left:
+    if not continuing and not claim.is_left:
         _error_within(_SECONDS_TO_RELEASE, claim.release)
     show(f"stopped. {f'Only this launcher: {continuing}' if continuing else advice}")
     os._exit(code)

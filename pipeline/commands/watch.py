@@ -104,9 +104,8 @@ def parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
     if not settings.every:
         raise UserError("--every 0s: expected 1s or more.")
     options = options_of("watch", given | {"append": True}, rest, list(_SETTINGS))
-    for name in ("no_lock", "retry_failed"):
-        if getattr(options, name):
-            raise UserError(f"--{name} true: chatmill watch does not have this option.")
+    if options.retry_failed:
+        raise UserError("--retry_failed true: chatmill watch does not have this option.")
     runner = runner_of(options.runner)
     if runner.has_our_workers:
         if options.detach:

@@ -160,8 +160,8 @@ class Loop:
 
     def _take(self, found: Mapping[Key, FoundFile]) -> bool:
         """Build the next increment, while the output is claimed. Returns whether to look again at once."""
-        with claim_of(self._folder, self._options.output, no_lock=False) as claim:
-            if claim and take(claim, job_has_ended=False, waits=True):
+        with claim_of(self._folder, self._options.output) as claim:
+            if take(claim, job_has_ended=False, waits=True):
                 found = find_arriving(self._sources)
             self._snapshot = check_appendable(self._folder, self._options, self._sources)
             if self._is_unfinished:
@@ -182,7 +182,7 @@ class Loop:
     def _pinned(self, new: Sequence[InputFile]) -> Job:
         return pin(self._options, self._sources, new, self._server, self._folder, self._snapshot)
 
-    def _build(self, job: Job, id: str, claim: Claim | None) -> bool:
+    def _build(self, job: Job, id: str, claim: Claim) -> bool:
         """Build the increment of an id. job: of the dataset. Returns whether to look again at once."""
         folder = Folder(self._folder.output, id)
         files = decode_plan(read_bytes(folder.plan))

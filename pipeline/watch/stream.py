@@ -12,7 +12,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import apache_beam as beam
@@ -72,9 +71,8 @@ def stream(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
     for_runner = with_all_inputs(options, sources)
     beam_options = parse_beam_options(for_runner, [*beam_flags, "--streaming"])
     runner = runner_of(options.runner)
-    with claim_of(folder, options.output, False, runner.job_name(beam_options)) as claim:
-        if claim:
-            take(claim, runner.finds_running_job, waits=True)
+    with claim_of(folder, options.output, runner.job_name(beam_options)) as claim:
+        take(claim, runner.finds_running_job, waits=True)
         snapshot = check_appendable(folder, options, sources)
         if url := options.summary_json:
             check_summary_json(summary_of(folder, snapshot, "watching", Figures(), 0), url, folder.output)
@@ -94,7 +92,7 @@ def _run(
     job: Job,
     folder: Folder,
     beam_options: PipelineOptions,
-    claim: Claim | None,
+    claim: Claim,
     note: Note,
 ) -> None:
     runner = runner_of(options.runner)
@@ -110,7 +108,7 @@ def _run(
     with (
         held_to(fingerprints_of(job, folder)),
         stopping_all_processes(None if continues else end, claim, exit_codes, _ADVICE) as handle_signals,
-        claim.kept(end_without_claim) if claim else nullcontext(),
+        claim.kept(end_without_claim),
     ):
         pipeline = beam.Pipeline(runner.name, beam_options)
         with kept_by_steps(claim, leaves_job(options, beam_options)):

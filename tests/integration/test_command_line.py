@@ -181,7 +181,6 @@ def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
         "summary_json",
         "runner",
         "detach",
-        "no_lock",
         "report",
     }
     how |= {field.name for field in dataclasses.fields(Budgets)}

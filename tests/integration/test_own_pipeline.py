@@ -431,9 +431,7 @@ def test_a_job_on_a_cluster_keeps_the_output_after_its_submitter_has_ended(tmp_p
         rows_from() | WriteDataset(str(tmp_path))
 
 
-def test_a_store_without_exclusive_create_needs_no_lock(monkeypatch, tmp_path):
+def test_a_store_without_exclusive_create_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(claims, "creates_exclusively", lambda _: False)
-    with pytest.raises(ParameterError, match=r"no_lock=False: .* cannot create a file only if there is none"):
+    with pytest.raises(ParameterError, match=r"its store cannot create a file only if there is none"):
         rows_from() | WriteDataset(str(tmp_path / "out"))
-    rows_from() | WriteDataset(str(tmp_path / "out"), no_lock=True)
-    assert not (tmp_path / "out" / "_chatmill" / "claims").exists()

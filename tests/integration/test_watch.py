@@ -84,7 +84,6 @@ def test_a_dataset_that_cannot_grow_by_these_options_ends_a_watch_in_one_line(tm
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--no_lock"], "--no_lock true: chatmill watch does not have this option."),
         (["--retry_failed"], "--retry_failed true: chatmill watch does not have this option."),
         (["--detach"], "--detach needs a cluster"),
         (["--runner=PrismRunner", "--detach"], "--detach needs a cluster"),

@@ -316,7 +316,7 @@ def test_a_store_without_exclusive_create_is_refused(monkeypatch: pytest.MonkeyP
     fsspec.register_implementation("plain", PlainStore, clobber=True)
     with pytest.raises(ParameterError, match="cannot create a file only if there is none") as error:
         Claim("plain://out/claims", "plain://out").take()
-    assert error.value.parameter == "no_lock"
+    assert error.value.parameter == "output"
     # As a server of S3's protocol may ignore the condition.
     ignoring = MemoryFileSystem.pipe_file
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", lambda self, path, value, mode=None: ignoring(self, path, value))

@@ -20,7 +20,7 @@ import msgspec
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 from transforms.chat.config import RenderConfig
-from transforms.checks import check_choice, check_count, check_flag, check_text
+from transforms.checks import check_choice, check_count, check_text
 from transforms.dataset import REPORTS
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import CommitDataset
@@ -225,8 +225,6 @@ class WriteDataset(beam.PTransform):
         max_lost_fraction: the same for the tokens to train on that are in no row because of max_length.
         max_parity_fraction: the same for the trained turns that differ from inference, of those that were compared.
         max_unprinted_fraction: the same for the records of which the chat template does not print something.
-        no_lock: whether nothing keeps another pipeline or build from writing to the output, for stores that cannot
-            create a file only if there is none.
         report: `html` for a report.html of the dataset, or `none`.
 
     Raises:
@@ -248,14 +246,12 @@ class WriteDataset(beam.PTransform):
         max_lost_fraction: float = 1.0,
         max_parity_fraction: float = 1.0,
         max_unprinted_fraction: float = 1.0,
-        no_lock: bool = False,
         report: str = "html",
     ):
         super().__init__()
         check_text("output", output)
         check_text("resume_key", resume_key, optional=True)
         check_choice("report", report, REPORTS)
-        check_flag("no_lock", no_lock)
         self._writing: dict[str, Any] = {
             "formats": formats,
             "columns": columns,
@@ -267,7 +263,6 @@ class WriteDataset(beam.PTransform):
         self._resume_key = resume_key
         self._budgets = Budgets(max_reject_fraction, max_lost_fraction, max_parity_fraction, max_unprinted_fraction)
         self._report = report
-        self._no_lock = no_lock
         self.with_input_types(Parts[Rows])
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
@@ -276,7 +271,7 @@ class WriteDataset(beam.PTransform):
         output = full_url(self._output)
         folder = Folder(output, _resumed(Folder(output), job) or _id(job))
         on_cluster = _job_on_cluster(rows.pipeline)
-        claim = None if self._no_lock else Claim(folder.claims, self._output, on_cluster)
+        claim = Claim(folder.claims, self._output, on_cluster)
         with _taken(claim, on_cluster is not None), kept_by_steps(claim, is_left=True):
             _store(folder, job, source.files)
             finished = source.skip_finished(folder)
@@ -413,17 +408,14 @@ def _job_on_cluster(pipeline: beam.Pipeline) -> str | None:
 
 
 @contextmanager
-def _taken(claim: Claim | None, is_left: bool) -> Iterator[None]:
-    """Take a claim, for the steps that are applied inside; they keep and release it. None: nothing is claimed.
+def _taken(claim: Claim, is_left: bool) -> Iterator[None]:
+    """Take a claim, for the steps that are applied inside; they keep and release it.
 
     is_left: whether the job goes on without this process.
 
     Raises:
         ParameterError: if another process holds the folder.
     """
-    if claim is None:
-        yield
-        return
     # A pipeline of this process that failed, or was never run, keeps its claim: nobody learns of its end.
     claim.take(replaces_own=True)
     try:

@@ -325,10 +325,10 @@ class Claim:
 
     def _cannot_be_claimed(self) -> ParameterError:
         return ParameterError(
-            "no_lock",
-            False,
-            f"the store of {self._output} cannot create a file only if there is none, so that two builds might write "
-            "to one folder. Give true if nothing else writes to it.",
+            "output",
+            self._output,
+            "its store cannot create a file only if there is none, so that two builds might write to one folder. "
+            "Expected a disk, s3://, gs:// or another store that can.",
         )
 
 
