@@ -39,7 +39,7 @@ def advice(
     if of_sources:
         changes = ", ".join(f"{name}: {as_typed(value)}" for name, value in remedy.changes.items())
         return (
-            f"Records rejected as {remedy.reason}: {changes} for their source in {options.dataset_config} "
+            f"Records rejected as {remedy.reason}: {changes} for their source in {options.recipe} "
             f"{remedy.does}. Then build again with --overwrite."
         )
     return f"Records rejected as {remedy.reason}: this command {remedy.does}:\n  {retyped(arguments, remedy.changes)}"

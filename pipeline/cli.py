@@ -15,14 +15,15 @@ from transforms.checks import did_you_mean
 
 # Each is a module of pipeline.commands: its arguments, and what it does.
 _COMMANDS = {
-    "build": ("OPTIONS", "build a dataset"),
-    "watch": ("OPTIONS", "append the files that arrive to a dataset"),
+    "build": ("[RECIPE] OPTIONS", "build a dataset"),
+    "watch": ("[RECIPE] OPTIONS", "append the files that arrive to a dataset"),
     "masks": ("OPTIONS", "show what is trained on under a chat template"),
     "diff": ("A B [OPTIONS]", "show what differs between two datasets"),
     "inspect": ("OUT [OPTIONS]", "show rows of a dataset, or its rejects"),
     "snapshots": ("OUT", "list the versions of a dataset"),
     "stats": ("OUT", "print histograms and counts of a dataset"),
     "verify": ("OUT", "read a dataset completely and check it"),
+    "recipe": ("OUT", "print the recipe of a dataset"),
     "report": ("OUT", "write the report of a dataset again"),
     "compact": ("OUT", "join the small shards of a dataset"),
     "expire": ("OUT --older_than DURATION", "drop old versions of a dataset, and their files"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import posixpath
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 
 from pipeline import __version__
 from pipeline.console import as_typed, shortened
-from pipeline.options import Options, option_name
+from pipeline.options import Options, is_template, option_name
 from pipeline.sources import Source
 from pipeline.tokenizer_files import read_tokenizer_files
 from transforms.chat.config import MAX_TEXT_BYTES
@@ -102,8 +102,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     split_bytes: bytes of input in each split. now: what the template's strftime_now returns, if it is used.
     tokenizer, formatter: sha256 of the files that are stored next to the job. tokenizer_name: its option.
     chat_template: the text of the template, None for the tokenizer's own. inputs: sha256 of the list of input files.
-    versions: of the libraries whose version may change the output. sources: by their numbers. command: builds the same
-    dataset into OUT; nothing depends on it.
+    versions: of the libraries whose version may change the output. sources: by their numbers. recipe: builds the same
+    dataset, into the output that it does not name; nothing depends on it.
     """
 
     options: JobOptions
@@ -118,7 +118,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     splits: int
     versions: dict[str, str]
     sources: tuple[JobSource, ...] = (JobSource("input"),)
-    command: str = ""
+    recipe: dict[str, Any] = {}
 
 
 _decode = msgspec.json.Decoder(Job).decode
@@ -145,25 +145,57 @@ def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> t
 
 # Options that change nothing in the rows, or are those of one run.
 _OF_A_RUN = {
-    "output", "overwrite", "expire_replaced", "max_reject_fraction", "max_lost_fraction",
+    "recipe", "output", "overwrite", "expire_replaced", "max_reject_fraction", "max_lost_fraction",
     "max_parity_fraction", "max_unprinted_fraction", "report", "engine", "summary_json", "runner", "detach", "append",
     "rewritten", "retry_failed",
 }  # fmt: skip
 
 
-def command_of(options: Options, now: str | None) -> str:
-    """Return the command that builds the same dataset into a folder OUT, for a shell, with one option in each line.
+def recipe_of(options: Options, sources: Sequence[Source], now: str | None) -> dict[str, Any]:
+    """Return the recipe that builds the same dataset, as a mapping: for people, and for `chatmill recipe`.
 
     Args:
         options: of the build.
+        sources: of the same.
         now: what the template's strftime_now returns, if it is used.
     """
-    lines = ["chatmill build"]
+    found: dict[str, Any] = {}
     for field in dataclasses.fields(Options):
         value = now if field.name == "now" else getattr(options, field.name)
         if field.name not in _OF_A_RUN and value != field.default:
-            lines.append(f"--{option_name(field.name)} {shlex.quote(as_typed(value))}")
-    return " \\\n  ".join([*lines, "--output OUT"])
+            found[option_name(field.name)] = value
+    found["tokenizer"] = _from_anywhere(options.tokenizer)
+    if options.chat_template and not is_template(options.chat_template):
+        found["chat_template"] = _from_anywhere(options.chat_template)
+    if options.formatter:
+        found["formatter"] = _formatter_from_anywhere(options.formatter)
+    if options.sources:
+        found["sources"] = [_entry(source) for source in sources]
+    else:
+        found["input"] = [*map(_absolute, options.input)]
+    return msgspec.to_builtins(found)
+
+
+def _entry(source: Source) -> dict[str, Any]:
+    """A source, as a recipe has it."""
+    entry = {"name": source.name, "input": [*map(_absolute, source.options.input)], **source.own}
+    if source.own.get("formatter"):
+        entry["formatter"] = _formatter_from_anywhere(source.options.formatter or "")
+    return entry | ({"may_repeat": True} if source.may_repeat else {})
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
+
+
+def _from_anywhere(name: str) -> str:
+    """A name as it is, or the path of a file or folder that is here, so that it means the same elsewhere."""
+    return _absolute(name) if os.path.exists(os.path.expanduser(name)) else name
+
+
+def _formatter_from_anywhere(formatter: str) -> str:
+    module, _, function = formatter.rpartition(":")
+    return f"{_absolute(module) if module.endswith('.py') else module}:{function}"
 
 
 def job_name(output: str) -> str:

@@ -156,9 +156,20 @@ def _convert_template_kwargs(arguments: Any) -> dict[str, Any]:
         raise ValueError(f"expected values that JSON has ({error}).") from None
 
 
+def _parse_no_list(text: str) -> Any:
+    raise ValueError("expected a list of at least one element.")
+
+
+def _convert_list(values: Any) -> tuple[Any, ...]:
+    if not values or not isinstance(values, list):
+        raise ValueError("expected a list of at least one element.")
+    return tuple(values)
+
+
 _POSITIVE, _COUNT = "0*[1-9][0-9]{0,17}", "a whole number above 0, of at most 18 digits"
 _SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 any_text = Kind(None, str)
+any_list = Kind(None, _parse_no_list, _convert_list)
 template_kwargs = Kind(" *[{].*[}] *", _parse_template_kwargs, _convert_template_kwargs)
 flag = matching("true|false", "true or false", lambda text: text == "true")
 integer = matching("-?[0-9]+", "a whole number", int)

@@ -5,10 +5,11 @@ Nothing heavy is imported here, so that --help and a mistyped option answer at o
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,17 +45,19 @@ from transforms.rows.truncation import TRUNCATIONS
 
 
 def _option(
-    group: str,
+    group: str | None,
     help: str,
     kind: Kind = kinds.any_text,
     default: Any = None,
     metavar: str | None = None,
     default_help: str | None = None,
     name: str | None = None,
+    common: bool = False,
 ) -> Any:
     """A field of Options.
 
-    default_help: what the default is, if the value does not say it. name: the option's, if it is not the field's.
+    group: its title in --help; None if only a recipe has the option. default_help: what the default is, if the value
+    does not say it. name: the option's, if it is not the field's. common: whether --help without `all` shows it.
     """
     metadata = {
         "group": group,
@@ -63,6 +66,7 @@ def _option(
         "metavar": metavar,
         "default_help": default_help,
         "name": name,
+        "common": common,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -83,13 +87,21 @@ class Options:
         kinds.list_of(),
         (),
         "URL,..",
-        "none; one of --input and --dataset_config is required",
+        "none; one of input and sources is required",
+        common=True,
     )
-    dataset_config: str | None = _option(
+    sources: tuple[Any, ...] = _option(
+        None,
+        "the sources of a recipe, each with its input and options of its own, such as schema, columns and loss_on",
+        kinds.any_list,
+        (),
+    )
+    recipe: str | None = _option(
         "Input",
-        "a YAML file that lists sources, each with its input and options of its own, such as schema, columns and "
-        "loss_on; the options of the command line are the defaults of the sources",
+        "a YAML file with options, which those of the command line replace, and with input or sources; also the first "
+        "argument: chatmill build recipe.yaml",
         metavar="URL",
+        common=True,
     )
     input_format: str = _option(
         "Input",
@@ -106,6 +118,7 @@ class Options:
         kinds.one_of(SCHEMAS),
         "auto",
         "NAME",
+        common=True,
     )
     as_chat: bool = _option(
         "Input",
@@ -121,6 +134,7 @@ class Options:
         kinds.map_of(names=kinds.one_of(INPUT_COLUMNS)),
         None,
         "NAME=YOURS,..",
+        common=True,
     )
     roles: dict[str, str] | None = _option(
         "Input",
@@ -161,6 +175,7 @@ class Options:
         kinds.matching(".+:.+", "the form module:function or file.py:function"),
         None,
         "MODULE:FUNCTION|FILE.py:FUNCTION",
+        common=True,
     )
     formatter_seconds: int = _option(
         "Input",
@@ -190,12 +205,14 @@ class Options:
         default="",
         metavar="NAME|URL",
         default_help=_REQUIRED,
+        common=True,
     )
     chat_template: str | None = _option(
         "Tokenizer and template",
         "the chat template: a file, a url, the text of a template, or the name of one of the tokenizer's templates",
         metavar="URL|TEMPLATE|NAME",
         default_help="that of the tokenizer",
+        common=True,
     )
     chat_template_kwargs: dict[str, Any] | None = _option(
         "Tokenizer and template",
@@ -229,6 +246,7 @@ class Options:
         kinds.one_of(LOSSES),
         "auto",
         "|".join(LOSSES),
+        common=True,
     )
     eot_tokens: tuple[str, ...] = _option(
         "Rows",
@@ -288,6 +306,7 @@ class Options:
         kinds.one_of(PARITIES),
         "report",
         "|".join(PARITIES),
+        common=True,
     )
     at_prompt_end: str = _option(
         "Rows",
@@ -298,7 +317,9 @@ class Options:
         "join",
         "|".join(AT_PROMPT_END),
     )
-    max_length: int | None = _option("Rows", "the maximum number of tokens in a row", kinds.length, None, "INT|none")
+    max_length: int | None = _option(
+        "Rows", "the maximum number of tokens in a row", kinds.length, None, "INT|none", common=True
+    )
     truncation: str = _option(
         "Rows",
         "what to do with a row that is longer than max_length; keep_start or keep_end: keep that end of it; drop: drop "
@@ -306,6 +327,7 @@ class Options:
         kinds.one_of(TRUNCATIONS),
         "keep_start",
         "|".join(TRUNCATIONS),
+        common=True,
     )
     packing: str = _option(
         "Rows",
@@ -315,6 +337,7 @@ class Options:
         kinds.one_of(PACKINGS),
         "none",
         "|".join(PACKINGS),
+        common=True,
     )
     shift_labels: bool = _option(
         "Rows",
@@ -330,6 +353,7 @@ class Options:
         kinds.fraction,
         0.0,
         "FRACTION",
+        common=True,
     )
     seed: int = _option("Rows", "another seed puts other records in the validation split", kinds.integer, 0, "INT")
     consumer: str | None = _option(
@@ -341,9 +365,15 @@ class Options:
         "|".join(CONSUMERS),
         "any; traps are warned of",
         "for",
+        common=True,
     )
     output: str = _option(
-        "Output", "the folder or url to write the dataset to", default="", metavar="URL", default_help=_REQUIRED
+        "Output",
+        "the folder or url to write the dataset to",
+        default="",
+        metavar="URL",
+        default_help=_REQUIRED,
+        common=True,
     )
     overwrite: bool = _option(
         "Output",
@@ -352,6 +382,7 @@ class Options:
         kinds.flag,
         False,
         "true|false",
+        common=True,
     )
     expire_replaced: bool = _option(
         "Output",
@@ -366,6 +397,7 @@ class Options:
         kinds.flag,
         False,
         "true|false",
+        common=True,
     )
     rewritten: str = _option(
         "Output",
@@ -388,6 +420,7 @@ class Options:
         kinds.list_of(kinds.one_of(OUTPUT_FORMATS)),
         ("parquet",),
         ",".join(OUTPUT_FORMATS),
+        common=True,
     )
     write_columns: tuple[str, ...] | None = _option(
         "Output",
@@ -403,6 +436,7 @@ class Options:
         kinds.list_of(),
         (),
         "NAME,..",
+        common=True,
     )
     provenance: bool = _option(
         "Output", "add the columns source and source_position (byte offset or number)", kinds.flag, False, "true|false"
@@ -421,6 +455,7 @@ class Options:
         kinds.fraction,
         0.01,
         "FRACTION",
+        common=True,
     )
     max_lost_fraction: float = _option(
         "Output",
@@ -465,12 +500,14 @@ class Options:
         "where to write the outcome of the run, with the sums of the manifest, as JSON; -: on the last line of "
         "standard output",
         metavar="URL|-",
+        common=True,
     )
     runner: str = _option(
         "Running",
         "Beam's runner; DirectRunner: on this machine, with a process for each core; Beam's own options are passed on",
         default="DirectRunner",
         metavar="NAME",
+        common=True,
     )
     detach: bool = _option(
         "Running",
@@ -484,7 +521,7 @@ class Options:
         """The urls that the job reads or writes, each after the name of its option; not the paths on this machine."""
         template = "" if self.chat_template is None or is_template(self.chat_template) else self.chat_template
         named = [("output", self.output), ("tokenizer", self.tokenizer), *(("input", url) for url in self.input)]
-        named += [("chat_template", template), ("dataset_config", self.dataset_config or "")]
+        named += [("chat_template", template), ("recipe", self.recipe or "")]
         return [(option, url) for option, url in named if "://" in url]
 
 
@@ -504,59 +541,101 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
 
     Raises:
         UserError: if an option is unknown, has a wrong value, is missing, or does not go with another.
+        Unavailable: if the store of the recipe does not answer.
     """
     parser = CommandParser(
         "build",
-        usage="--input URL,.. --tokenizer NAME|URL --output URL [...]",
-        description="Build a dataset of token shards for training from conversations.",
+        usage="[RECIPE] --input URL,.. --tokenizer NAME|URL --output URL",
+        description="Build a dataset of token shards for training from conversations. --help all lists all options.",
         examples=[
+            "recipe.yaml --output out/chats",
             "--input 'chats/*.jsonl' --tokenizer Qwen/Qwen3-8B \\\n"
             "      --output out/chats --max_length 4096 --packing bfd",
             "--input gs://corpus/chats/ --tokenizer gs://models/qwen3 \\\n"
             "      --output gs://shards/chats --validation_fraction 0.02",
         ],
     )
-    add_options(parser)
+    return parse_build("build", parser, arguments)[:2]
+
+
+def command_line_fields() -> list[dataclasses.Field[Any]]:
+    """The fields of Options that are options of the command line."""
+    return [field for field in dataclasses.fields(Options) if field.metadata["group"]]
+
+
+def parse_build(
+    command: str,
+    parser: CommandParser,
+    arguments: Sequence[str],
+    settings: Mapping[str, Kind] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+) -> tuple[Options, list[str], dict[str, Any]]:
+    """Parse the options of a build, of the command line and of its recipe, and check them.
+
+    Args:
+        command: its name, for errors.
+        parser: of the command, with its own options.
+        arguments: what follows the command.
+        settings: the kinds of the command's own options, by name, which a recipe may have, too.
+        fixed: values of fields that the command sets itself.
+
+    Returns:
+        The options of the build, the arguments that are options of Beam, and the values of the command's own options.
+
+    Raises:
+        UserError, Unavailable: as parse_options does.
+    """
+    settings = settings or {}
+    _add_options(parser, shows_all=[*arguments[:2]] == ["--help", "all"])
+    if arguments and not arguments[0].startswith("-"):
+        if not arguments[0].endswith((".yaml", ".yml", ".json")):
+            raise UserError(
+                f"unexpected argument {arguments[0]}: a recipe is named .yaml, .yml or .json. Each input needs its "
+                f"option: --input {arguments[0]}"
+            )
+        arguments = ["--recipe", *arguments]
     known, rest = parser.parse_known_args(arguments)
-    return options_of("build", vars(known), rest), rest
+    given = vars(known)
+    if "input" in given:
+        given["input"] = tuple(given["input"])
+    fields = {option_name(field.name): field for field in dataclasses.fields(Options)}
+    names = [*fields, *settings]
+    of_recipe: list[str] = []
+    if "recipe" in given:
+        from pipeline.recipe_file import read_recipe
+
+        all_kinds = {name: field.metadata["kind"] for name, field in fields.items()} | dict(settings)
+        values, of_recipe = read_recipe(given["recipe"], all_kinds)
+        given = {fields[name].name if name in fields else name: value for name, value in values.items()} | given
+        options_given = {word.partition("=")[0] for word in rest}
+        of_recipe = [word for word in of_recipe if word.partition("=")[0] not in options_given]
+    own = {name: given.pop(name) for name in settings if name in given}
+    options = Options(**given | dict(fixed or {}))
+    try:
+        _check_unknown(command, of_recipe, names, options.runner)
+    except UserError as error:
+        raise UserError(f"{options.recipe}: {error}") from None
+    _check_unknown(command, rest, names, options.runner)
+    check_options(options)
+    return _for_consumer(options), [*of_recipe, *rest], own
 
 
-def add_options(parser: CommandParser) -> None:
-    """Add the options of a build to those of a command."""
-    titles = dict.fromkeys(field.metadata["group"] for field in dataclasses.fields(Options))
+def _add_options(parser: CommandParser, shows_all: bool) -> None:
+    """Add the options of a build to those of a command. shows_all: whether --help shows those that few people need."""
+    titles = dict.fromkeys(field.metadata["group"] for field in command_line_fields())
     groups = {title: parser.add_argument_group(title) for title in titles}
-    for field in dataclasses.fields(Options):
+    for field in command_line_fields():
+        is_shown = shows_all or field.metadata["common"]
         settings: dict[str, Any] = {
             "type": parser_of(option_name(field.name), field.metadata["kind"]),
             "metavar": field.metadata["metavar"],
-            "help": help_text(field).replace("%", "%%"),
+            "help": help_text(field).replace("%", "%%") if is_shown else argparse.SUPPRESS,
         }
         if field.metadata["kind"] is kinds.flag:
             settings |= {"nargs": "?", "const": True}
         elif field.name == "input":
             settings["action"] = "extend"
         groups[field.metadata["group"]].add_argument(f"--{option_name(field.name)}", dest=field.name, **settings)
-
-
-def options_of(command: str, known: dict[str, Any], rest: Sequence[str], others: Sequence[str] = ()) -> Options:
-    """Make the options of a build from what was parsed, and check them.
-
-    Args:
-        command: its name, for errors.
-        known: the values that were given, by field.
-        rest: the arguments that may be options of Beam.
-        others: the names of the command's own options, for the advice about one that is mistyped.
-
-    Raises:
-        UserError: as parse_options does.
-    """
-    if "input" in known:
-        known = known | {"input": tuple(known["input"])}
-    options = Options(**known)
-    names = [option_name(field.name) for field in dataclasses.fields(Options)]
-    _check_unknown(command, rest, [*names, *others], options.runner)
-    check_options(options)
-    return _for_consumer(options)
 
 
 def parser_of(name: str, kind: Kind) -> Callable[[str], Any]:
@@ -624,12 +703,12 @@ def _beam_option_names() -> set[str]:
 
 def check_options(options: Options) -> None:
     """Raise UserError if an option is missing, or if two do not go together."""
-    if options.dataset_config and options.input:
+    if options.sources and options.input:
         raise UserError(
-            "--dataset_config names the inputs of each source, so it does not go with --input: add that as a source."
+            f"{options.recipe} has sources, which name their inputs, so that input does not go with it: add a source."
         )
     for name, example in (("input", "chats/"), ("tokenizer", "Qwen/Qwen3-8B"), ("output", "out/chats")):
-        if not getattr(options, name) and not (name == "input" and options.dataset_config):
+        if not getattr(options, name) and not (name == "input" and options.sources):
             raise UserError(
                 f"--{name} is missing: give one, such as --{name} {example}. chatmill build --help lists the options."
             )

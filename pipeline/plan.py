@@ -42,7 +42,7 @@ def increment_of(job: Job, files: Sequence[InputFile], taken: Collection[str] = 
         splits=sum(1 for _ in splits_of(files, split_bytes)),
     )
     sources = tuple(msgspec.structs.replace(source, input=()) for source in job.sources)
-    without_names = msgspec.structs.replace(of_increment, tokenizer_name="", sources=sources, command="")
+    without_names = msgspec.structs.replace(of_increment, tokenizer_name="", sources=sources, recipe={})
     id = hashlib.sha256(encode_job(without_names)).hexdigest()[:16]
     while id in taken:
         id = hashlib.sha256(id.encode()).hexdigest()[:16]

@@ -18,10 +18,10 @@ from pipeline.increments import forget, planned_files
 from pipeline.job import (
     Job,
     JobOptions,
-    command_of,
     differences,
     job_sources,
     read_job,
+    recipe_of,
 )
 from pipeline.local.fork_server import ForkServer
 from pipeline.options import PREFERENCE_ADVICE, Options
@@ -269,7 +269,7 @@ def resolve(
         splits=sum(1 for _ in splits_of(files, split_bytes)),
         versions=library_versions(),
         sources=job_sources(sources, materials.formatters),
-        command=command_of(options, now),
+        recipe=recipe_of(options, sources, now),
     )
     return job, warnings
 

@@ -1,10 +1,8 @@
-"""Sources: the inputs of a build, each with options of its own, from the file of --dataset_config."""
+"""Sources: the inputs of a build, each with options of its own, from the `sources` of its recipe."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
-import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,9 +10,8 @@ from typing import Any
 
 from pipeline import kinds
 from pipeline.console import as_typed, error_text, shortened
-from pipeline.kinds import Kind
 from pipeline.options import Options, check_options
-from pipeline.yaml_files import read_yaml
+from pipeline.recipe_file import formatter_from_folder_of, from_folder_of, value_of
 from transforms.chat.config import RenderConfig
 from transforms.checks import did_you_mean
 from transforms.dataset.layout import PARTS, Folder
@@ -72,7 +69,7 @@ class Source:
     """Inputs, and the options with which they are read and rendered.
 
     name: in the manifest. options: of the build, with those of the source. own: the source's own options but its
-    inputs, as the file has them. may_repeat: whether it may list files of an earlier source. place: what errors call
+    inputs, as the recipe has them. may_repeat: whether it may list files of an earlier source. place: what errors call
     it; empty if the command line names the inputs.
     """
 
@@ -105,39 +102,31 @@ def read_sources(options: Options) -> list[Source]:
     """Read the sources of a build.
 
     Args:
-        options: of the command line.
+        options: of the build.
 
     Returns:
-        The sources of --dataset_config in the order of the file; or one, `input`, with the inputs of the command line.
+        Those of `sources`, in order; or one, `input`, with the inputs of the options.
 
     Raises:
-        UserError: if the file cannot be read, or a source has a wrong option.
-        Unavailable: if the store of the file does not answer.
+        UserError: if a source has a wrong option.
     """
-    url = options.dataset_config
-    if url is None:
+    url = options.recipe
+    if url is None or not options.sources:
         return [Source("input", options)]
-    file = f"--dataset_config {url}"
-    content = read_yaml(url, "dataset_config")
-    if isinstance(content, dict) and [*content] == ["datasets"]:
-        content = content["datasets"]
-    if not isinstance(content, list) or not content:
-        found = f"the keys {', '.join(map(str, content))}" if isinstance(content, dict) else shortened(repr(content))
-        raise UserError(f"{file}: expected a list of sources, or `datasets:` with such a list; found {found}.")
-    sources = [_source(entry, number, file, url, options) for number, entry in enumerate(content, start=1)]
+    sources = [_source(entry, number, url, options) for number, entry in enumerate(options.sources, start=1)]
     first_named: dict[str, int] = {}
     for number, source in enumerate(sources, start=1):
         if (first := first_named.setdefault(source.name, number)) != number:
-            raise UserError(f"{file}: the sources {first} and {number} have the same name, {source.name}.")
+            raise UserError(f"{url}: the sources {first} and {number} have the same name, {source.name}.")
     return sources
 
 
-def _source(entry: Any, number: int, file: str, url: str, options: Options) -> Source:
-    """One source. number: its position in the file, from 1."""
-    place = f"{file}: source {number}"
+def _source(entry: Any, number: int, url: str, options: Options) -> Source:
+    """One source. number: its position, from 1. url: of the recipe."""
+    place = f"{url}: source {number}"
     if not isinstance(entry, dict):
         raise UserError(f"{place}: expected a mapping, such as {{input: chats/}}; found {shortened(repr(entry))}.")
-    name = _value(place, "name", entry["name"], _NAME) if "name" in entry else None
+    name = value_of(place, "name", entry["name"], _NAME) if "name" in entry else None
     place = f"{place} ({name})" if name else place
     all_kinds = {each.name: each.metadata["kind"] for each in dataclasses.fields(Options)}
     own: dict[str, Any] = {}
@@ -149,15 +138,14 @@ def _source(entry: Any, number: int, file: str, url: str, options: Options) -> S
         # null resets an option to that of no option at all.
         default = Options.__dataclass_fields__[key].default
         is_reset = value is None and key != "input"
-        own[key] = default if is_reset else _value(place, key, value, all_kinds[key])
+        own[key] = default if is_reset else value_of(place, key, value, all_kinds[key])
     if "input" not in own:
         raise UserError(f"{place}: input is missing: give files, folders, globs or urls, such as input: chats/.")
-    may_repeat = _value(place, _MAY_REPEAT, entry.get(_MAY_REPEAT, False), kinds.flag)
-    resolved = own | {"input": tuple(_from_folder_of(url, path) for path in own["input"])}
+    may_repeat = value_of(place, _MAY_REPEAT, entry.get(_MAY_REPEAT, False), kinds.flag)
+    resolved = own | {"input": tuple(from_folder_of(url, path) for path in own["input"])}
     if own.get("formatter"):
-        module, _, function = own["formatter"].rpartition(":")
-        resolved["formatter"] = f"{_from_folder_of(url, module) if module.endswith('.py') else module}:{function}"
-    of_source = dataclasses.replace(options, dataset_config=None, **resolved)
+        resolved["formatter"] = formatter_from_folder_of(url, own["formatter"])
+    of_source = dataclasses.replace(options, sources=(), **resolved)
     try:
         check_options(of_source)
     except UserError as error:
@@ -166,31 +154,14 @@ def _source(entry: Any, number: int, file: str, url: str, options: Options) -> S
     return Source(name, of_source, {key: own[key] for key in own if key != "input"}, may_repeat, place)
 
 
-def _value(place: str, key: str, value: Any, kind: Kind) -> Any:
-    """The value of a key. Raises UserError."""
-    try:
-        return kind.of_value(value)
-    except ValueError as error:
-        raise UserError(f"{place}: {key} {shortened(as_typed(value))}: {error}") from None
-
-
 def _hint(key: Any, options: Mapping[str, Any]) -> str:
     """What to do about a key that is not known."""
     if key in _AXOLOTL:
         return f" Axolotl's {key} is here {_AXOLOTL[key]}."
     if key in options:
-        return f" It is an option of the whole build: give --{key} on the command line."
+        return " It is an option of the whole build: write it outside of sources."
     known = ("name", _MAY_REPEAT, *SOURCE_OPTIONS)
     return did_you_mean(key, known) or f" Expected {', '.join(known)}."
-
-
-def _from_folder_of(config: str, path: str) -> str:
-    """A path of a configuration file; a relative one begins at the folder of that file."""
-    if "://" in path or os.path.isabs(os.path.expanduser(path)):
-        return path
-    scheme, separator, location = config.rpartition("://")
-    joined = posixpath.join(posixpath.dirname(location), path)
-    return f"{scheme}{separator}{posixpath.normpath(joined)}"
 
 
 def _stem(pattern: str) -> str:

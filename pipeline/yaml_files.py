@@ -32,28 +32,26 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_yaml(url: str, parameter: str) -> Any:
+def read_yaml(url: str) -> Any:
     """Read a YAML file; JSON is YAML, too.
 
     Args:
         url: of the file.
-        parameter: the option that names it, for errors.
 
     Raises:
         UserError: if there is no such file, or it is not YAML.
         Unavailable: if its store does not answer.
     """
-    file = f"--{parameter} {url}"
     try:
         check_reachable(url)
         if kind_of(url) != "file":
-            raise UserError(f"{file}: there is no such file.")
+            raise UserError(f"{url}: there is no such file.")
         return yaml.load(read_bytes(url), _Loader)
     except StoreError as error:
-        raise error.as_user_error(f"--{parameter} {error}") from None
+        raise error.as_user_error(str(error)) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise UserError(f"{file}: {where}{error.problem or error.context}.") from None
+        raise UserError(f"{url}: {where}{error.problem or error.context}.") from None
     except (yaml.YAMLError, OSError, ValueError, ImportError, RecursionError) as error:
-        raise UserError(f"{file}: {str(error).splitlines()[0]}.") from None
+        raise UserError(f"{url}: {str(error).splitlines()[0]}.") from None

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.options import Options, help_text, option_name
+from pipeline.options import command_line_fields, help_text, option_name
 
 FILE = Path(__file__).with_name("metadata.json")
 _REQUIRED = ("tokenizer", "output")
@@ -24,7 +24,7 @@ def metadata() -> dict[str, Any]:
         "helpText": "the image of the workers: that of this template",
         "regexes": ["^[^ ]+$"],
     }
-    fields = [field for field in dataclasses.fields(Options) if field.name not in ("runner", "detach")]
+    fields = [field for field in command_line_fields() if field.name not in ("runner", "detach")]
     return {
         "name": "Chatmill",
         "description": "Build a dataset of token shards for training from conversations.",

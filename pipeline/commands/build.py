@@ -22,14 +22,16 @@ def run(arguments: Sequence[str]) -> int:
         UserError: if an option is wrong, or what it refers to.
         Unavailable: if a store, a hub or a cluster does not answer.
     """
+    url = find_summary_json(arguments)
     try:
         options, beam_flags = parse_options(arguments)
+        url = options.summary_json
         show_phase(f"building {options.output}")
         from pipeline.sources import read_sources
 
         sources = read_sources(options)
     except (UserError, Unavailable) as error:
-        if url := find_summary_json(arguments):
+        if url:
             from pipeline.summary_json import write_failure
 
             write_failure(error_text(error), url)

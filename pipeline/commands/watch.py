@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pipeline import kinds
 from pipeline.console import CommandParser
 from pipeline.kinds import Kind
-from pipeline.options import Options, add_options, options_of, parser_of
+from pipeline.options import Options, parse_build, parser_of
 from pipeline.runners import known_runners, not_detached, runner_of
 from pipeline.watch.settings import Settings
 from transforms.errors import UserError
@@ -85,10 +85,10 @@ def parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
     """
     parser = CommandParser(
         "watch",
-        usage="--input URL,.. --tokenizer NAME|URL --output URL [...]",
+        usage="[RECIPE] --input URL,.. --tokenizer NAME|URL --output URL",
         description="Append files to a dataset as they arrive, one commit after another, until Ctrl-C or SIGTERM. The "
         "options of the dataset are those of `chatmill build`. It is one process by default; with --runner "
-        "PrismRunner, FlinkRunner or DataflowRunner it is a stream.",
+        "PrismRunner, FlinkRunner or DataflowRunner it is a stream. --help all lists all options.",
         examples=[
             "--input 'gs://in/*.jsonl' --tokenizer Qwen/Qwen3-8B --output gs://shards/chats --max_delay 5m",
             "--input '/in/*.jsonl' --tokenizer /tokenizer --output /out --runner FlinkRunner --flink_master HOST:8081",
@@ -97,13 +97,11 @@ def parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
     group = parser.add_argument_group("Watching")
     for name, (kind, metavar, help) in _SETTINGS.items():
         group.add_argument(f"--{name}", type=parser_of(name, kind), metavar=metavar, help=help)
-    add_options(parser)
-    known, rest = parser.parse_known_args(arguments)
-    given = vars(known)
-    settings = Settings(**{name: given.pop(name) for name in _SETTINGS if name in given})
+    of_settings = {name: kind for name, (kind, *_) in _SETTINGS.items()}
+    options, rest, own = parse_build("watch", parser, arguments, of_settings, fixed={"append": True})
+    settings = Settings(**own)
     if not settings.every:
         raise UserError("--every 0s: expected 1s or more.")
-    options = options_of("watch", given | {"append": True}, rest, list(_SETTINGS))
     if options.retry_failed:
         raise UserError("--retry_failed true: chatmill watch does not have this option.")
     runner = runner_of(options.runner)

@@ -45,10 +45,10 @@ def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any)
             f"--runner DataflowRunner: apache-beam[gcp] is not installed for {sys.executable}: "
             "pip install '.[dataflow]' in Chatmill's repository."
         ) from None
-    inputs = f"dataset_config {options.dataset_config}: input" if options.dataset_config else "input"
-    for name, urls in ((inputs, options.input), ("output", (options.output,))):
+    inputs = f"{options.recipe}: input" if options.sources else "--input"
+    for name, urls in ((inputs, options.input), ("--output", (options.output,))):
         if local := [url for url in urls if "://" not in url or url.startswith("file:")]:
-            raise UserError(f"--{name} {local[0]}: Dataflow's workers cannot read a local file. Give a gs:// url.")
+            raise UserError(f"{name} {local[0]}: Dataflow's workers cannot read a local file. Give a gs:// url.")
     cloud, setup = beam_options.view_as(GoogleCloudOptions), beam_options.view_as(SetupOptions)
     cloud.region = cloud.region or runner.get_default_gcp_region()
     cloud.temp_location = cloud.temp_location or cloud.staging_location

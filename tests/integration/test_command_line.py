@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.console import as_typed, error_text
 from pipeline.job import JobOptions
-from pipeline.options import Options, option_name, parse_options
+from pipeline.options import Options, command_line_fields, option_name, parse_options
 from support.datasets import build_in_process, digests, manifest_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.templates import CHATML
@@ -38,7 +38,7 @@ USER_ERRORS = [
     (["--inptu=x"], "unknown option --inptu. Did you mean --input? chatmill build --help lists the options."),
     (["--max-length=3"], "Did you mean --max_length?"),
     (["--direct_num_worker=3"], "Did you mean --direct_num_workers?"),
-    (["corpus.jsonl"], "unexpected argument corpus.jsonl. Each input needs its option: --input corpus.jsonl"),
+    (["corpus.jsonl"], "Each input needs its option: --input corpus.jsonl"),
     (["--packing"], "--packing: expected one argument. chatmill build --help lists the options."),
     (["--packing=bdf"], "--packing bdf: expected none, bfd, bfd_split, ffd, wrapped. Did you mean bfd?"),
     (with_options("o", packing="bfd"), "--packing bfd needs --max_length, such as --max_length 4096."),
@@ -169,7 +169,7 @@ def test_values_are_shown_as_they_are_typed():
 
 def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
     # The files of these options are compared by their content, or the option changes only how and where the job runs.
-    by_content = {"input", "dataset_config", "tokenizer", "chat_template", "now"}
+    by_content = {"input", "recipe", "sources", "tokenizer", "chat_template", "now"}
     how = {
         "output",
         "overwrite",
@@ -316,18 +316,25 @@ def test_texts_that_a_terminal_does_not_have_the_characters_of_are_shown_escaped
 
 @pytest.mark.parametrize("columns", ["80", "110"])
 def test_help_shows_each_option_with_its_default_two_examples_and_the_place_of_the_docs(columns):
-    done = build_in_process("build", "--help", env={**os.environ, "COLUMNS": columns})
+    done = build_in_process("build", "--help", "all", env={**os.environ, "COLUMNS": columns})
     assert done.returncode == 0
     for group in ("Input:", "Tokenizer and template:", "Rows:", "Output:", "Running:"):
         assert f"\n{group}\n" in done.stdout
     options, _, end = done.stdout.partition("\nexamples:\n")
     entries = [" ".join(entry.split()) for entry in re.split(r"\n\n|\n(?=  --)", options)]
-    for field in dataclasses.fields(Options):
+    for field in command_line_fields():
         [entry] = [entry for entry in entries if entry.startswith(f"--{option_name(field.name)} ")]
         assert re.search(r"\((default: .+|required)\)$", entry), entry
     assert end.count("  chatmill build --input ") == 2
     assert "documentation: README.md and the docs/ folder" in end
     assert max(map(len, done.stdout.splitlines())) <= int(columns)
+
+
+def test_help_shows_the_options_that_most_builds_need_and_names_the_way_to_the_others():
+    shown = build_in_process("build", "--help").stdout
+    names = {option_name(field.name) for field in command_line_fields() if field.metadata["common"]}
+    assert {*re.findall(r"^  --(\w+) ", shown, re.MULTILINE)} - {"version"} == names
+    assert 20 <= len(names) <= 24 and "--help all lists all options" in " ".join(shown.split())
 
 
 def test_help_without_a_command_lists_the_commands_and_the_options_of_a_build():
@@ -349,7 +356,7 @@ def test_an_unknown_command_is_a_user_error():
     first, _, usage = done.stderr.partition("\n")
     named = re.fullmatch(r"chatmill: unknown command bild: expected (.+)\. Did you mean build\?", first)
     assert named and sorted(named[1].split(", ")) == COMMANDS
-    assert usage.startswith("usage: chatmill build OPTIONS")
+    assert usage.startswith("usage: chatmill build [RECIPE] OPTIONS")
     assert build_in_process().returncode == 2 and "chatmill build OPTIONS" in build_in_process().stderr
 
 

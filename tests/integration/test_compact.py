@@ -216,9 +216,10 @@ def test_shards_of_different_sources_are_not_mixed_and_each_source_has_its_rows(
         write_jsonl(tmp_path / "chats" / f"{day}.jsonl", records_of(day))
         write_jsonl(tmp_path / "texts" / f"{day}.jsonl", [{"text": f"text {number} of {day}"} for number in range(3)])
         config.write_text(
-            "".join(f"- name: {name}\n  input: {tmp_path / name}/*.jsonl\n" for name in ("chats", "texts"))
+            "sources:\n"
+            + "".join(f"- name: {name}\n  input: {tmp_path / name}/*.jsonl\n" for name in ("chats", "texts"))
         )
-        assert main(["build", *COMMON, *options, f"--dataset_config={config}"]) == 0
+        assert main(["build", str(config), *COMMON, *options]) == 0
     before = Dataset(str(output)).manifest["sources"]
 
     assert compact(str(output))[:3] == (3, 2, (4, 2))
@@ -237,12 +238,12 @@ def test_shards_of_different_sources_are_not_mixed_and_each_source_has_its_rows(
 
 def test_ledger_of_a_source_without_rows_is_sound_after_a_compaction(tmp_path: Path):
     output, config = tmp_path / "out", tmp_path / "sources.yaml"
-    config.write_text('[{name: one, input: "one/*.jsonl"}, {name: none, input: "none/*.jsonl"}]')
+    config.write_text('sources: [{name: one, input: "one/*.jsonl"}, {name: none, input: "none/*.jsonl"}]')
     unanswered = {"messages": [{"role": "user", "content": "Hi"}]}
     for day in range(2):
         for name, records in (("one", records_of(day)), ("none", [unanswered])):
             (tmp_path / name).mkdir(exist_ok=True)
             write_jsonl(tmp_path / name / f"{day}.jsonl", records)
-        assert main([*COMMON, "--append", "--ledger=all", f"--dataset_config={config}", f"--output={output}"]) == 0
+        assert main(["build", str(config), *COMMON, "--append", "--ledger=all", f"--output={output}"]) == 0
     assert main(["compact", str(output)]) == 0
     assert verify(str(output)).faults == []

@@ -150,9 +150,9 @@ def test_records_that_two_sources_read_in_different_ways_are_replayed_for_each(t
             if order == "one"
             else [sources[1].replace(", may_repeat: true", ""), sources[0][:-1] + ", may_repeat: true}"]
         )
-        (tmp_path / "sources.yaml").write_text(f"[{', '.join(sources)}]")
+        (tmp_path / "sources.yaml").write_text(f"sources: [{', '.join(sources)}]")
         options = [
-            f"--dataset_config={tmp_path / 'sources.yaml'}",
+            f"--recipe={tmp_path / 'sources.yaml'}",
             f"--tokenizer={TOKENIZER}",
             "--max_reject_fraction=1",
         ]

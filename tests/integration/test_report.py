@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import main
-from support.datasets import digests, manifest_of, rows_of, write_jsonl
+from support.datasets import manifest_of, rows_of, write_jsonl
 from support.harms import edit_log
 from support.paths import CHATS, TOKENIZER
 from transforms.dataset.excerpts import read_excerpts
@@ -66,18 +65,6 @@ def test_report_that_is_made_again_has_the_same_bytes(dataset, tmp_path, capfd):
     assert page.read_bytes() == (dataset / "report.html").read_bytes()
 
 
-def test_command_of_the_report_builds_the_same_dataset(dataset, tmp_path):
-    command, program = manifest_of(dataset)["job"]["command"], "chatmill "
-    assert "it'\"'\"'s" in command and command in (dataset / "report.html").read_text().replace("&#39;", "'").replace(
-        "&#34;", '"'
-    )
-    arguments = shlex.split(command.removeprefix(program).replace("\\\n", ""))
-    assert arguments[-2:] == ["--output", "OUT"]
-    again = [*arguments[:-1], str(tmp_path / "again"), "--max_reject_fraction=0.5", "--direct_num_workers=2"]
-    assert main(again) == 0
-    assert digests(tmp_path / "again") == digests(dataset)
-
-
 def test_commit_without_a_report_removes_that_of_an_earlier_commit(dataset, tmp_path):
     """The page would be that of the replaced version."""
     output = Path(shutil.copytree(dataset, tmp_path / "out"))
@@ -121,10 +108,10 @@ def _shards(manifest: dict) -> int:
     return len({shard["path"].partition(".")[0].partition("/")[2] for shard in manifest["shards"]})
 
 
-def test_report_of_a_job_without_a_command_shows_none(dataset, tmp_path):
+def test_report_of_a_job_without_a_recipe_shows_none(dataset, tmp_path):
     """As of a custom pipeline."""
     output = Path(shutil.copytree(dataset, tmp_path / "out"))
-    edit_log(output, lambda entry: entry["job"].pop("command"))
+    edit_log(output, lambda entry: entry["job"].pop("recipe"))
     assert main(["report", str(output)]) == 0
     assert "chatmill build" not in (output / "report.html").read_text()
 

@@ -103,8 +103,8 @@ def test_a_formatter_that_is_replaced_after_the_job_was_planned_is_not_run(of, b
     options = [f"--input={tmp_path}/in.jsonl", f"--formatter={tmp_path}/own.py:text"]
     if of == "one source":
         config = [{"name": "apples", "input": "in.jsonl", "formatter": "own.py:text"}]
-        (tmp_path / "mix.yaml").write_text(json.dumps(config))
-        options = [f"--dataset_config={tmp_path}/mix.yaml"]
+        (tmp_path / "mix.yaml").write_text(json.dumps({"sources": config}))
+        options = [f"--recipe={tmp_path}/mix.yaml"]
 
     def prepare_and_replace(*arguments: Any) -> Any:
         job = prepare(*arguments)

@@ -781,8 +781,10 @@ def test_record_that_is_twice_in_one_of_several_sources_of_a_dataset_that_grew_i
     for day in range(2):
         for name in ("a", "b"):
             write_jsonl(tmp_path / f"{name}-{day}.jsonl", [{"text": f"text {number} of {name}"} for number in range(9)])
-        config.write_text("".join(f"- name: {name}\n  input: {tmp_path}/{name}-*.jsonl\n" for name in ("a", "b")))
-        options = [f"--dataset_config={config}", f"--output={folder}", f"--tokenizer={TOKENIZER}", "--provenance"]
+        config.write_text(
+            "sources:\n" + "".join(f"- name: {name}\n  input: {tmp_path}/{name}-*.jsonl\n" for name in ("a", "b"))
+        )
+        options = [str(config), f"--output={folder}", f"--tokenizer={TOKENIZER}", "--provenance"]
         assert main(["build", "--append", *options]) == 0
     assert verify(str(folder)).faults == []
     # As it would be if the first build had written it: the entry of the second one follows.

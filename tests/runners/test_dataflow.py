@@ -219,8 +219,8 @@ def test_dry_run_accepts_gs_urls_for_everything(monkeypatch):
         ({"input": str(CHATS)}, f"--input {CHATS}: Dataflow's workers cannot read a local file"),
         ({"output": "out/here"}, "--output out/here: Dataflow's workers cannot read a local file"),
         (
-            {"input": None, "dataset_config": f"{ROOT}/examples/sources.yaml"},
-            f"--dataset_config {ROOT}/examples/sources.yaml: input {CHATS}/support.jsonl: Dataflow's workers cannot",
+            {"input": None, "recipe": f"{ROOT}/examples/sources.yaml"},
+            f"{ROOT}/examples/sources.yaml: input {CHATS}/support.jsonl: Dataflow's workers cannot",
         ),
         ({"project": "12345"}, "Invalid Project ID (12345)"),
         ({"job_name": "No Name"}, "Invalid job_name (No Name)"),

@@ -57,8 +57,8 @@ KINDS: dict[str, dict[str, Any]] = {
         "packing": "ffd", "max_length": 128,
     },
     "formatter": _CHATS | {"formatter": "several.py:several", "provenance": True, "shift_labels": True},
-    "sources": {"dataset_config": ROOT / "examples" / "sources.yaml", "max_length": 512, "provenance": True},
-    "one_file_twice": {"dataset_config": "twice.yaml", "provenance": True, "max_length": 300, "packing": "bfd"},
+    "sources": {"recipe": ROOT / "examples" / "sources.yaml", "max_length": 512, "provenance": True},
+    "one_file_twice": {"recipe": "twice.yaml", "provenance": True, "max_length": 300, "packing": "bfd"},
 }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def dataset_of(kind: str) -> Path:
         _write_inputs(folder)
     options = {"tokenizer": TOKENIZER, "output": folder / kind, "max_reject_fraction": 0.9, "direct_num_workers": 1}
     options |= KINDS[kind]
-    for name in ("input", "formatter", "dataset_config"):
+    for name in ("input", "formatter", "recipe"):
         if isinstance(options.get(name), str):
             options[name] = folder / options[name]
     assert main(["build", *(f"--{name}={_typed(value)}" for name, value in options.items())]) == 0
@@ -109,4 +109,4 @@ def _write_inputs(folder: Path) -> None:
     (folder / "several.py").write_text(_SEVERAL)
     twice = {"input": str(CHATS / "support.jsonl")}
     config = [twice | {"name": "once"}, twice | {"name": "again", "may_repeat": True, "loss_on": "last_assistant"}]
-    (folder / "twice.yaml").write_text(json.dumps(config))
+    (folder / "twice.yaml").write_text(json.dumps({"sources": config}))

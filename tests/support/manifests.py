@@ -79,7 +79,7 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
             "input_bytes": 123_456,
             "splits": 1,
             "versions": {"chatmill": "0.3.0", "pyarrow": "25.0.1"},
-            "command": "chatmill build \\\n  --input chats/ \\\n  --output OUT",
+            "recipe": {"input": ["chats/"], "tokenizer": "tok"},
         },
     } | changes
 

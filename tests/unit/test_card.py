@@ -15,7 +15,7 @@ from transforms.dataset.markdown import as_code, as_text
 SIGNS = "`|<>/\\*_[]()~&;#$!-=:'\"@{} \t\n\r\x1b\x00\u2028\u202exy1é"
 
 
-def card_of(name: str) -> str:
+def card_of(name: str, has_recipe: bool = False) -> str:
     """A card that has a name wherever names and values of users and of data are."""
     source = {"records": {"read": 1, "dropped": {}, "rejected": {}}, "rows": 1, "tokens": 2, "trained_tokens": 1}
     return dataset_card(
@@ -34,7 +34,8 @@ def card_of(name: str) -> str:
                 "options": {"keep_columns": [name], "schema": name, "roles": {name: name}, "max_length": 8},
                 "tokenizer_name": name,
                 "versions": {"chatmill": "0.3.0"},
-            },
+            }
+            | ({"recipe": {"input": [name], "roles": {name: name}}} if has_recipe else {}),
         }
     )
 
@@ -63,7 +64,10 @@ def markup_of(card: str) -> list[str]:
 def test_names_and_values_change_no_markup_of_the_card(name: str):
     card = card_of(name)
     assert markup_of(card) == markup_of(card_of("x y"))
-    assert not set("\x1b\x00\u2028\u202e\r\t") & set(card)
+    with_recipe = card_of(name, has_recipe=True)
+    blocks = [block.type for block in parse(with_recipe.partition("\n---\n")[2])]
+    assert blocks == [block.type for block in parse(card_of("x y", has_recipe=True).partition("\n---\n")[2])]
+    assert not set("\x1b\x00\u2028\u202e\r\t") & set(card + with_recipe)
 
 
 @given(st.text(SIGNS, min_size=1).filter(lambda name: name.strip()))

@@ -253,8 +253,8 @@ def test_the_command_is_as_it_was_typed_with_the_change_quoted_for_a_shell():
 
 
 def test_a_source_with_a_value_of_its_own_is_to_be_changed_in_the_file_of_sources(tmp_path):
-    (tmp_path / "mix.yaml").write_text("- {name: a, input: a.jsonl, roles: {x: user}}\n")
-    options = Options(dataset_config=f"{tmp_path}/mix.yaml", tokenizer=str(TOKENIZER), output=str(tmp_path))
+    sources = ({"name": "a", "input": "a.jsonl", "roles": {"x": "user"}},)
+    options = Options(recipe=f"{tmp_path}/mix.yaml", sources=sources, tokenizer=str(TOKENIZER), output=str(tmp_path))
     folder = rejects_of(tmp_path, [{"messages": turns("role", "content", "user", "bot")}], options)
     assert advice(folder, options, read_sources(options), []) == (
         'Records rejected as unknown_role: roles: {"bot": "assistant"} for their source in '

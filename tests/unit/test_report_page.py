@@ -72,10 +72,11 @@ def test_hostile_texts_are_shown_as_text():
         first_examples={"parity_records_differing": first_example(attack) | {"source": attack}},
         special_tokens_in_content={attack: 1},
         sources=[{"name": attack, "records": sums, "rows": 1, "tokens": 1, "trained_tokens": 1}],
-        job=manifest_by_hand()["job"] | {"command": attack, "tokenizer_name": attack, "options": {"a": attack}},
+        job=manifest_by_hand()["job"]
+        | {"recipe": {attack: attack}, "tokenizer_name": attack, "options": {"a": attack}},
     )
     found = _Texts(page)
-    assert found.text.count(shown) == 10
+    assert found.text.count(shown) == 9
     assert not {"img", "b"} & (found.elements - _Texts(page_of()).elements)
     assert page.count("<script") == 3 and "alert(1)</script" not in page
 
@@ -103,16 +104,16 @@ def test_long_tables_end_with_the_sum_of_the_rest():
 
 def test_dataset_of_an_earlier_version_has_the_parts_that_it_knows():
     manifest = manifest_by_hand()
-    del manifest["statistics"], manifest["first_rejects"], manifest["job"]["command"]
+    del manifest["statistics"], manifest["first_rejects"], manifest["job"]["recipe"]
     page = _Texts(make_report(manifest, []).decode()).text
     assert "Outcomes of records" in page and "Sources" in page
-    assert "What a max_length would lose" not in page and "This command" not in page
+    assert "What a max_length would lose" not in page and "This recipe" not in page
 
 
-def test_command_allows_the_rejects_that_the_dataset_has():
-    assert "--max_reject_fraction 0.25" in page_of()
+def test_recipe_allows_the_rejects_that_the_dataset_has():
+    assert "max_reject_fraction: 0.25" in page_of()
     few = manifest_by_hand()["records"] | {"read": 1000, "kept": 993}
-    assert "--max_reject_fraction" not in page_of(records=few)
+    assert "max_reject_fraction" not in page_of(records=few)
 
 
 def test_what_stands_out_is_listed_first():

@@ -10,6 +10,8 @@ from typing import Any
 from transforms.dataset.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
 from transforms.dataset.manifest import counts_of_source, unread_text
 from transforms.dataset.markdown import as_code, as_text
+from transforms.dataset.rebuilding import recipe_text
+from transforms.hidden import HIDDEN
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 
 # `datasets` takes a third of a second to read so many globs in the header of a card.
@@ -74,6 +76,36 @@ def dataset_card(manifest: dict[str, Any], versions: Iterable[tuple[int, Sequenc
         "",
         *_unread(manifest),
         *_table_of_sources(manifest["sources"]),
+        *(_recipe(manifest) or _table_of_options(options)),
+        "`manifest.json` has all details, with a sha256 for each shard.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _recipe(manifest: Mapping[str, Any]) -> list[str]:
+    """The lines of the recipe; none if a pipeline of the user's own built the dataset."""
+    job = manifest["job"]
+    text = recipe_text({**manifest, "job": job | {"recipe": _without_paths(job.get("recipe"))}})
+    if text is None:
+        return []
+    text = HIDDEN.sub(lambda found: f"U+{ord(found[0]):04X}", text)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return [
+        "## Recipe",
+        "",
+        f"{fence}yaml",
+        text.rstrip(),
+        fence,
+        "",
+        "`chatmill recipe` prints it with all paths.",
+        "",
+    ]
+
+
+def _table_of_options(options: Mapping[str, Any]) -> list[str]:
+    """The lines of a table of options."""
+    return [
         "| option | |",
         "| --- | --- |",
         *(
@@ -81,15 +113,7 @@ def dataset_card(manifest: dict[str, Any], versions: Iterable[tuple[int, Sequenc
             for name, value in options.items()
         ),
         "",
-        *(
-            ["`job.sources` in `manifest.json` has the options that a source has of its own.", ""]
-            if any(source.get("options") for source in job.get("sources", ()))
-            else []
-        ),
-        "`manifest.json` has all details, with a sha256 for each shard.",
-        "",
     ]
-    return "\n".join(lines)
 
 
 def _unread(manifest: Mapping[str, Any]) -> list[str]:

@@ -18,10 +18,10 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-from transforms.dataset.budgets import Budgets
 from transforms.dataset.excerpts import Excerpt, read_excerpts
 from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import records_compared, unread_text
+from transforms.dataset.rebuilding import recipe_text
 from transforms.hidden import HIDDEN
 from transforms.model.statistics import at_most, bins_of
 from transforms.storage.writing import remove, write_atomically
@@ -101,7 +101,7 @@ def make_report(manifest: Mapping[str, Any], excerpts: Sequence[Excerpt]) -> byt
         shards=_sums_of_shards(manifest["shards"]),
         padding=_padding(manifest),
         findings=_findings(manifest),
-        command=_command(manifest),
+        recipe=recipe_text(manifest),
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
         policy=(
@@ -312,13 +312,3 @@ def _findings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         if not source["rows"]
     ]
     return found
-
-
-def _command(manifest: Mapping[str, Any]) -> str | None:
-    """The command that builds the dataset again, None if a pipeline of the user's own built it."""
-    command = manifest["job"].get("command")
-    records = manifest["records"]
-    rejected = sum(records["rejected"].values())
-    if command and rejected > Budgets.max_reject_fraction * records["read"]:
-        command += f" \\\n  --max_reject_fraction {-(-1000 * rejected // records['read']) / 1000}"
-    return command

@@ -23,7 +23,7 @@ from transforms.tokens.files import read_tokenizer_folder
 _STAGES = {"equal": ("example", "split"), "split": ("example",), "mask": ("tokens",), "tokens": ("record",)}
 _PLACE = ("shard", "row", "segment")
 # Keys of a job that follow from others, or say nothing of the rows.
-_NOT_COMPARED = ("command", "options", "versions", "split_bytes", "splits", "input_bytes", "sources")
+_NOT_COMPARED = ("recipe", "options", "versions", "split_bytes", "splits", "input_bytes", "sources")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""--dataset_config: sources with options of their own in one dataset."""
+"""Recipes: a file with the options of a build, and sources with options of their own in one dataset."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import apache_beam as beam
 import pytest
 import yaml
 
+from pipeline.cli import main
+from pipeline.commands import watch
 from pipeline.graph import build_graph
 from pipeline.job import JobOptions
 from pipeline.options import Options, parse_options
@@ -20,6 +22,7 @@ from support.datasets import digests, manifest_of, rows_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.layout import Folder
+from transforms.dataset.reader import Dataset
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}{{ mark }}]{{ m.content }};{% endfor %}"
@@ -51,22 +54,22 @@ def corpus(tmp_path: Path) -> Path:
         {"input": ["shared.jsonl"], "loss_on": "all"},
         {"name": "faq", "input": "faq.jsonl", "formatter": "faq.py:as_messages"},
     ]  # fmt: skip
-    (folder / "mix.yaml").write_text(yaml.safe_dump(sources))
+    (folder / "mix.yaml").write_text(yaml.safe_dump({"sources": sources}))
     return folder
 
 
 def options_of(folder: Path, output: Path, *more: object) -> list[object]:
     return [
-        f"--dataset_config={folder}/mix.yaml", f"--output={output}", f"--tokenizer={TOKENIZER}",
+        f"{folder}/mix.yaml", f"--output={output}", f"--tokenizer={TOKENIZER}",
         f"--chat_template={TEMPLATE}", "--direct_num_workers=1", *more,
     ]  # fmt: skip
 
 
 def change(folder: Path, number: int, **options: Any) -> None:
     """Change a source of mix.yaml; None removes an option."""
-    sources = yaml.safe_load((folder / "mix.yaml").read_text())
+    sources = yaml.safe_load((folder / "mix.yaml").read_text())["sources"]
     sources[number] = {name: value for name, value in (sources[number] | options).items() if value is not None}
-    (folder / "mix.yaml").write_text(yaml.safe_dump(sources))
+    (folder / "mix.yaml").write_text(yaml.safe_dump({"sources": sources}))
 
 
 @pytest.mark.slow
@@ -145,7 +148,7 @@ def test_workers_need_neither_the_config_nor_the_formatter_of_a_source(corpus, t
 @pytest.mark.slow
 def test_example_reads_its_three_sources(build, tmp_path):
     ended = build(
-        f"--dataset_config={ROOT}/examples/sources.yaml", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out",
+        f"{ROOT}/examples/sources.yaml", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out",
     )  # fmt: skip
     assert ended.code == 0, ended.err
     sources = {source["name"]: source for source in manifest_of(tmp_path / "out")["sources"]}
@@ -157,14 +160,14 @@ def test_example_reads_its_three_sources(build, tmp_path):
 
 def test_same_file_in_two_sources_is_read_twice_only_if_the_second_says_so(build, corpus):
     change(corpus, 1, input=["shared.jsonl", "chats.jsonl"])
-    options, _ = parse_options([str(option) for option in options_of(corpus, corpus / "out")])
     ended = build(*options_of(corpus, corpus / "out"))
     assert ended.code == 2
     assert ended.err == (
-        f"chatmill: --dataset_config {corpus}/mix.yaml: source 2: input {corpus}/chats.jsonl: the source chats lists "
+        f"chatmill: {corpus}/mix.yaml: source 2: input {corpus}/chats.jsonl: the source chats lists "
         "this file, too. To read it twice, write may_repeat: true in the source 2-shared.\n"
     )
     change(corpus, 1, may_repeat=True)
+    options, _ = parse_options([str(option) for option in options_of(corpus, corpus / "out")])
     prepared = prepare(options, Folder(str(corpus / "out")), read_sources(options))
     assert prepared and prepared.job.splits == 3  # the two files of the second source are small, and make one
 
@@ -177,8 +180,8 @@ ERRORS = [
     ("- {name: x, input: a, schema: txt}", "Did you mean text?"),
     ("- {input: a, schema: [text]}", "source 1: schema text: expected text, found a list."),
     ("- {input: null}", "source 1: input none: expected a list of at least one value."),
-    ("- &a {input: a, columns: *a}", "line 1, column 3: found unconstructable recursive node."),
-    ("- {input: &a [*a]}", "line 1, column 11: found unconstructable recursive node."),
+    ("- &a {input: a, columns: *a}", "line 2, column 3: found unconstructable recursive node."),
+    ("- {input: &a [*a]}", "line 2, column 11: found unconstructable recursive node."),
     ("- {input: {a: b}}", 'source 1: input {"a": "b"}: expected a list of at least one value.'),
     ("- input: []", "source 1: input none: expected a list of at least one value."),
     ("- {input: a, columns: {mesages: b}}", "Did you mean messages?"),
@@ -193,7 +196,7 @@ ERRORS = [
     ("- {input: a, chat_template_kwargs: {x: !!binary aGk=}}", "expected values that JSON has"),
     ("- {input: a, loss_on: assitant}", "Did you mean assistant?"),
     ("- {input: a, formatter: here}", "expected the form module:function or file.py:function."),
-    ("- {input: a, max_length: 9}", "unknown key max_length. It is an option of the whole build: give --max_length"),
+    ("- {input: a, max_length: 9}", "unknown key max_length. It is an option of the whole build: write it outside"),
     ("- {path: a, type: chat_template}", "source 1: unknown key path. Axolotl's path is here input."),
     ("- {input: a, type: chat_template}", "source 1: unknown key type. Axolotl's type is here schema."),
     (
@@ -203,11 +206,11 @@ ERRORS = [
     ("- {input: a, name: ''}", "source 1: name : expected a name of letters, digits, spaces and"),
     ("- {input: a, may_repeat: often}", "source 1: may_repeat often: expected true or false."),
     ("- {input: a, name: x}\n- {input: b, name: x}", "the sources 1 and 2 have the same name, x."),
-    ("- input: a\n  input: b", "line 2, column 3: two keys input."),
+    ("- input: a\n  input: b", "line 3, column 3: two keys input."),
     ("- chats/", "source 1: expected a mapping, such as {input: chats/}; found 'chats/'."),
-    ("", "expected a list of sources, or `datasets:` with such a list; found None."),
-    ("base_model: x\ndatasets: []", "or `datasets:` with such a list; found the keys base_model, datasets."),
-    ("- input: [", "line 1, column 11: expected the node content, but found '<stream end>'."),
+    ("  a: b", 'sources {"a": "b"}: expected a list of at least one element.'),
+    ("  []", "sources none: expected a list of at least one element."),
+    ("- input: [", "line 2, column 11: expected the node content, but found '<stream end>'."),
     ("- !!python/name:os.system {}", "could not determine a constructor for the tag"),
     ("- input: a.jsonl\n- input: none.jsonl", "source 2: input {folder}/none.jsonl: there is no such file or folder."),
     (
@@ -224,32 +227,32 @@ ERRORS = [
 def test_mistake_in_a_config_is_one_line_that_names_the_source(build, tmp_path, text, message):
     write_jsonl(tmp_path / "a.jsonl", [{"text": "a"}])
     (tmp_path / "empty.jsonl").touch()
-    (tmp_path / "mix.yaml").write_text(text)
+    (tmp_path / "mix.yaml").write_text(f"sources:\n{text}")
     before = digests(tmp_path)
     ended = build(*options_of(tmp_path, tmp_path / "out"))
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(f"chatmill: --dataset_config {tmp_path}/mix.yaml: ") and ended.err.count("\n") == 1
+    assert ended.err.startswith(f"chatmill: {tmp_path}/mix.yaml: ") and ended.err.count("\n") == 1
     assert message.replace("{folder}", str(tmp_path)) in ended.err
     assert digests(tmp_path) == before
 
 
 def test_config_that_cannot_be_read_is_a_user_error(build, tmp_path):
     for path, problem in ((tmp_path / "none.yaml", "there is no such file."), (tmp_path, "there is no such file.")):
-        ended = build(f"--dataset_config={path}", f"--output={tmp_path}/out", f"--tokenizer={TOKENIZER}")
-        assert (ended.code, ended.err) == (2, f"chatmill: --dataset_config {path}: {problem}\n")
+        ended = build(f"--recipe={path}", f"--output={tmp_path}/out", f"--tokenizer={TOKENIZER}")
+        assert (ended.code, ended.err) == (2, f"chatmill: {path}: {problem}\n")
 
 
 def test_config_and_inputs_of_the_command_line_do_not_go_together(build, corpus):
     ended = build(*options_of(corpus, corpus / "out", f"--input={CHATS}"))
     assert ended.code == 2
-    assert ended.err.startswith("chatmill: --dataset_config names the inputs of each source, so it does not go with")
+    assert ended.err.startswith(f"chatmill: {corpus}/mix.yaml has sources, which name their inputs, so that input does")
 
 
 def sources_of(text: str, url: str = "memory://mixes/here/mix.yaml", *more: str) -> list[Any]:
     from transforms.storage.writing import write_atomically
 
-    write_atomically(url, text.encode())
-    options, _ = parse_options([f"--dataset_config={url}", "--tokenizer=t", "--output=o", *more])
+    write_atomically(url, f"sources: {text if text[0] == '[' else f'{chr(10)}{text}'}".encode())
+    options, _ = parse_options([url, "--tokenizer=t", "--output=o", *more])
     return read_sources(options)
 
 
@@ -306,7 +309,7 @@ def test_command_line_has_the_defaults_which_null_resets():
 
 def test_runner_knows_the_stores_of_all_sources_and_whether_one_has_a_formatter():
     """The launcher does not fork workers then: clients have threads, and a formatter may have loaded a model."""
-    options, _ = parse_options(["--dataset_config=memory://mixes/mix.yaml", "--tokenizer=t", "--output=o"])
+    options, _ = parse_options(["--input=none", "--tokenizer=t", "--output=o"])
     text = "[{input: /a}, {input: 's3://b/c'}, {input: d, formatter: 'e:f'}]"
     whole = with_all_inputs(options, sources_of(text, "memory://mixes/mix.yaml"))
     assert whole.input == ("/a", "s3://b/c", "memory://mixes/d")
@@ -334,3 +337,93 @@ def test_mistake_does_not_remove_the_dataset_that_is_to_be_overwritten(build, co
         assert ended.code == 2 and mistake.partition("=")[0].strip("-") in ended.err, ended.err
         assert ended.err.count("\n") == 1
         assert digests(output) == before
+
+
+def recipe_with(folder: Path, **options: Any) -> Path:
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(options))
+    return folder / "recipe.yaml"
+
+
+def test_options_of_the_command_line_replace_those_of_the_recipe(tmp_path):
+    url = recipe_with(
+        tmp_path, input="a.jsonl", tokenizer="./t", output="../o", max_length=9, chat_template_kwargs={"a": [1]},
+        append=True, columns=None, direct_num_workers=3, experiments=["x", "y"], save_main_session=True,
+        **{"for": "trl", "formatter": "f.py:g", "chat_template": "tool_use"},
+    )  # fmt: skip
+    options, beam_flags = parse_options([str(url), "--max_length=8", "--direct_num_workers", "2", "--append=false"])
+    assert (options.input, options.tokenizer) == ((f"{tmp_path}/a.jsonl",), f"{tmp_path}/t")
+    assert (options.output, options.chat_template) == (f"{tmp_path.parent}/o", "tool_use")
+    assert (options.max_length, options.append, options.consumer) == (8, False, "trl")
+    assert (options.chat_template_kwargs, options.formatter) == ({"a": [1]}, f"{tmp_path}/f.py:g")
+    assert beam_flags == ["--experiments=x", "--experiments=y", "--save_main_session", "--direct_num_workers", "2"]
+    assert parse_options([f"--recipe={url}", "--input=b", "--input=c"])[0].input == ("b", "c")
+
+
+RECIPE_ERRORS = [
+    ("[a]", "expected a mapping of options, such as `input: chats/`; found ['a']."),
+    ("", "expected a mapping of options, such as `input: chats/`; found None."),
+    ("input: a\nmax_length: 0", "max_length 0: expected a whole number above 0, of at most 18 digits, or none."),
+    ("input: a\nmax_lenght: 9", "unknown option --max_lenght. Did you mean --max_length?"),
+    ("input: a\nmax_lenght: {a: 1}", 'max_lenght {"a": 1}: this is no option. Did you mean max_length?'),
+    ("datasets: [{input: a}]", "unknown option datasets. Did you mean sources?"),
+    ("input: a\nevery: 60s", "unknown option --every."),
+    ("input: a\nsources: [{input: b}]", "has sources, which name their inputs, so that input does not go with it"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), RECIPE_ERRORS)
+def test_a_wrong_option_of_a_recipe_is_one_line_that_names_the_file(build, tmp_path, text, message):
+    (tmp_path / "recipe.yaml").write_text(text)
+    ended = build(str(tmp_path / "recipe.yaml"), f"--output={tmp_path}/out", f"--tokenizer={TOKENIZER}")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert ended.err.startswith(f"chatmill: {tmp_path}/recipe.yaml") and message in ended.err, ended.err
+
+
+def test_a_recipe_has_the_options_of_a_watch_too(tmp_path):
+    url = recipe_with(tmp_path, input="in/*.jsonl", tokenizer="t", output="o", every="5s", max_delay="1m")
+    options, settings, beam_flags = watch.parse([str(url), "--max_delay=2m"])
+    assert (options.append, settings.every, settings.max_delay, beam_flags) == (True, 5, 120, [])
+
+
+def data_of(output: Path) -> dict[str, str]:
+    """The sha256 of each file of rows and of the ledger, by its name without the increment, of which it is part."""
+    found = {Path(name): digest for name, digest in digests(output).items()}
+    return {name.name: digest for name, digest in found.items() if name.parts[0] in ("data", "ledger")}
+
+
+def printed_recipe(output: Path, capfd: pytest.CaptureFixture[str]) -> str:
+    capfd.readouterr()
+    assert main(["recipe", str(output)]) == 0
+    return capfd.readouterr().out
+
+
+def test_the_printed_recipe_of_sources_makes_the_same_bytes_again(corpus, tmp_path, capfd, monkeypatch):
+    output = tmp_path / "out"
+    monkeypatch.chdir(corpus)
+    (corpus / "t.jinja").write_text(TEMPLATE)
+    with (corpus / "faq.jsonl").open("a") as file:
+        file.write("{}\n")
+    options = ["--chat_template=t.jinja", "--max_reject_fraction=0.5", "--direct_num_workers=1", "--provenance"]
+    assert main(["build", "mix.yaml", f"--output={output}", f"--tokenizer={TOKENIZER}", *options]) == 0
+    for name in ("mix.yaml", "faq.py", "t.jinja"):
+        (corpus / name).unlink()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "again.yaml").write_text(printed_recipe(output, capfd))
+    assert main(["build", "again.yaml", "--output=again", "--direct_num_workers=1"]) == 0
+    assert data_of(tmp_path / "again") == data_of(output) != {}
+    card = (output / "README.md").read_text()
+    assert "\nsources:\n- name: chats\n  input:\n  - chats.jsonl\n" in card and str(corpus) not in card
+
+
+def test_the_printed_recipe_of_a_dataset_that_grew_is_that_of_its_first_build(corpus, tmp_path, capfd):
+    options = [f"--tokenizer={TOKENIZER}", "--max_length=64", "--packing=bfd", "--keep_columns=a", "--now=2026-01-02"]
+    for name in ("shared", "more"):
+        write_jsonl(corpus / "more.jsonl", [{"messages": turns(7)}])
+        output = [f"--output={tmp_path}/out", "--append", "--direct_num_workers=1"]
+        assert main(["build", f"--input={corpus}/{name}.jsonl", *options, *output]) == 0
+    recipe = printed_recipe(tmp_path / "out", capfd)
+    assert recipe.startswith("# Of the first build. What was appended later has the same options, and other inputs.\n")
+    assert yaml.safe_load(recipe) == {
+        "input": [f"{corpus}/shared.jsonl"], "max_length": 64, "packing": "bfd", "keep_columns": ["a"],
+        "now": "2026-01-02T00:00:00", "tokenizer": Dataset(f"{tmp_path}/out").tokenizer_folder,
+    }  # fmt: skip

@@ -1,0 +1,60 @@
+"""chatmill recipe: prints the recipe of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.console import CommandParser
+from transforms.errors import UserError
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print the recipe that makes a dataset again, with the tokenizer and the formatters that are stored with it.
+
+    Args:
+        arguments: what follows the command.
+
+    Returns:
+        0.
+
+    Raises:
+        UserError: if an option is wrong, there is no dataset, or a pipeline of the user's own built it.
+        InputError: if its log is damaged.
+        StoreError: if its store fails.
+    """
+    parser = CommandParser(
+        "recipe",
+        "OUT",
+        "Print the recipe of a dataset, from which `chatmill build` makes the same bytes again.",
+        ["out/mine > mine.yaml && chatmill build mine.yaml --output out/again"],
+    )
+    parser.add_argument("dataset", metavar="OUT", help="the folder of a dataset, at any url")
+    options = parser.parse_args(arguments)
+
+    from transforms.dataset.reader import Dataset
+    from transforms.dataset.rebuilding import recipe_text
+    from transforms.storage.files import full_url
+
+    dataset = Dataset(full_url(options.dataset))
+    job = dataset.manifest["job"]
+    changes: dict[str, Any] = {"tokenizer": dataset.tokenizer_folder}
+
+    def stored(formatter: str, sha256: str | None) -> str:
+        return f"{dataset.folder.formatter(sha256)}:{formatter.rpartition(':')[2]}" if sha256 else formatter
+
+    recipe = job.get("recipe", {})
+    if job["chat_template"] is not None:
+        changes["chat_template"] = job["chat_template"]
+    if "formatter" in recipe:
+        changes["formatter"] = stored(recipe["formatter"], job["formatter"])
+    if "sources" in recipe:
+        changes["sources"] = [
+            entry | ({"formatter": stored(entry["formatter"], of_job["formatter"])} if entry.get("formatter") else {})
+            for entry, of_job in zip(recipe["sources"], job["sources"], strict=True)
+        ]
+    text = recipe_text(dataset.manifest, changes)
+    if text is None:
+        raise UserError(f"{dataset.url}: a pipeline of your own built it, so that it has no recipe.")
+    print(text, end="")
+    return 0
