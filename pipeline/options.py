@@ -546,7 +546,7 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     parser = CommandParser(
         "build",
         usage="[RECIPE] --input URL,.. --tokenizer NAME|URL --output URL",
-        description="Build a dataset of token shards for training from conversations. --help all lists all options.",
+        description="Build a dataset of token shards for training from conversations.\n--help all lists all options.",
         examples=[
             "recipe.yaml --output out/chats",
             "--input 'chats/*.jsonl' --tokenizer Qwen/Qwen3-8B \\\n"

@@ -357,7 +357,7 @@ def test_an_unknown_command_is_a_user_error():
     named = re.fullmatch(r"chatmill: unknown command bild: expected (.+)\. Did you mean build\?", first)
     assert named and sorted(named[1].split(", ")) == COMMANDS
     assert usage.startswith("usage: chatmill build [RECIPE] OPTIONS")
-    assert build_in_process().returncode == 2 and "chatmill build OPTIONS" in build_in_process().stderr
+    assert build_in_process().returncode == 2 and "chatmill build [RECIPE] OPTIONS" in build_in_process().stderr
 
 
 def test_build_is_the_command_if_none_is_given():
