@@ -24,9 +24,7 @@ from transforms.storage.writing import write_atomically
 
 def increment_of(output: Path, built: Path, id: str, error: str | None = None) -> Increment:
     """Copy the files of a dataset of one build into another one, as those of an increment of it."""
-    snapshot = Log(Folder(str(built))).newest()
-    assert snapshot
-    (increment,) = snapshot.increments
+    increment = Log(Folder(str(built))).versions()[-1].add
     for folder in PUBLISHED:
         if (built / folder).exists():
             shutil.copytree(built / folder / increment.id, output / folder / id)
