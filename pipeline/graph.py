@@ -7,23 +7,25 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
-import msgspec
 
 from pipeline.job import Job
 from pipeline.options import Options
 from pipeline.plan import ReadPlan
 from pipeline.sources import parse_options_of, render_options_of
-from transforms.chat.config import RenderConfig
+from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import CommitDataset
 from transforms.dataset.consumers import about_rows
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.increment_commit import Change
 from transforms.dataset.layout import Folder
+from transforms.declaring import values_of
+from transforms.inputs.options import ParseOptions
 from transforms.model.batches import Split
 from transforms.model.receipts import FirstExample, Receipt
 from transforms.steps.base import Step
 from transforms.steps.label import BuildLabels
+from transforms.steps.options import PackOptions, WriteOptions
 from transforms.steps.pack import TruncateOrPack
 from transforms.steps.parity import CheckParity
 from transforms.steps.parse import ParseConversations
@@ -91,12 +93,9 @@ def build_splits(
         parts |= name >> step
     receipts = parts | "write" >> WriteShards(
         folder.output,
-        formats=options.output_format,
-        columns=options.write_columns,
-        provenance=options.provenance,
-        about=about_rows(msgspec.structs.asdict(options), job.tokenizer),
+        **values_of(WriteOptions, options),
+        about=about_rows(dataclasses.asdict(options), job.tokenizer),
         tokenizer=folder.tokenizer(job.tokenizer),
-        ledger=options.ledger,
         keep_columns=options.keep_columns,
         on_error=on_error,
     )
@@ -153,49 +152,23 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
     config = RenderConfig(
         tokenizer=tokenizer,
         chat_template=job.chat_template,
-        chat_template_kwargs=options.chat_template_kwargs,
-        content_format=options.content_format,
         now=job.now,
-        loss_on=options.loss_on,
-        eot_tokens=options.eot_tokens,
-        spans=options.spans,
-        after_end=options.after_end,
-        unprinted=options.unprinted,
-        special_tokens_in_content=options.special_tokens_in_content,
-        max_text_bytes=options.max_text_bytes,
         engine=engine,
+        **values_of(RenderOptions, options),
     )
     parsing, rendering = _options_of_sources(job, folder)
     return {
         "parse": ParseConversations(
-            schema=options.schema,
-            columns=options.columns,
-            roles=options.roles,
-            message_fields=options.message_fields,
-            train_field=options.train_field,
-            tool_arguments=options.tool_arguments,
-            formatter=formatter,
-            formatter_seconds=options.formatter_seconds,
-            as_chat=options.as_chat,
-            keep_columns=options.keep_columns,
             loss_weights="loss_weights" in (options.write_columns or ()),
-            validation_fraction=options.validation_fraction,
-            seed=options.seed,
             engine=engine,
             sources=parsing,
+            **values_of(ParseOptions, options) | {"formatter": formatter},
         ),
         "render": ApplyChatTemplate(config, sources=rendering),
-        "parity": CheckParity(config, parity=options.parity, sources=rendering),
-        "tokenize": Tokenize(
-            tokenizer, strip_bos=options.strip_bos, engine=engine, at_prompt_end=options.at_prompt_end
-        ),
+        "parity": CheckParity(config, **values_of(ParityOptions, options), sources=rendering),
+        "tokenize": Tokenize(tokenizer, engine=engine, **values_of(TokenizeOptions, options)),
         "label": BuildLabels(),
-        "pack": TruncateOrPack(
-            max_length=options.max_length,
-            truncation=options.truncation,
-            packing=options.packing,
-            shift_labels=options.shift_labels,
-        ),
+        "pack": TruncateOrPack(**values_of(PackOptions, options)),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import posixpath
@@ -14,73 +13,15 @@ import msgspec
 
 from pipeline import __version__
 from pipeline.console import as_typed, shortened
-from pipeline.options import Options, is_template, option_name
+from pipeline.options import Options, RowOptions, is_template, option_name
 from pipeline.sources import Source
 from pipeline.tokenizer_files import read_tokenizer_files
-from transforms.chat.config import MAX_TEXT_BYTES
 from transforms.dataset.layout import Folder
 from transforms.dataset.snapshot import Snapshot
+from transforms.declaring import options_in, values_of
 from transforms.errors import UserError
-from transforms.inputs.formats import MAX_RECORD_BYTES
-from transforms.inputs.options import FORMATTER_SECONDS
 from transforms.storage.files import exists, full_url, read_bytes
 from transforms.tokens.files import fingerprint
-
-
-class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The options of a build that decide what the rows are: those that a resumed build must have the same.
-
-    Each field is the option of its name (see pipeline.options). A new option that changes rows needs a field here, with
-    a default that stands for what older jobs did.
-    """
-
-    input_format: str
-    schema: str
-    columns: dict[str, str] | None
-    roles: dict[str, str] | None
-    formatter: str | None
-    split_bytes: int | None
-    chat_template_kwargs: dict[str, Any] | None
-    strip_bos: bool
-    loss_on: str
-    parity: str
-    max_length: int | None
-    truncation: str
-    packing: str
-    shift_labels: bool
-    validation_fraction: float
-    seed: int
-    output_format: tuple[str, ...]
-    write_columns: tuple[str, ...] | None
-    keep_columns: tuple[str, ...]
-    provenance: bool
-    message_fields: dict[str, str] | None = None
-    train_field: str | None = None
-    tool_arguments: str = "keep"
-    eot_tokens: tuple[str, ...] = ()
-    spans: str = "auto"
-    after_end: str = "train"
-    content_format: str = "auto"
-    as_chat: bool = False
-    unprinted: str = "report"
-    special_tokens_in_content: str = "allow"
-    consumer: str | None = None
-    max_record_bytes: int = MAX_RECORD_BYTES
-    max_text_bytes: int = MAX_TEXT_BYTES
-    formatter_seconds: int = FORMATTER_SECONDS
-    ledger: str = "none"
-    at_prompt_end: str = "join"
-
-    @classmethod
-    def of(cls, options: Options) -> JobOptions:
-        """Take these options from all those of a build."""
-        return cls(**{name: getattr(options, name) for name in cls.__struct_fields__})
-
-    def differences(self, now: JobOptions) -> Iterator[str]:
-        """Describe each option that is not the same now."""
-        for name in sorted(self.__struct_fields__):
-            if (value := getattr(self, name)) != (new := getattr(now, name)):
-                yield f"--{option_name(name)} was {as_typed(value)} and is {as_typed(new)}"
 
 
 class JobSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,7 +47,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dataset, into the output that it does not name; nothing depends on it.
     """
 
-    options: JobOptions
+    options: RowOptions
     split_bytes: int
     now: str | None
     tokenizer: str
@@ -119,9 +60,6 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     versions: dict[str, str]
     sources: tuple[JobSource, ...] = (JobSource("input"),)
     recipe: dict[str, Any] = {}
-
-
-_decode = msgspec.json.Decoder(Job).decode
 
 
 def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> tuple[JobSource, ...]:
@@ -143,14 +81,6 @@ def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> t
     )
 
 
-# Options that change nothing in the rows, or are those of one run.
-_OF_A_RUN = {
-    "recipe", "output", "overwrite", "expire_replaced", "max_reject_fraction", "max_lost_fraction",
-    "max_parity_fraction", "max_unprinted_fraction", "report", "engine", "summary_json", "runner", "detach", "append",
-    "rewritten", "retry_failed",
-}  # fmt: skip
-
-
 def recipe_of(options: Options, sources: Sequence[Source], now: str | None) -> dict[str, Any]:
     """Return the recipe that builds the same dataset, as a mapping: for people, and for `chatmill recipe`.
 
@@ -159,11 +89,13 @@ def recipe_of(options: Options, sources: Sequence[Source], now: str | None) -> d
         sources: of the same.
         now: what the template's strftime_now returns, if it is used.
     """
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(Options):
-        value = now if field.name == "now" else getattr(options, field.name)
-        if field.name not in _OF_A_RUN and value != field.default:
-            found[option_name(field.name)] = value
+    found: dict[str, Any] = {
+        option_name(field.name): getattr(options, field.name)
+        for field in options_in(RowOptions)
+        if getattr(options, field.name) != field.default
+    }
+    if now is not None:
+        found["now"] = now
     found["tokenizer"] = _from_anywhere(options.tokenizer)
     if options.chat_template and not is_template(options.chat_template):
         found["chat_template"] = _from_anywhere(options.chat_template)
@@ -220,9 +152,7 @@ def read_job(folder: Folder) -> Job | None:
     if not exists(folder.job):
         return None
     try:
-        return _decode(read_bytes(folder.job))
-    except msgspec.ValidationError as error:
-        raise _not_ours(folder.job, error) from None
+        return _job(folder.job, msgspec.json.decode(read_bytes(folder.job)))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
@@ -234,10 +164,18 @@ def job_of(folder: Folder, snapshot: Snapshot) -> Job:
         folder: of the dataset.
         snapshot: that has a version.
     """
+    return _job(folder.output, snapshot.job)
+
+
+def _job(url: str, content: Any) -> Job:
+    """The job of the content of a job.json."""
     try:
-        return msgspec.convert(snapshot.job, Job)
+        job = msgspec.convert(content, Job)
+        if unknown := content["options"].keys() - values_of(RowOptions, job.options).keys():
+            raise msgspec.ValidationError(f"unknown options: {', '.join(sorted(unknown))}")
     except msgspec.ValidationError as error:
-        raise _not_ours(folder.output, error) from None
+        raise _not_ours(url, error) from None
+    return job
 
 
 def _not_ours(url: str, error: msgspec.ValidationError) -> UserError:
@@ -260,9 +198,22 @@ def source_differences(before: Sequence[JobSource], now: Sequence[JobSource]) ->
                 yield f"{name} of the source {source.name} was {values[0]} and is {values[1]}"
 
 
+def row_options_of(options: Options) -> RowOptions:
+    """Return those of the options of a build that decide what the rows are."""
+    return RowOptions(**values_of(RowOptions, options))
+
+
+def _option_differences(before: RowOptions, now: RowOptions) -> Iterator[str]:
+    """Describe each option that is not the same now."""
+    values = values_of(RowOptions, now)
+    for name, value in sorted(values_of(RowOptions, before).items()):
+        if value != values[name]:
+            yield f"--{option_name(name)} was {as_typed(value)} and is {as_typed(values[name])}"
+
+
 def differences_without_inputs(job: Job, options: Options, sources: Sequence[Source]) -> Iterator[str]:
     """Describe what differs between the job of a dataset and some options, as far as it shows without the inputs."""
-    yield from job.options.differences(JobOptions.of(options))
+    yield from _option_differences(job.options, row_options_of(options))
     yield from source_differences(job.sources, job_sources(sources, {}))
     name = options.tokenizer
     if name != job.tokenizer_name and fingerprint(read_tokenizer_files(name)) != job.tokenizer:
@@ -280,7 +231,7 @@ def differences_of_inputs(job: Job, sources: Sequence[Source]) -> Iterator[str]:
 
 def differences(before: Job, now: Job) -> Iterator[str]:
     """Describe what differs between the job that an earlier build planned and the one that would be planned now."""
-    yield from before.options.differences(now.options)
+    yield from _option_differences(before.options, now.options)
     if before.tokenizer != now.tokenizer:
         yield f"the tokenizer's files differ (--tokenizer was {before.tokenizer_name} and is {now.tokenizer_name})"
     if before.chat_template != now.chat_template:

@@ -14,73 +14,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import kinds
 from pipeline.console import CommandParser, as_typed, unknown_option
-from pipeline.kinds import Kind
 from pipeline.runners import runner_of
-from transforms.chat.config import (
-    AFTER_END,
-    AT_PROMPT_END,
-    CONTENT_FORMATS,
-    ENGINES,
-    LOSSES,
-    MAX_TEXT_BYTES,
-    PARITIES,
-    SPANS,
-    SPECIAL_TOKENS_IN_CONTENT,
-    UNPRINTED,
-)
-from transforms.checks import check_choices
+from transforms import kinds
+from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, TokenizeOptions
 from transforms.dataset import REPORTS
 from transforms.dataset.consumers import CONSUMERS, RowLayout, columns_for, problems
+from transforms.declaring import option, values_of
 from transforms.errors import UserError
-from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
-from transforms.inputs.options import FORMATTER_SECONDS
-from transforms.inputs.reading import ROLES, TOOL_ARGUMENTS
-from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
-from transforms.outputs import OUTPUT_FORMATS
-from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS, check_kept_columns
-from transforms.rows.packing import PACKINGS
-from transforms.rows.truncation import TRUNCATIONS
-
-
-def _option(
-    group: str | None,
-    help: str,
-    kind: Kind = kinds.any_text,
-    default: Any = None,
-    metavar: str | None = None,
-    default_help: str | None = None,
-    name: str | None = None,
-    common: bool = False,
-) -> Any:
-    """A field of Options.
-
-    group: its title in --help; None if only a recipe has the option. default_help: what the default is, if the value
-    does not say it. name: the option's, if it is not the field's. common: whether --help without `all` shows it.
-    """
-    metadata = {
-        "group": group,
-        "help": help,
-        "kind": kind,
-        "metavar": metavar,
-        "default_help": default_help,
-        "name": name,
-        "common": common,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
-
+from transforms.inputs.options import InputOptions, ParseOptions
+from transforms.kinds import Kind
+from transforms.rows.columns import check_kept_columns
+from transforms.steps.options import PackOptions, WriteOptions
 
 REWRITTEN = ("refuse", "append", "replace")
 PREFERENCE_ADVICE = "--schema preference --overwrite trains on the chosen answers instead"
 _REQUIRED = "required"
+_GROUPS = ("Input", "Tokenizer and template", "Rows", "Output", "Running")
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of a build. Each field is the option of its name; its metadata are its place and text in --help."""
-
-    input: tuple[str, ...] = _option(
+@dataclass(frozen=True, kw_only=True)
+class _WhichInput:
+    input: tuple[str, ...] = option(
         "Input",
         "files, folders, globs or urls to read, separated by commas (\\, is a comma in a name); may be given several "
         "times",
@@ -90,116 +45,50 @@ class Options:
         "none; one of input and sources is required",
         common=True,
     )
-    sources: tuple[Any, ...] = _option(
+    sources: tuple[Any, ...] = option(
         None,
         "the sources of a recipe, each with its input and options of its own, such as schema, columns and loss_on",
         kinds.any_list,
         (),
     )
-    recipe: str | None = _option(
+    recipe: str | None = option(
         "Input",
         "a YAML file with options, which those of the command line replace, and with input or sources; also the first "
         "argument: chatmill build recipe.yaml",
         metavar="URL",
         common=True,
     )
-    input_format: str = _option(
-        "Input",
-        "format of the input files; auto: by the file's name, and by its first bytes if it is named .json or has "
-        "no known ending",
-        kinds.one_of(INPUT_FORMATS),
-        "auto",
-        "|".join(INPUT_FORMATS),
-    )
-    schema: str = _option(
-        "Input",
-        f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns; preference: "
-        "trains on the chosen one of two answers, which auto rejects",
-        kinds.one_of(SCHEMAS),
-        "auto",
-        "NAME",
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions(WriteOptions, PackOptions, TokenizeOptions, ParityOptions, RenderOptions, ParseOptions, InputOptions):
+    """The options that decide what the rows are: those of all steps, which a resumed build must have the same."""
+
+    consumer: str | None = option(
+        "Output",
+        "the trainer that will read the rows: chooses the columns that it needs, and refuses options with which it "
+        "would train on something else, such as examples that attend to each other; trainer: that of transformers",
+        kinds.one_of(CONSUMERS),
+        None,
+        None,
+        "any; traps are warned of",
+        "for",
         common=True,
     )
-    as_chat: bool = _option(
-        "Input",
-        "render a prompt and a completion that are strings as messages of a user and of the assistant, with the chat "
-        "template",
-        kinds.flag,
-        False,
-        "true|false",
-    )
-    columns: dict[str, str] | None = _option(
-        "Input",
-        "columns that have other names in your data, such as messages=dialog,tools=functions",
-        kinds.map_of(names=kinds.one_of(INPUT_COLUMNS)),
-        None,
-        "NAME=YOURS,..",
-        common=True,
-    )
-    roles: dict[str, str] | None = _option(
-        "Input",
-        "roles that have other names in your data, such as bot=assistant; human=user, gpt=assistant and "
-        "observation=tool are known",
-        kinds.map_of(kind=kinds.one_of(ROLES)),
-        None,
-        "YOURS=ROLE,..",
-    )
-    message_fields: dict[str, str] | None = _option(
-        "Input",
-        "fields of messages that have other names in your data, such as role=speaker,content=utterance; from and value "
-        "are known",
-        kinds.map_of(),
-        None,
-        "NAME=YOURS,..",
-    )
-    train_field: str | None = _option(
-        "Input",
-        "a field of messages that says whether they are trained on: true or false, or a weight; train, training, loss, "
-        "masked, weight and loss_weight are known",
-        kinds.any_text,
-        None,
-        "NAME",
-    )
-    tool_arguments: str = _option(
-        "Input",
-        "what to do with arguments of tool calls that are strings of JSON; parse: parse them, as a server does before "
-        "it renders; keep: give the strings to the template",
-        kinds.one_of(TOOL_ARGUMENTS),
-        "parse",
-        "|".join(TOOL_ARGUMENTS),
-    )
-    formatter: str | None = _option(
-        "Input",
-        "a Python function that turns each record (a dict) into a record of a known schema or a text, into a list of "
-        "them, or into None, which drops the record",
-        kinds.matching(".+:.+", "the form module:function or file.py:function"),
-        None,
-        "MODULE:FUNCTION|FILE.py:FUNCTION",
-        common=True,
-    )
-    formatter_seconds: int = _option(
-        "Input",
-        "seconds that the formatter may take for a record, which is rejected if it takes longer",
-        kinds.positive,
-        FORMATTER_SECONDS,
-        "INT",
-    )
-    split_bytes: int | None = _option(
-        "Input",
-        "bytes of input in each split; a split becomes one shard",
-        kinds.positive,
-        None,
-        "INT",
-        "chosen by the size of the input, 4 MiB to 256 MiB",
-    )
-    max_record_bytes: int = _option(
-        "Input",
-        "a record of more bytes is rejected as too_long",
-        kinds.positive,
-        MAX_RECORD_BYTES,
-        "INT",
-    )
-    tokenizer: str = _option(
+
+    def __post_init__(self) -> None:
+        """The steps check their options, when all are known."""
+
+
+# The configurations of the steps: where each option of rows is declared.
+STEPS = RowOptions.__bases__
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(RowOptions, _WhichInput):
+    """The options of a build. Each field is the option of its name; its metadata are its place and text in --help."""
+
+    tokenizer: str = option(
         "Tokenizer and template",
         "a name on the Hugging Face hub, a folder or a url",
         default="",
@@ -207,167 +96,22 @@ class Options:
         default_help=_REQUIRED,
         common=True,
     )
-    chat_template: str | None = _option(
+    chat_template: str | None = option(
         "Tokenizer and template",
         "the chat template: a file, a url, the text of a template, or the name of one of the tokenizer's templates",
         metavar="URL|TEMPLATE|NAME",
         default_help="that of the tokenizer",
         common=True,
     )
-    chat_template_kwargs: dict[str, Any] | None = _option(
-        "Tokenizer and template",
-        'variables that the template reads besides messages and tools, such as {"enable_thinking": false}',
-        kinds.template_kwargs,
-        None,
-        "JSON",
-    )
-    max_text_bytes: int = _option(
-        "Tokenizer and template",
-        "a conversation whose text has more bytes is rejected as template_limit",
-        kinds.positive,
-        MAX_TEXT_BYTES,
-        "INT",
-    )
-    now: str | None = _option(
+    now: str | None = option(
         "Tokenizer and template",
         "the date and time that a template prints with strftime_now",
         kinds.moment,
         None,
-        "YYYY-MM-DDTHH:MM:SS",
+        None,
         "when the build starts; a resumed build keeps it",
     )
-    strip_bos: bool = _option(
-        "Tokenizer and template", "remove a BOS token from the start of each row", kinds.flag, False, "true|false"
-    )
-    loss_on: str = _option(
-        "Rows",
-        "what is trained on; auto: the completion of a prompt and completion (of several messages, the assistant's), "
-        "the assistant's turns of a conversation, all of a plain text",
-        kinds.one_of(LOSSES),
-        "auto",
-        "|".join(LOSSES),
-        common=True,
-    )
-    eot_tokens: tuple[str, ...] = _option(
-        "Rows",
-        "texts with which the model ends its turn, such as <|user|>,<|observation|>; one that follows an answer is "
-        "trained on",
-        kinds.list_of(),
-        (),
-        "TEXT,..",
-        "the eos_token_id of generation_config.json next to the tokenizer, if there is one",
-    )
-    spans: str = _option(
-        "Rows",
-        "how the text of the assistant is found; auto: by the {% generation %} markers of the template, or if it has "
-        "none, derived from the template; traced: derived from the template, also if it has markers",
-        kinds.one_of(SPANS),
-        "auto",
-        "|".join(SPANS),
-    )
-    content_format: str = _option(
-        "Rows",
-        "the form in which the chat template is given contents; auto: that of the record, or the other one if the "
-        "template does not print it; string: text parts are joined; openai: strings become a list of one part",
-        kinds.one_of(CONTENT_FORMATS),
-        "auto",
-        "|".join(CONTENT_FORMATS),
-    )
-    after_end: str = _option(
-        "Rows",
-        "what to do with white space that the chat template prints after the end-of-turn token of an answer, such as "
-        "the line break after <|im_end|>, which no model writes; train: train on it, as TRL does; mask: do not",
-        kinds.one_of(AFTER_END),
-        "train",
-        "|".join(AFTER_END),
-    )
-    unprinted: str = _option(
-        "Rows",
-        "what to do with a conversation of which the chat template does not print a content, a tool call or the tools; "
-        "reject: reject the record; report: keep the record and count it",
-        kinds.one_of(UNPRINTED),
-        "reject",
-        "|".join(UNPRINTED),
-    )
-    special_tokens_in_content: str = _option(
-        "Rows",
-        "what to do with special tokens that were typed into a message, a tool or a text, such as <|im_end|>; report: "
-        "encode them as transformers does, count them, and reject a record in which the assistant's text ends or "
-        "begins a turn; plain: encode them as plain text; allow: do not look for them; reject: reject the record",
-        kinds.one_of(SPECIAL_TOKENS_IN_CONTENT),
-        "report",
-        "|".join(SPECIAL_TOKENS_IN_CONTENT),
-    )
-    parity: str = _option(
-        "Rows",
-        "what to do if a trained turn or the text before it is not what it is at inference, for example because the "
-        "template drops earlier reasoning; report: count such turns; expand: write a row for each context; reject: "
-        "reject the record; off: do not compare",
-        kinds.one_of(PARITIES),
-        "report",
-        "|".join(PARITIES),
-        common=True,
-    )
-    at_prompt_end: str = _option(
-        "Rows",
-        "how a text is encoded where a turn begins that is trained on; join: as one text, as transformers and TRL do, "
-        "so that a token may have the end of the prompt and the beginning of the answer; split: cut there, as on a "
-        "server, where the model writes the answer after the prompt",
-        kinds.one_of(AT_PROMPT_END),
-        "join",
-        "|".join(AT_PROMPT_END),
-    )
-    max_length: int | None = _option(
-        "Rows", "the maximum number of tokens in a row", kinds.length, None, "INT|none", common=True
-    )
-    truncation: str = _option(
-        "Rows",
-        "what to do with a row that is longer than max_length; keep_start or keep_end: keep that end of it; drop: drop "
-        "the record",
-        kinds.one_of(TRUNCATIONS),
-        "keep_start",
-        "|".join(TRUNCATIONS),
-        common=True,
-    )
-    packing: str = _option(
-        "Rows",
-        "how to pack several examples into each row, up to max_length; bfd: best fit decreasing, longer examples are "
-        "truncated; bfd_split: longer examples are split; ffd: first fit decreasing; wrapped: all tokens in one "
-        "sequence, cut at max_length",
-        kinds.one_of(PACKINGS),
-        "none",
-        "|".join(PACKINGS),
-        common=True,
-    )
-    shift_labels: bool = _option(
-        "Rows",
-        "write input_ids[:-1] and labels[1:], for trainers that do not shift labels themselves",
-        kinds.flag,
-        False,
-        "true|false",
-    )
-    validation_fraction: float = _option(
-        "Rows",
-        "the fraction of records in the validation split; a hash of the content decides, so duplicates stay in the "
-        "same split",
-        kinds.fraction,
-        0.0,
-        "FRACTION",
-        common=True,
-    )
-    seed: int = _option("Rows", "another seed puts other records in the validation split", kinds.integer, 0, "INT")
-    consumer: str | None = _option(
-        "Output",
-        "the trainer that will read the rows: chooses the columns that it needs, and refuses options with which it "
-        "would train on something else, such as examples that attend to each other; trainer: that of transformers",
-        kinds.one_of(CONSUMERS),
-        None,
-        "|".join(CONSUMERS),
-        "any; traps are warned of",
-        "for",
-        common=True,
-    )
-    output: str = _option(
+    output: str = option(
         "Output",
         "the folder or url to write the dataset to",
         default="",
@@ -375,146 +119,99 @@ class Options:
         default_help=_REQUIRED,
         common=True,
     )
-    overwrite: bool = _option(
+    overwrite: bool = option(
         "Output",
         "replace the dataset that is in the output; it can be read until the new one is complete, and then as OUT@1 "
         "until `chatmill expire` removes it",
         kinds.flag,
         False,
-        "true|false",
         common=True,
     )
-    expire_replaced: bool = _option(
+    expire_replaced: bool = option(
         "Output",
         "with --overwrite, remove what was replaced when the new dataset is complete, although somebody may read it",
         kinds.flag,
         False,
-        "true|false",
     )
-    append: bool = _option(
+    append: bool = option(
         "Output",
         "add what is new in the inputs to the dataset that is in the output; if there is none, it begins",
         kinds.flag,
         False,
-        "true|false",
         common=True,
     )
-    rewritten: str = _option(
+    rewritten: str = option(
         "Output",
         "with --append, what to do with a file that was rewritten after the dataset took it; refuse: fail; append: "
         "take it as one more; replace: build again what came from it, and from the files that were built with it",
         kinds.one_of(REWRITTEN),
         "refuse",
-        "|".join(REWRITTEN),
     )
-    retry_failed: bool = _option(
+    retry_failed: bool = option(
         "Output",
         "with --append, take the files of failed increments again, in the place of these",
         kinds.flag,
         False,
-        "true|false",
     )
-    output_format: tuple[str, ...] = _option(
-        "Output",
-        "the formats of the shards, one or several",
-        kinds.list_of(kinds.one_of(OUTPUT_FORMATS)),
-        ("parquet",),
-        ",".join(OUTPUT_FORMATS),
-        common=True,
-    )
-    write_columns: tuple[str, ...] | None = _option(
-        "Output",
-        f"the columns to write, of {', '.join(OUTPUT_COLUMNS)}",
-        kinds.list_of(kinds.one_of(OUTPUT_COLUMNS)),
-        None,
-        "NAME,..",
-        "input_ids,labels; with packing also seq_lengths",
-    )
-    keep_columns: tuple[str, ...] = _option(
-        "Output",
-        "input columns to copy to the rows and to the ledger, as strings; with packing to the ledger alone",
-        kinds.list_of(),
-        (),
-        "NAME,..",
-        common=True,
-    )
-    provenance: bool = _option(
-        "Output", "add the columns source and source_position (byte offset or number)", kinds.flag, False, "true|false"
-    )
-    ledger: str = _option(
-        "Output",
-        "which records the ledger lists, each with its outcome, shard, row and tokens; exceptions: those that are "
-        "truncated, dropped or rejected, or lost tokens otherwise",
-        kinds.one_of(LEDGERS),
-        "exceptions",
-        "|".join(LEDGERS),
-    )
-    max_reject_fraction: float = _option(
+    max_reject_fraction: float = option(
         "Output",
         "the build fails if more than this fraction of the records is rejected",
         kinds.fraction,
         0.01,
-        "FRACTION",
         common=True,
     )
-    max_lost_fraction: float = _option(
+    max_lost_fraction: float = option(
         "Output",
         "the build fails if more than this fraction of the tokens to train on is in no row because of max_length",
         kinds.fraction,
         1.0,
-        "FRACTION",
     )
-    max_parity_fraction: float = _option(
+    max_parity_fraction: float = option(
         "Output",
         "with --parity report, the build fails if more than this fraction of the trained turns that were compared "
         "differs from inference",
         kinds.fraction,
         1.0,
-        "FRACTION",
     )
-    max_unprinted_fraction: float = _option(
+    max_unprinted_fraction: float = option(
         "Output",
         "with --unprinted report, the build fails if more than this fraction of the records has a content, a tool call "
         "or tools that the chat template does not print",
         kinds.fraction,
         1.0,
-        "FRACTION",
     )
-    report: str = _option(
+    report: str = option(
         "Output",
         "the report of the dataset; html: report.html, a page to open in a browser",
         kinds.one_of(REPORTS),
         "html",
-        "|".join(REPORTS),
     )
-    engine: str = _option(
+    engine: str = option(
         "Running",
         "what renders and tokenizes, with the same output; auto: the fast engine, compared with transformers on a "
         "sample, and transformers if they differ; fast: fail if they differ; reference: transformers only",
         kinds.one_of(ENGINES),
         "auto",
-        "|".join(ENGINES),
     )
-    summary_json: str | None = _option(
+    summary_json: str | None = option(
         "Running",
         "where to write the outcome of the run, with the sums of the manifest, as JSON; -: on the last line of "
         "standard output",
         metavar="URL|-",
         common=True,
     )
-    runner: str = _option(
+    runner: str = option(
         "Running",
         "Beam's runner; DirectRunner: on this machine, with a process for each core; Beam's own options are passed on",
         default="DirectRunner",
         metavar="NAME",
         common=True,
     )
-    detach: bool = _option(
+    detach: bool = option(
         "Running",
         "submit the job to its cluster and do not wait for it; the job itself finishes the dataset",
         kinds.flag,
         False,
-        "true|false",
     )
 
     def urls(self) -> list[tuple[str, str]]:
@@ -560,7 +257,8 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
 
 def command_line_fields() -> list[dataclasses.Field[Any]]:
     """The fields of Options that are options of the command line."""
-    return [field for field in dataclasses.fields(Options) if field.metadata["group"]]
+    fields = [field for field in dataclasses.fields(Options) if field.metadata["group"]]
+    return sorted(fields, key=lambda field: (_GROUPS.index(field.metadata["group"]), not field.metadata["common"]))
 
 
 def parse_build(
@@ -622,20 +320,29 @@ def parse_build(
 
 def _add_options(parser: CommandParser, shows_all: bool) -> None:
     """Add the options of a build to those of a command. shows_all: whether --help shows those that few people need."""
-    titles = dict.fromkeys(field.metadata["group"] for field in command_line_fields())
-    groups = {title: parser.add_argument_group(title) for title in titles}
+    groups = {title: parser.add_argument_group(title) for title in _GROUPS}
     for field in command_line_fields():
-        is_shown = shows_all or field.metadata["common"]
-        settings: dict[str, Any] = {
-            "type": parser_of(option_name(field.name), field.metadata["kind"]),
-            "metavar": field.metadata["metavar"],
-            "help": help_text(field).replace("%", "%%") if is_shown else argparse.SUPPRESS,
-        }
-        if field.metadata["kind"] is kinds.flag:
-            settings |= {"nargs": "?", "const": True}
-        elif field.name == "input":
-            settings["action"] = "extend"
-        groups[field.metadata["group"]].add_argument(f"--{option_name(field.name)}", dest=field.name, **settings)
+        add_option(groups[field.metadata["group"]], field, is_shown=shows_all or field.metadata["common"])
+
+
+def add_option(group: Any, field: dataclasses.Field[Any], is_shown: bool = True) -> None:
+    """Add an option to a group of a command's options, or to its parser.
+
+    Args:
+        group: of argparse.
+        field: of Options.
+        is_shown: whether --help shows it.
+    """
+    settings: dict[str, Any] = {
+        "type": parser_of(option_name(field.name), field.metadata["kind"]),
+        "metavar": field.metadata["metavar"],
+        "help": help_text(field).replace("%", "%%") if is_shown else argparse.SUPPRESS,
+    }
+    if field.metadata["kind"] is kinds.flag:
+        settings |= {"nargs": "?", "const": True}
+    elif field.name == "input":
+        settings["action"] = "extend"
+    group.add_argument(f"--{option_name(field.name)}", dest=field.name, **settings)
 
 
 def parser_of(name: str, kind: Kind) -> Callable[[str], Any]:
@@ -712,8 +419,6 @@ def check_options(options: Options) -> None:
             raise UserError(
                 f"--{name} is missing: give one, such as --{name} {example}. chatmill build --help lists the options."
             )
-    if options.packing != "none" and options.max_length is None:
-        raise UserError(f"--packing {options.packing} needs --max_length, such as --max_length 4096.")
     if options.append and options.overwrite:
         raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
     if options.expire_replaced and (options.detach or not options.overwrite):
@@ -722,9 +427,8 @@ def check_options(options: Options) -> None:
         raise UserError(f"--rewritten {options.rewritten} needs --append.")
     if options.retry_failed and not options.append:
         raise UserError("--retry_failed needs --append.")
-    check_choices("output_format", options.output_format, OUTPUT_FORMATS)
-    if options.write_columns is not None:
-        check_choices("write_columns", options.write_columns, OUTPUT_COLUMNS)
+    for step in STEPS:
+        step(**values_of(step, options))  # which checks them
     check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance, options.ledger)
 
 
@@ -735,6 +439,6 @@ def _for_consumer(options: Options) -> Options:
         return options
     columns = options.write_columns or columns_for(consumer, options.packing != "none")
     options = dataclasses.replace(options, write_columns=columns)
-    for option, text in problems(consumer, RowLayout.of(vars(options))):
-        raise UserError(f"--for {consumer}: --{option} {as_typed(getattr(options, option))}: {text}")
+    for name, text in problems(consumer, RowLayout.of(vars(options))):
+        raise UserError(f"--for {consumer}: --{name} {as_typed(getattr(options, name))}: {text}")
     return options

@@ -17,11 +17,11 @@ from pipeline.console import shortened, show_phase
 from pipeline.increments import forget, planned_files
 from pipeline.job import (
     Job,
-    JobOptions,
     differences,
     job_sources,
     read_job,
     recipe_of,
+    row_options_of,
 )
 from pipeline.local.fork_server import ForkServer
 from pipeline.options import PREFERENCE_ADVICE, Options
@@ -257,7 +257,7 @@ def resolve(
     if now is None and reads_clock(template or tokenizer.chat_template):
         now = datetime.now().replace(microsecond=0).isoformat()
     job = Job(
-        options=JobOptions.of(options),
+        options=row_options_of(options),
         split_bytes=split_bytes,
         now=now,
         tokenizer=fingerprint(materials.tokenizer),

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.console import as_typed, shortened
-from pipeline.kinds import Kind
 from pipeline.yaml_files import read_yaml
 from transforms.checks import did_you_mean
 from transforms.errors import UserError
+from transforms.kinds import Kind
 
 # Options whose paths begin at the folder of the recipe if they begin with ./ or ../: other texts may be names.
 _PATHS = ("tokenizer", "chat_template", "output", "summary_json")

@@ -7,6 +7,7 @@ the steps of the build keeps most of the rejected records, with something to tra
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -180,7 +181,7 @@ def _keeps_most(folder: Folder, rejects: Sequence[Reject], changes: Changes) -> 
     job = job_of(folder, snapshot) if snapshot and snapshot.has(folder.increment) else read_job(folder)
     if job is None:
         return False
-    of_job = msgspec.structs.replace(job, options=msgspec.structs.replace(job.options, **changes), sources=())
+    of_job = msgspec.structs.replace(job, options=dataclasses.replace(job.options, **changes), sources=())
     records = [Record(number, reject.record) for number, reject in enumerate(rejects)]
     split = Split(0, (Slice("rejects", "jsonl", None, 0, 1),))
     batch: Any = Records(split, 0, True, Outcomes(read=len(records)), records)

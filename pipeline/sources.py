@@ -8,35 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline import kinds
 from pipeline.console import as_typed, error_text, shortened
 from pipeline.options import Options, check_options
 from pipeline.recipe_file import formatter_from_folder_of, from_folder_of, value_of
-from transforms.chat.config import RenderConfig
+from transforms import kinds
+from transforms.chat.config import RenderOptions
 from transforms.checks import did_you_mean
 from transforms.dataset.layout import PARTS, Folder
+from transforms.declaring import options_in
 from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
+from transforms.inputs.options import ParseOptions
 from transforms.storage.files import join
 from transforms.storage.identity import Places
 
 # The options that a source may have of its own.
-SOURCE_OPTIONS = (
-    "input",
-    "input_format",
-    "schema",
-    "columns",
-    "roles",
-    "message_fields",
-    "train_field",
-    "tool_arguments",
-    "formatter",
-    "as_chat",
-    "chat_template_kwargs",
-    "loss_on",
-    "unprinted",
-    "special_tokens_in_content",
-)
+SOURCE_OPTIONS = ("input", *(field.name for field in options_in(Options) if field.metadata["of_source"]))
 # Keys of Axolotl's `datasets:`, and what to write here.
 _AXOLOTL = {
     "path": "input",
@@ -60,8 +47,6 @@ _AXOLOTL = {
 }
 _NAME = kinds.matching(r"\w[\w .:+-]*", "a name of letters, digits, spaces and . : + - _")
 _MAY_REPEAT = "may_repeat"
-_OF_RENDERING = {field.name for field in dataclasses.fields(RenderConfig)}
-_OF_READING = {"input", "input_format"}
 
 
 @dataclass(frozen=True)
@@ -172,13 +157,13 @@ def _stem(pattern: str) -> str:
 
 
 def parse_options_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a source's options that are parameters of ParseConversations."""
-    return {name: value for name, value in options.items() if name not in _OF_RENDERING | _OF_READING}
+    """Those of a source's options that are options of ParseConversations."""
+    return {field.name: options[field.name] for field in options_in(ParseOptions) if field.name in options}
 
 
 def render_options_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a source's options that are fields of RenderConfig."""
-    return {name: value for name, value in options.items() if name in _OF_RENDERING}
+    """Those of a source's options that are options of rendering."""
+    return {field.name: options[field.name] for field in options_in(RenderOptions) if field.name in options}
 
 
 def files_of(sources: Sequence[Source]) -> list[InputFile]:

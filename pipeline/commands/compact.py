@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline import kinds
 from pipeline.console import CommandParser, counted, show_phase
+from transforms import kinds
 
 
 def run(arguments: Sequence[str]) -> int:

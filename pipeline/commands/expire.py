@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline import kinds
 from pipeline.console import CommandParser, counted, show_phase
+from transforms import kinds
 from transforms.errors import UserError
 
 

@@ -11,12 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline import kinds
 from pipeline.console import CommandParser, unknown_option
-from transforms.chat.config import AFTER_END, LOSSES, SPANS
+from pipeline.options import Options, add_option
+from transforms.declaring import options_in
 from transforms.errors import RecordDropped, RecordError, UserError
 
 _SHOWN = 5
+# The options of a build that decide what is trained on.
+_OPTIONS = ("tokenizer", "chat_template", "eot_tokens", "loss_on", "spans", "after_end")
 
 _TOOL = {
     "type": "function",
@@ -176,58 +178,26 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
         description="Show which parts of conversations are trained on under a chat template.",
         examples=["--tokenizer Qwen/Qwen3-8B", "--tokenizer Qwen/Qwen3-8B --input chats/support.jsonl"],
     )
-    texts = {
-        "tokenizer": ("NAME|URL", "a name on the Hugging Face hub, a folder or a url (required)"),
-        "chat_template": (
-            "URL|TEMPLATE|NAME",
-            "the chat template: a file, a url, the text of a template, or the name of one of the tokenizer's templates "
-            "(default: that of the tokenizer)",
-        ),
-        "input": (
-            "URL,..",
-            f"files of your conversations; the first {_SHOWN} are shown (default: {len(_CONVERSATIONS)} built-in "
-            "conversations)",
-        ),
-        "eot_tokens": (
-            "TEXT,..",
-            "texts with which the model ends its turn, such as <|user|>,<|observation|> (default: those of "
-            "generation_config.json next to the tokenizer)",
-        ),
-        "loss_on": (
-            "|".join(LOSSES),
-            "what is trained on, as in a build (default: auto)",
-        ),
-        "spans": (
-            "auto|traced",
-            "traced: derive the trained parts from the template, even if it has markers (default: auto)",
-        ),
-        "after_end": ("train|mask", "mask: do not train on white space after the end of a turn (default: train)"),
-    }
-    for name, (metavar, help) in texts.items():
-        parser.add_argument(f"--{name}", metavar=metavar, help=help)
+    fields = {field.name: field for field in options_in(Options) if field.name in _OPTIONS}
+    for field in fields.values():
+        add_option(parser, field)
+    parser.add_argument(
+        "--input",
+        metavar="URL,..",
+        help=f"files of your conversations, of which the first {_SHOWN} are shown (default: {len(_CONVERSATIONS)} "
+        "built-in conversations)",
+    )
     known, rest = parser.parse_known_args(arguments)
     for word in rest:
         if not word.startswith("--"):
             raise UserError(f"unexpected argument {word}. Conversations need their option: --input {word}")
-        raise unknown_option("masks", word.removeprefix("--").partition("=")[0], list(texts))
-    options = {name: getattr(known, name, None) for name in texts}
+        raise unknown_option("masks", word.removeprefix("--").partition("=")[0], [*fields, "input"])
+    options = {"input": None} | {name: field.default for name, field in fields.items()} | vars(known)
     if not options["tokenizer"]:
         raise UserError(
             "--tokenizer is missing: give one, such as --tokenizer Qwen/Qwen3-8B. "
             "chatmill masks --help lists the options."
         )
-    kinds_of = {
-        "eot_tokens": (kinds.list_of(), ()),
-        "loss_on": (kinds.one_of(LOSSES), "auto"),
-        "spans": (kinds.one_of(SPANS), "auto"),
-        "after_end": (kinds.one_of(AFTER_END), "train"),
-    }
-    for name, (kind, default) in kinds_of.items():
-        text: Any = options[name]
-        try:
-            options[name] = default if text is None else kind.parse(text)
-        except ValueError as error:
-            raise UserError(f"--{name} {text}: {error}") from None
     return options
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline import kinds
 from pipeline.console import CommandParser
-from pipeline.kinds import Kind
 from pipeline.options import Options, parse_build, parser_of
 from pipeline.runners import known_runners, not_detached, runner_of
 from pipeline.watch.settings import Settings
+from transforms import kinds
 from transforms.errors import UserError
+from transforms.kinds import Kind
 
 # The kind of each setting, what its value is called, and what it does.
 _SETTINGS: dict[str, tuple[Kind, str, str]] = {

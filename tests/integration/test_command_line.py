@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from pipeline.console import as_typed, error_text
-from pipeline.job import JobOptions
-from pipeline.options import Options, command_line_fields, option_name, parse_options
+from pipeline.options import Options, RowOptions, command_line_fields, option_name, parse_options
 from support.datasets import build_in_process, digests, manifest_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.templates import CHATML
 from transforms import __version__
 from transforms.dataset.budgets import Budgets
+from transforms.declaring import values_of
 from transforms.errors import ParameterError
 
 OPTIONS = {"--input": CHATS, "--tokenizer": TOKENIZER, "--output": "OUT"}
@@ -41,7 +41,7 @@ USER_ERRORS = [
     (["corpus.jsonl"], "Each input needs its option: --input corpus.jsonl"),
     (["--packing"], "--packing: expected one argument. chatmill build --help lists the options."),
     (["--packing=bdf"], "--packing bdf: expected none, bfd, bfd_split, ffd, wrapped. Did you mean bfd?"),
-    (with_options("o", packing="bfd"), "--packing bfd needs --max_length, such as --max_length 4096."),
+    (with_options("o", packing="bfd"), "--packing bfd: it needs a max_length, such as 4096."),
     (
         with_options("o", max_length="0"),
         "--max_length 0: expected a whole number above 0, of at most 18 digits, or none.",
@@ -184,7 +184,11 @@ def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
         "report",
     }
     how |= {field.name for field in dataclasses.fields(Budgets)}
-    assert {field.name for field in dataclasses.fields(Options)} == {*JobOptions.__struct_fields__, *by_content, *how}
+    assert {field.name for field in dataclasses.fields(Options)} == {
+        *values_of(RowOptions, Options()),
+        *by_content,
+        *how,
+    }
 
 
 def test_a_missing_template_is_an_error_before_the_work(build, tmp_path):
@@ -470,7 +474,7 @@ def test_the_summary_of_a_failed_run_has_its_error(build, tmp_path, changed, cod
 
 
 def test_an_error_in_the_options_is_in_the_summary_too(build, tmp_path):
-    message = "--packing bfd needs --max_length, such as --max_length 4096."
+    message = "--packing bfd: it needs a max_length, such as 4096."
     summary, url = {"written_by": "chatmill build", "status": "failed", "error": message}, tmp_path / "summary.json"
     ended = build(*with_options("o", packing="bfd", summary_json="-"))
     assert (ended.code, ended.err) == (2, f"chatmill: {message}\n")

@@ -14,8 +14,7 @@ import yaml
 from pipeline.cli import main
 from pipeline.commands import watch
 from pipeline.graph import build_graph
-from pipeline.job import JobOptions
-from pipeline.options import Options, parse_options
+from pipeline.options import Options, RowOptions, parse_options
 from pipeline.prepare import prepare
 from pipeline.sources import SOURCE_OPTIONS, read_sources, with_all_inputs
 from support.datasets import digests, manifest_of, rows_of, write_jsonl
@@ -23,6 +22,7 @@ from support.paths import CHATS, ROOT, TOKENIZER
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.layout import Folder
 from transforms.dataset.reader import Dataset
+from transforms.declaring import values_of
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}{{ mark }}]{{ m.content }};{% endfor %}"
@@ -318,7 +318,7 @@ def test_runner_knows_the_stores_of_all_sources_and_whether_one_has_a_formatter(
 
 
 def test_every_option_of_a_source_is_one_of_the_job():
-    assert set(SOURCE_OPTIONS) <= {"input", *JobOptions.__struct_fields__}
+    assert set(SOURCE_OPTIONS) <= {"input", *values_of(RowOptions, Options())}
     assert set(SOURCE_OPTIONS) <= set(Options.__dataclass_fields__)
 
 

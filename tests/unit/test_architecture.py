@@ -23,6 +23,8 @@ LAYERS = [
         "transforms.places",
     },
     {"transforms.checks"},
+    {"transforms.kinds"},
+    {"transforms.declaring"},
     {"transforms.storage"},
     {"transforms.rows"},
     {"transforms.model"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.kinds import duration
+from transforms.kinds import duration
 
 
 @pytest.mark.parametrize(

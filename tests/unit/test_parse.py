@@ -946,7 +946,7 @@ roles = st.dictionaries(st.sampled_from(["user", "human", "bot"]), st.sampled_fr
 )
 def test_a_line_of_plain_messages_and_a_row_with_the_same_values_are_the_same(messages, others, schema, roles):
     record = {**others, "messages": messages}
-    parser = Parser(schema, roles=roles, validation_fraction=0.5)
+    parser = Parser(schema=schema, roles=roles, validation_fraction=0.5)
 
     def outcome(raw: Any) -> Any:
         batch = parser(dataclasses.replace(records_of([]), records=[Record(10, raw)]))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from support.chats import SPLIT
 from transforms.errors import InputError, RecordDropped, RecordError
-from transforms.inputs.options import ParseOptions
+from transforms.inputs.options import ParseConfig
 from transforms.inputs.typed import TypedDecoder
 from transforms.model.batches import Records
 from transforms.model.examples import Conversation, PlainText, Record, TokenRow
@@ -126,7 +126,7 @@ def names_of(raw: bytes) -> list[str]:
 
 
 def is_typed(raw: bytes, options: dict[str, Any]) -> bool:
-    decoder = TypedDecoder(ParseOptions(**options))
+    decoder = TypedDecoder(ParseConfig(**options))
     decoder.learn(names_of(raw))
     return decoder.decode(raw) is not None
 
@@ -206,7 +206,7 @@ def test_a_number_out_of_range_in_a_column_that_is_not_read_costs_no_record():
 
 def test_a_record_with_a_new_column_is_left_to_the_general_way_and_those_after_it_are_decoded_with_their_types():
     raw = b'{"text": "a", "summary": "b", "id": 3}'
-    decoder = TypedDecoder(ParseOptions())
+    decoder = TypedDecoder(ParseConfig())
     assert decoder.decode(raw) is None
     decoder.learn(["text", "summary", "id"])
     assert decoder.decode(raw)[3] == [("summary", "b")]

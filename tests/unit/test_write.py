@@ -32,7 +32,6 @@ from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Us
 from transforms.model.outcomes import Drop, Outcomes, Reject
 from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, name_of, read_receipts, write_receipt
 from transforms.outputs import (
-    OUTPUT_FORMATS,
     CreateFile,
     OutputFormat,
     ShardReader,
@@ -44,6 +43,7 @@ from transforms.outputs.parquet import ParquetWriter
 from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
 from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.steps import write
+from transforms.steps.options import WriteOptions
 from transforms.steps.write import ShardWriter
 from transforms.storage.files import exists, read_bytes
 from transforms.storage.walking import names_below
@@ -168,7 +168,7 @@ def test_packed_rows_are_written_with_the_lengths_of_their_segments(tmp_path: Pa
 
 
 def test_each_column_has_its_values_and_its_type(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(PACKED), packed=True), columns=OUTPUT_COLUMNS)
+    table = written(tmp_path, batch_of(table_of(PACKED), packed=True), write_columns=OUTPUT_COLUMNS)
     assert table.column_names == list(OUTPUT_COLUMNS)
     assert table.to_pydict() == {
         "input_ids": [[5, 6, 7, 8, 9], [10, 11, 12, 13], [1, 2, 3, 4]],
@@ -191,7 +191,7 @@ def test_each_column_has_its_values_and_its_type(tmp_path: Path):
 
 
 def test_the_chosen_columns_are_written_in_their_order_and_no_others(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(PACKED), packed=True), columns=("loss_mask", "input_ids"))
+    table = written(tmp_path, batch_of(table_of(PACKED), packed=True), write_columns=("loss_mask", "input_ids"))
     assert table.column_names == ["loss_mask", "input_ids"]
 
 
@@ -241,7 +241,7 @@ def test_kept_columns_are_written_after_the_tokens(tmp_path: Path):
 
 
 def test_only_kept_columns_may_have_nulls(tmp_path: Path):
-    arguments = {"provenance": True, "columns": OUTPUT_COLUMNS}
+    arguments = {"provenance": True, "write_columns": OUTPUT_COLUMNS}
     schema = written(tmp_path, batch_of(table_of(UNPACKED, {"id": ["a", None]})), **arguments).schema
     assert [field.name for field in schema if field.nullable] == ["id"]
     schema = written(tmp_path, batch_of(table_of(PACKED), packed=True), **arguments).schema
@@ -269,7 +269,7 @@ def test_datasets_loads_a_shard_with_its_features(tmp_path: Path):
     import datasets
 
     batch = batch_of(table_of(PACKED), packed=True)
-    (shard,) = ShardWriter(str(tmp_path), columns=OUTPUT_COLUMNS, provenance=True)(batch).shards
+    (shard,) = ShardWriter(str(tmp_path), write_columns=OUTPUT_COLUMNS, provenance=True)(batch).shards
 
     loaded = datasets.load_dataset(
         "parquet", data_files=str(path_of(tmp_path, shard)), split="train", cache_dir=str(tmp_path / "cache")
@@ -398,7 +398,7 @@ def rows_of(content: bytes) -> list[dict[str, list[Any]]]:
 
 def test_tfrecord_holds_an_example_for_each_row(tmp_path: Path):
     batch = batch_of(table_of(UNPACKED))
-    (shard,) = ShardWriter(str(tmp_path), formats=("tfrecord",))(batch).shards
+    (shard,) = ShardWriter(str(tmp_path), output_format=("tfrecord",))(batch).shards
     assert rows_of(path_of(tmp_path, shard).read_bytes()) == [
         {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]},
         {"input_ids": [127, 128, 151_642, 2], "labels": [-100, -100, 151_642, 2]},
@@ -407,7 +407,9 @@ def test_tfrecord_holds_an_example_for_each_row(tmp_path: Path):
 
 def test_tfrecord_has_each_column_that_parquet_has(tmp_path: Path):
     batch = batch_of(table_of(PACKED), packed=True)
-    writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"), columns=OUTPUT_COLUMNS, provenance=True)
+    writer = ShardWriter(
+        str(tmp_path), output_format=("parquet", "tfrecord"), write_columns=OUTPUT_COLUMNS, provenance=True
+    )
     of_parquet, of_tfrecord = writer(batch).shards
 
     expected = pq.read_table(path_of(tmp_path, of_parquet)).to_pylist()
@@ -418,7 +420,7 @@ def test_tfrecord_has_each_column_that_parquet_has(tmp_path: Path):
 
 def test_tfrecord_has_strings_as_bytes_integers_as_lists_of_one_and_nulls_as_empty_lists(tmp_path: Path):
     batch = batch_of(table_of(UNPACKED, {"id": ["Rückgabe 📦" * 20, None], "note": ["", "x"]}))
-    writer = ShardWriter(str(tmp_path), formats=("tfrecord",), columns=("input_ids",), provenance=True)
+    writer = ShardWriter(str(tmp_path), output_format=("tfrecord",), write_columns=("input_ids",), provenance=True)
     (shard,) = writer(batch).shards
 
     first, second = rows_of(path_of(tmp_path, shard).read_bytes())
@@ -434,7 +436,7 @@ def test_tfrecord_has_strings_as_bytes_integers_as_lists_of_one_and_nulls_as_emp
 
 def test_weights_are_the_same_floats_in_both_formats(tmp_path: Path):
     table = dataclasses.replace(table_of(UNPACKED), weights=np.array([0.5, 0.1, 2, 1, 1, 1e-3, 1], np.float32))
-    writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"), columns=("loss_weights",))
+    writer = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord"), write_columns=("loss_weights",))
     of_parquet, of_tfrecord = writer(batch_of(table)).shards
 
     expected = [[0.0, float(np.float32(0.1)), 2.0], [0.0, 0.0, float(np.float32(1e-3)), 1.0]]
@@ -444,8 +446,8 @@ def test_weights_are_the_same_floats_in_both_formats(tmp_path: Path):
 
 def test_gzipped_tfrecord_is_the_plain_one_compressed(tmp_path: Path):
     batch = batch_of(table_of(UNPACKED))
-    (plain,) = ShardWriter(str(tmp_path), formats=("tfrecord",))(batch).shards
-    (gzipped,) = ShardWriter(str(tmp_path), formats=("tfrecord.gz",))(batch).shards
+    (plain,) = ShardWriter(str(tmp_path), output_format=("tfrecord",))(batch).shards
+    (gzipped,) = ShardWriter(str(tmp_path), output_format=("tfrecord.gz",))(batch).shards
 
     assert plain.path.endswith(".tfrecord")
     assert gzipped.path.endswith(".tfrecord.gz")
@@ -569,11 +571,11 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> None:
         "flat", TwoFiles, ShardReader, lambda folder, shards: f"load {folder}/{shards[0]['path']}"
     )
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(write, "OUTPUT_FORMATS", ("flat", *OUTPUT_FORMATS))
+    monkeypatch.setattr(WriteOptions, "__post_init__", lambda self: None)
 
 
 def test_files_of_an_increment_have_their_final_names_in_folders_of_its_own_and_belong_to_it(tmp_path: Path):
-    writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))
+    writer = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord"))
     outcomes = Outcomes(read=3, kept=2, rejects=(Reject(0, "bad", "it is", b""),))
     ids = ("0a" * 8, "0b" * 8)
 
@@ -615,7 +617,7 @@ def test_what_the_reference_makes_again_has_names_of_its_own(tmp_path: Path):
 
 @pytest.mark.usefixtures("flat")
 def test_format_of_two_files_counts_its_rows_once_and_gives_both_files_one_number(tmp_path: Path):
-    receipt = ShardWriter(str(tmp_path), formats=("flat", "parquet"))(batch_of(table_of(UNPACKED)))
+    receipt = ShardWriter(str(tmp_path), output_format=("flat", "parquet"))(batch_of(table_of(UNPACKED)))
 
     assert [(shard.path, shard.rows, shard.tokens, shard.trained_tokens) for shard in receipt.shards] == [
         (f"flat/{INCREMENT}/train-000007-000.bin", 2, 7, 4),
@@ -687,7 +689,7 @@ def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
     )
     batch = batch_of(table_of(PACKED), table_of(UNPACKED), packed=True, outcomes=outcomes)
 
-    receipt = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))(batch)
+    receipt = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord"))(batch)
 
     assert (receipt.split, receipt.part, receipt.last) == (7, 0, True)
     assert (receipt.read, receipt.kept, receipt.truncated, receipt.trained_tokens_lost) == (9, 3, 2, 17)
@@ -726,7 +728,7 @@ def parts_of_a_split() -> list[Rows]:
 
 def test_parts_of_a_split_are_one_shard(tmp_path: Path):
     parts = parts_of_a_split()
-    write_part = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))
+    write_part = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord"))
 
     *unfinished, receipt = map(write_part, parts)
 
@@ -762,7 +764,7 @@ def test_parts_of_a_split_are_one_shard(tmp_path: Path):
 @pytest.mark.parametrize("url", ["{folder}", "memory://{folder}"], ids=["disk", "store"])
 def test_shard_has_the_same_bytes_in_each_attempt_and_in_a_store(tmp_path: Path, url: str):
     def digests(folder: str, *formats: str) -> list[str]:
-        *_, receipt = map(ShardWriter(folder, formats=formats), parts_of_a_split())
+        *_, receipt = map(ShardWriter(folder, output_format=formats), parts_of_a_split())
         stored = [read_bytes(f"{folder}/{name}") for name in files_in(folder)]
         found = [shard.sha256 for shard in receipt.shards]
         assert {*found} <= {hashlib.sha256(content).hexdigest() for content in stored}
@@ -903,7 +905,7 @@ def test_receipt_has_the_first_record_that_was_rejected_for_each_reason(tmp_path
 def test_two_attempts_write_the_same_files(tmp_path: Path):
     outcomes = Outcomes(read=5, kept=4, rejects=(Reject(1, "empty", "text is empty", b"{}"),))
     batch = batch_of(table_of(UNPACKED), table_of(UNPACKED), outcomes=outcomes)
-    writer = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord.gz"))
+    writer = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord.gz"))
 
     first = writer(batch)
     contents = {name: read_bytes(f"{tmp_path}/{name}") for name in names_below(str(tmp_path))}
@@ -937,7 +939,7 @@ def test_a_shard_that_is_written_again_is_never_missing_or_seen_in_part(tmp_path
 
 
 def test_batch_without_rows_writes_a_receipt_and_no_shard(tmp_path: Path):
-    receipt = ShardWriter(str(tmp_path), formats=("parquet", "tfrecord"))(batch_of(outcomes=Outcomes()))
+    receipt = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord"))(batch_of(outcomes=Outcomes()))
     assert (receipt.shards, receipt.rejects, receipt.ledger) == ([], None, None)
     assert names_below(str(tmp_path)) == [f"_chatmill/increments/{INCREMENT}/receipts/0000007-00000.json"]
 

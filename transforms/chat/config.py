@@ -7,7 +7,9 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from transforms.checks import check_choice, check_count, check_sources, check_text
+from transforms import kinds
+from transforms.checks import check_choice, check_sources, check_text
+from transforms.declaring import StepOptions, option
 from transforms.errors import ParameterError
 from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
 
@@ -24,37 +26,124 @@ MAX_TEXT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenderConfig:
-    """How conversations are rendered, and what of them is trained on.
+class RenderOptions(StepOptions):
+    """How conversations are rendered, and what of them is trained on."""
+
+    chat_template_kwargs: Mapping[str, Any] | None = option(
+        "Tokenizer and template",
+        'variables that the template reads besides messages and tools, such as {"enable_thinking": false}',
+        kinds.json_object(RESERVED_TEMPLATE_KWARGS),
+        None,
+        of_source=True,
+    )
+    max_text_bytes: int = option(
+        "Tokenizer and template",
+        "a conversation whose text has more bytes is rejected as template_limit",
+        kinds.positive,
+        MAX_TEXT_BYTES,
+    )
+    loss_on: str = option(
+        "Rows",
+        "what is trained on; auto: the completion of a prompt and completion (of several messages, the assistant's), "
+        "the assistant's turns of a conversation, all of a plain text",
+        kinds.one_of(LOSSES),
+        "auto",
+        common=True,
+        of_source=True,
+    )
+    eot_tokens: tuple[str, ...] = option(
+        "Rows",
+        "texts with which the model ends its turn, such as <|user|>,<|observation|>; one that follows an answer is "
+        "trained on",
+        kinds.list_of(),
+        (),
+        "TEXT,..",
+        "the eos_token_id of generation_config.json next to the tokenizer, if there is one",
+    )
+    spans: str = option(
+        "Rows",
+        "how the text of the assistant is found; auto: by the {% generation %} markers of the template, or if it has "
+        "none, derived from the template; traced: derived from the template, also if it has markers",
+        kinds.one_of(SPANS),
+        "auto",
+    )
+    content_format: str = option(
+        "Rows",
+        "the form in which the chat template is given contents; auto: that of the record, or the other one if the "
+        "template does not print it; string: text parts are joined; openai: strings become a list of one part",
+        kinds.one_of(CONTENT_FORMATS),
+        "auto",
+    )
+    after_end: str = option(
+        "Rows",
+        "what to do with white space that the chat template prints after the end-of-turn token of an answer, such as "
+        "the line break after <|im_end|>, which no model writes; train: train on it, as TRL does; mask: do not",
+        kinds.one_of(AFTER_END),
+        "train",
+    )
+    unprinted: str = option(
+        "Rows",
+        "what to do with a conversation of which the chat template does not print a content, a tool call or the tools; "
+        "reject: reject the record; report: keep the record and count it",
+        kinds.one_of(UNPRINTED),
+        "reject",
+        of_source=True,
+    )
+    special_tokens_in_content: str = option(
+        "Rows",
+        "what to do with special tokens that were typed into a message, a tool or a text, such as <|im_end|>; report: "
+        "encode them as transformers does, count them, and reject a record in which the assistant's text ends or "
+        "begins a turn; plain: encode them as plain text; allow: do not look for them; reject: reject the record",
+        kinds.one_of(SPECIAL_TOKENS_IN_CONTENT),
+        "report",
+        of_source=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParityOptions(StepOptions):
+    """What is compared with inference."""
+
+    parity: str = option(
+        "Rows",
+        "what to do if a trained turn or the text before it is not what it is at inference, for example because the "
+        "template drops earlier reasoning; report: count such turns; expand: write a row for each context; reject: "
+        "reject the record; off: do not compare",
+        kinds.one_of(PARITIES),
+        "report",
+        common=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizeOptions(StepOptions):
+    """How texts are encoded."""
+
+    strip_bos: bool = option(
+        "Tokenizer and template", "remove a BOS token from the start of each row", kinds.flag, False
+    )
+    at_prompt_end: str = option(
+        "Rows",
+        "how a text is encoded where a turn begins that is trained on; join: as one text, as transformers and TRL do, "
+        "so that a token may have the end of the prompt and the beginning of the answer; split: cut there, as on a "
+        "server, where the model writes the answer after the prompt",
+        kinds.one_of(AT_PROMPT_END),
+        "join",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderConfig(RenderOptions):
+    """How conversations are rendered, and what of them is trained on: besides the options, what a job finds for them.
 
     Args:
         tokenizer: folder of the tokenizer, at any url that fsspec opens. A name on the hub is resolved to such a folder
             by the command line, so that no worker asks the hub.
         chat_template: the text of a Jinja template; None is the tokenizer's own.
-        chat_template_kwargs: what the template reads besides messages and tools. Those of a record take precedence.
-        content_format: the form in which the template is given contents. `auto` is that of the record, or the other one
-            if the template does not print it in messages of the role; `string` joins text parts with newlines;
-            `openai` makes a list of one text part of each string. The names are those of vLLM.
         now: the moment that the template's `strftime_now` prints, in ISO 8601. A template that prints the date needs
             it.
-        loss_on: what is trained on: `assistant`, `last_assistant`, `completion` or `all`. `auto` is `completion` for
-            prompt and completion (of a completion with several messages, the assistant's), `assistant` for
-            conversations, and `all` for plain text.
-        eot_tokens: texts with which the model ends its turn. One that follows an answer is trained on. If there are
-            none, they are read from `generation_config.json` next to the tokenizer.
-        spans: `traced` derives what is trained on from the template, also if it has `{% generation %}` markers. `auto`
-            follows the markers.
-        after_end: whether white space that the template prints after the end-of-turn token of an answer, such as the
-            line break after `<|im_end|>`, is trained on (`train`), as by TRL's templates, or not (`mask`).
-        unprinted: what happens to a conversation if the template leaves out a content, a tool call or the tools:
-            `reject` rejects the record; `report` keeps and counts it.
-        special_tokens_in_content: what happens to special tokens in the contents of a record, and to markers that the
-            template prints around turns. `report` encodes them as transformers does and counts them, and rejects a
-            record in which a message of the assistant ends or begins a turn; `plain` encodes special tokens as the
-            plain text that they are; `reject` rejects the record; `allow` does not look for them.
         engine: `reference` renders with transformers alone; `auto` renders faster and falls back to the reference if a
             sample differs; `fast` fails then. The output is the same.
-        max_text_bytes: a conversation whose text has more is rejected.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -62,35 +151,17 @@ class RenderConfig:
 
     tokenizer: str
     chat_template: str | None = None
-    chat_template_kwargs: Mapping[str, Any] | None = None
-    content_format: str = "auto"
     now: str | None = None
-    loss_on: str = "auto"
-    eot_tokens: tuple[str, ...] = ()
-    spans: str = "auto"
-    after_end: str = "train"
-    unprinted: str = "reject"
-    special_tokens_in_content: str = "report"
     engine: str = "auto"
-    max_text_bytes: int = MAX_TEXT_BYTES
 
     def __post_init__(self) -> None:
         check_text("tokenizer", self.tokenizer)
         check_text("chat_template", self.chat_template, optional=True)
-        check_choice("loss_on", self.loss_on, LOSSES)
-        check_choice("content_format", self.content_format, CONTENT_FORMATS)
-        check_choice("unprinted", self.unprinted, UNPRINTED)
-        check_choice("special_tokens_in_content", self.special_tokens_in_content, SPECIAL_TOKENS_IN_CONTENT)
         check_choice("engine", self.engine, ENGINES)
-        check_choice("spans", self.spans, SPANS)
-        check_choice("after_end", self.after_end, AFTER_END)
-        check_count("max_text_bytes", self.max_text_bytes)
         if isinstance(self.eot_tokens, str) or not all(isinstance(t, str) and t.strip() for t in self.eot_tokens):
             problem = 'expected a tuple of texts, such as ("<|user|>",), and none that is white space alone.'
             raise ParameterError("eot_tokens", self.eot_tokens, problem)
-        if taken := sorted(RESERVED_TEMPLATE_KWARGS & (self.chat_template_kwargs or {}).keys()):
-            problem = f"{', '.join(taken)} cannot be given: the job sets it."
-            raise ParameterError("chat_template_kwargs", self.chat_template_kwargs, problem)
+        super().__post_init__()
         try:
             datetime.fromisoformat(self.now or "2026-01-01")
         except (TypeError, ValueError):

@@ -30,6 +30,7 @@ from transforms.dataset.finished import SkipFinished
 from transforms.dataset.increment_commit import Change, is_committed
 from transforms.dataset.layout import Folder, check_free
 from transforms.dataset.log import Log
+from transforms.declaring import takes, values_of
 from transforms.errors import ParameterError, UserError
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
 from transforms.inputs.plan import encode_plan
@@ -38,8 +39,9 @@ from transforms.model.batches import Records, Rows, Split
 from transforms.model.parts import Parts
 from transforms.rows.columns import check_kept_columns
 from transforms.steps.base import Step
+from transforms.steps.options import WriteOptions
 from transforms.steps.read import ReadSplits
-from transforms.steps.write import WriteOptions, WriteShards
+from transforms.steps.write import WriteShards
 from transforms.storage.claim import Claim, kept_by_steps
 from transforms.storage.files import exists, full_url, join, read_bytes
 from transforms.storage.walking import names_below
@@ -48,13 +50,6 @@ from transforms.tokens.files import fingerprint, read_tokenizer_folder
 
 # The output is the same with any engine, so that a run can be resumed with another one.
 _NOT_COMPARED = {"engine", "tokenizer"}
-# What the command line calls the options of WriteDataset, since job.json has one name for each.
-_OUTPUT_OPTIONS = {
-    "formats": "output_format",
-    "columns": "write_columns",
-    "provenance": "provenance",
-    "ledger": "ledger",
-}
 # The classes of runners whose workers end with the process that runs the pipeline; a test compares them with those of
 # pipeline/runners.
 _LOCAL_RUNNERS = ("SwitchingDirectRunner", "DirectRunner", "BundleBasedDirectRunner", "FnApiRunner", "PrismRunner")
@@ -201,6 +196,7 @@ class PipelineJob(msgspec.Struct, frozen=True):
     resume_key: str | None = None
 
 
+@takes(WriteOptions)
 class WriteDataset(beam.PTransform):
     """Write rows as a dataset, and commit it once all are written: manifest, card, _SUCCESS.
 
@@ -216,16 +212,12 @@ class WriteDataset(beam.PTransform):
         output: the folder of the dataset, at any url that fsspec opens: new, empty, or of the same pipeline.
         resume_key: any text, by which runs that resume each other know it: give another one when you change a function,
             a library, or anything else that changes rows.
-        formats: one or several of `parquet`, `tfrecord` and `tfrecord.gz`.
-        columns: of `input_ids`, `labels`, `attention_mask`, `position_ids`, `seq_lengths`, `loss_mask` and
-            `loss_weights`; by default input_ids and labels, and seq_lengths if rows are packed.
-        provenance: whether each row says the url and the position of its record; a packed one, of each example.
-        ledger: which records have lines in the ledger: `all`, `exceptions` (those that are not plainly kept) or `none`.
         max_reject_fraction: the run fails if a larger fraction of the records is rejected.
         max_lost_fraction: the same for the tokens to train on that are in no row because of max_length.
         max_parity_fraction: the same for the trained turns that differ from inference, of those that were compared.
         max_unprinted_fraction: the same for the records of which the chat template does not print something.
         report: `html` for a report.html of the dataset, or `none`.
+        {options}
 
     Raises:
         ParameterError: if a value is not one of those; and, when the pipeline is built, if the output holds something
@@ -238,27 +230,18 @@ class WriteDataset(beam.PTransform):
         output: str,
         *,
         resume_key: str | None = None,
-        formats: Sequence[str] = ("parquet",),
-        columns: Sequence[str] | None = None,
-        provenance: bool = False,
-        ledger: str = "exceptions",
         max_reject_fraction: float = 0.01,
         max_lost_fraction: float = 1.0,
         max_parity_fraction: float = 1.0,
         max_unprinted_fraction: float = 1.0,
         report: str = "html",
+        **options: Any,
     ):
         super().__init__()
         check_text("output", output)
         check_text("resume_key", resume_key, optional=True)
         check_choice("report", report, REPORTS)
-        self._writing: dict[str, Any] = {
-            "formats": formats,
-            "columns": columns,
-            "provenance": provenance,
-            "ledger": ledger,
-        }
-        WriteOptions(output, **self._writing)  # checks them
+        self._writing = values_of(WriteOptions, WriteOptions(**options))
         self._output = output
         self._resume_key = resume_key
         self._budgets = Budgets(max_reject_fraction, max_lost_fraction, max_parity_fraction, max_unprinted_fraction)
@@ -353,7 +336,7 @@ def _job(
             if name not in _OF_A_STEP and options.setdefault(name, value) != value:
                 raise UserError(f"WriteDataset: the steps before it have {name} {options[name]} and {value}.")
     kept, packing = options.get("keep_columns") or (), options.get("packing", "none")
-    check_kept_columns(kept, packing, writing["columns"], writing["provenance"], writing["ledger"])
+    check_kept_columns(kept, packing, writing["write_columns"], writing["provenance"], writing["ledger"])
     tokenizers = {option.tokenizer for _, options in steps for option in options.values() if _is_config(option)}
     tokenizers |= {options["tokenizer"] for _, options in steps if "tokenizer" in options}
     if len(tokenizers) != 1:
@@ -361,7 +344,7 @@ def _job(
         raise UserError(f"WriteDataset: the steps before it have the tokenizers {names}; expected one and the same.")
     (tokenizer,) = tokenizers
     return PipelineJob(
-        options=options | {_OUTPUT_OPTIONS[name]: value for name, value in _plain(writing).items()},
+        options=options | _plain(writing),
         steps=described,
         split_bytes=source.split_bytes,
         tokenizer=fingerprint(read_tokenizer_folder(tokenizer)),

@@ -15,7 +15,7 @@ import msgspec
 
 from transforms.errors import RecordError
 from transforms.inputs.media import MEDIA_COLUMNS
-from transforms.inputs.options import ParseOptions
+from transforms.inputs.options import ParseConfig
 from transforms.inputs.schemas import OF_ONE_MESSAGE, SCHEMA_COLUMNS, WITHOUT_ANSWER
 from transforms.inputs.shapes import Maker, shapes
 from transforms.inputs.unread import kind_of_name
@@ -60,7 +60,7 @@ class TypedDecoder:
         options: by which records are read.
     """
 
-    def __init__(self, options: ParseOptions):
+    def __init__(self, options: ParseConfig):
         self._options = options
         self._is_used = not (options.formatter or options.message_fields)
         self._others: dict[str, None] = {}  # names of columns, in the order in which they were found
@@ -106,7 +106,7 @@ def _values(record: Any, columns: Sequence[tuple[str, str]]) -> list[tuple[str, 
     return [(name, msgspec.json.decode(value)) for name, value in json if b'"' in value]
 
 
-def _decoders(options: ParseOptions, others: Iterable[str]) -> Iterator[_Decoder]:
+def _decoders(options: ParseConfig, others: Iterable[str]) -> Iterator[_Decoder]:
     renamed = options.columns or {}
     for shape in shapes(options.read_options()):
         if options.schema not in ("auto", shape.schema) or not renamed.keys() <= shape.required.keys():

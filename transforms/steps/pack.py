@@ -4,51 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from transforms.checks import check_choice, check_count, check_flag
-from transforms.errors import ParameterError
+from transforms.declaring import takes, values_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
-from transforms.rows.packing import PACKINGS, packing_of
+from transforms.rows.packing import packing_of
 from transforms.rows.ragged import joined, offsets_of, slices_of, sums_of
 from transforms.rows.segments import Segments, whole
-from transforms.rows.truncation import TRUNCATIONS, split, truncate
+from transforms.rows.truncation import split, truncate
 from transforms.steps.base import Step
 from transforms.steps.counting import of_tokens
+from transforms.steps.options import PackOptions
 
 
-@dataclass(frozen=True)
-class Packer:
-    """Truncates or packs the rows of a batch.
-
-    Args:
-        max_length: tokens in a row at most; None for any number.
-        truncation: one of TRUNCATIONS: what happens to a longer row, if the packing does not cut it into pieces.
-        packing: one of PACKINGS; all but `none` need a max_length.
-        shift_labels: whether to write input_ids[:-1] and labels[1:]. The first token of a segment is then not trained
-            on, since it would be predicted from another segment.
-
-    Raises:
-        ParameterError: if a value is not one of those.
-    """
-
-    max_length: int | None = None
-    truncation: str = "keep_start"
-    packing: str = "none"
-    shift_labels: bool = False
-
-    def __post_init__(self) -> None:
-        check_count("max_length", self.max_length, optional=True)
-        check_choice("truncation", self.truncation, TRUNCATIONS)
-        check_choice("packing", self.packing, PACKINGS)
-        check_flag("shift_labels", self.shift_labels)
-        if self.packing != "none" and self.max_length is None:
-            raise ParameterError("packing", self.packing, "it needs a max_length, such as 4096.")
+class Packer(PackOptions):
+    """Truncates or packs the rows of a batch."""
 
     def __call__(self, batch: Labels) -> Rows:
         if self.shift_labels:
@@ -201,19 +175,14 @@ def _ignored_at(labels: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return labels
 
 
+@takes(PackOptions)
 class TruncateOrPack(Step):
     """Truncate or pack rows, so that none is longer than max_length.
 
     PCollection[Parts[Labels]] -> PCollection[Parts[Rows]].
 
     Args:
-        max_length: tokens in a row at most; None for any number.
-        truncation: what happens to a longer row, if packing does not cut it into pieces: `keep_start`, `keep_end` or
-            `drop`.
-        packing: how rows are filled with several examples: `none`, `bfd` (best fit decreasing; longer rows are
-            truncated), `bfd_split` (longer rows are cut into pieces), `ffd` (first fit decreasing) or `wrapped` (one
-            stream, cut). All but `none` need a max_length.
-        shift_labels: whether to write input_ids[:-1] and labels[1:], for trainers that do not shift.
+        {options}
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -221,19 +190,6 @@ class TruncateOrPack(Step):
 
     input, output = Labels, Rows
 
-    def __init__(
-        self,
-        *,
-        max_length: int | None = None,
-        truncation: str = "keep_start",
-        packing: str = "none",
-        shift_labels: bool = False,
-    ):
-        options: dict[str, Any] = {
-            "max_length": max_length,
-            "truncation": truncation,
-            "packing": packing,
-            "shift_labels": shift_labels,
-        }
-        Packer(**options)  # checks them here, not on a worker
+    def __init__(self, **options: Any):
+        options = values_of(PackOptions, Packer(**options))  # checked here, not on a worker
         super().__init__(Packer, **options)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.chat.config import PARITIES, RenderConfig
+from transforms.chat.config import PARITIES, ParityOptions, RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
 from transforms.chat.parity.compiled_beginnings import ComparisonCache, CompiledBeginnings, NotCompiled
@@ -34,6 +34,7 @@ from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.checks import check_choice, check_type
+from transforms.declaring import takes, values_of
 from transforms.errors import RecordError
 from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
@@ -264,6 +265,7 @@ def _conversation(text: Text) -> Conversation:
     return text.example.content
 
 
+@takes(ParityOptions)
 class CheckParity(Step):
     """Compare each turn, and the text before it, with what they are when the model writes the turn.
 
@@ -271,9 +273,8 @@ class CheckParity(Step):
 
     Args:
         config: how the texts were rendered.
-        parity: what happens to a record if one of its turns differs: `report` counts it, `expand` makes a row of each
-            context, `reject` rejects it; `off` does not compare.
         sources: as for ApplyChatTemplate.
+        {options}
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -281,11 +282,11 @@ class CheckParity(Step):
 
     input, output = Texts, Texts
 
-    def __init__(self, config: RenderConfig, *, parity: str = "report", sources: Sequence[Mapping[str, Any]] = ()):
+    def __init__(self, config: RenderConfig, *, sources: Sequence[Mapping[str, Any]] = (), **options: Any):
         check_type("config", config, RenderConfig)
-        check_choice("parity", parity, PARITIES)
         config.of_sources(sources)  # checks them here, not on a worker
-        super().__init__(_parity_checker, sources, config=config, parity=parity)
+        options = values_of(ParityOptions, ParityOptions(**options))
+        super().__init__(_parity_checker, sources, config=config, **options)
 
 
 def _parity_checker(config: RenderConfig, parity: str, **of_source: Any) -> ParityChecker:

@@ -17,11 +17,12 @@ import msgspec
 
 from transforms.chat.config import ENGINES
 from transforms.checks import check_choice, check_sources
+from transforms.declaring import options_in, takes, values_of
 from transforms.errors import RecordDropped, RecordError, call_user_function
 from transforms.inputs.deadline import OutOfTime, call_within
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.json_text import decode_beyond_range, duplicate_key, kind_of
-from transforms.inputs.options import FORMATTER_SECONDS, ParseOptions
+from transforms.inputs.options import ParseConfig, ParseOptions
 from transforms.inputs.reading import Reading
 from transforms.inputs.schemas import columns_read, content_of
 from transforms.inputs.typed import TypedDecoder
@@ -41,8 +42,6 @@ from transforms.model.outcomes import Drop, Known, Reject
 from transforms.model.statistics import Statistics, sum_of_unread
 from transforms.steps.base import Step
 from transforms.steps.spot_checks import every_so_many, noted_difference
-
-_OF_ALL_SOURCES = ("formatter_seconds", "keep_columns", "loss_weights", "validation_fraction", "seed", "engine")
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one in this many.
 _FIRST, _ONE_OF = 16, 512
@@ -69,16 +68,16 @@ class Parser:
 
     Args:
         engine: one of ENGINES; `reference` uses no typed decoders.
-        arguments, named_arguments: as ParseOptions takes them.
+        named: as ParseConfig takes them.
 
     Raises:
         ParameterError: if one of them is not a possible value, or the formatter cannot be loaded.
     """
 
-    def __init__(self, *arguments: Any, engine: str = "auto", **named_arguments: Any):
+    def __init__(self, *, engine: str = "auto", **named: Any):
         check_choice("engine", engine, ENGINES)
         self._engine = engine
-        self._options = options = ParseOptions(*arguments, **named_arguments)
+        self._options = options = ParseConfig(**named)
         self._read_options = options.read_options()
         self._columns = options.columns or {}
         self._format = load_formatter(options.formatter) if options.formatter else None
@@ -380,6 +379,7 @@ def _canonical(content: Content) -> bytes:
         raise RecordError("formatter", f"it returned a value that is not valid JSON: {error}") from None
 
 
+@takes(ParseOptions)
 class ParseConversations(Step):
     """Make an example of each record: a conversation, a prompt and completion, a plain text, or a tokenized row.
 
@@ -387,29 +387,12 @@ class ParseConversations(Step):
     the reason.
 
     Args:
-        schema: what the records are: `messages`, `prompt_completion`, `sharegpt`, `alpaca`, `text`, `question_answer`,
-            `tokenized`, or `preference`, which trains on the chosen answer of a pair; `auto` looks at the columns of
-            each, and rejects pairs.
-        columns: the name that the records have for a column, by the schema's name for it.
-        roles: the role (system, developer, user, assistant, tool) that each further name stands for.
-        message_fields: the name that messages have for a field (`role`, `content`, `tool_calls` and so on), by its
-            usual name, as in Axolotl's message_property_mappings.
-        train_field: a field of messages that says whether they are trained on: true or false, or a weight. `train`,
-            `training`, `loss`, `masked`, `weight` and `loss_weight` are known.
-        tool_arguments: what to do with the arguments of tool calls that are strings of JSON; `parse`: parse them, as a
-            server does before it renders; `keep`: give the strings to the template.
-        formatter: `module:function` or `url.py:function`; the function takes each record as a dict and returns a record
-            of a known schema, or a text; several of them in a list; or None, which drops the record as `filtered`.
-        formatter_seconds: how long it may take for a record.
-        as_chat: whether a prompt and completion that are strings become the messages of a user and of the assistant.
-        keep_columns: columns of the records to carry along, as strings; not with packing.
         loss_weights: whether messages may have other weights than 0 and 1, for the column loss_weights.
-        validation_fraction: how much of the examples goes to the validation split, by a hash of their content.
-        seed: another seed chooses other examples for validation.
         engine: `reference` parses each record in the general way; `auto` and `fast` decode those of the usual shapes by
             their types, and compare some of each batch with the general way. The output is the same.
         sources: for each source of the records, by its number, the parameters that have another value for it; all but
             formatter_seconds, keep_columns, loss_weights, validation_fraction, seed and engine.
+        {options}
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -420,40 +403,15 @@ class ParseConversations(Step):
     def __init__(
         self,
         *,
-        schema: str = "auto",
-        columns: Mapping[str, str] | None = None,
-        roles: Mapping[str, str] | None = None,
-        message_fields: Mapping[str, str] | None = None,
-        train_field: str | None = None,
-        tool_arguments: str = "parse",
-        formatter: str | None = None,
-        formatter_seconds: int = FORMATTER_SECONDS,
-        as_chat: bool = False,
-        keep_columns: Sequence[str] = (),
         loss_weights: bool = False,
-        validation_fraction: float = 0.0,
-        seed: int = 0,
         engine: str = "auto",
         sources: Sequence[Mapping[str, Any]] = (),
+        **options: Any,
     ):
-        options: dict[str, Any] = {
-            "schema": schema,
-            "columns": columns,
-            "roles": roles,
-            "message_fields": message_fields,
-            "train_field": train_field,
-            "tool_arguments": tool_arguments,
-            "formatter": formatter,
-            "formatter_seconds": formatter_seconds,
-            "as_chat": as_chat,
-            "keep_columns": keep_columns,
-            "loss_weights": loss_weights,
-            "validation_fraction": validation_fraction,
-            "seed": seed,
-        }
-        ParseOptions(**options)  # checks them here, not on a worker
-        check_sources(sources, [name for name in options if name not in _OF_ALL_SOURCES])
+        options = values_of(ParseOptions, ParseOptions(**options)) | {"loss_weights": loss_weights}
+        ParseConfig(**options)  # checks them here, not on a worker
+        check_sources(sources, [field.name for field in options_in(ParseOptions) if field.metadata["of_source"]])
         for source in sources:
-            ParseOptions(**options | dict(source))
+            ParseConfig(**options | dict(source))
         check_choice("engine", engine, ENGINES)
-        super().__init__(Parser, sources, **options | {"keep_columns": tuple(keep_columns), "engine": engine})
+        super().__init__(Parser, sources, engine=engine, **options)

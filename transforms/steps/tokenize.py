@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from transforms.chat.config import AT_PROMPT_END, ENGINES
+from transforms.chat.config import AT_PROMPT_END, ENGINES, TokenizeOptions
 from transforms.chat.spans.parts import untrained_parts
-from transforms.checks import check_choice, check_flag, check_text
+from transforms.checks import check_choice, check_text
+from transforms.declaring import takes, values_of
 from transforms.errors import ParameterError, RecordError
 from transforms.model.batches import RowSource, Texts, Tokens
 from transforms.model.examples import Conversation, Text
@@ -450,6 +451,7 @@ def _kept_columns(columns: list[dict[str, str | None]]) -> pa.Table | None:
     return pa.table({name: pa.array([row[name] for row in columns], pa.string()) for name in columns[0]})
 
 
+@takes(TokenizeOptions)
 class Tokenize(Step):
     """Encode each text to token ids, with the offsets of each token.
 
@@ -457,11 +459,9 @@ class Tokenize(Step):
 
     Args:
         tokenizer: folder of the tokenizer, at any url that fsspec opens.
-        strip_bos: whether to remove a BOS that a row begins with.
         engine: `reference` encodes with transformers alone; `auto` encodes faster and falls back to the reference if a
             sample differs; `fast` fails then. The output is the same.
-        at_prompt_end: `join` encodes a text as one, as transformers does; `split` cuts it where a turn begins that is
-            trained on, so that the tokens are those of a server, where the model writes the turn after the prompt.
+        {options}
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -469,9 +469,8 @@ class Tokenize(Step):
 
     input, output = Texts, Tokens
 
-    def __init__(self, tokenizer: str, *, strip_bos: bool = False, engine: str = "auto", at_prompt_end: str = "join"):
+    def __init__(self, tokenizer: str, *, engine: str = "auto", **options: Any):
         check_text("tokenizer", tokenizer)
-        check_flag("strip_bos", strip_bos)
         check_choice("engine", engine, ENGINES)
-        check_choice("at_prompt_end", at_prompt_end, AT_PROMPT_END)
-        super().__init__(Encoder, tokenizer=tokenizer, strip_bos=strip_bos, engine=engine, at_prompt_end=at_prompt_end)
+        options = values_of(TokenizeOptions, TokenizeOptions(**options))
+        super().__init__(Encoder, tokenizer=tokenizer, engine=engine, **options)

@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from transforms.checks import check_choice, check_choices, check_flag, check_text
+from transforms.checks import check_text
+from transforms.declaring import takes
 from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.outcomes import Outcomes, Reject
@@ -27,14 +28,14 @@ from transforms.model.receipts import (
     work_of,
     write_receipt,
 )
-from transforms.outputs import OUTPUT_FORMATS
 from transforms.outputs.parquet import ParquetWriter
-from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS, column_of, default_columns
+from transforms.rows.columns import column_of, default_columns
 from transforms.rows.ragged import offsets_of
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
 from transforms.steps.ledger import LedgerWriter
 from transforms.steps.metrics import CountReceipts
+from transforms.steps.options import WriteOptions
 from transforms.steps.reports import ReportWriter
 from transforms.steps.row_files import RowFiles
 from transforms.storage.claim import ClaimKeeper
@@ -49,18 +50,14 @@ from transforms.tokens.tokenizer import load_tokenizer
 _TOKENS_IN_SHARD = 64 << 20
 
 
-@dataclass(frozen=True)
-class WriteOptions:
+@dataclass(frozen=True, kw_only=True)
+class WriteConfig(WriteOptions):
     """Where and how shards are written.
 
     Args:
         folder: of the dataset, at any url.
-        formats: of OUTPUT_FORMATS.
-        columns: of OUTPUT_COLUMNS; None for input_ids and labels, and seq_lengths if rows are packed.
-        provenance: whether each row has the url and the position of its record; a packed row, those of each segment.
         about: what each Parquet file says of the dataset, as JSON in its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
-        ledger: of LEDGERS: which records have lines in the ledger.
         keep_columns: the columns of records that are carried along, for the ledger.
 
     Raises:
@@ -68,32 +65,25 @@ class WriteOptions:
     """
 
     folder: str
-    formats: Sequence[str] = ("parquet",)
-    columns: Sequence[str] | None = None
-    provenance: bool = False
     about: Mapping[str, Any] | None = None
     tokenizer: str | None = None
-    ledger: str = "exceptions"
     keep_columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_text("folder", self.folder)
-        check_choices("formats", self.formats, OUTPUT_FORMATS)
-        if self.columns is not None:
-            check_choices("columns", self.columns, OUTPUT_COLUMNS)
-        check_flag("provenance", self.provenance)
-        check_choice("ledger", self.ledger, LEDGERS)
+        super().__post_init__()
 
 
 class ShardWriter:
     """Writes the parts of a split, one after the other, to a shard with a receipt; to several if they are very long.
 
     Args:
-        folder, formats, columns, provenance, about, tokenizer, ledger, keep_columns: as for WriteOptions.
+        folder: of the dataset.
+        options: as WriteConfig takes them.
     """
 
-    def __init__(self, *arguments: Any, **options: Any):
-        self._options = WriteOptions(*arguments, **options)
+    def __init__(self, folder: str, **options: Any):
+        self._options = WriteConfig(folder=folder, **options)
         self._shard: _OpenShard | None = None
         self._shards = 0
 
@@ -125,7 +115,7 @@ class ShardWriter:
 class _OpenShard:
     """A shard, to which parts are added: its files of rows, of rejects, and the sums of its receipt."""
 
-    def __init__(self, options: WriteOptions, split: Split, number: int):
+    def __init__(self, options: WriteConfig, split: Split, number: int):
         self._options = options
         self._split = split
         self._number = number
@@ -150,7 +140,9 @@ class _OpenShard:
     @property
     def tokens(self) -> int:
         """The tokens that were written, in one of the formats."""
-        return sum(files.tokens for (_, format), files in self._rows.items() if format == self._options.formats[0])
+        return sum(
+            files.tokens for (_, format), files in self._rows.items() if format == self._options.output_format[0]
+        )
 
     def add(self, part: Rows) -> None:
         for split, table in (("train", part.train), ("validation", part.validation)):
@@ -160,7 +152,7 @@ class _OpenShard:
             if self._options.tokenizer is not None:
                 starts = offsets_of(table.segment_lengths)[:-1]
                 self._span_ends += _span_ends(self._options.tokenizer).count(table.labels, starts)
-            for format in self._options.formats:
+            for format in self._options.output_format:
                 if (split, format) not in self._rows:
                     self._rows[split, format] = self._row_files(split, format)
                 self._rows[split, format].write(columns, len(table.ids), int(table.trained_tokens.sum()))
@@ -200,7 +192,7 @@ class _OpenShard:
             shards=[
                 shard
                 for split in ("train", "validation")
-                for format in self._options.formats
+                for format in self._options.output_format
                 if (split, format) in self._rows
                 for shard in self._rows[split, format].complete()
             ],
@@ -235,7 +227,7 @@ class _OpenShard:
         return FirstExample(piece.url, f"{input_format(piece.format).position_unit} {position:,}", detail)
 
     def _columns(self, part: Rows, table: RowTable) -> pa.Table:
-        names = self._options.columns or default_columns(part.packed)
+        names = self._options.write_columns or default_columns(part.packed)
         columns = {name: _list_array(*column_of(table, name)) for name in names}
         if self._options.provenance:
             urls, positions = self._split.origins(part.source.positions[table.sources])
@@ -306,6 +298,7 @@ def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray) -> pa.ListAr
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, kind)
 
 
+@takes(WriteOptions)
 class WriteShards(Step):
     """Write the rows of each split as shards, rejects and receipts, which CommitDataset makes a dataset of.
 
@@ -313,15 +306,12 @@ class WriteShards(Step):
 
     Args:
         folder: of the dataset, at any url that fsspec opens. The files of each increment have folders of their own.
-        formats: of OUTPUT_FORMATS.
-        columns: of OUTPUT_COLUMNS; by default input_ids and labels, and seq_lengths if rows are packed.
-        provenance: whether each row says the url and the position of its record; a packed one, of each example.
         about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
-        ledger: which records have lines in the ledger: `all`, `exceptions` (those that are not plainly kept) or `none`.
         keep_columns: the columns of records that are carried along, for the ledger.
         on_error: is called with a split and its error, which then is not raised: for a stream, in which a bundle that
             fails is tried for ever.
+        {options}
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -333,26 +323,14 @@ class WriteShards(Step):
         self,
         folder: str,
         *,
-        formats: Sequence[str] = ("parquet",),
-        columns: Sequence[str] | None = None,
-        provenance: bool = False,
         about: Mapping[str, Any] | None = None,
         tokenizer: str | None = None,
-        ledger: str = "exceptions",
         keep_columns: Sequence[str] = (),
         on_error: Callable[[Split, Exception], None] | None = None,
+        **options: Any,
     ):
-        options: dict[str, Any] = {
-            "folder": folder,
-            "formats": formats,
-            "columns": columns,
-            "provenance": provenance,
-            "about": about,
-            "tokenizer": tokenizer,
-            "ledger": ledger,
-            "keep_columns": keep_columns,
-        }
-        WriteOptions(**options)  # checks them here, not on a worker
+        options |= {"folder": folder, "about": about, "tokenizer": tokenizer, "keep_columns": keep_columns}
+        WriteConfig(**options)  # checks them here, not on a worker
         super().__init__(ShardWriter, **options)
         self._on_error = on_error
         self.with_output_types(Receipt)

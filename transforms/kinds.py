@@ -6,13 +6,23 @@ import argparse
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from transforms.checks import did_you_mean
-from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
+from transforms.checks import (
+    check_choice,
+    check_choices,
+    check_count,
+    check_flag,
+    check_fraction,
+    check_names,
+    check_text,
+    check_type,
+    did_you_mean,
+)
+from transforms.errors import ParameterError
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,8 @@ class Kind:
 
     parse: turns text into a value; raises ValueError with what was expected, as a sentence.
     convert: the same for a list or a mapping of a file; None if the option takes only text.
+    check: raises ParameterError, with the name of the parameter that it is given, for a value that is not one of these.
+    metavar: what --help calls the value.
     regex: matches every text that parse takes, and few others: a POSIX extended one without backslashes, since
     Dataflow checks it too (deploy/dataflow/metadata.py). None if parse takes any text.
     """
@@ -28,6 +40,8 @@ class Kind:
     regex: str | None
     parse: Callable[[str], Any]
     convert: Callable[[Any], Any] | None = None
+    check: Callable[[str, Any], None] = check_text
+    metavar: str | None = None
 
     def of_argument(self, text: str) -> Any:
         """Turn the text of an argument into its value: the type of an argument of argparse."""
@@ -53,7 +67,13 @@ class Kind:
         raise ValueError(f"expected text, found {found}.")
 
 
-def matching(regex: str, expected: str, convert: Callable[[str], Any] = str) -> Kind:
+def matching(
+    regex: str,
+    expected: str,
+    convert: Callable[[str], Any] = str,
+    check: Callable[[str, Any], None] = check_text,
+    metavar: str | None = None,
+) -> Kind:
     """Texts that match a regular expression. expected: what they are, for the error. convert: makes the value."""
 
     def parse(text: str) -> Any:
@@ -64,7 +84,7 @@ def matching(regex: str, expected: str, convert: Callable[[str], Any] = str) -> 
             pass
         raise ValueError(f"expected {expected}.")
 
-    return Kind(regex, parse)
+    return Kind(regex, parse, check=check, metavar=metavar)
 
 
 def one_of(names: Sequence[str]) -> Kind:
@@ -75,11 +95,18 @@ def one_of(names: Sequence[str]) -> Kind:
             raise ValueError(f"expected {', '.join(names)}.{did_you_mean(text, names)}")
         return text
 
-    return Kind("|".join(names).replace(".", "[.]"), parse)
+    def check(parameter: str, value: Any) -> None:
+        check_choice(parameter, value, names)
+
+    return Kind("|".join(names).replace(".", "[.]"), parse, None, check, "|".join(names))
 
 
-def list_of(kind: Kind | None = None) -> Kind:
-    """Values of a kind, separated by commas; a tuple. A comma in a value is written with a backslash before it."""
+def list_of(names: Sequence[str] | None = None) -> Kind:
+    """Values, separated by commas; a tuple. A comma in a value is written with a backslash before it.
+
+    names: those that the values may be; any if it is None.
+    """
+    kind = None if names is None else one_of(names)
 
     def parse(text: str) -> tuple[str, ...]:
         found = (part.strip().replace("\\,", ",") for part in re.split(r"(?<!\\),", text))
@@ -93,7 +120,11 @@ def list_of(kind: Kind | None = None) -> Kind:
             raise ValueError("expected a list of at least one value.")
         return tuple((kind or any_text).of_value(value) for value in values)
 
-    return Kind(f"[, ]*({kind.regex}) *(,[, ]*({kind.regex}) *)*[, ]*" if kind else ".*[^, ].*", parse, convert)
+    def check(parameter: str, value: Any) -> None:
+        check_names(parameter, value) if names is None else check_choices(parameter, value, names)
+
+    regex = f"[, ]*({kind.regex}) *(,[, ]*({kind.regex}) *)*[, ]*" if kind else ".*[^, ].*"
+    return Kind(regex, parse, convert, check, "NAME,..")
 
 
 def map_of(names: Kind | None = None, kind: Kind | None = None) -> Kind:
@@ -117,7 +148,16 @@ def map_of(names: Kind | None = None, kind: Kind | None = None) -> Kind:
 
     left = f" *({names.regex}) *" if names else "[^=,]*[^=, ][^=,]*"
     right = f" *({kind.regex}) *" if kind else "[^,]*[^, ][^,]*"
-    return Kind(f"{left}={right}(,{left}={right})*", parse, convert)
+
+    def check(parameter: str, value: Any) -> None:
+        check_type(parameter, value, Mapping)
+        for left, right in value.items():
+            if names:
+                names.check(parameter, left)
+            if kind:
+                kind.check(parameter, right)
+
+    return Kind(f"{left}={right}(,{left}={right})*", parse, convert, check, "NAME=YOURS,..")
 
 
 def _converted_side(right: Any, kind: Kind | None, left: Any) -> Any:
@@ -136,24 +176,33 @@ def _parse_part(part: str, kind: Kind, text: str) -> Any:
         raise ValueError(str(error) if part == text else f"{part}: {error}") from None
 
 
-def _parse_template_kwargs(text: str) -> dict[str, Any]:
-    try:
-        arguments = json.loads(text)
-        json.dumps(arguments, allow_nan=False)  # json.loads takes numbers that JSON does not have
-    except ValueError as error:
-        raise ValueError(f"this is not valid JSON ({error}).") from None
-    if not isinstance(arguments, dict):
-        raise ValueError('expected a JSON object, such as {"enable_thinking": false}.')
-    if reserved := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys()):
-        raise ValueError(f"{', '.join(reserved)} cannot be set here: Chatmill sets it for each record.")
-    return arguments
+def json_object(reserved: Collection[str]) -> Kind:
+    """A JSON object. reserved: the keys that it must not have."""
 
+    def parse(text: str) -> dict[str, Any]:
+        try:
+            found = json.loads(text)
+            json.dumps(found, allow_nan=False)  # json.loads takes numbers that JSON does not have
+        except ValueError as error:
+            raise ValueError(f"this is not valid JSON ({error}).") from None
+        if not isinstance(found, dict):
+            raise ValueError('expected a JSON object, such as {"enable_thinking": false}.')
+        if taken := sorted(found.keys() & reserved):
+            raise ValueError(f"{', '.join(taken)} cannot be set here: Chatmill sets it for each record.")
+        return found
 
-def _convert_template_kwargs(arguments: Any) -> dict[str, Any]:
-    try:
-        return _parse_template_kwargs(json.dumps(arguments, allow_nan=False))
-    except TypeError as error:
-        raise ValueError(f"expected values that JSON has ({error}).") from None
+    def convert(found: Any) -> dict[str, Any]:
+        try:
+            return parse(json.dumps(found, allow_nan=False))
+        except TypeError as error:
+            raise ValueError(f"expected values that JSON has ({error}).") from None
+
+    def check(parameter: str, value: Any) -> None:
+        check_type(parameter, value, Mapping)
+        if taken := sorted(value.keys() & reserved):
+            raise ParameterError(parameter, value, f"{', '.join(taken)} cannot be given: the job sets it.")
+
+    return Kind(" *[{].*[}] *", parse, convert, check, "JSON")
 
 
 def _parse_no_list(text: str) -> Any:
@@ -170,16 +219,28 @@ _POSITIVE, _COUNT = "0*[1-9][0-9]{0,17}", "a whole number above 0, of at most 18
 _SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 any_text = Kind(None, str)
 any_list = Kind(None, _parse_no_list, _convert_list)
-template_kwargs = Kind(" *[{].*[}] *", _parse_template_kwargs, _convert_template_kwargs)
-flag = matching("true|false", "true or false", lambda text: text == "true")
-integer = matching("-?[0-9]+", "a whole number", int)
-positive = matching(_POSITIVE, _COUNT, int)
-length = matching(f"none|{_POSITIVE}", f"{_COUNT}, or none", lambda text: None if text == "none" else int(text))
-fraction = matching("1([.]0*)?|0?[.][0-9]+|0[.]?|[0-9]([.][0-9]*)?e-[0-9]*[1-9][0-9]*", "a number from 0 to 1", float)
+flag = matching("true|false", "true or false", lambda text: text == "true", check_flag, "true|false")
+integer = matching("-?[0-9]+", "a whole number", int, lambda name, value: check_type(name, value, int), "INT")
+positive = matching(_POSITIVE, _COUNT, int, check_count, "INT")
+length = matching(
+    f"none|{_POSITIVE}",
+    f"{_COUNT}, or none",
+    lambda text: None if text == "none" else int(text),
+    check_count,
+    "INT|none",
+)
+fraction = matching(
+    "1([.]0*)?|0?[.][0-9]+|0[.]?|[0-9]([.][0-9]*)?e-[0-9]*[1-9][0-9]*",
+    "a number from 0 to 1",
+    float,
+    check_fraction,
+    "FRACTION",
+)
 moment = matching(
     "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?",
     "a date and time, such as 2026-11-20T12:00:00",
     lambda text: datetime.fromisoformat(text).isoformat(),
+    metavar="YYYY-MM-DDTHH:MM:SS",
 )
 # Its value is in seconds.
 duration = matching(
