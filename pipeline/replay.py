@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 
 from pipeline.console import counted
@@ -240,7 +241,7 @@ class _Replayer:
 
         records = list(filter(is_chosen, part.records))
         rejects = tuple(filter(is_chosen, part.outcomes.rejects))
-        outcomes = replace(part.outcomes, read=len(records) + len(rejects), rejects=rejects)
+        outcomes = msgspec.structs.replace(part.outcomes, read=len(records) + len(rejects), rejects=rejects)
         return replace(part, records=records, outcomes=outcomes)
 
     def units_of(self, batch: Labels) -> Iterator[Unit]:

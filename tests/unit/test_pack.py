@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, groupby, pairwise
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -94,7 +95,7 @@ def batch_of(records: list[RowOf], columns: bool = False) -> Labels:
 
 
 def without_statistics(outcomes: Outcomes) -> Outcomes:
-    return dataclasses.replace(outcomes, statistics=Statistics())
+    return msgspec.structs.replace(outcomes, statistics=Statistics())
 
 
 def sum_of(histograms: Mapping[str, Histogram], name: str) -> int:
@@ -295,7 +296,7 @@ def test_rows_and_outcomes_equal_the_naive_packer(packer: Packer, records: list[
     assert tables_of(rows) == (expected.train, expected.validation)
     assert rows.outcomes.dropped == expected.dropped
     assert ("records_that_lost_trained_tokens" in rows.outcomes.first_examples) == (expected.losers > 0)
-    assert dataclasses.replace(without_statistics(rows.outcomes), drops=(), first_examples={}) == Outcomes(
+    assert msgspec.structs.replace(without_statistics(rows.outcomes), drops=(), first_examples={}) == Outcomes(
         read=len(records),
         kept=expected.kept,
         truncated=expected.truncated,

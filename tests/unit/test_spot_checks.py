@@ -78,7 +78,9 @@ def of_any_engine(outcomes: Outcomes) -> Outcomes:
     """Return the outcomes without the counts of the reference, which depend on the engine."""
     by_reference = ("rendered_by_reference", "tokenized_by_reference")
     examples = {name: example for name, example in outcomes.first_examples.items() if name not in by_reference}
-    return dataclasses.replace(outcomes, rendered_by_reference={}, tokenized_by_reference={}, first_examples=examples)
+    return msgspec.structs.replace(
+        outcomes, rendered_by_reference={}, tokenized_by_reference={}, first_examples=examples
+    )
 
 
 # Characters of other planes, parts of characters, characters that normalizers change, controls, special tokens.

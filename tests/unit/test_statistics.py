@@ -18,7 +18,6 @@ from transforms.model.statistics import (
     bins_of,
     bounds_of,
     histogram_of,
-    total,
 )
 from transforms.rows import IGNORED
 from transforms.rows.ragged import offsets_of
@@ -91,7 +90,7 @@ def test_a_limit_counts_the_tokens_beyond_it(lengths, data):
 @given(st.lists(LENGTHS, min_size=1, max_size=4))
 def test_the_sum_is_that_of_all_examples_however_they_are_divided(parts):
     every = [length for lengths in parts for length in lengths]
-    assert total(tokens_of(lengths, lengths) for lengths in parts) == tokens_of(every, every)
+    assert Statistics.total(tokens_of(lengths, lengths) for lengths in parts) == tokens_of(every, every)
 
 
 def test_messages_roles_tools_and_calls_are_counted():
@@ -143,7 +142,7 @@ def test_letters_count_for_their_script():
 
 
 def test_statistics_are_the_same_as_json():
-    statistics = total([tokens_of([5, 3000], [2, 1000]), of_contents([PlainText("ab")])])
+    statistics = Statistics.total([tokens_of([5, 3000], [2, 1000]), of_contents([PlainText("ab")])])
     assert msgspec.json.decode(msgspec.json.encode(statistics), type=Statistics) == statistics
     assert msgspec.to_builtins(statistics)["histograms"]["row_tokens"] == {
         "buckets": [(5, 1), (2816, 1)],

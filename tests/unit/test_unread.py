@@ -22,7 +22,7 @@ from transforms.inputs.unread import kind_of_name
 from transforms.model.batches import Records
 from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.model.outcomes import Outcomes
-from transforms.model.statistics import Statistics, Unread, sum_of_unread, total
+from transforms.model.statistics import Statistics, Unread, sum_of_unread
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer
 
@@ -240,14 +240,14 @@ def test_each_part_counts_schemas_and_what_is_unread():
     statistics = batch.outcomes.statistics
     assert (statistics.schemas, len(batch.outcomes.rejects)) == ({"messages": 1, "text": 2}, 1)
     assert {name: (one.records, one.characters) for name, one in statistics.unread.items()} == {"summary": (2, 10)}
-    assert total([statistics, statistics]).unread["summary"].characters == 20
+    assert Statistics.total([statistics, statistics]).unread["summary"].characters == 20
 
 
 def test_names_that_are_others_in_each_record_are_counted_together():
     unread = sum_of_unread([{f"key {number}": 2} for number in range(300)] + [{"often": 1}] * 2)
     assert len(unread) == 101 and unread["often"].records == 2
     assert sum(one.characters for one in unread.values()) == 602
-    assert Statistics(unread=unread) == total([Statistics(unread=unread)])
+    assert Statistics(unread=unread) == Statistics.total([Statistics(unread=unread)])
 
 
 # Of messages, what the template prints decides.

@@ -807,7 +807,9 @@ def test_receipt_is_read_back_as_it_was_written(tmp_path: Path):
 
 
 def receipt_of(split: int, part: int, last: bool, rejects: RejectsFile | None = None) -> Receipt:
-    return Receipt(split, part, last, 0, 0, 0, {}, {}, {}, 0, {}, {}, [], rejects, {}, {}, increment=INCREMENT)
+    none = {"read": 0, "kept": 0, "truncated": 0, "dropped": {}, "rejected": {}, "shards": []}
+    firsts = {"first_rejects": {}, "first_examples": {}}
+    return Receipt(split=split, part=part, last=last, rejects=rejects, increment=INCREMENT, **none, **firsts)
 
 
 def test_receipts_of_a_split_are_read_when_all_its_parts_are_there(tmp_path: Path):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from transforms.checks import check_fraction
 from transforms.dataset.description import Description
 from transforms.dataset.layout import Folder
-from transforms.dataset.manifest import first_of, sum_counts, sum_records
-from transforms.model.receipts import Receipt
+from transforms.model.counts import RecordCounts, StepCounts
+from transforms.model.receipts import Firsts, Receipt
 
 _REASONS_SHOWN = 5
 
@@ -68,14 +68,14 @@ class Budgets:
                 f"{self.max_reject_fraction}. They are in {folder.rejects}. Correct them, or allow a "
                 f"larger fraction, and run again. {first_rejects(receipts)}"
             )
-        notes = sum_counts(receipt.notes for receipt in receipts)
-        examples = first_of(receipt.first_examples for receipt in receipts)
+        counts = StepCounts.total(receipts)
+        notes, examples = counts.notes, Firsts.total(receipts).first_examples
 
         def first(name: str) -> str:
             found = examples.get(name)
             return f" The first is {found.source}, {found.position}: {found.detail}." if found else ""
 
-        lost = sum(receipt.trained_tokens_lost for receipt in receipts)
+        lost = counts.trained_tokens_lost
         total = lost + sum(shard.trained_tokens for receipt in receipts for shard in receipt.shards_once())
         if lost > self.max_lost_fraction * total:
             listed = f" {folder.ledger} lists all of them." if job.options.get("ledger") != "none" else ""
@@ -109,8 +109,8 @@ class Budgets:
 
 def first_rejects(receipts: Sequence[Receipt]) -> str:
     """The most frequent reasons of rejects, with the first record that has each."""
-    counts = Counter(sum_counts(receipt.rejected for receipt in receipts))
-    examples = first_of(receipt.first_rejects for receipt in receipts)
+    counts = Counter(RecordCounts.total(receipts).rejected)
+    examples = Firsts.total(receipts).first_rejects
     lines = [
         f"  {reason} ({count:,}): {examples[reason].source}, {examples[reason].position}: {examples[reason].detail}"
         for reason, count in counts.most_common(_REASONS_SHOWN)
@@ -120,13 +120,13 @@ def first_rejects(receipts: Sequence[Receipt]) -> str:
 
 def nothing_left(receipts: Sequence[Receipt], folder: Folder) -> str:
     """Describe that no row is left, and why. Takes what Budgets.exceeded takes."""
-    records = sum_records(receipts)
-    if not records["read"]:
+    records = RecordCounts.total(receipts)
+    if not records.read:
         return "the inputs have no records."
-    all_of_them = "the only record was" if records["read"] == 1 else f"all {records['read']:,} records were"
-    outcomes = records["dropped"] | records["rejected"]
+    all_of_them = "the only record was" if records.read == 1 else f"all {records.read:,} records were"
+    outcomes = {**records.dropped, **records.rejected}
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in outcomes.items())
     message = f"{all_of_them} dropped or rejected: {reasons}."
-    if not records["rejected"]:
+    if not records.rejected:
         return message
     return f"{message} The rejected records are in {folder.rejects}. {first_rejects(receipts)}"

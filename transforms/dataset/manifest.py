@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from transforms.dataset.description import Description
+from transforms.dataset.sums import Sums, Totals
 from transforms.hidden import HIDDEN
-from transforms.model.receipts import FirstExample, Receipt
-from transforms.model.statistics import Statistics, decode_statistics, total
+from transforms.model.counts import RecordCounts, StepCounts
+from transforms.model.receipts import Firsts, Receipt
+from transforms.model.statistics import Statistics, decode_statistics
 
 # The version of the manifest's keys. They are public: a change of their meaning is another version.
 FORMAT = 2
@@ -95,26 +98,20 @@ def sums_of_receipts(description: Description, receipts: Sequence[Receipt]) -> d
         ValueError: if the rows do not add up.
     """
     check_ledger(description.options.get("ledger", "none"), receipts)
-    totals = _totals(receipts)
-    records, rows = totals["records"], totals["rows"]
-    notes = sum_counts(receipt.notes for receipt in receipts)
-    added = notes.get("parity_rows_added", 0) + notes.get("formatter_rows_added", 0)
-    survivors = records["kept"] + records["truncated"] + added
+    totals, counts = _totals(receipts), StepCounts.total(receipts)
+    records, rows = totals.records, totals.rows
+    added = counts.notes.get("parity_rows_added", 0) + counts.notes.get("formatter_rows_added", 0)
+    survivors = records.kept + records.truncated + added
     if description.options.get("packing", "none") == "none" and rows != survivors:
         raise ValueError(f"{rows} rows were written, of records that should have {survivors}")
-    return {
-        **totals,
-        "trained_tokens_lost": sum(receipt.trained_tokens_lost for receipt in receipts),
-        "notes": notes,
-        "sources": _by_source([source.name for source in description.sources], receipts, totals),
-        "rendered_by_reference": sum_counts(receipt.rendered_by_reference for receipt in receipts),
-        "tokenized_by_reference": sum_counts(receipt.tokenized_by_reference for receipt in receipts),
-        "special_tokens_in_content": sum_counts(receipt.special_tokens_in_content for receipt in receipts),
-        "statistics": msgspec.to_builtins(_statistics(receipts)),
-        "first_examples": _as_json(first_of(receipt.first_examples for receipt in receipts)),
-        "first_rejects": _as_json(first_of(receipt.first_rejects for receipt in receipts)),
-        "first_drops": _as_json(first_of(receipt.first_drops for receipt in receipts)),
-    }
+    sums = Sums(
+        **asdict(totals),
+        **asdict(counts),
+        **asdict(Firsts.total(receipts)),
+        sources=_by_source(len(description.sources), receipts, totals),
+        statistics=Statistics.total(decode_statistics(receipt.statistics) for receipt in receipts),
+    )
+    return sums.as_json([source.name for source in description.sources])
 
 
 def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
@@ -122,34 +119,26 @@ def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
 
 
-def _totals(receipts: Sequence[Receipt]) -> dict[str, Any]:
+def _totals(receipts: Sequence[Receipt]) -> Totals:
     """The outcomes of the records, and what the rows hold. Each row counts once, in however many formats it is."""
     once = [shard for receipt in receipts for shard in receipt.shards_once()]
-    return {
-        "records": sum_records(receipts),
-        "rows": sum(shard.rows for shard in once),
-        "tokens": sum(shard.tokens for shard in once),
-        "trained_tokens": sum(shard.trained_tokens for shard in once),
-    }
+    return Totals(
+        records=RecordCounts.total(receipts),
+        rows=sum(shard.rows for shard in once),
+        tokens=sum(shard.tokens for shard in once),
+        trained_tokens=sum(shard.trained_tokens for shard in once),
+    )
 
 
-def _by_source(names: Sequence[str], receipts: Sequence[Receipt], totals: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _by_source(count: int, receipts: Sequence[Receipt], totals: Totals) -> list[Totals]:
     """The totals of each source. Raises ValueError if they do not add up to those of the dataset."""
     of_source: defaultdict[int, list[Receipt]] = defaultdict(list)
     for receipt in receipts:
         of_source[receipt.source].append(receipt)
-    sources = [{"name": name, **_totals(of_source[number])} for number, name in enumerate(names)]
-    for what in ("rows", "tokens", "trained_tokens"):
-        if (found := sum(source[what] for source in sources)) != totals[what]:
-            raise ValueError(f"the sources have {found} {what}, of {totals[what]} in the dataset")
-    if (read := sum(source["records"]["read"] for source in sources)) != totals["records"]["read"]:
-        raise ValueError(f"{read} records were read from the sources, of {totals['records']['read']} that were read")
+    sources = [_totals(of_source[number]) for number in range(count)]
+    if (found := Totals.total(sources)) != totals:
+        raise ValueError(f"the sources have {found}; the dataset has {totals}")
     return sources
-
-
-def _statistics(receipts: Sequence[Receipt]) -> Statistics:
-    """The sum of the statistics of receipts, which are decoded one after the other."""
-    return total(decode_statistics(receipt.statistics) for receipt in receipts)
 
 
 def counts_of_source(source: Mapping[str, Any]) -> dict[str, int]:
@@ -193,34 +182,3 @@ def records_compared(notes: Mapping[str, int]) -> str:
     """Return of how many records parity was checked, such as `20 of 198 records`. notes: of a manifest."""
     checked = notes.get("parity_records_checked", 0)
     return f"{checked:,} of {checked + notes.get('parity_records_not_checked', 0):,} records"
-
-
-def sum_records(receipts: Sequence[Receipt]) -> dict[str, Any]:
-    """How many records were read, and how many had which outcome."""
-    return {
-        "read": sum(receipt.read for receipt in receipts),
-        "kept": sum(receipt.kept for receipt in receipts),
-        "truncated": sum(receipt.truncated for receipt in receipts),
-        "dropped": sum_counts(receipt.dropped for receipt in receipts),
-        "rejected": sum_counts(receipt.rejected for receipt in receipts),
-    }
-
-
-def first_of(examples: Iterable[Mapping[str, FirstExample]]) -> dict[str, FirstExample]:
-    """For each name the first of its examples."""
-    first: dict[str, FirstExample] = {}
-    for of_receipt in examples:
-        first = {**of_receipt, **first}
-    return first
-
-
-def _as_json(examples: Mapping[str, FirstExample]) -> dict[str, Any]:
-    return msgspec.to_builtins(dict(sorted(examples.items())))
-
-
-def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Add up counts by name."""
-    total: Counter[str] = Counter()
-    for count in counts:
-        total.update(count)
-    return dict(sorted(total.items()))

@@ -23,10 +23,10 @@ from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import read_description
 from transforms.dataset.layout import SPLITS, Folder
 from transforms.dataset.log import Log
-from transforms.dataset.manifest import sum_counts
 from transforms.dataset.schema import schema_of
 from transforms.dataset.snapshot import Snapshot
 from transforms.errors import InputError, StoreError, UserError
+from transforms.model.counts import sum_counts
 from transforms.outputs import OUTPUT_FORMATS, ShardEntry, ShardReader, most_readable, output_format
 from transforms.storage.files import exists, join, mapped, open_file, read_bytes
 from transforms.storage.walking import names_below

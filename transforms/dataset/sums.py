@@ -7,16 +7,49 @@ from typing import Any
 
 import msgspec
 
-from transforms.dataset.manifest import first_of, sum_counts
-from transforms.model.statistics import Statistics, total
-
-_COUNTS = ("notes", "rendered_by_reference", "tokenized_by_reference", "special_tokens_in_content")
-_FIRSTS = ("first_examples", "first_rejects", "first_drops")
-
-Sums = Mapping[str, Any]
+from transforms.model.counts import Counts, RecordCounts, StepCounts
+from transforms.model.receipts import FirstExample
+from transforms.model.statistics import Statistics
 
 
-def add_sums(parts: Sequence[Sums], sources: Sequence[str]) -> dict[str, Any]:
+class Totals(Counts, frozen=True):
+    """The outcomes of records, and what their rows hold."""
+
+    records: RecordCounts = RecordCounts()
+    rows: int = 0
+    tokens: int = 0
+    trained_tokens: int = 0
+
+
+class Sums(StepCounts, frozen=True):
+    """The sums of an increment.
+
+    Attributes:
+        sources: the totals of each source, in their order.
+        statistics: of the records.
+        first_examples, first_rejects, first_drops: as in receipts.Firsts.
+    """
+
+    records: RecordCounts = RecordCounts()
+    rows: int = 0
+    tokens: int = 0
+    trained_tokens: int = 0
+    sources: list[Totals] = msgspec.field(default_factory=list)
+    statistics: Statistics = Statistics()
+    first_examples: Mapping[str, FirstExample] = {}
+    first_rejects: Mapping[str, FirstExample] = {}
+    first_drops: Mapping[str, FirstExample] = {}
+
+    def as_json(self, sources: Sequence[str]) -> dict[str, Any]:
+        """Return the sums as a manifest has them. sources: the names of the dataset's sources."""
+        found = msgspec.to_builtins(self)
+        totals = [*found["sources"], *(msgspec.to_builtins(Totals()) for _ in sources[len(self.sources) :])]
+        found["sources"] = [{"name": name, **of_source} for name, of_source in zip(sources, totals, strict=True)]
+        first = (*Totals.__struct_fields__, "trained_tokens_lost", "notes", "sources")
+        return {name: found[name] for name in (*first, *found)}
+
+
+def add_sums(parts: Iterable[Mapping[str, Any]], sources: Sequence[str]) -> dict[str, Any]:
     """Add up the sums of increments.
 
     Args:
@@ -26,35 +59,9 @@ def add_sums(parts: Sequence[Sums], sources: Sequence[str]) -> dict[str, Any]:
     Returns:
         The sums of all of them, as one build of the same rows has them.
     """
-    of_sources = [part["sources"] for part in parts]
-    return {
-        **_totals(parts),
-        "trained_tokens_lost": sum(part["trained_tokens_lost"] for part in parts),
-        "notes": sum_counts(part["notes"] for part in parts),
-        "sources": [
-            {"name": name, **_totals([each[number] for each in of_sources])} for number, name in enumerate(sources)
-        ],
-        **{name: sum_counts(part.get(name, {}) for part in parts) for name in _COUNTS if name != "notes"},
-        "statistics": _statistics(part.get("statistics", {}) for part in parts),
-        **{name: dict(sorted(first_of(part.get(name, {}) for part in parts).items())) for name in _FIRSTS},
-    }
+    return Sums.total(msgspec.convert(part, Sums) for part in parts).as_json(sources)
 
 
 def add_records(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Add up the outcomes of records, as `records` of a manifest has them."""
-    each = [*parts]
-    return {
-        **{outcome: sum(records[outcome] for records in each) for outcome in ("read", "kept", "truncated")},
-        **{outcome: sum_counts(records[outcome] for records in each) for outcome in ("dropped", "rejected")},
-    }
-
-
-def _totals(parts: Sequence[Sums]) -> dict[str, Any]:
-    return {
-        "records": add_records(part["records"] for part in parts),
-        **{what: sum(part[what] for part in parts) for what in ("rows", "tokens", "trained_tokens")},
-    }
-
-
-def _statistics(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    return msgspec.to_builtins(total(msgspec.convert(part, Statistics) for part in parts))
+    return msgspec.to_builtins(RecordCounts.total(msgspec.convert(part, RecordCounts) for part in parts))

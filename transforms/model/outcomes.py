@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from transforms.model.statistics import Statistics, total
+from msgspec.structs import replace
+
+from transforms.model.counts import StepCounts, sum_counts
+from transforms.model.statistics import Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,7 @@ class Reject:
     known: Known = Known()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcomes:
+class Outcomes(StepCounts, frozen=True):
     """How many records of a batch had which outcome. In the end read = kept + truncated + dropped + rejected.
 
     Attributes:
@@ -77,13 +78,7 @@ class Outcomes:
         truncated: records of which some tokens are in no row, because of max_length.
         drops: the records dropped.
         rejects: the records rejected.
-        notes: counts of what is worth reporting but is not an outcome, such as prompts whose tokens do not begin the
-            whole text.
         first_examples: for some of the counts the first record that was counted: its position, and what was found.
-        trained_tokens_lost: tokens that would have been trained on and are in no row, because of max_length.
-        rendered_by_reference: records that the reference rendered, by reason.
-        tokenized_by_reference: records of which the reference encoded at least one text, by reason.
-        special_tokens_in_content: special tokens in contents, by the role and the token, such as `user <|im_end|>`.
         statistics: of contents and tokens.
     """
 
@@ -92,12 +87,7 @@ class Outcomes:
     truncated: int = 0
     drops: tuple[Drop, ...] = ()
     rejects: tuple[Reject, ...] = ()
-    notes: Mapping[str, int] = field(default_factory=dict)
-    first_examples: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    trained_tokens_lost: int = 0
-    rendered_by_reference: Mapping[str, int] = field(default_factory=dict)
-    tokenized_by_reference: Mapping[str, int] = field(default_factory=dict)
-    special_tokens_in_content: Mapping[str, int] = field(default_factory=dict)
+    first_examples: Mapping[str, tuple[int, str]] = {}
     statistics: Statistics = Statistics()
 
     @property
@@ -108,11 +98,11 @@ class Outcomes:
     def drop(self, drops: Iterable[Drop]) -> Outcomes:
         """Add drops."""
         drops = tuple(drops)
-        return dataclasses.replace(self, drops=self.drops + drops) if drops else self
+        return replace(self, drops=self.drops + drops) if drops else self
 
     def reject(self, rejects: list[Reject]) -> Outcomes:
         """Add rejects."""
-        return dataclasses.replace(self, rejects=self.rejects + tuple(rejects))
+        return replace(self, rejects=self.rejects + tuple(rejects))
 
     def note(self, name: str, count: int = 1, record: tuple[int, str] | None = None) -> Outcomes:
         """Count something that is worth reporting.
@@ -123,7 +113,7 @@ class Outcomes:
             record: the position of the first record counted, and what was found there; kept if it is the first.
         """
         examples = self._examples_with(name, count, record)
-        return dataclasses.replace(self, notes=_added(self.notes, name, count), first_examples=examples)
+        return replace(self, notes=_added(self.notes, name, count), first_examples=examples)
 
     def count_rendered_by_reference(
         self, reason: str, count: int = 1, record: tuple[int, str] | None = None
@@ -150,30 +140,11 @@ class Outcomes:
 
     def count_special_tokens_in_content(self, counts: Mapping[str, int]) -> Outcomes:
         """Count special tokens in contents, by the role and the token."""
-        total = Counter(self.special_tokens_in_content) + Counter(counts)
-        return dataclasses.replace(self, special_tokens_in_content=total)
+        return replace(self, special_tokens_in_content=sum_counts([self.special_tokens_in_content, counts]))
 
     def count(self, statistics: Statistics) -> Outcomes:
         """Add statistics."""
-        return dataclasses.replace(self, statistics=total((self.statistics, statistics)))
-
-    def plus(self, other: Outcomes) -> Outcomes:
-        """Return the sum of these outcomes and those of later records."""
-        return Outcomes(
-            read=self.read + other.read,
-            kept=self.kept + other.kept,
-            truncated=self.truncated + other.truncated,
-            drops=self.drops + other.drops,
-            rejects=self.rejects + other.rejects,
-            notes=Counter(self.notes) + Counter(other.notes),
-            first_examples={**other.first_examples, **self.first_examples},
-            trained_tokens_lost=self.trained_tokens_lost + other.trained_tokens_lost,
-            rendered_by_reference=Counter(self.rendered_by_reference) + Counter(other.rendered_by_reference),
-            tokenized_by_reference=Counter(self.tokenized_by_reference) + Counter(other.tokenized_by_reference),
-            special_tokens_in_content=Counter(self.special_tokens_in_content)
-            + Counter(other.special_tokens_in_content),
-            statistics=total((self.statistics, other.statistics)),
-        )
+        return replace(self, statistics=self.statistics + statistics)
 
     def unaccounted(self) -> int:
         """Return how many records have no outcome yet; a negative number if some have more than one."""
@@ -182,7 +153,7 @@ class Outcomes:
     def _count_by_reference(self, name: str, reason: str, count: int, record: tuple[int, str] | None) -> Outcomes:
         example = record and (record[0], f"{reason}: {record[1]}" if record[1] else reason)
         counts: dict[str, Any] = {name: _added(getattr(self, name), reason, count)}
-        return dataclasses.replace(self, **counts, first_examples=self._examples_with(name, count, example))
+        return replace(self, **counts, first_examples=self._examples_with(name, count, example))
 
     def _examples_with(self, name: str, count: int, record: tuple[int, str] | None) -> Mapping[str, tuple[int, str]]:
         if not count or record is None or name in self.first_examples:

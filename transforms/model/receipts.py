@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from transforms.model.counts import Counts, StepCounts
 from transforms.storage.files import join, read_bytes
 from transforms.storage.writing import write_atomically
 
@@ -95,19 +96,24 @@ class FirstExample(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class Firsts(Counts, frozen=True):
+    """The first record that was counted, by the name of the count, or was rejected or dropped, by reason."""
+
+    first_examples: Mapping[str, FirstExample] = {}
+    first_rejects: Mapping[str, FirstExample] = {}
+    first_drops: Mapping[str, FirstExample] = {}
+
+
+class Receipt(StepCounts, frozen=True, kw_only=True):
     """The shards and the outcomes of one part of one split.
 
     Attributes:
         split, part: their numbers, from 0.
         last: whether the split has no further part.
-        read, kept, truncated, dropped, notes, trained_tokens_lost, rendered_by_reference, tokenized_by_reference,
-            special_tokens_in_content: as in outcomes.Outcomes.
-        rejected: records rejected, by reason.
+        read, kept, truncated, dropped, rejected: as in RecordCounts.
         shards: the files of rows, of each format, first those of train; none if there is no row.
         rejects: the file of rejected records; None if there are none.
-        first_rejects, first_drops: the first record rejected or dropped, by reason.
-        first_examples: the first record counted, by the name of the count.
+        first_examples, first_rejects, first_drops: as in Firsts.
         source: the number of the split's source, from 0.
         statistics: `statistics.Statistics`, as JSON, which takes a tenth of its memory: all receipts are held at once.
         ledger: of the records; None if it has no line.
@@ -123,16 +129,11 @@ class Receipt(msgspec.Struct, frozen=True):
     truncated: int
     dropped: Mapping[str, int]
     rejected: Mapping[str, int]
-    notes: Mapping[str, int]
-    trained_tokens_lost: int
-    rendered_by_reference: Mapping[str, int]
-    tokenized_by_reference: Mapping[str, int]
     shards: list[Shard]
     rejects: RejectsFile | None
     first_rejects: Mapping[str, FirstExample]
     first_examples: Mapping[str, FirstExample]
     source: int = 0
-    special_tokens_in_content: Mapping[str, int] = {}
     first_drops: Mapping[str, FirstExample] = {}
     statistics: msgspec.Raw = msgspec.Raw(b"{}")
     ledger: Ledger | None = None

@@ -5,13 +5,15 @@ They are integers, and each part of a split is counted alone, so that the sum is
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 import msgspec
 import numpy as np
+
+from transforms.model.counts import Counts
 
 # The lower bounds of buckets: each number below 16, and then 8 buckets for each power of two.
 _LENGTHS = np.concatenate([np.arange(16), *((8 + np.arange(8)) << power for power in range(1, 40))])
@@ -20,7 +22,7 @@ _PERCENT = np.arange(0, 101, 5)
 _MOST_UNREAD = 100
 
 
-class Histogram(msgspec.Struct, frozen=True):
+class Histogram(Counts, frozen=True):
     """How often numbers occur.
 
     Attributes:
@@ -35,8 +37,18 @@ class Histogram(msgspec.Struct, frozen=True):
     min: int
     max: int
 
+    @classmethod
+    def sum_of(cls, some: Sequence[Histogram]) -> Histogram:
+        """Add up histograms of the same buckets."""
+        buckets = Counter[int]()
+        for each in some:
+            for bound, count in each.buckets:
+                buckets[bound] += count
+        low, high = min(each.min for each in some), max(each.max for each in some)
+        return cls(sorted(buckets.items()), sum(each.count for each in some), sum(each.sum for each in some), low, high)
 
-class Beyond(msgspec.Struct, frozen=True):
+
+class Beyond(Counts, frozen=True):
     """What a max_length would cut off with `keep_start`: the examples that are longer, and their tokens beyond it."""
 
     examples: int = 0
@@ -44,7 +56,7 @@ class Beyond(msgspec.Struct, frozen=True):
     trained_tokens: int = 0
 
 
-class Tools(msgspec.Struct, frozen=True):
+class Tools(Counts, frozen=True):
     """Conversations that have tool definitions, these definitions, the calls of messages, and messages that answer."""
 
     conversations: int = 0
@@ -53,14 +65,14 @@ class Tools(msgspec.Struct, frozen=True):
     answers: int = 0
 
 
-class Unread(msgspec.Struct, frozen=True):
+class Unread(Counts, frozen=True):
     """Text that was not read: the records that have it, and its characters."""
 
     records: int = 0
     characters: int = 0
 
 
-class Statistics(msgspec.Struct, frozen=True):
+class Statistics(Counts, frozen=True):
     """Histograms and counts of the records of a batch, a shard or a dataset.
 
     Attributes:
@@ -145,69 +157,14 @@ def at_most(name: str, histogram: Mapping[str, Any], percent: int) -> int:
 decode_statistics = msgspec.json.Decoder(Statistics).decode
 
 
-def total(statistics: Iterable[Statistics]) -> Statistics:
-    """Add up statistics. Each is needed only until the next one, since there may be a million."""
-    histograms = defaultdict[str, _HistogramSum](_HistogramSum)
-    limits, tools = defaultdict[str, Counter[str]](Counter), Counter[str]()
-    roles, scripts, schemas, span_ends = (Counter[str]() for _ in range(4))
-    unread = defaultdict[str, Counter[str]](Counter)
-    characters_sampled = 0
-    for each in statistics:
-        for name, histogram in each.histograms.items():
-            histograms[name].add(histogram)
-        for limit, beyond in each.limits.items():
-            limits[limit].update(msgspec.structs.asdict(beyond))
-        roles.update(each.roles)
-        tools.update(msgspec.structs.asdict(each.tools))
-        scripts.update(each.scripts)
-        schemas.update(each.schemas)
-        span_ends.update(each.span_ends)
-        for name, of_name in each.unread.items():
-            unread[name].update(msgspec.structs.asdict(of_name))
-        characters_sampled += each.characters_sampled
-    return Statistics(
-        histograms={name: histograms[name].histogram() for name in sorted(histograms)},
-        limits={limit: Beyond(**limits[limit]) for limit in sorted(limits, key=int)},
-        roles=dict(sorted(roles.items())),
-        tools=Tools(**tools),
-        scripts=dict(sorted(scripts.items())),
-        characters_sampled=characters_sampled,
-        schemas=dict(sorted(schemas.items())),
-        unread={name: Unread(**unread[name]) for name in sorted(unread)},
-        span_ends=dict(sorted(span_ends.items())),
-    )
-
-
 def sum_of_unread(records: Iterable[Mapping[str, int]]) -> dict[str, Unread]:
     """Add up the characters that were not read of records, by name; those of rare names together, as `others`."""
     found: dict[str, Unread] = {}
     for record in records:
         for name, characters in record.items():
-            known = found.get(name, Unread())
-            found[name] = Unread(known.records + 1, known.characters + characters)
+            found[name] = found.get(name, Unread()) + Unread(1, characters)
     names = sorted(found, key=lambda name: (-found[name].records, name))
     if others := [found[name] for name in names[_MOST_UNREAD:]]:
         found = {name: found[name] for name in names[:_MOST_UNREAD]}
-        found["others"] = Unread(sum(each.records for each in others), sum(each.characters for each in others))
+        found["others"] = Unread.total(others)
     return dict(sorted(found.items()))
-
-
-class _HistogramSum:
-    """Adds up histograms."""
-
-    def __init__(self) -> None:
-        self._buckets = Counter[int]()
-        self._count = self._sum = 0
-        self._range: tuple[int, int] | None = None
-
-    def add(self, histogram: Histogram) -> None:
-        for bound, count in histogram.buckets:
-            self._buckets[bound] += count
-        self._count += histogram.count
-        self._sum += histogram.sum
-        low, high = self._range or (histogram.min, histogram.max)
-        self._range = min(low, histogram.min), max(high, histogram.max)
-
-    def histogram(self) -> Histogram:
-        assert self._range
-        return Histogram(sorted(self._buckets.items()), self._count, self._sum, *self._range)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from transforms.declaring import takes, values_of
@@ -121,7 +122,7 @@ class Packer(PackOptions):
         outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0)) - examples)
         outcomes = outcomes.note("formatter_rows_added", examples - int(np.sum(survives)))
         used = np.flatnonzero(survives)
-        outcomes = dataclasses.replace(
+        outcomes = msgspec.structs.replace(
             outcomes,
             kept=outcomes.kept + int(np.sum(survives & ~cut)),
             truncated=outcomes.truncated + int(np.sum(survives & cut)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -17,6 +17,7 @@ from transforms.checks import check_text
 from transforms.declaring import takes
 from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowTable, Split
+from transforms.model.counts import StepCounts
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.parts import Parts
 from transforms.model.receipts import (
@@ -170,11 +171,11 @@ class _OpenShard:
                 self._first_drops[drop.reason] = self._first(drop.position, drop.known.size())
         if not self._first_truncated and part.used.truncated.any():
             self._first_truncated["truncated"] = self._first(*_first_truncated(part))
-        self._outcomes = self._outcomes.plus(replace(part.outcomes, drops=(), rejects=()))
+        self._outcomes += msgspec.structs.replace(part.outcomes, drops=(), rejects=())
 
     def complete(self, last: bool) -> Receipt:
         """Complete the files, and after them write the receipt that names them."""
-        outcomes = self._outcomes
+        outcomes, differing = self._outcomes, StepCounts(notes={DIFFERS: 1} if self._split.differing else {})
         statistics = msgspec.structs.replace(outcomes.statistics, span_ends=dict(sorted(self._span_ends.items())))
         receipt = Receipt(
             split=self._split.number,
@@ -185,10 +186,7 @@ class _OpenShard:
             truncated=outcomes.truncated,
             dropped=dict(sorted(self._dropped.items())),
             rejected=dict(sorted(self._rejected.items())),
-            notes=dict(sorted({**outcomes.notes, **({DIFFERS: 1} if self._split.differing else {})}.items())),
-            trained_tokens_lost=outcomes.trained_tokens_lost,
-            rendered_by_reference=dict(sorted(outcomes.rendered_by_reference.items())),
-            tokenized_by_reference=dict(sorted(outcomes.tokenized_by_reference.items())),
+            **msgspec.structs.asdict(StepCounts.total([outcomes, differing])),
             shards=[
                 shard
                 for split in ("train", "validation")
@@ -203,7 +201,6 @@ class _OpenShard:
             | self._first_truncated
             | ({DIFFERS: self._split.differing} if self._split.differing else {}),
             source=self._split.source,
-            special_tokens_in_content=dict(sorted(outcomes.special_tokens_in_content.items())),
             statistics=msgspec.Raw(msgspec.json.encode(statistics)),
             ledger=self._ledger.complete() if self._ledger else None,
             increment=self._split.increment,

@@ -19,7 +19,7 @@ from transforms.dataset.layout import SPLITS
 from transforms.dataset.reader import Dataset, reading
 from transforms.dataset.schema import schema_of
 from transforms.model.receipts import name_of
-from transforms.model.statistics import Statistics, histogram_of, total
+from transforms.model.statistics import Statistics, histogram_of
 from transforms.rows.ragged import offsets_of
 from transforms.steps.ledger import ledger_writer
 from transforms.steps.row_files import RowFiles
@@ -97,7 +97,7 @@ class Rewriter:
                 rows = repacked.rows
                 facts["rows"] += len(rows)
                 facts["tokens"] += int(repacked.row_lengths.sum())
-                written.statistics = total([written.statistics, _statistics(repacked)])
+                written.statistics += _statistics(repacked)
                 moves.add(repacked)
             for of_format in files:
                 of_format.write(rows.select(self._schema.names).cast(self._schema), 0, 0)
