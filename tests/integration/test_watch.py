@@ -89,7 +89,7 @@ def test_a_dataset_that_cannot_grow_by_these_options_ends_a_watch_in_one_line(tm
         (["--runner=PrismRunner", "--detach"], "--detach needs a cluster"),
         (
             ["--runner=FnApiRunner"],
-            "--runner FnApiRunner: it does not support streaming; expected DataflowRunner, FlinkRunner, PrismRunner",
+            "--runner FnApiRunner: it does not support streaming; expected DataflowRunner, PrismRunner, FlinkRunner",
         ),
         (["--runner=FlinkRunner", "--every=61s"], "--every 61s: with --runner, 60s or less"),
         (["--runner=FlinkRunner", "--summary_json=-"], "--summary_json -: with --runner, workers write it."),

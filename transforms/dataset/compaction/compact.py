@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,7 @@ from transforms.dataset.compaction.rewriting import Rewriter, Written
 from transforms.dataset.log import Conflict, Log
 from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.snapshot import Files, Increment
-from transforms.dataset.sums import Sums, add_sums
+from transforms.dataset.sums import add_sums
 from transforms.storage.claim import ClaimKeeper, Holder
 
 SHARD_BYTES = 64 << 20
@@ -77,7 +77,7 @@ def compact(
             return _compaction(plan, increment, snapshot.version)
 
 
-def _increment(plan: Plan, written: Written, parts: Sequence[Sums]) -> Increment:
+def _increment(plan: Plan, written: Written, parts: Sequence[Mapping[str, Any]]) -> Increment:
     """The increment that takes the place of others. Only what is said of rows is another than their sum, of parts."""
     replaced = {unit.ledger["path"] for group in plan.groups for unit in group if unit.ledger}
     others = [file for each in plan.increments for file in each.files.ledger if file["path"] not in replaced]
