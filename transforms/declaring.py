@@ -34,7 +34,8 @@ def option(
         group: its title in --help; None if only a recipe has the option.
         help: what it does.
         kind: of its values.
-        default: if it is not given. If this is None, it may be None.
+        default: if it is not given, also of jobs that were planned before there was the option. If this is None, it may
+            be None.
         metavar: what --help calls its value; by default as its kind says.
         default_help: what the default is, if the value does not say it.
         name: on the command line, if it is not that of the field.

@@ -379,6 +379,16 @@ def test_a_wrong_option_of_a_recipe_is_one_line_that_names_the_file(build, tmp_p
     assert ended.err.startswith(f"chatmill: {tmp_path}/recipe.yaml") and message in ended.err, ended.err
 
 
+def test_the_recipes_of_the_documentation_can_be_read(tmp_path):
+    found = re.findall(r"```yaml\n(# \w+\.yaml\n.*?)```", (ROOT / "docs" / "sources.md").read_text(), re.DOTALL)
+    assert len(found) == 2
+    for text in found:
+        (tmp_path / "recipe.yaml").write_text(text)
+        options, beam_flags = parse_options([f"{tmp_path}/recipe.yaml", "--output=o"])
+        assert (options.max_length, options.packing, beam_flags) == (4096, "bfd", [])
+        assert [source.name for source in read_sources(options)] in (["input"], ["support", "general", "3-faq"])
+
+
 def test_a_recipe_has_the_options_of_a_watch_too(tmp_path):
     url = recipe_with(tmp_path, input="in/*.jsonl", tokenizer="t", output="o", every="5s", max_delay="1m")
     options, settings, beam_flags = watch.parse([str(url), "--max_delay=2m"])

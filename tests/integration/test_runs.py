@@ -613,15 +613,21 @@ def test_a_job_that_this_version_does_not_understand_is_refused_until_overwritte
     output, allowed = tmp_path / "out", "--max_reject_fraction=0.2"
     assert build(*options_for(corpus, output), allowed).code == 0
     known = manifest_of(output)["job"]
-    without_seed = {name: value for name, value in known["options"].items() if name != "seed"}
-    for changed in ({"options": without_seed}, {"options": known["options"] | {"flavour": "sweet"}}, {"inputs": 7}):
+    options = known["options"]
+    for changed in ({"options": options | {"seed": "x"}}, {"options": options | {"flavour": "sweet"}}, {"inputs": 7}):
         edit_log(output, lambda entry, changed=changed: entry.update(job=known | changed))
         refused = build(*options_for(corpus, output), allowed)
         assert refused.code == 2
         assert f"this job was not planned by chatmill build {__version__} (" in refused.err
         assert refused.err.startswith(f"chatmill: {output}") and refused.err.count("\n") == 1
+    # A job that was planned before there was an option has its default.
+    without_seed = {name: value for name, value in options.items() if name != "seed"}
+    edit_log(output, lambda entry: entry.update(job=known | {"options": without_seed}))
+    assert build(*options_for(corpus, output), allowed).code == 0
+    changed = build(*options_for(corpus, output), allowed, "--seed=1")
+    assert (changed.code, "--seed was 0 and is 1" in changed.err) == (2, True)
     assert build(*options_for(corpus, output), allowed, "--overwrite").code == 0
-    assert manifest_of(output)["job"]["options"] == known["options"]
+    assert manifest_of(output)["job"]["options"] == options
 
 
 @pytest.mark.parametrize(
