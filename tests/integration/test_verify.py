@@ -785,7 +785,7 @@ def test_record_that_is_twice_in_one_of_several_sources_of_a_dataset_that_grew_i
             "sources:\n" + "".join(f"- name: {name}\n  input: {tmp_path}/{name}-*.jsonl\n" for name in ("a", "b"))
         )
         options = [str(config), f"--output={folder}", f"--tokenizer={TOKENIZER}", "--provenance"]
-        assert main(["build", "--append", *options]) == 0
+        assert main(["build", *options, "--append"]) == 0
     assert verify(str(folder)).faults == []
     # As it would be if the first build had written it: the entry of the second one follows.
     first, second = log_of(folder)
