@@ -27,6 +27,7 @@ from support.paths import TOKENIZER
 from transforms.dataset.derived import derive
 from transforms.dataset.layout import Folder
 from transforms.dataset.log import Log
+from transforms.dataset.sums import add_sums
 from transforms.dataset.verification.verify import verify
 from transforms.outputs.tfrecord import encode_tfrecord, masked_crc
 
@@ -796,7 +797,10 @@ def test_record_that_is_twice_in_one_of_several_sources_of_a_dataset_that_grew_i
     (folder / "manifest.json").unlink()
     edit_log(folder, lambda _: None)
     rewrite(folder, shard["path"], twice, recount=True)
-    second.write_bytes(of_second)
+    each_ends_a_turn = {"span_ends": {"<|im_end|>": manifest_of(folder)["rows"]}}
+    edit_log(folder, lambda entry: entry["add"]["sums"]["statistics"].update(each_ends_a_turn))
+    sums = [json.loads(content)["add"]["sums"] for content in (first.read_bytes(), of_second)]
+    second.write_text(json.dumps(json.loads(of_second) | {"total": add_sums(sums, ["a", "b"])}))
     repair_chain(folder)
     derive_again(folder)
 
