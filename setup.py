@@ -6,7 +6,9 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 _HERE = Path(__file__).parent
-_VERSION = re.search(r'^__version__ = "(.+)"$', (_HERE / "transforms" / "__init__.py").read_text(), re.MULTILINE)
+_VERSION = re.search(
+    r'^__version__ = "(.+)"$', (_HERE / "transforms" / "base" / "version.py").read_text(), re.MULTILINE
+)
 assert _VERSION
 
 # Run on Linux with Python 3.11: 2.68, 2.72, 2.76 and 2.77. Each passed tests/unit/test_beam_contract.py, and wrote the
@@ -48,7 +50,7 @@ setup(
         "Typing :: Typed",
     ],
     packages=find_packages(include=["pipeline", "pipeline.*", "transforms", "transforms.*"]),
-    package_data={"pipeline": ["py.typed"], "transforms": ["py.typed"], "transforms.dataset": ["report_files/*"]},
+    package_data={"pipeline": ["py.typed"], "transforms": ["py.typed"], "transforms.publish": ["report_files/*"]},
     python_requires=">=3.10,<3.14",
     install_requires=[
         f"apache-beam{_BEAM}",

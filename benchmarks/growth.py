@@ -22,10 +22,10 @@ import msgspec
 from measure import build, publish
 
 from transforms import Dataset
-from transforms.dataset.derived import derive
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
-from transforms.dataset.snapshot import Entry, Increment
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+from transforms.catalog.snapshot import Entry, Increment
+from transforms.publish.derived import derive
 
 _ROUNDS = 5
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from measure import publish
 
 from transforms.inputs.listing import list_inputs
-from transforms.inputs.plan import encode_plan
+from transforms.inputs.plan_file import encode_plan
 from transforms.inputs.splits import splits_of
 
 

@@ -19,8 +19,8 @@ import apache_beam as beam  # noqa: E402
 
 import transforms  # noqa: E402
 from pipeline import __version__  # noqa: E402
-from pipeline.console import CommandParser  # noqa: E402
-from pipeline.options import add_options  # noqa: E402
+from pipeline.cli.console import CommandParser  # noqa: E402
+from pipeline.cli.options import add_options  # noqa: E402
 
 project = "Chatmill"
 version = release = __version__

@@ -2,7 +2,7 @@
 
 import os
 
-from transforms import __version__
+from transforms.base.version import __version__
 
 __all__ = ["__version__"]
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from pipeline.supervision import run_supervised
+from pipeline.job.supervision import run_supervised
 
 
 def main() -> int:
@@ -11,17 +11,17 @@ def main() -> int:
 
 
 def _command() -> int:
-    from pipeline.cli import main as run
+    from pipeline.cli.program import main as run
 
     return run()
 
 
 def _write_failure(error: str) -> None:
     """Write in the file of --summary_json, if there is one, what became of the command, which cannot do it any more."""
-    from pipeline.options import find_summary_json
+    from pipeline.cli.options import find_summary_json
 
     if url := find_summary_json(sys.argv[1:]):
-        from pipeline.summary_json import write_failure
+        from pipeline.cli.summary_json import write_failure
 
         write_failure(error, url)
 

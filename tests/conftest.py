@@ -40,7 +40,7 @@ class BuildResult:
 @pytest.fixture
 def build(capfd, monkeypatch):
     """Build a dataset in this process, as `python -m pipeline` does with the same options."""
-    from pipeline.cli import main
+    from pipeline.cli.program import main
 
     def run(*options: object) -> BuildResult:
         capfd.readouterr()

@@ -3,28 +3,30 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from transforms.base.version import __version__ as __version__
+
 if TYPE_CHECKING:
+    from transforms.base.errors import InputError, ParameterError, RecordError, UserError
     from transforms.chat.config import RenderConfig
-    from transforms.dataset.own_pipeline import ReadConversations, WriteDataset
-    from transforms.dataset.reader import Dataset
-    from transforms.errors import InputError, ParameterError, RecordError, UserError
     from transforms.model.batches import Examples, Slice, Split
     from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
     from transforms.model.parts import Parts
-    from transforms.rendering import RenderedExample, render
+    from transforms.publish.custom_pipeline import ReadConversations, WriteDataset
+    from transforms.reading.reader import Dataset
+    from transforms.reading.shard_urls import shards
     from transforms.steps.custom import FilterExamples, MapExamples
     from transforms.steps.label import BuildLabels
+    from transforms.steps.one_conversation import RenderedExample, render
     from transforms.steps.pack import TruncateOrPack
     from transforms.steps.parity import CheckParity
     from transforms.steps.parse import ParseConversations
     from transforms.steps.render import ApplyChatTemplate
     from transforms.steps.tokenize import Tokenize
 
-__version__ = "0.3.0"
 
 # Where each public name is defined. A name is imported when it is used: a command line must not wait for Beam.
 _HOMES = {
-    "ReadConversations": "dataset.own_pipeline",
+    "ReadConversations": "publish.custom_pipeline",
     "ParseConversations": "steps.parse",
     "FilterExamples": "steps.custom",
     "MapExamples": "steps.custom",
@@ -34,8 +36,9 @@ _HOMES = {
     "Tokenize": "steps.tokenize",
     "BuildLabels": "steps.label",
     "TruncateOrPack": "steps.pack",
-    "WriteDataset": "dataset.own_pipeline",
-    "Dataset": "dataset.reader",
+    "WriteDataset": "publish.custom_pipeline",
+    "Dataset": "reading.reader",
+    "shards": "reading.shard_urls",
     "Split": "model.batches",
     "Slice": "model.batches",
     "Parts": "model.parts",
@@ -45,12 +48,12 @@ _HOMES = {
     "PromptCompletion": "model.examples",
     "PlainText": "model.examples",
     "TokenRow": "model.examples",
-    "UserError": "errors",
-    "ParameterError": "errors",
-    "InputError": "errors",
-    "RecordError": "errors",
-    "render": "rendering",
-    "RenderedExample": "rendering",
+    "UserError": "base.errors",
+    "ParameterError": "base.errors",
+    "InputError": "base.errors",
+    "RecordError": "base.errors",
+    "render": "steps.one_conversation",
+    "RenderedExample": "steps.one_conversation",
 }
 __all__ = [
     "ReadConversations",
@@ -65,6 +68,7 @@ __all__ = [
     "TruncateOrPack",
     "WriteDataset",
     "Dataset",
+    "shards",
     "Split",
     "Slice",
     "Parts",

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.options import command_line_fields, help_text, option_name
+from pipeline.cli.options import command_line_fields, help_text, option_name
 
 FILE = Path(__file__).with_name("metadata.json")
 _REQUIRED = ("tokenizer", "output")

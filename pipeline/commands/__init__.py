@@ -1,1 +1,1 @@
-"""The commands: one module each, of the command's name, with `run(arguments) -> exit code`. pipeline.cli lists them."""
+"""The commands: each a module of its name, with `run(arguments) -> exit code`; pipeline/cli/program.py lists them."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.console import error_text, show_phase
-from pipeline.options import find_summary_json, parse_options
-from transforms.errors import Unavailable, UserError
+from pipeline.cli.console import error_text, show_phase
+from pipeline.cli.options import find_summary_json, parse_options
+from transforms.base.errors import Unavailable, UserError
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -27,16 +27,16 @@ def run(arguments: Sequence[str]) -> int:
         options, beam_flags = parse_options(arguments)
         url = options.summary_json
         show_phase(f"building {options.output}")
-        from pipeline.sources import read_sources
+        from pipeline.cli.sources import read_sources
 
         sources = read_sources(options)
     except (UserError, Unavailable) as error:
         if url:
-            from pipeline.summary_json import write_failure
+            from pipeline.cli.summary_json import write_failure
 
             write_failure(error_text(error), url)
         raise
-    from pipeline.launch import launch
+    from pipeline.job.launch import launch
 
     launch(options, sources, beam_flags, arguments)
     return 0

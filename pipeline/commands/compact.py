@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.console import CommandParser, counted, show_phase
-from transforms import kinds
+from pipeline.cli.console import CommandParser, counted, show_phase
+from transforms.base import kinds
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -42,9 +42,9 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     show_phase(f"reading {options.dataset}")
 
-    from pipeline.claims import say_who_holds
-    from transforms.dataset.compaction.compact import compact
+    from pipeline.cli.claims import say_who_holds
     from transforms.storage.files import full_url
+    from transforms.upkeep.compaction.joining import compact
 
     url = full_url(options.dataset)
     given: dict[str, Any] = {"shard_bytes": options.shard_bytes} if hasattr(options, "shard_bytes") else {}

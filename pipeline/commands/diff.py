@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.console import CommandParser, as_typed, counted, paged, shortened
+from pipeline.cli.console import CommandParser, as_typed, counted, paged, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipeline.row_view import Example, Row
-    from transforms.dataset.comparison.differences import Difference, Differences
-    from transforms.dataset.reader import Dataset
+    from pipeline.viewing.row_view import Example, Row
+    from transforms.audit.comparison.differences import Difference, Differences
+    from transforms.reading.reader import Dataset
 
 _LIMIT = 3
 _TOKENS_SHOWN = 80
@@ -41,8 +41,8 @@ def run(arguments: Sequence[str]) -> int:
     """
     options = _parse(arguments)
 
-    from transforms.dataset.comparison.differences import changed_job, changed_records, compare
-    from transforms.dataset.reader import Dataset
+    from transforms.audit.comparison.differences import changed_job, changed_records, compare
+    from transforms.reading.reader import Dataset
 
     datasets = Dataset(options.a), Dataset(options.b)
     job, records = changed_job(*datasets), changed_records(*datasets)
@@ -65,7 +65,7 @@ def _print(
     from rich.table import Table
     from rich.text import Text
 
-    from pipeline.view import visible
+    from pipeline.viewing.view import visible
 
     def table(title: str, pairs: dict[str, tuple[Any, Any]]) -> None:
         rows = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", width=None)
@@ -101,7 +101,7 @@ def _print(
 
 def _advice(datasets: tuple[Dataset, Dataset], found: Differences) -> str:
     """What would show more, as a sentence; empty if nothing would."""
-    from transforms.dataset.comparison.entries import knows_records
+    from transforms.audit.comparison.entries import knows_records
 
     if not {"only in A", "only in B"} <= found.counts.keys() or all(map(knows_records, datasets)):
         return ""
@@ -112,7 +112,7 @@ def _print_difference(console: Console, datasets: tuple[Dataset, Dataset], diffe
     import numpy as np
     from rich.text import Text
 
-    from pipeline.row_view import print_example
+    from pipeline.viewing.row_view import print_example
     from transforms.tokens.decoding import TokenDecoder
 
     sides = [
@@ -143,7 +143,7 @@ def _first_difference(examples: Sequence[Example]) -> int:
 
 def _example(dataset: Dataset, place: Any) -> tuple[Row, Example]:
     """The row and the example at a place of a dataset."""
-    from pipeline.row_view import read_row_of_shard
+    from pipeline.viewing.row_view import read_row_of_shard
 
     shard, in_shard, segment = place
     row = read_row_of_shard(dataset, shard, in_shard)

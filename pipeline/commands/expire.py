@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.console import CommandParser, counted, show_phase
-from transforms import kinds
-from transforms.errors import UserError
+from pipeline.cli.console import CommandParser, counted, show_phase
+from transforms.base import kinds
+from transforms.base.errors import UserError
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -50,9 +50,9 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError("--older_than is missing. Give how long a replaced version is kept, such as 7d.")
     show_phase(f"reading {options.dataset}")
 
-    from pipeline.claims import say_who_holds
-    from transforms.dataset.expiry import expire
+    from pipeline.cli.claims import say_who_holds
     from transforms.storage.files import full_url
+    from transforms.upkeep.expiry import expire
 
     url = full_url(options.dataset)
     found = expire(url, options.older_than, options.keep, say_who_holds)

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.console import CommandParser, paged
-from transforms.errors import UserError
+from pipeline.cli.console import CommandParser, paged
+from transforms.base.errors import UserError
 
 if TYPE_CHECKING:
-    from pipeline.finding import Found
-    from transforms.dataset.reader import Dataset, FailedBuild
+    from pipeline.viewing.record_search import Found
+    from transforms.reading.reader import Dataset, FailedBuild
     from transforms.tokens.decoding import TokenDecoder
 
 _LIMIT = 5
@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     options = _parse(arguments)
 
-    from transforms.dataset.reader import Dataset, FailedBuild, is_finished
+    from transforms.reading.reader import Dataset, FailedBuild, is_finished
     from transforms.tokens.decoding import TokenDecoder
 
     of_rejects = options.reject is not None or options.reason is not None
@@ -45,9 +45,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _found(dataset: Dataset | FailedBuild, decoder: TokenDecoder, options: argparse.Namespace) -> Iterator[Found]:
     """What the options ask for."""
-    from pipeline import finding
-    from pipeline.row_view import read_row
-    from transforms.dataset.reader import FailedBuild
+    from pipeline.viewing import record_search as finding
+    from pipeline.viewing.row_view import read_row
+    from transforms.reading.reader import FailedBuild
 
     if options.reject is not None:
         return finding.reject(dataset, options.reject)
@@ -72,10 +72,10 @@ def _found(dataset: Dataset | FailedBuild, decoder: TokenDecoder, options: argpa
 def _print(found: Iterator[Found], decoder: TokenDecoder, options: argparse.Namespace) -> None:
     from rich.text import Text
 
-    from pipeline.finding import line_title
-    from pipeline.reject_view import Rejected, print_reject
-    from pipeline.row_view import TOKENS_FOUND, TOKENS_SHOWN, Row, print_row
-    from pipeline.view import visible
+    from pipeline.viewing.record_search import line_title
+    from pipeline.viewing.reject_view import Rejected, print_reject
+    from pipeline.viewing.row_view import TOKENS_FOUND, TOKENS_SHOWN, Row, print_row
+    from pipeline.viewing.view import visible
 
     limit = None if options.full else TOKENS_FOUND if options.search else TOKENS_SHOWN
     with paged() as console:
@@ -93,8 +93,8 @@ def _print(found: Iterator[Found], decoder: TokenDecoder, options: argparse.Name
 def _print_json(found: Iterator[Found], decoder: TokenDecoder, options: argparse.Namespace) -> None:
     import msgspec
 
-    from pipeline.reject_view import Rejected, reject_as_json
-    from pipeline.row_view import Row, row_as_json
+    from pipeline.viewing.reject_view import Rejected, reject_as_json
+    from pipeline.viewing.row_view import Row, row_as_json
 
     document: dict[str, list[Any]] = {"rows": [], "rejects": [], "records": [], "notes": []}
     for item in found:

@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipeline.console import CommandParser, unknown_option
-from pipeline.options import Options, add_option
-from transforms.declaring import options_in
-from transforms.errors import RecordDropped, RecordError, UserError
+from pipeline.cli.console import CommandParser, unknown_option
+from pipeline.cli.options import Options, add_option
+from transforms.base.declaring import options_in
+from transforms.base.errors import RecordDropped, RecordError, UserError
 
 _SHOWN = 5
 # The options of a build that decide what is trained on.
@@ -82,14 +82,14 @@ def run(arguments: Sequence[str]) -> int:
     from rich.console import Console
     from rich.text import Text
 
-    from pipeline.tokenizer_files import (
+    from pipeline.job.tokenizer_source import (
         check_configured_stop_tokens,
         check_stop_tokens,
         check_tokenizer,
         read_tokenizer_files,
         resolve_template,
     )
-    from pipeline.view import as_text, marked_spans, visible
+    from pipeline.viewing.view import as_text, marked_spans, visible
     from transforms.chat.config import RenderConfig
     from transforms.chat.rendering.limits import TemplateLimit
     from transforms.chat.rendering.template import NO_TEMPLATE, load_template

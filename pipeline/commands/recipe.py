@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.console import CommandParser
-from transforms.errors import UserError
+from pipeline.cli.console import CommandParser
+from transforms.base.errors import UserError
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -32,8 +32,8 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("dataset", metavar="OUT", help="the folder of a dataset, at any url")
     options = parser.parse_args(arguments)
 
-    from transforms.dataset.reader import Dataset
-    from transforms.dataset.rebuilding import recipe_text
+    from transforms.publish.rebuilding import recipe_text
+    from transforms.reading.reader import Dataset
     from transforms.storage.files import full_url
 
     dataset = Dataset(full_url(options.dataset))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.console import CommandParser
-from transforms.errors import UserError
+from pipeline.cli.console import CommandParser
+from transforms.base.errors import UserError
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -34,8 +34,8 @@ def run(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
 
-    from transforms.dataset.reader import Dataset, reading, url_and_version
-    from transforms.dataset.report import report_of
+    from transforms.publish.report_page import report_of
+    from transforms.reading.reader import Dataset, reading, url_and_version
     from transforms.storage.files import full_url
     from transforms.storage.writing import write_atomically
 

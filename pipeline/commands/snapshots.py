@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.console import CommandParser
+from pipeline.cli.console import CommandParser
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from transforms.dataset.snapshot import Entry
+    from transforms.catalog.snapshot import Entry
 
 # A pipe or a file has no width: no cell is cut there.
 _WIDE = 1_000
@@ -42,9 +42,9 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", default=False, help="print JSON")
     options = parser.parse_args(arguments)
 
-    from transforms.dataset.layout import Folder
-    from transforms.dataset.log import Log
-    from transforms.dataset.reader import Dataset, url_of_all
+    from transforms.catalog.layout import Folder
+    from transforms.catalog.log import Log
+    from transforms.reading.reader import Dataset, url_of_all
 
     entries = Log(Folder(url_of_all(options.dataset))).versions()
     if not entries:
@@ -84,7 +84,7 @@ def _print(console: Console, entries: Sequence[Entry]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from pipeline.view import visible
+    from pipeline.viewing.view import visible
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in _COLUMNS:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from pipeline.console import CommandParser
+from pipeline.cli.console import CommandParser
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
     parser.add_argument("--json", action="store_true", default=False, help="print the statistics as JSON")
     options = parser.parse_args(arguments)
-    from transforms.dataset.reader import Dataset
+    from transforms.reading.reader import Dataset
 
     manifest = Dataset(options.dataset).manifest
     if options.json:
@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _print(console: Console, manifest: Mapping[str, Any]) -> None:
-    from transforms.dataset.manifest import unread_text
+    from transforms.catalog.manifest import unread_text
 
     statistics = manifest["statistics"]
     trained = manifest["trained_tokens"] / max(manifest["tokens"], 1)  # all increments of a dataset may have failed
@@ -107,8 +107,8 @@ def _described(name: str, histogram: Mapping[str, Any]) -> str:
 
 def _parity(checked: int, notes: Mapping[str, int]) -> str:
     """How many turns differ from inference of those that were compared, which may be a sample."""
-    from pipeline.concerns import kinds_of_differences
-    from transforms.dataset.manifest import records_compared
+    from pipeline.viewing.concerns import kinds_of_differences
+    from transforms.catalog.manifest import records_compared
 
     differing = notes.get("parity_turns_differing", 0)
     kinds = f" ({kinds_of_differences(notes)})" if differing else ""
@@ -147,7 +147,7 @@ def _limits(statistics: Mapping[str, Any]) -> Table:
 def _counts(counts: Mapping[str, int]) -> Table:
     from rich.text import Text
 
-    from pipeline.view import visible
+    from pipeline.viewing.view import visible
 
     table = _table("left", "right")
     for name, count in sorted(counts.items(), key=lambda item: -item[1]):

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pipeline.console import CommandParser, counted, show_phase
-from transforms.errors import InputError
+from pipeline.cli.console import CommandParser, counted, show_phase
+from transforms.base.errors import InputError
 
 if TYPE_CHECKING:
-    from transforms.dataset.verification.rows import Fault
+    from transforms.audit.verification.row_check import Fault
 
 _FAULTS_SHOWN = 50
 
@@ -36,13 +36,13 @@ def run(arguments: Sequence[str]) -> int:
     if options.replay:
         _check_replayable(options.dataset, options.trust_formatter)
     show_phase(f"reading {options.dataset}")
-    from pipeline.view import visible
-    from transforms.dataset.verification.verify import verify
+    from pipeline.viewing.view import visible
+    from transforms.audit.verification.whole import verify
 
     found = verify(options.dataset)
     if options.replay and found.figures:
-        from pipeline.replay import replay
-        from transforms.dataset.reader import Dataset
+        from pipeline.viewing.replayed_records import replay
+        from transforms.reading.reader import Dataset
 
         show_phase("replaying records")
         replayed = replay(Dataset(options.dataset), options.replay, options.trust_formatter)
@@ -109,8 +109,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _check_replayable(url: str, trust_formatter: bool) -> None:
     """Raise UserError if a replay would be refused, before all of the dataset is read."""
-    from pipeline.replay import check_replayable
-    from transforms.dataset.reader import Dataset, Unfinished
+    from pipeline.viewing.replayed_records import check_replayable
+    from transforms.reading.reader import Dataset, Unfinished
 
     with suppress(InputError, Unfinished):  # which are faults that are shown
         check_replayable(Dataset(url), trust_formatter)

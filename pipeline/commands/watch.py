@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.console import CommandParser
-from pipeline.options import Options, parse_build, parser_of
+from pipeline.cli.console import CommandParser
+from pipeline.cli.options import Options, parse_build, parser_of
 from pipeline.runners import known_runners, not_detached, runner_of
-from pipeline.watch.settings import Settings
-from transforms import kinds
-from transforms.errors import UserError
-from transforms.kinds import Kind
+from pipeline.watching.settings import Settings
+from transforms.base import kinds
+from transforms.base.errors import UserError
+from transforms.base.kinds import Kind
 
 # The kind of each setting, what its value is called, and what it does.
 _SETTINGS: dict[str, tuple[Kind, str, str]] = {
@@ -50,22 +50,22 @@ def run(arguments: Sequence[str]) -> int:
         UserError: if an option is wrong, or what it refers to.
     """
     options, settings, beam_flags = parse(arguments)
-    from pipeline.beam_import import import_beam
-    from pipeline.sources import read_sources, with_all_inputs
+    from pipeline.cli.sources import read_sources, with_all_inputs
+    from pipeline.job.beam_import import import_beam
 
     sources = read_sources(options)
     for_runner = with_all_inputs(options, sources)
     if not runner_of(options.runner).has_our_workers:
         import_beam(for_runner)
-        from pipeline.watch.stream import stream
+        from pipeline.watching.stream import stream
 
         stream(options, sources, beam_flags, settings)
         return 0
-    from pipeline.launch import environment
+    from pipeline.job.launch import environment
 
     with environment(for_runner) as server:
         import_beam(for_runner)
-        from pipeline.watch.loop import Loop
+        from pipeline.watching.loop import Loop
 
         Loop(options, sources, beam_flags, server, settings).run()
     return 0

@@ -23,15 +23,19 @@ from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline.beam_import import import_beam
-from pipeline.options import Options
+from pipeline.cli.options import Options
+from pipeline.job.beam_import import import_beam
 from pipeline.runners import runner_of
-from transforms.errors import Unavailable
+from transforms.base.errors import Unavailable
 from transforms.storage.files import import_client
 from transforms.tokens.tokenizer import load_tokenizer
 
 # What a worker imports, by name, since local_workers imports this module.
-_MODULES_OF_WORKERS = ("pipeline.graph", "pipeline.local.local_workers", "apache_beam.runners.worker.sdk_worker_main")
+_MODULES_OF_WORKERS = (
+    "pipeline.job.graph",
+    "pipeline.local.local_workers",
+    "apache_beam.runners.worker.sdk_worker_main",
+)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ that, and shares its memory. It must be made before the launcher starts threads,
 therefore all workers are started first, and wait for the address of Beam's server. If the launcher has threads or may
 have anything else that forks cannot use, workers are forks of the fork server.
 
-This module needs internals of Beam: pipeline.local.local.INTERNALS lists them, `missing_internals` checks them before
-this module is imported.
+This module needs internals of Beam: pipeline.local.worker_processes.INTERNALS lists them, `missing_internals` checks
+them before this module is imported.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import GrpcWo
 from apache_beam.transforms.environments import Environment, python_sdk_capabilities
 from google.protobuf import json_format, text_format
 
-from pipeline.console import quiet_libraries
+from pipeline.cli.console import quiet_libraries
 from pipeline.local.fork_server import ForkedProcess, ForkServer
 from pipeline.local.loopback import loopback_servers
-from transforms.errors import WorkerDied
+from transforms.base.errors import WorkerDied
 from transforms.inputs.deadline import STUCK, end_process_if_stuck
 from transforms.steps.reports import read_place
 

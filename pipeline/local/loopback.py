@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 from apache_beam.version import __version__ as beam_version
 
-from transforms.errors import UserError
+from transforms.base.errors import UserError
 
 # The modules of Beam whose `grpc.server` makes the servers of the runner, and those of workers that Beam itself starts.
 _OF_RUNNER = "apache_beam.runners.portability.fn_api_runner.worker_handlers"

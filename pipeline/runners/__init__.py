@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 
 from pipeline.runners.runner import Runner
-from transforms.errors import UserError
+from transforms.base.errors import UserError
 
 
 def runner_of(name: str) -> Runner:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.runners.runner import ClusterJob, Runner
-from transforms.errors import UserError
+from transforms.base.errors import UserError
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.options import Options
+    from pipeline.cli.options import Options
     from pipeline.runners.runner import Parse
 
 _REQUIRED = {
@@ -36,7 +36,7 @@ def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any)
     from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, SetupOptions, WorkerOptions
     from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 
-    from pipeline.job import job_name
+    from pipeline.job.job_json import job_name
 
     try:
         from apache_beam.runners.dataflow.internal import apiclient  # noqa: F401

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from pipeline.runners.runner import Runner
-from transforms.errors import UserError
+from transforms.base.errors import UserError
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.options import Options
+    from pipeline.cli.options import Options
     from pipeline.runners.runner import Parse
 
 
@@ -32,7 +32,7 @@ class _DirectRunner(Runner):
         return beam_options
 
     def started(self, *of_run: Any) -> AbstractContextManager[Any]:
-        from pipeline.local.local import local_runner
+        from pipeline.local.worker_processes import local_runner
 
         return local_runner(*of_run)
 

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.runners.runner import ClusterJob, Runner
-from transforms.errors import Unavailable, UserError
+from transforms.base.errors import Unavailable, UserError
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners.runner import PipelineResult
 
-    from pipeline.job import Job
-    from pipeline.options import Options
+    from pipeline.cli.options import Options
+    from pipeline.job.job_json import Job
     from pipeline.runners.runner import Parse
-    from transforms.dataset.layout import Folder
+    from transforms.catalog.layout import Folder
 
 # The values of --flink_master with which Flink runs inside Beam's job server.
 _EMBEDDED = ("[local]", "[auto]")
@@ -52,7 +52,7 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
     """
     from apache_beam.options.pipeline_options import FlinkRunnerOptions, JobServerOptions
 
-    from pipeline.job import job_name
+    from pipeline.job.job_json import job_name
     from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
     given = {flag.partition("=")[0] for flag in flags}

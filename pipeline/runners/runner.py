@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.job import Job
+    from pipeline.cli.options import Options
+    from pipeline.job.job_json import Job
     from pipeline.local.fork_server import ForkServer
-    from pipeline.options import Options
-    from transforms.dataset.layout import Folder
+    from transforms.catalog.layout import Folder
 
     # From flags to Beam's options, and its runner.
     Parse: TypeAlias = Callable[[Sequence[str]], tuple[PipelineOptions, Any]]

@@ -11,7 +11,7 @@ from support.chats import assistant, user
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
-from transforms.dataset.markdown import as_text
+from transforms.publish.markdown import as_text
 
 
 def command_in(err: str) -> list[str]:

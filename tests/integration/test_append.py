@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from pipeline import prepare
-from pipeline.cli import main
+from pipeline.cli.program import main
+from pipeline.job import prepare
 from support.chats import assistant, user
 from support.datasets import build_in_process, digests, manifest_of, write_jsonl
 from support.killed import kill_at
 from support.paths import ROOT, TOKENIZER
-from transforms.dataset.layout import Folder
-from transforms.dataset.reader import Dataset
-from transforms.dataset.verification.verify import verify
+from transforms.audit.verification.whole import verify
+from transforms.catalog.layout import Folder
+from transforms.reading.reader import Dataset
 
 DAYS, DAYS_OF_RACES = (30, 30) if "TEST_SLOW" in os.environ else (4, 2)
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=256", "--validation_fraction=0.2", "--ledger=all"]
@@ -362,14 +362,14 @@ def test_record_for_which_the_template_does_not_end_is_rejected_wherever_it_is_i
 
 # Before or after a call of each of these, an append is killed.
 MOMENTS = [
-    ("pipeline.run", "build_graph", "before"),
+    ("pipeline.job.run", "build_graph", "before"),
     ("transforms.steps.write", "write_receipt", "after"),
-    ("transforms.dataset.commit", "commit_increment", "before"),
-    ("transforms.dataset.log", "create", "before"),
-    ("transforms.dataset.log", "create", "after"),
-    ("transforms.dataset.derived", "dataset_card", "after"),
-    ("transforms.dataset.increment_commit", "derive", "after"),
-    ("transforms.dataset.increment_commit", "remove", "after"),
+    ("transforms.publish.commit", "commit_increment", "before"),
+    ("transforms.catalog.log", "create", "before"),
+    ("transforms.catalog.log", "create", "after"),
+    ("transforms.publish.derived", "dataset_card", "after"),
+    ("transforms.publish.increment_commit", "derive", "after"),
+    ("transforms.publish.increment_commit", "remove", "after"),
 ]
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.console import as_typed, error_text
-from pipeline.options import Options, RowOptions, command_line_fields, option_name, parse_options
+from pipeline.cli.console import as_typed, error_text
+from pipeline.cli.options import Options, RowOptions, command_line_fields, option_name, parse_options
 from support.datasets import build_in_process, digests, manifest_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.templates import CHATML
 from transforms import __version__
-from transforms.dataset.budgets import Budgets
-from transforms.declaring import values_of
-from transforms.errors import ParameterError
+from transforms.base.declaring import values_of
+from transforms.base.errors import ParameterError
+from transforms.catalog.budgets import Budgets
 
 OPTIONS = {"--input": CHATS, "--tokenizer": TOKENIZER, "--output": "OUT"}
 _POOL = "ARROW_DEFAULT_MEMORY_POOL"

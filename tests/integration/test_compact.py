@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from support.datasets import assert_statistics_add_up, manifest_of, write_jsonl
 from support.increments import grow
 from support.killed import changes_of, kill_before
 from support.paths import TOKENIZER
 from transforms import Dataset
-from transforms.dataset.compaction import rewriting
-from transforms.dataset.compaction.compact import Compaction, compact
-from transforms.dataset.comparison.differences import compare
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
-from transforms.dataset.verification.verify import verify
+from transforms.audit.comparison.differences import compare
+from transforms.audit.verification.whole import verify
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+from transforms.upkeep.compaction import rewriting
+from transforms.upkeep.compaction.joining import Compaction, compact
 
 DAYS = 3
 COMMON = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--direct_num_workers=1", "--provenance"]

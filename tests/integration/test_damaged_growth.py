@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from support.datasets import write_jsonl
 from support.paths import TOKENIZER
 from transforms import Dataset
-from transforms.dataset.verification.verify import verify
+from transforms.audit.verification.whole import verify
 
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--ledger=all", "--max_reject_fraction=0.5"]
 OPTIONS += ["--direct_num_workers=1", "--report=none"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import cli
+from pipeline.cli import program as cli
 from support.chats import assistant, user
 from support.datasets import write_jsonl
 from support.harms import edit_log

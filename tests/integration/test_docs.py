@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import transforms
-from pipeline.options import Options, option_name
+from pipeline.cli.options import Options, option_name
 from support.paths import ROOT
 
 # Sphinx in a process that cannot open a connection.

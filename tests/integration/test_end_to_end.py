@@ -98,7 +98,7 @@ def write_every_format(folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tuple[Path, list[str]]:
     """A dataset of all input formats and schemas, in both output formats, with columns and provenance."""
-    from pipeline.cli import main
+    from pipeline.cli.program import main
 
     folder = tmp_path_factory.mktemp("mixed")
     names = write_every_format(folder / "corpus")

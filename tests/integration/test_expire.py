@@ -11,18 +11,18 @@ from pathlib import Path
 import datasets
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from support.datasets import write_jsonl
 from support.increments import grow
 from support.killed import changes_of, kill_before
 from support.paths import TOKENIZER
 from support.tokenizers import save_tokenizer
 from transforms import Dataset, UserError
-from transforms.dataset import log as log_module
-from transforms.dataset.compaction.compact import compact
-from transforms.dataset.expiry import Expired, expire
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
+from transforms.catalog import log as log_module
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+from transforms.upkeep.compaction.joining import compact
+from transforms.upkeep.expiry import Expired, expire
 
 DAY = 86_400.0
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--direct_num_workers=1", "--packing=bfd", "--max_length=64"]

@@ -15,17 +15,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.snapshots import shards
+from pipeline.cli.program import main
 from support.faulty_proxy import FAULTS, seeded
 from support.killed import kill_at
 from support.paths import ROOT, TOKENIZER
 from support.signals import with_default_signals
 from support.stores import Store, gs, running, s3
 from transforms import Dataset
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
-from transforms.dataset.verification.verify import verify
+from transforms.audit.verification.whole import verify
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+from transforms.reading.shard_urls import shards
 
 
 @pytest.fixture(scope="module", params=[s3, gs], ids=["s3", "gs"])

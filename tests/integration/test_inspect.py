@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from pipeline import cli
+from pipeline.cli import program as cli
 from support.chats import assistant, user
 from support.datasets import manifest_of, rejects_of, rows_of, write_jsonl
 from support.paths import ROOT, TOKENIZER
@@ -255,7 +255,7 @@ def in_process(*arguments: object, **options) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize("dataset", ["packed", "ledger"])
 def test_nothing_is_imported_that_takes_long(datasets, dataset):
     code = (
-        "import sys; from pipeline.cli import main; main(['inspect', sys.argv[1]]); "
+        "import sys; from pipeline.cli.program import main; main(['inspect', sys.argv[1]]); "
         "print({'apache_beam', 'transformers', 'tokenizers', 'torch', 'pandas'} & sys.modules.keys(), file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, str(datasets / dataset)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from support.datasets import write_jsonl
 from support.paths import TOKENIZER
 

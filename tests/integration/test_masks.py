@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from support.chats import assistant, user
 from support.datasets import write_jsonl
 from support.paths import CHATS, TOKENIZER

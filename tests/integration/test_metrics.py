@@ -11,14 +11,14 @@ import msgspec
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from pipeline.graph import build_graph
-from pipeline.options import parse_options
-from pipeline.prepare import Prepared, prepare
-from pipeline.sources import read_sources
+from pipeline.cli.options import parse_options
+from pipeline.cli.sources import read_sources
+from pipeline.job.graph import build_graph
+from pipeline.job.prepare import Prepared, prepare
 from support.datasets import manifest_of, stopped_before_the_commit
 from support.paths import CHATS, TOKENIZER
-from transforms.dataset.budgets import Budgets
-from transforms.dataset.layout import Folder
+from transforms.catalog.budgets import Budgets
+from transforms.catalog.layout import Folder
 from transforms.model.receipts import Receipt
 
 STEPS = {"read", "parse", "render", "parity", "tokenize", "label", "pack", "write"}

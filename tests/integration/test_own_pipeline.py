@@ -35,7 +35,7 @@ from transforms import (
     TruncateOrPack,
     WriteDataset,
 )
-from transforms.errors import ParameterError, Unavailable, UserError
+from transforms.base.errors import ParameterError, Unavailable, UserError
 from transforms.storage import claim as claims
 
 
@@ -421,7 +421,7 @@ def test_the_last_of_the_pipelines_that_a_process_builds_counts(tmp_path):
 
 
 def test_a_job_on_a_cluster_keeps_the_output_after_its_submitter_has_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr("transforms.dataset.own_pipeline._LOCAL_RUNNERS", ())
+    monkeypatch.setattr("transforms.publish.custom_pipeline._LOCAL_RUNNERS", ())
     with built_elsewhere(tmp_path):
         pass
     (sign,) = (tmp_path / "_chatmill" / "claims").glob("*.sign")

@@ -13,16 +13,16 @@ import pytest
 from support.chats import assistant, user
 from support.datasets import write_jsonl
 from support.paths import TOKENIZER
-from transforms.dataset.budgets import Budgets
-from transforms.dataset.derived import is_stale
-from transforms.dataset.increment_commit import Change, commit_increment
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
-from transforms.dataset.reader import Dataset
-from transforms.dataset.snapshot import Snapshot
-from transforms.dataset.verification.verify import verify
-from transforms.errors import Unavailable
+from transforms.audit.verification.whole import verify
+from transforms.base.errors import Unavailable
+from transforms.catalog.budgets import Budgets
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+from transforms.catalog.snapshot import Snapshot
 from transforms.model.receipts import numbers_of, read_receipt
+from transforms.publish.derived import is_stale
+from transforms.publish.increment_commit import Change, commit_increment
+from transforms.reading.reader import Dataset
 from transforms.storage.files import join
 from transforms.storage.walking import names_below
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from support.datasets import rows_of
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import Dataset, InputError, UserError
@@ -96,7 +96,7 @@ def test_folder_that_is_not_a_finished_dataset_is_a_user_error(folder, tmp_path)
 
 def test_neither_the_reader_nor_a_command_imports_beam_or_transformers():
     commands = sorted(path.stem for path in (ROOT / "pipeline" / "commands").glob("[!_]*.py"))
-    modules = ["transforms.dataset.reader", *(f"pipeline.commands.{name}" for name in commands)]
+    modules = ["transforms.reading.reader", *(f"pipeline.commands.{name}" for name in commands)]
     code = f"import sys, {', '.join(modules)}; print(*{{'apache_beam', 'transformers'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

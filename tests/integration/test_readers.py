@@ -11,14 +11,14 @@ from typing import Any
 import datasets
 import pytest
 
-from pipeline.cli import main
-from pipeline.snapshots import shards
+from pipeline.cli.program import main
 from support.datasets import digests, write_jsonl
 from support.increments import commit_and_compact, commit_numbers
 from support.paths import TOKENIZER
 from support.stores import gs, running, s3
 from transforms import Dataset
-from transforms.dataset.verification.verify import verify
+from transforms.audit.verification.whole import verify
+from transforms.reading.shard_urls import shards
 
 COMMITS = 50
 COMMITS_IN_BUCKET = COMMITS if "TEST_SLOW" in os.environ else 12  # with one compaction or more

@@ -11,18 +11,18 @@ import apache_beam as beam
 import pytest
 import yaml
 
-from pipeline.cli import main
+from pipeline.cli.options import Options, RowOptions, parse_options
+from pipeline.cli.program import main
+from pipeline.cli.sources import SOURCE_OPTIONS, read_sources, with_all_inputs
 from pipeline.commands import watch
-from pipeline.graph import build_graph
-from pipeline.options import Options, RowOptions, parse_options
-from pipeline.prepare import prepare
-from pipeline.sources import SOURCE_OPTIONS, read_sources, with_all_inputs
+from pipeline.job.graph import build_graph
+from pipeline.job.prepare import prepare
 from support.datasets import digests, manifest_of, rows_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
-from transforms.dataset.budgets import Budgets
-from transforms.dataset.layout import Folder
-from transforms.dataset.reader import Dataset
-from transforms.declaring import values_of
+from transforms.base.declaring import values_of
+from transforms.catalog.budgets import Budgets
+from transforms.catalog.layout import Folder
+from transforms.reading.reader import Dataset
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}{{ mark }}]{{ m.content }};{% endfor %}"

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from pipeline.commands.verify import line_of
-from pipeline.replay import replay
+from pipeline.viewing.replayed_records import replay
 from support.chats import assistant, user
 from support.datasets import manifest_of, write_jsonl
 from support.harms import edit_log, rewrite, rewrite_ledger, with_values
 from support.kinds import KINDS, dataset_of
 from support.paths import TOKENIZER
 from transforms import Dataset, UserError
-from transforms.dataset.verification.verify import verify
+from transforms.audit.verification.whole import verify
 
 pytestmark = pytest.mark.slow
 

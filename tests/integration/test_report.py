@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.harms import edit_log
 from support.paths import CHATS, TOKENIZER
-from transforms.dataset.excerpts import read_excerpts
-from transforms.dataset.layout import Folder
-from transforms.dataset.reader import Dataset
+from transforms.catalog.layout import Folder
+from transforms.reading.excerpts import read_excerpts
+from transforms.reading.reader import Dataset
 from transforms.rows import IGNORED
 from transforms.tokens.tokenizer import load_tokenizer
 

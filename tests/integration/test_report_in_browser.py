@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from support.browser import Opened, chromium
 from support.datasets import manifest_of, write_jsonl
 from support.paths import TOKENIZER

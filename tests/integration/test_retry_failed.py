@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.options import Options
+from pipeline.cli.options import Options
+from pipeline.cli.program import main
 from support.arriving import lines, rows_of, taken, watch_here
 from support.paths import TOKENIZER
-from transforms.dataset.reader import Dataset
-from transforms.dataset.verification.verify import verify
+from transforms.audit.verification.whole import verify
+from transforms.reading.reader import Dataset
 
 BAD = b'{"neither": "a conversation"}\n'
 

@@ -22,30 +22,22 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.job import job_of
-from pipeline.prepare import prepare
-from pipeline.progress import show_plan
-from support.datasets import (
-    build_in_process,
-    digests,
-    manifest_of,
-    rejects_of,
-    rows_of,
-    work_in,
-    write_jsonl,
-)
+from pipeline.job.job_json import job_of
+from pipeline.job.prepare import prepare
+from pipeline.job.progress import show_plan
+from support.datasets import build_in_process, digests, manifest_of, rejects_of, rows_of, work_in, write_jsonl
 from support.harms import edit_log
 from support.killed import kill_at, kill_before_the_commit, start_and_wait_for_receipts
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import wait_until_stopped
 from transforms import __version__
-from transforms.dataset.budgets import Budgets
-from transforms.dataset.increment_commit import Change, commit_increment
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
-from transforms.dataset.reader import Dataset
-from transforms.dataset.verification.verify import verify
+from transforms.audit.verification.whole import verify
+from transforms.catalog.budgets import Budgets
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
 from transforms.model.receipts import Receipt, write_receipt
+from transforms.publish.increment_commit import Change, commit_increment
+from transforms.reading.reader import Dataset
 from transforms.steps.failures import last_failure
 
 JOB = [
@@ -206,7 +198,7 @@ def test_kills_at_random_moments_leave_the_same_bytes_and_nothing_else(in_memory
 
 def test_a_kill_between_the_commit_and_what_is_derived_from_it_leaves_nothing_out(build, in_memory, tmp_path):
     job = [*JOB, f"--output={tmp_path / 'out'}"]
-    kill_at("transforms.dataset.increment_commit", "derive", "before", *job)
+    kill_at("transforms.publish.increment_commit", "derive", "before", *job)
     assert not (tmp_path / "out" / "report.html").exists()
     assert build(*job).code == 0
     assert digests(tmp_path / "out") == in_memory
@@ -508,7 +500,7 @@ def test_tokenizer_that_is_replaced_after_the_job_was_planned_is_refused(workers
         stored.write_text(stored.read_text().replace("Ġthe", "Ġthx"))
         return job
 
-    monkeypatch.setattr("pipeline.prepare.prepare", prepare_and_replace)
+    monkeypatch.setattr("pipeline.job.prepare.prepare", prepare_and_replace)
     ended = build(*SMALL_JOB, f"--output={output}", f"--direct_num_workers={workers}")
     stored = stored_tokenizer(output) / "tokenizer.json"
     message = f"chatmill: {stored.parent}: the tokenizer was changed during the build. Run the same command again.\n"

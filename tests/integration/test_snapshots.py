@@ -11,13 +11,13 @@ import datasets
 import duckdb
 import pytest
 
-from pipeline.cli import main
-from pipeline.snapshots import shards
+from pipeline.cli.program import main
 from support.datasets import manifest_of, write_jsonl
 from support.harms import edit_log
 from support.increments import grow
 from support.paths import TOKENIZER
 from transforms import Dataset, UserError
+from transforms.reading.shard_urls import shards
 
 DAYS = 4
 OPTIONS = ["--validation_fraction=0.3", "--ledger=all", "--provenance", "--output_format=parquet,tfrecord"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from support.chats import assistant, user
 from support.datasets import manifest_of, write_jsonl
 from support.harms import edit_log

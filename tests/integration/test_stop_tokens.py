@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipeline import cli
+from pipeline.cli import program as cli
 from support.chats import assistant, user
 from support.datasets import build_in_process, manifest_of, rows_of, write_jsonl
 from support.templates import CHATML

@@ -28,10 +28,10 @@ from support.datasets import build_in_process, digests
 from support.faulty_proxy import FAULTS, FaultyProxy, seeded
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.stores import Store, gs, running, s3
-from transforms.dataset.reader import Dataset
-from transforms.errors import ParameterError, UserError
+from transforms.base.errors import ParameterError, UserError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
+from transforms.reading.reader import Dataset
 from transforms.steps.read import read_split
 from transforms.storage.claim import Claim
 from transforms.storage.files import read_bytes

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from pipeline.concerns import concerns, most_of
+from pipeline.viewing.concerns import concerns, most_of
 from support.chats import assistant, user
 from support.datasets import manifest_of, write_jsonl
 from support.paths import CHATS, TOKENIZER

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.prepare import prepare
+from pipeline.cli.program import main
+from pipeline.job.prepare import prepare
 from support.datasets import write_jsonl
 from support.harms import edit_log
 from support.kinds import dataset_of
 from support.paths import TOKENIZER
 from transforms import Dataset
-from transforms.errors import UserError
+from transforms.base.errors import UserError
 
 pytestmark = pytest.mark.slow
 
@@ -111,7 +111,7 @@ def test_a_formatter_that_is_replaced_after_the_job_was_planned_is_not_run(of, b
         stored_formatter(output).write_text(f"{FORMATTER}\nPath({str(ran)!r}).touch()\n")
         return job
 
-    monkeypatch.setattr("pipeline.prepare.prepare", prepare_and_replace)
+    monkeypatch.setattr("pipeline.job.prepare.prepare", prepare_and_replace)
     ended = build(*options, f"--tokenizer={TOKENIZER}", f"--output={output}", "--direct_num_workers=1")
     stored = stored_formatter(output)
     message = f"chatmill: {stored}: the formatter was changed during the build. Run the same command again.\n"
@@ -120,7 +120,7 @@ def test_a_formatter_that_is_replaced_after_the_job_was_planned_is_not_run(of, b
 
 
 def test_python_code_has_to_trust_a_formatter_as_well(planted):
-    from pipeline.replay import replay
+    from pipeline.viewing.replayed_records import replay
 
     with pytest.raises(UserError, match="runs code that came with the dataset"):
         replay(Dataset(str(planted[0])), 0.1)

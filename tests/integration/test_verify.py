@@ -18,18 +18,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from pipeline.commands.verify import line_of
 from support.datasets import manifest_of, write_jsonl
 from support.harms import edit_log, edit_manifest, flip, rewrite, rewrite_ledger, sign, with_values
 from support.kinds import KINDS, dataset_of
 from support.paths import TOKENIZER
-from transforms.dataset.derived import derive
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
-from transforms.dataset.sums import add_sums
-from transforms.dataset.verification.verify import verify
+from transforms.audit.verification.whole import verify
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+from transforms.catalog.sums import add_sums
 from transforms.outputs.tfrecord import encode_tfrecord, masked_crc
+from transforms.publish.derived import derive
 
 pytestmark = pytest.mark.slow
 
@@ -818,7 +818,7 @@ def test_several_processes_find_the_same_as_one_also_in_row_groups_of_a_large_sh
     alone = verify(str(folder), processes=1)
     assert [fault.rows for fault in alone.faults] == [(9,)]
     assert verify(str(folder), processes=2) == alone
-    monkeypatch.setattr("transforms.dataset.verification.shards._BYTES_OF_A_TASK", 10_000)
+    monkeypatch.setattr("transforms.audit.verification.shards._BYTES_OF_A_TASK", 10_000)
     assert verify(str(folder), processes=1) == alone
     flip(folder / shards_of(folder)[0], 0.999)
     assert {fault.path for fault in verify(str(folder), processes=1).faults} == {shards_of(folder)[0]}
@@ -847,9 +847,7 @@ def test_folder_without_a_dataset_is_a_user_error(tmp_path, capsys):
 
 
 def test_dataset_in_a_store_is_checked_as_on_a_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "transforms.dataset.verification.shards._BYTES_OF_A_TASK", 100_000
-    )  # some are read by row groups
+    monkeypatch.setattr("transforms.audit.verification.shards._BYTES_OF_A_TASK", 100_000)  # some are read by row groups
     fsspec.filesystem("memory").put(str(dataset_of("packed")), "/verified", recursive=True)
     found, on_disk = (verify(url, processes=1) for url in ("memory://verified", str(dataset_of("packed"))))
     assert (found.faults, found.notes, found.figures) == ([], [], on_disk.figures)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 from support.arriving import Dropper, check_all_is_there_once, is_complete, lines, snapshot_of, wait_until, watch
 from support.paths import TOKENIZER
 

@@ -17,7 +17,7 @@ import gcsfs
 import kubernetes_validate
 import pytest
 
-from pipeline.options import Options, parse_options
+from pipeline.cli.options import Options, parse_options
 from support.datasets import build_in_process
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import CACHE, FAKE_GCS_SERVER, free_port, go_program, serving, why_no_program

@@ -20,17 +20,17 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 from google.cloud.dataflow_v1beta3.types import TemplateMetadata
 
-from pipeline.cli import main
-from pipeline.graph import budgets_of, build_graph
-from pipeline.options import parse_options
-from pipeline.prepare import prepare
-from pipeline.sources import read_sources
+from pipeline.cli.options import parse_options
+from pipeline.cli.program import main
+from pipeline.cli.sources import read_sources
+from pipeline.job.graph import budgets_of, build_graph
+from pipeline.job.prepare import prepare
 from support.datasets import build_in_process, work_in
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import build_wheel, free_port, serving
 from support.stores import gs
-from transforms.dataset.layout import Folder
-from transforms.errors import UserError
+from transforms.base.errors import UserError
+from transforms.catalog.layout import Folder
 
 DEPLOY = ROOT / "deploy" / "dataflow"
 CLOUD = [
@@ -45,7 +45,7 @@ CLOUD = [
 def memory_is_a_store():
     """Jobs are only submitted here, so that the memory of this process is as good as a bucket."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.launch._IN_MEMORY", "nothing://")
+        patch.setattr("pipeline.job.launch._IN_MEMORY", "nothing://")
         yield
 
 
@@ -240,8 +240,8 @@ def test_user_error_is_one_line_before_anything_is_written(build, corpus, monkey
 
 def test_missing_packages_of_google_are_named_with_how_to_install_them():
     hidden = "import sys; sys.modules['google.cloud.dataflow'] = None; "
-    hidden += "import pipeline.launch; pipeline.launch._IN_MEMORY = 'nothing://'; "
-    code = hidden + "from pipeline.cli import main; sys.exit(main(sys.argv[1:]))"
+    hidden += "import pipeline.job.launch; pipeline.job.launch._IN_MEMORY = 'nothing://'; "
+    code = hidden + "from pipeline.cli.program import main; sys.exit(main(sys.argv[1:]))"
     given = ["--input=memory://chats", "--tokenizer=t", "--output=memory://out", *CLOUD]
     ended = subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
@@ -366,5 +366,5 @@ def test_steps_of_the_image_in_a_clean_environment(tmp_path):
             [*command, "--help"], env=environment, cwd="/", capture_output=True, text=True, check=True
         )
         assert "--sdk_container_image" not in shown.stdout and "--tokenizer" in shown.stdout
-    for module in ("apache_beam.runners.worker.sdk_worker_main", "google.cloud.dataflow", "pipeline.graph"):
+    for module in ("apache_beam.runners.worker.sdk_worker_main", "google.cloud.dataflow", "pipeline.job.graph"):
         subprocess.run(["python", "-c", f"import {module}"], env=environment, cwd="/", check=True)

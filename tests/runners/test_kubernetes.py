@@ -20,8 +20,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from pipeline.cli.options import Options, parse_options
 from pipeline.commands.watch import parse as parse_watch
-from pipeline.options import Options, parse_options
 from support.datasets import build_in_process, digests
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import with_default_signals

@@ -53,7 +53,8 @@ def test_one_worker_needs_no_internals_and_gives_no_warning(tmp_path):
 def test_builds_in_one_process_follow_each_other_with_several_workers(tmp_path):
     """A fork would have the first build's idle threads in Beam's pool, and wait for them for ever."""
     arguments = [["build", *JOB, f"--output={tmp_path}/{name}", "--direct_num_workers=2"] for name in ("a", "b")]
-    calls = f"from pipeline.cli import main\nif __name__ == '__main__':\n    print([main(a) for a in {arguments!r}])"
+    calls = "from pipeline.cli.program import main\nif __name__ == '__main__':\n"
+    calls += f"    print([main(a) for a in {arguments!r}])"
     script = tmp_path / "builds.py"
     script.write_text(calls)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -17,7 +17,7 @@ from apache_beam.portability.api import beam_fn_api_pb2_grpc
 from apache_beam.runners.portability import local_job_service
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
-from pipeline.local.local import INTERNALS, Internal
+from pipeline.local.worker_processes import INTERNALS, Internal
 from support.paths import CHATS, ROOT, TOKENIZER
 
 FORMATTER = """
@@ -102,7 +102,7 @@ def test_servers_without_a_secret_listen_on_the_loopback_interface_and_are_warne
     mode, build, tmp_path, monkeypatch, caplog
 ):
     missing = Internal("apache_beam.transforms.environments", "NoSuchEnvironment", 0)
-    monkeypatch.setattr("pipeline.local.local.INTERNALS", (*INTERNALS, missing))
+    monkeypatch.setattr("pipeline.local.worker_processes.INTERNALS", (*INTERNALS, missing))
     ports = []
     monkeypatch.setattr(grpc, "server", of_ports(grpc.server, ports))
     assert two_workers(build, tmp_path / "out", *filter(None, [mode])).code == 0

@@ -16,7 +16,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.runners.flink import flink_defaults
-from pipeline.watch.ticks import EmitTicks
+from pipeline.watching.ticks import EmitTicks
 from support.arriving import Dropper, check_all_is_there_once, is_complete, lines, snapshot_of, wait_until, watch
 from support.flink import Cluster, install_flink, running_cluster
 from support.programs import PRISM, go_program, why_no_program

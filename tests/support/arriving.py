@@ -20,18 +20,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.options import Options
-from pipeline.snapshots import shards
-from pipeline.sources import read_sources
-from pipeline.watch import loop
-from pipeline.watch.settings import Settings
+from pipeline.cli.options import Options
+from pipeline.cli.sources import read_sources
+from pipeline.watching import loop
+from pipeline.watching.settings import Settings
 from support.datasets import build_in_process
 from support.paths import ROOT, TOKENIZER
 from support.signals import with_default_signals
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
-from transforms.dataset.verification.verify import verify
-from transforms.inputs.plan import decode_plan
+from transforms.audit.verification.whole import verify
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+from transforms.inputs.plan_file import decode_plan
+from transforms.reading.shard_urls import shards
 from transforms.storage.files import read_bytes
 
 SETTLE = 2

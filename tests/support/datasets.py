@@ -17,7 +17,7 @@ import pytest
 
 from support.paths import ROOT
 from support.signals import with_default_signals
-from transforms.dataset import increment_commit
+from transforms.publish import increment_commit
 
 
 def build_in_process(*options: object, **popen_options: Any) -> subprocess.CompletedProcess[str]:

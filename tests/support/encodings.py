@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from transforms.rows.ragged import offsets_of
 from transforms.tokens import Encoded
-from transforms.tokens.fast import FastEncoder, load_fast_encoder
+from transforms.tokens.fast_encoder import FastEncoder, load_fast_encoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from support.datasets import manifest_of
-from transforms.dataset.derived import derive
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
 from transforms.outputs.parquet import ParquetWriter
 from transforms.outputs.tfrecord import encode_tfrecord
+from transforms.publish.derived import derive
 
 
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:

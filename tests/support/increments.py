@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from support.manifests import manifest_by_hand
-from transforms.dataset.derived import derive
-from transforms.dataset.layout import PUBLISHED, Folder
-from transforms.dataset.log import Log
-from transforms.dataset.snapshot import Files, Increment, Kind, Snapshot
+from transforms.catalog.layout import PUBLISHED, Folder
+from transforms.catalog.log import Log
+from transforms.catalog.snapshot import Files, Increment, Kind, Snapshot
 from transforms.inputs.listing import InputFile
+from transforms.publish.derived import derive
 from transforms.storage.writing import write_atomically
 
 

@@ -83,7 +83,7 @@ def kill_at(module: str, name: str, moment: str, *options: str) -> None:
 
 def kill_before_the_commit(*options: str) -> None:
     """Build a dataset, and kill the build when all is written, before it looks at the log for its commit."""
-    kill_at("transforms.dataset.increment_commit", "_commit", "before", *options)
+    kill_at("transforms.publish.increment_commit", "_commit", "before", *options)
 
 
 def start_and_wait_for_receipts(

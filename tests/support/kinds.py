@@ -70,7 +70,7 @@ def _session_folder() -> tempfile.TemporaryDirectory[str]:
 @functools.cache
 def dataset_of(kind: str) -> Path:
     """Build the dataset of a kind, once, and return its folder, which must not be changed."""
-    from pipeline.cli import main
+    from pipeline.cli.program import main
 
     folder = Path(_session_folder().name)
     if not (folder / "weights.jsonl").exists():

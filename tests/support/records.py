@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.model.examples import Example, Record
 from transforms.steps.parse import Parser
 

@@ -20,7 +20,7 @@ import pytest
 from support.datasets import build_in_process, manifest_of, rows_of, write_jsonl
 from support.paths import ROOT, TOKENIZER
 from support.programs import CACHE
-from transforms.dataset.consumers import RowLayout, recipe
+from transforms.catalog.consumers import RowLayout, recipe
 
 pytestmark = pytest.mark.skipif(
     "TEST_TRAINERS" not in os.environ, reason="trainers take gigabytes: tests/run.sh --trainers installs and runs them"

@@ -13,18 +13,7 @@ from support.paths import ROOT
 
 # From the bottom to the top: a module imports only from its own layer and from the layers below it.
 LAYERS = [
-    {
-        "transforms.cores",
-        "transforms.deferred",
-        "transforms.errors",
-        "transforms.held",
-        "transforms.hidden",
-        "transforms.once",
-        "transforms.places",
-    },
-    {"transforms.checks"},
-    {"transforms.kinds"},
-    {"transforms.declaring"},
+    {"transforms.base"},
     {"transforms.storage"},
     {"transforms.rows"},
     {"transforms.model"},
@@ -36,7 +25,10 @@ LAYERS = [
     {"transforms.chat.parity"},
     {"transforms.chat"},
     {"transforms.steps"},
-    {"transforms.dataset", "transforms.rendering"},
+    {"transforms.catalog"},
+    {"transforms.reading"},
+    {"transforms.publish"},
+    {"transforms.audit", "transforms.upkeep"},
     {"pipeline"},
 ]
 STEPS = ["read", "parse", "render", "parity", "tokenize", "label", "pack", "write"]

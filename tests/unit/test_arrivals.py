@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.watch.arrivals import Arrivals, FoundFile
+from pipeline.watching.arrivals import Arrivals, FoundFile
 
 SIZE = 1_000
 

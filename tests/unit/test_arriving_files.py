@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.options import Options
-from pipeline.sources import Source
-from pipeline.watch.finding import find_arriving, input_of
-from transforms.errors import UserError
+from pipeline.cli.options import Options
+from pipeline.cli.sources import Source
+from pipeline.watching.new_files import find_arriving, input_of
+from transforms.base.errors import UserError
 from transforms.inputs.listing import list_inputs
 
 RECORD = b'{"messages": []}\n'

@@ -29,12 +29,12 @@ from apache_beam.portability.api import (
 from apache_beam.runners.runner import create_runner
 from google.protobuf import text_format
 
-from pipeline.local.local import INTERNALS, WORKER_VARIABLES, Internal, missing_internals
-from pipeline.options import _beam_option_names
+from pipeline.cli.options import _beam_option_names
+from pipeline.local.worker_processes import INTERNALS, WORKER_VARIABLES, Internal, missing_internals
 from pipeline.runners import known_runners, runner_of
 from pipeline.runners.runner import Runner
 from support.paths import ROOT
-from transforms.dataset.own_pipeline import _LOCAL_RUNNERS
+from transforms.publish.custom_pipeline import _LOCAL_RUNNERS
 
 # ---- the local runner: pipeline/local/local_workers.py -------------------------------------------------------------
 
@@ -64,12 +64,12 @@ def test_no_internal_is_missing():
     ],
 )
 def test_check_finds_a_missing_module_a_missing_name_and_other_arguments(changed, monkeypatch):
-    monkeypatch.setattr("pipeline.local.local.INTERNALS", (*INTERNALS, changed))
+    monkeypatch.setattr("pipeline.local.worker_processes.INTERNALS", (*INTERNALS, changed))
     assert missing_internals() == f"{changed.module}.{changed.name}"
 
 
 def test_check_finds_a_variable_that_the_worker_program_no_longer_reads(monkeypatch):
-    monkeypatch.setattr("pipeline.local.local.WORKER_VARIABLES", (*WORKER_VARIABLES, "RENAMED_WORKER_ID"))
+    monkeypatch.setattr("pipeline.local.worker_processes.WORKER_VARIABLES", (*WORKER_VARIABLES, "RENAMED_WORKER_ID"))
     assert missing_internals() == "apache_beam.runners.worker.sdk_worker_main that reads RENAMED_WORKER_ID"
 
 
@@ -137,7 +137,7 @@ def test_beam_has_the_running_mode_and_the_runner_name_of_the_local_fallback():
     assert type(create_runner("FnApiRunner")).__name__ == "FnApiRunner"
 
 
-# ---- own pipelines: transforms/dataset/own_pipeline.py ---------------------------------------------------------------
+# ---- own pipelines: transforms/publish/custom_pipeline.py ---
 
 
 def test_collection_has_the_transforms_that_produce_it():
@@ -150,7 +150,7 @@ def test_collection_has_the_transforms_that_produce_it():
     assert numbers.producer.parent.full_label == "numbers"
 
 
-# ---- any runner: pipeline/run.py, pipeline/options.py ----------------------------------------------------------------
+# ---- any runner: pipeline/job/run.py, pipeline/cli/options.py ---
 
 
 def test_create_runner_finds_runners_by_name_and_refuses_others():
@@ -163,7 +163,9 @@ def test_create_runner_finds_runners_by_name_and_refuses_others():
 def test_names_of_beams_options_are_read_from_its_source_without_importing_it():
     names = _beam_option_names()
     some = {"runner", "direct_num_workers", "flink_master", "parallelism", "temp_location", "sdk_container_image"}
-    assert some <= names, "pipeline/options.py reads apache_beam/options/pipeline_options.py with a regular expression"
+    assert some <= names, (
+        "pipeline/cli/options.py reads apache_beam/options/pipeline_options.py with a regular expression"
+    )
     parsed = PipelineOptions([]).get_all_options()
     # Some options are parsed under another name than their flag's; there are few.
     assert len(parsed.keys() - names) < 0.1 * len(parsed), parsed.keys() - names
@@ -173,7 +175,7 @@ def test_what_is_known_of_runners_needs_nothing_of_beam_and_their_workers_are_im
     program = (
         "import sys; from pipeline.runners import known_runners; print(*[each.name for each in known_runners()]); "
         "print('apache_beam' in sys.modules, 'grpc' in sys.modules, 'urllib.request' in sys.modules); "
-        "import pipeline.run; print(*[name for name in sys.modules if name.startswith('pipeline.local.')])"
+        "import pipeline.job.run; print(*[name for name in sys.modules if name.startswith('pipeline.local.')])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     names = "DataflowRunner DirectRunner FnApiRunner BundleBasedDirectRunner PrismRunner FlinkRunner"

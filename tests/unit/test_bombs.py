@@ -183,7 +183,7 @@ def test_a_header_of_too_many_columns_is_refused_before_any_is_made(tmp_path, he
     path.write_bytes(header + b"\n" + b"1," * 100_000 + b"\n")
     program = (
         "import resource, sys\n"
-        "from transforms.errors import InputError\n"
+        "from transforms.base.errors import InputError\n"
         "from transforms.model.batches import Slice, Split\n"
         "from transforms.steps.read import read_split\n"
         "import pyarrow.csv\n"

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from transforms.dataset.card import dataset_card
-from transforms.dataset.markdown import as_code, as_text
+from transforms.publish.card import dataset_card
+from transforms.publish.markdown import as_code, as_text
 
 SIGNS = "`|<>/\\*_[]()~&;#$!-=:'\"@{} \t\n\r\x1b\x00\u2028\u202exy1é"
 

@@ -16,7 +16,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from transforms.errors import ParameterError, Unavailable
+from transforms.base.errors import ParameterError, Unavailable
 from transforms.storage import claim as claims
 from transforms.storage.claim import Claim, ClaimKeeper, kept_by_steps
 

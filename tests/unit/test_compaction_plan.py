@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from transforms.dataset.compaction.plan import plan_compaction
-from transforms.dataset.snapshot import Files, Increment, Snapshot
+from transforms.catalog.snapshot import Files, Increment, Snapshot
 from transforms.inputs.listing import InputFile
+from transforms.upkeep.compaction.groups import plan_compaction
 
 LARGE = 1_000
 

@@ -16,6 +16,7 @@ from support.chats import assistant, user, without_signature
 from support.paths import CHATS, SHARED, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, masked, oracle_templates
+from transforms.base.errors import RecordError
 from transforms.chat.rendering.omissions import omissions_of
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.turns import TurnFinder
@@ -23,7 +24,6 @@ from transforms.chat.traced.compiled import SlowPath
 from transforms.chat.traced.guards import Guards
 from transforms.chat.traced.trace_cache import TraceCache
 from transforms.chat.traced.tracer import NotTraceable, sentinel, traced_text
-from transforms.errors import RecordError
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.inputs.schemas import content_of
 from transforms.model.examples import Conversation

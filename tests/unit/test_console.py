@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pipeline.console import run_command
+from pipeline.cli.console import run_command
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

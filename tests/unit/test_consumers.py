@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
-from pipeline.options import parse_options
+from pipeline.cli.options import parse_options
 from support.paths import ROOT, TOKENIZER
-from transforms.dataset.card import dataset_card
-from transforms.dataset.consumers import CONSUMERS, RowLayout, problems, recipe, warnings
-from transforms.errors import UserError
+from transforms.base.errors import UserError
+from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, warnings
+from transforms.publish.card import dataset_card
 
 REQUIRED = ["--input=chats/", "--tokenizer=Qwen/Qwen3-8B", "--output=out/mine"]
 PACKED = ["--packing=bfd", "--max_length=4096"]

@@ -9,7 +9,7 @@ import pytest
 
 from support.chats import assistant, examples_of, user
 from transforms import FilterExamples, MapExamples
-from transforms.errors import ParameterError, RecordError
+from transforms.base.errors import ParameterError, RecordError
 from transforms.model.batches import Examples
 from transforms.model.examples import Conversation, Record
 from transforms.steps.custom import _Filter, _Map

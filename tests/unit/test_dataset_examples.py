@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.dataset.consumers import RowLayout
-from transforms.dataset.examples import RowExamples, examples_of
-from transforms.dataset.schema import schema_of
-from transforms.dataset.verification.rows import check_rows
+from transforms.audit.verification.row_check import check_rows
+from transforms.catalog.consumers import RowLayout
+from transforms.catalog.schema import schema_of
+from transforms.reading.row_examples import RowExamples, examples_of
 
 # Two rows, the first of two examples, as a build writes them.
 PLAIN = {

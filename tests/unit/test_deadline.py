@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from support.paths import ROOT
-from transforms.errors import RecordDropped, RecordError
+from transforms.base.errors import RecordDropped, RecordError
 from transforms.inputs.deadline import OutOfTime, call_within
 from transforms.model.examples import Record
 from transforms.steps.parse import Parser

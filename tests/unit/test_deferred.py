@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from support.paths import ROOT
-from transforms.deferred import defer_init
+from transforms.base.deferred import defer_init
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.errors import InputError
+from transforms.base.errors import InputError
 from transforms.inputs import delimited
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
@@ -211,7 +211,7 @@ def test_a_string_of_json_lines_stays_a_prompt_and_messages_in_a_string_are_read
 
 @pytest.mark.parametrize("label", ["False", "false", "0"])
 def test_an_answer_whose_label_is_false_is_dropped(tmp_path, label):
-    from transforms.errors import RecordDropped
+    from transforms.base.errors import RecordDropped
 
     with pytest.raises(RecordDropped):
         content_of(tmp_path / "a.csv", {"prompt": "a", "completion": "b", "label": label})

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.inputs.json_text import decode_json
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.model.batches import Examples, Records, Slice, Split

@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from pipeline.run import _raising_failures
-from transforms.dataset.layout import Folder
-from transforms.errors import InputError, ParameterError, StoreError, Unavailable, UserError
+from pipeline.job.run import _raising_failures
+from transforms.base.errors import InputError, ParameterError, StoreError, Unavailable, UserError
+from transforms.catalog.layout import Folder
 from transforms.steps.failures import FailureWriter, failures_written_to, last_failure
 from transforms.storage.writing import write_atomically
 

@@ -31,11 +31,11 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.job import read_job
+from pipeline.job.job_json import read_job
 from support.increments import increment_by_hand, job_by_hand
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
-from transforms.errors import InputError, UserError
+from transforms.base.errors import InputError, UserError
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
 from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.model.examples import Conversation

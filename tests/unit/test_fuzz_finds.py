@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from support.fuzz import Case, failure_of
+from transforms.base.errors import RecordError
 from transforms.chat.rendering import omissions
 from transforms.chat.rendering.content_forms import PrintedContent, find_content_forms
 from transforms.chat.rendering.omissions import Omissions, gaps_between
@@ -22,7 +23,6 @@ from transforms.chat.rendering.transformers_jinja import compile_template, with_
 from transforms.chat.spans.turn_search import TurnSearch
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.compiled import CompiledTemplate, TracingTemplate
-from transforms.errors import RecordError
 from transforms.tokens.ids import IdEncoder
 from transforms.tokens.utf8 import Utf8
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from support.paths import ROOT
-from transforms.storage.identity import Places
+from transforms.storage.same_files import Places
 
 _MOUNT = 'mount --bind "$1" "$2" && exec "$3" -c "$4" "$2" "$1"'
 
@@ -49,7 +49,9 @@ def test_a_file_is_found_through_a_mount(out, tmp_path, mounted):
     source, target = tmp_path / mounted, tmp_path.parent / f"{tmp_path.name}-{mounted.replace('/', '-')}"
     target.mkdir()
     path = target / (out / "data/a.jsonl").relative_to(source)
-    program = f"from transforms.storage.identity import Places; print(Places([{f'{out}/data'!r}]).have({str(path)!r}))"
+    program = (
+        f"from transforms.storage.same_files import Places; print(Places([{f'{out}/data'!r}]).have({str(path)!r}))"
+    )
     command = ["unshare", "--mount", "sh", "-c", _MOUNT, "sh", source, target, sys.executable, program]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.paths import ROOT
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.inputs.formats import Part
 from transforms.inputs.formats import json as json_format
 from transforms.inputs.json_values import has_records_by_id

@@ -182,7 +182,7 @@ def test_text_outside_of_arrays_and_objects_is_a_record_of_its_own(chunk):
 
 
 def test_an_object_whose_list_has_the_records_is_rejected_with_the_name_of_the_list():
-    from transforms.errors import RecordError
+    from transforms.base.errors import RecordError
     from transforms.model.examples import Record
     from transforms.steps.parse import Parser
 

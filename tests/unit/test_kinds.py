@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transforms.kinds import duration
+from transforms.base.kinds import duration
 
 
 @pytest.mark.parametrize(

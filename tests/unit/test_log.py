@@ -20,12 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.increments import commit_numbers, increment_by_hand, job_by_hand
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Conflict, Log
-from transforms.dataset.log_files import LogFiles
-from transforms.dataset.snapshot import Increment, Kind, Snapshot
-from transforms.dataset.sums import add_sums
-from transforms.errors import InputError, StoreError, UserError
+from transforms.base.errors import InputError, StoreError, UserError
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Conflict, Log
+from transforms.catalog.log_files import LogFiles
+from transforms.catalog.snapshot import Increment, Kind, Snapshot
+from transforms.catalog.sums import add_sums
 from transforms.inputs.listing import InputFile
 from transforms.storage.writing import create
 
@@ -281,7 +281,7 @@ def test_sums_of_a_snapshot_are_those_of_its_increments_whatever_was_replaced_jo
     MemoryFileSystem.store.clear()
     log, sums = Log(folder), dict[str, dict[str, Any]]()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transforms.dataset.log._COMMITS_IN_CHECKPOINT", 3)
+        patch.setattr("transforms.catalog.log._COMMITS_IN_CHECKPOINT", 3)
         for number, (step, random) in enumerate([("a", None), *steps]):
             before = log.newest() or Snapshot()
             if step == "e":
@@ -308,7 +308,7 @@ def test_sums_of_a_snapshot_are_those_of_its_increments_whatever_was_replaced_jo
 def test_checkpoints_that_nobody_needs_are_removed_and_old_versions_are_read_from_the_first_entry(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("transforms.dataset.log._COMMITS_IN_CHECKPOINT", 5)
+    monkeypatch.setattr("transforms.catalog.log._COMMITS_IN_CHECKPOINT", 5)
     folder = Folder(str(tmp_path))
     log = Log(folder)
     for number in range(33):

@@ -15,7 +15,7 @@ import pytest
 from support.chats import SPLIT, render_config
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, templates_of_oracles
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.inputs.preference import is_pair
 from transforms.inputs.unread import kind_of_name
 from transforms.model.batches import Examples

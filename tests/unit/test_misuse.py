@@ -19,7 +19,7 @@ from transforms import (
     Tokenize,
     TruncateOrPack,
 )
-from transforms.errors import ParameterError, UserError
+from transforms.base.errors import ParameterError, UserError
 from transforms.model.batches import Examples, Labels, Records, Rows, Texts, Tokens
 from transforms.model.parts import Parts
 from transforms.steps.pack import Packer

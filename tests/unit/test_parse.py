@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from transforms.errors import RecordError, UserError
+from transforms.base.errors import RecordError, UserError
 from transforms.inputs import schemas
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import zstandard
 
-from transforms.errors import ParameterError
+from transforms.base.errors import ParameterError
 from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import largest_first, splits_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transforms.errors import RecordDropped, RecordError
+from transforms.base.errors import RecordDropped, RecordError
 from transforms.model.batches import Examples, Records, Slice, Split
 from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.model.outcomes import Outcomes

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline import progress
-from pipeline.progress import ReportProgress
-from transforms.dataset.layout import Folder
+from pipeline.job import progress
+from pipeline.job.progress import ReportProgress
+from transforms.catalog.layout import Folder
 from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Used
 from transforms.model.outcomes import Outcomes
 from transforms.model.parts import Parts

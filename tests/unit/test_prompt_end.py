@@ -19,7 +19,7 @@ from support.datasets import rows_of, write_jsonl
 from support.encodings import ATOMS, changed
 from support.paths import SHARED
 from support.tokenizers import save_tokenizer
-from transforms.errors import ParameterError
+from transforms.base.errors import ParameterError
 from transforms.model.batches import Tokens
 from transforms.model.examples import Conversation, Example, Text
 from transforms.steps.tokenize import Encoder

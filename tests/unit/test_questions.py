@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.options import parse_options
-from pipeline.prepare import prepare
-from pipeline.sources import read_sources
+from pipeline.cli.options import parse_options
+from pipeline.cli.sources import read_sources
+from pipeline.job.prepare import prepare
 from support.paths import TOKENIZER
 from support.templates import CHATML
+from transforms.base.errors import ParameterError, RecordError
+from transforms.catalog.layout import Folder
 from transforms.chat.config import ENGINES, RenderConfig
-from transforms.dataset.layout import Folder
-from transforms.errors import ParameterError, RecordError
 from transforms.model.batches import Records, Slice, Split
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Record
 from transforms.model.outcomes import Outcomes

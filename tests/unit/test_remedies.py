@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.advice import advice, retyped
-from pipeline.options import Options
-from pipeline.remedies import _READ_BY, REMEDIES, Reject, find_remedy
-from pipeline.sources import parse_options_of, read_sources
+from pipeline.cli.options import Options
+from pipeline.cli.sources import parse_options_of, read_sources
+from pipeline.viewing.advice import advice, retyped
+from pipeline.viewing.remedies import _READ_BY, REMEDIES, Reject, find_remedy
 from support.datasets import work_in, write_jsonl
 from support.killed import kill_before_the_commit
 from support.paths import ROOT, SHARED, TOKENIZER
+from transforms.base.errors import RecordError
+from transforms.catalog.layout import Folder
 from transforms.chat.rendering.omissions import Omissions
-from transforms.dataset.layout import Folder
-from transforms.errors import RecordError
 from transforms.model.examples import Record
 from transforms.steps.parse import Parser
 

@@ -19,9 +19,9 @@ from transformers import AutoTokenizer
 from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.paths import CHATS, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING
+from transforms.base.errors import ParameterError, RecordError
 from transforms.chat.config import ENGINES
 from transforms.chat.spans.turn_search import merged
-from transforms.errors import ParameterError, RecordError
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow
 from transforms.model.outcomes import Outcomes

@@ -15,8 +15,8 @@ from support.generated import generate
 from support.paths import ROOT, SHARED, TOKENIZER
 from support.templates import CHATML, MARKED, oracle_templates
 from transforms import RecordError, RenderedExample, render
-from transforms.chat.spans.segments import Segment
-from transforms.errors import ParameterError
+from transforms.base.errors import ParameterError
+from transforms.chat.spans.message_segments import Segment
 from transforms.model.examples import Conversation
 from transforms.rows import IGNORED
 from transforms.steps.label import build_labels

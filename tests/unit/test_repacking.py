@@ -12,17 +12,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.chats import SPLIT
-from transforms.dataset.compaction.repacking import knows_segments, repack
-from transforms.dataset.consumers import RowLayout
-from transforms.dataset.examples import examples_of, flat_values
-from transforms.dataset.schema import schema_of
-from transforms.dataset.verification.rows import check_rows
+from transforms.audit.verification.row_check import check_rows
+from transforms.catalog.consumers import RowLayout
+from transforms.catalog.schema import schema_of
 from transforms.model.batches import Labels, RowSource
 from transforms.model.outcomes import Outcomes
+from transforms.reading.row_examples import examples_of, flat_values
 from transforms.rows import IGNORED
 from transforms.rows.columns import column_of
 from transforms.rows.packing import PACKINGS
 from transforms.steps.pack import Packer
+from transforms.upkeep.compaction.repacking import knows_segments, repack
 
 ALL = (
     "input_ids", "labels", "attention_mask", "position_ids", "seq_lengths", "loss_mask", "loss_weights",

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import pytest
 
 from support.manifests import first_example, manifest_by_hand
-from transforms.dataset.excerpts import Excerpt, Piece
-from transforms.dataset.report import _share, make_report
+from transforms.publish.report_page import _share, make_report
+from transforms.reading.excerpts import Excerpt, Piece
 
 
 class _Texts(HTMLParser):

@@ -13,7 +13,7 @@ from support.chats import assistant, examples_of, render_config, user
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING
-from transforms.errors import RecordDropped
+from transforms.base.errors import RecordDropped
 from transforms.model.batches import Examples, Records, Slice, Split
 from transforms.model.examples import Conversation, PlainText, Record
 from transforms.model.outcomes import Outcomes

@@ -12,11 +12,11 @@ import pytest
 
 from support.chats import SPLIT, examples_of, render_config, user
 from support.chats import assistant as answer
-from transforms.dataset.description import Description, NamedSource
-from transforms.dataset.manifest import sums_of_receipts
-from transforms.errors import ParameterError
+from transforms.base.errors import ParameterError
+from transforms.catalog.description import Description, NamedSource
+from transforms.catalog.manifest import sums_of_receipts
 from transforms.inputs.listing import InputFile, files_of_sources, shared_files
-from transforms.inputs.plan import decode_plan, encode_plan
+from transforms.inputs.plan_file import decode_plan, encode_plan
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Records
 from transforms.model.examples import Record

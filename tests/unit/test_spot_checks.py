@@ -21,19 +21,19 @@ from support.increments import job_by_hand
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
 from support.tokenizers import save_tokenizer
+from transforms.base.errors import InputError, ParameterError
+from transforms.catalog.budgets import Budgets
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.compiled import CompiledTemplate
-from transforms.dataset.budgets import Budgets
-from transforms.dataset.increment_commit import Change, commit_increment
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
-from transforms.errors import InputError, ParameterError
 from transforms.model.batches import Texts, Tokens
 from transforms.model.examples import PlainText, PromptCompletion
 from transforms.model.outcomes import Outcomes
 from transforms.model.receipts import DIFFERS, FirstExample, Receipt, Shard
+from transforms.publish.increment_commit import Change, commit_increment
 from transforms.steps import render, tokenize
 from transforms.steps import write as write_step
 from transforms.steps.label import build_labels
@@ -42,7 +42,7 @@ from transforms.steps.render import Renderer
 from transforms.steps.spot_checks import sample
 from transforms.steps.tokenize import Encoder
 from transforms.storage.writing import write_atomically
-from transforms.tokens.fast import FastEncoder
+from transforms.tokens.fast_encoder import FastEncoder
 from transforms.tokens.reference import ReferenceEncoder
 
 REAL = [SHARED / "tokenizers" / name for name in ("llama3", "qwen", "mistral")]

@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, TokenRow
 from transforms.model.scripts import count_scripts
-from transforms.model.statistics import (
-    Beyond,
-    Histogram,
-    Statistics,
-    Tools,
-    bins_of,
-    bounds_of,
-    histogram_of,
-)
+from transforms.model.statistics import Beyond, Histogram, Statistics, Tools, bins_of, bounds_of, histogram_of
 from transforms.rows import IGNORED
 from transforms.rows.ragged import offsets_of
 from transforms.steps.counting import LIMITS, of_contents, of_tokens

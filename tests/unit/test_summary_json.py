@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.summary_json import check_summary_json, write_summary_json
-from transforms.errors import UserError
+from pipeline.cli.summary_json import check_summary_json, write_summary_json
+from transforms.base.errors import UserError
 
 
 @pytest.mark.parametrize("content", ['{"status": "done"}', '{"written_by": "me", "status": "done"}', "text", "[]"])

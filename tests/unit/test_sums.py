@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from support.manifests import manifest_by_hand
-from transforms.dataset.description import Description, NamedSource
-from transforms.dataset.manifest import check_complete, sums_of_receipts
-from transforms.dataset.sums import add_sums
+from transforms.catalog.description import Description, NamedSource
+from transforms.catalog.manifest import check_complete, sums_of_receipts
+from transforms.catalog.sums import add_sums
 from transforms.model.receipts import FirstExample, Receipt, Shard
 
 SOURCES = ("chats", "code")

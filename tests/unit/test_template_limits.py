@@ -13,11 +13,11 @@ import pytest
 
 from support.chats import assistant, user
 from support.paths import TOKENIZER
+from transforms.base.errors import RecordError, UserError
 from transforms.chat.config import RenderConfig
 from transforms.chat.rendering import limits
 from transforms.chat.rendering.template import load_template
 from transforms.chat.rendering.transformers_jinja import compile_template
-from transforms.errors import RecordError, UserError
 from transforms.model.batches import Examples, Slice, Split
 from transforms.model.examples import Conversation, Example
 from transforms.model.outcomes import Outcomes

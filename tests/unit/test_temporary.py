@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.temporary import remove_temporary_folder, temporary_folder
+from pipeline.job.temporary import remove_temporary_folder, temporary_folder
 from support.paths import ROOT
-from transforms.errors import Unavailable, UserError
+from transforms.base.errors import Unavailable, UserError
 
 _RUN = """
 import sys

@@ -30,7 +30,7 @@ from transforms.model.examples import Example, PlainText, Span, Text
 from transforms.rows import IGNORED
 from transforms.steps.label import build_labels
 from transforms.steps.tokenize import Encoder
-from transforms.tokens.fast import FastEncoder, load_fast_encoder
+from transforms.tokens.fast_encoder import FastEncoder, load_fast_encoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from support.paths import TOKENIZER
-from transforms.errors import ParameterError
-from transforms.tokens.files import read_tokenizer_folder
+from transforms.base.errors import ParameterError
 from transforms.tokens.tokenizer import load_tokenizer
+from transforms.tokens.tokenizer_files import read_tokenizer_folder
 
 
 @pytest.fixture

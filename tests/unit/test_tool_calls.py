@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from support.chats import render_config
 from support.paths import TOKENIZER
 from support.records import example_of, messages_of, notes_of, reject_of
-from transforms.errors import ParameterError
+from transforms.base.errors import ParameterError
 from transforms.model.examples import Conversation, Example
 from transforms.steps.parse import ParseConversations
 from transforms.steps.render import Renderer

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from support.records import messages_of, notes_of, reject_of
-from transforms.errors import ParameterError
+from transforms.base.errors import ParameterError
 from transforms.steps.parse import ParseConversations
 
 USER = {"role": "user", "content": "Name a river."}

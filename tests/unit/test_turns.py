@@ -10,16 +10,16 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from pipeline.tokenizer_files import check_stop_tokens
+from pipeline.job.tokenizer_source import check_stop_tokens
 from support.chats import assistant, examples_of, render_config, user
 from support.paths import TOKENIZER
 from support.templates import CHATML, MARKED
 from support.tokenizers import save_tokenizer
+from transforms.base.errors import ParameterError, RecordError, UserError
 from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
-from transforms.errors import ParameterError, RecordError, UserError
 from transforms.model.examples import Conversation, Text
 from transforms.steps.render import Renderer
-from transforms.tokens.files import fingerprint
+from transforms.tokens.tokenizer_files import fingerprint
 
 # Nothing closes a turn but the marker of the next one, as in GLM-4.
 NEXT_MARKER_CLOSES = """

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.chats import SPLIT
-from transforms.errors import InputError, RecordDropped, RecordError
-from transforms.inputs.options import ParseConfig
+from transforms.base.errors import InputError, RecordDropped, RecordError
+from transforms.inputs.input_options import ParseConfig
 from transforms.inputs.typed import TypedDecoder
 from transforms.model.batches import Records
 from transforms.model.examples import Conversation, PlainText, Record, TokenRow

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
+from transforms.base.errors import RecordError
 from transforms.chat.config import ENGINES
-from transforms.errors import RecordError
 from transforms.inputs.unread import kind_of_name
 from transforms.model.batches import Records
 from transforms.model.examples import Conversation, PromptCompletion, Record

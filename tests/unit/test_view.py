@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from tokenizers import Tokenizer
 
-from pipeline.reject_view import Rejected, print_reject, reject_as_json
-from pipeline.view import as_text, marked_spans, marked_tokens, shown_tokens, visible
+from pipeline.viewing.reject_view import Rejected, print_reject, reject_as_json
+from pipeline.viewing.view import as_text, marked_spans, marked_tokens, shown_tokens, visible
 from support.paths import SHARED, TOKENIZER
 from transforms.tokens.decoding import TokenDecoder
 

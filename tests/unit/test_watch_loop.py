@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.increments import select
-from pipeline.options import Options
-from pipeline.sources import read_sources
-from pipeline.watch import attempts, loop
-from pipeline.watch.settings import Settings
-from pipeline.watch.stop import Stop
-from pipeline.watch.wanted import replaceable
+from pipeline.cli.options import Options
+from pipeline.cli.sources import read_sources
+from pipeline.growth.increments import select
+from pipeline.watching import attempts, loop
+from pipeline.watching.settings import Settings
+from pipeline.watching.stop import Stop
+from pipeline.watching.wanted import replaceable
 from support.arriving import lines, taken, watch_here
 from support.paths import TOKENIZER
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
-from transforms.dataset.snapshot import Files, Increment, Snapshot
-from transforms.errors import InputError, StoreError, Unavailable, UserError, WorkerDied
+from transforms.base.errors import InputError, StoreError, Unavailable, UserError, WorkerDied
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+from transforms.catalog.snapshot import Files, Increment, Snapshot
 from transforms.inputs.listing import InputFile
 
 

@@ -9,22 +9,22 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from pipeline.graph import budgets_of, build_splits
-from pipeline.options import Options
-from pipeline.pinning import pin
-from pipeline.sources import read_sources
-from pipeline.watch.attempts import Attempts
-from pipeline.watch.committing import CommitIncrements
-from pipeline.watch.deciding import Deciding
-from pipeline.watch.finding import find_arriving
-from pipeline.watch.settings import Settings
-from pipeline.watch.stream import _Fail
-from pipeline.watch.ticks import EmitTicks, _EveryTick
+from pipeline.cli.options import Options
+from pipeline.cli.sources import read_sources
+from pipeline.job.graph import budgets_of, build_splits
+from pipeline.job.pinning import pin
+from pipeline.watching.attempts import Attempts
+from pipeline.watching.committing import CommitIncrements
+from pipeline.watching.deciding import Deciding
+from pipeline.watching.new_files import find_arriving
+from pipeline.watching.settings import Settings
+from pipeline.watching.stream import _Fail
+from pipeline.watching.ticks import EmitTicks, _EveryTick
 from support.paths import TOKENIZER
-from transforms.dataset.layout import Folder
-from transforms.dataset.log import Log
-from transforms.dataset.snapshot import Snapshot
-from transforms.errors import InputError, Unavailable, WorkerDied
+from transforms.base.errors import InputError, Unavailable, WorkerDied
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+from transforms.catalog.snapshot import Snapshot
 from transforms.model.batches import Split
 
 AT_ONCE = Settings(every=1, settle=0, min_records=1, max_delay=0)

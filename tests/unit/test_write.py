@@ -26,24 +26,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.paths import ROOT
-from transforms.dataset.layout import Folder, is_published
-from transforms.errors import StoreError
+from transforms.base.errors import StoreError
+from transforms.catalog.layout import Folder, is_published
 from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Used
 from transforms.model.outcomes import Drop, Outcomes, Reject
 from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, name_of, read_receipts, write_receipt
-from transforms.outputs import (
-    CreateFile,
-    OutputFormat,
-    ShardReader,
-    datasets_files,
-    loading_code,
-    parquet,
-)
+from transforms.outputs import CreateFile, OutputFormat, ShardReader, datasets_files, loading_code, parquet
 from transforms.outputs.parquet import ParquetWriter
 from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
 from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.steps import write
-from transforms.steps.options import WriteOptions
+from transforms.steps.row_options import WriteOptions
 from transforms.steps.write import ShardWriter
 from transforms.storage.files import exists, read_bytes
 from transforms.storage.walking import names_below

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from transforms import kinds
-from transforms.checks import check_choice, check_sources, check_text
-from transforms.declaring import StepOptions, option
-from transforms.errors import ParameterError
+from transforms.base import kinds
+from transforms.base.checks import check_choice, check_sources, check_text
+from transforms.base.declaring import StepOptions, option
+from transforms.base.errors import ParameterError
 from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
 
 ENGINES = ("auto", "reference", "fast")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.inputs.json_text import kind_of
 from transforms.inputs.reading import Reading
 from transforms.inputs.tool_calls import tool_calls_of

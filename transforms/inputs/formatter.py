@@ -9,9 +9,9 @@ import types
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from transforms.errors import ParameterError, StoreError, UserError
-from transforms.held import check_held
-from transforms.once import once
+from transforms.base.errors import ParameterError, StoreError, UserError
+from transforms.base.held import check_held
+from transforms.base.once import once
 from transforms.storage.files import read_bytes
 
 # What it makes of a record: a record, a text, several of them, or None to drop it.

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.inputs.reading import Reading
 
 # What decoding raises for a string that is not valid JSON, is nested too deeply, or is not valid Unicode.

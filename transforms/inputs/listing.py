@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.checks import check_choice
-from transforms.errors import ParameterError, StoreError, Unavailable, UserError
+from transforms.base.checks import check_choice
+from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.inputs.detection import detect_format
 from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, shards_of_dataset, state_of
 from transforms.inputs.formats import INPUT_FORMATS, format_of_suffix, input_format

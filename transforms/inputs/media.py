@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 
 _MEDIA = ("image", "audio", "video")
 MEDIA_COLUMNS = tuple(column for medium in _MEDIA for column in (medium, f"{medium}s"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.inputs.content_parts import check_no_media_fields, is_text, with_text_parts
 from transforms.inputs.json_text import kind_of
 from transforms.inputs.reading import ROLES, Reading

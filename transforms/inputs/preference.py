@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.inputs.reading import Reading
 
 # Columns that say whether an answer is good: that of TRL, and that of LLaMA-Factory.

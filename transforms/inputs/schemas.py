@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
-from transforms.errors import RecordDropped, RecordError
+from transforms.base.errors import RecordDropped, RecordError
 from transforms.inputs.cells import with_lists
 from transforms.inputs.json_text import decode_json, kind_of
 from transforms.inputs.media import MEDIA_COLUMNS, check_no_media

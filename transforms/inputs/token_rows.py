@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.inputs.reading import Reading
 from transforms.model.examples import TokenRow
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.inputs.json_text import decode_json, decode_several, decode_whole, kind_of
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 

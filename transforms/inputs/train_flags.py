@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.inputs.reading import Reading
 
 # Axolotl: train, training. torchtune: masked. Which value of each means that the message is trained on.

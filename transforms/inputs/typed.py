@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
+from transforms.inputs.input_options import ParseConfig
 from transforms.inputs.media import MEDIA_COLUMNS
-from transforms.inputs.options import ParseConfig
 from transforms.inputs.schemas import OF_ONE_MESSAGE, SCHEMA_COLUMNS, WITHOUT_ANSWER
 from transforms.inputs.shapes import Maker, shapes
 from transforms.inputs.unread import kind_of_name

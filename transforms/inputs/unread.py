@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.model.examples import Content, Conversation, PlainText, PromptCompletion
 
 # Names that say what a record is about, and not what it says: docs/records.md has the reason for each group.

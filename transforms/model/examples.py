@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.model.outcomes import Drop, Known, Reject
 
 Span: TypeAlias = tuple[int, int]

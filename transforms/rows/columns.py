@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from transforms.checks import check_names
-from transforms.errors import ParameterError
+from transforms.base.checks import check_names
+from transforms.base.errors import ParameterError
 from transforms.rows import IGNORED
 from transforms.rows.ragged import indices_of
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
-from transforms.held import Hold
+from transforms.base.held import Hold
 from transforms.model.parts import Parts
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import seconds_recorder

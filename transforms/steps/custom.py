@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from transforms.errors import ParameterError, RecordError, call_user_function
+from transforms.base.errors import ParameterError, RecordError, call_user_function
 from transforms.model.batches import Examples
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow, attempt
 from transforms.model.outcomes import Drop

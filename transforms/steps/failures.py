@@ -17,7 +17,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from transforms.errors import InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError, WorkerDied
+from transforms.base.errors import (
+    InputError,
+    ParameterError,
+    RejectsError,
+    StoreError,
+    Unavailable,
+    UserError,
+    WorkerDied,
+)
 from transforms.storage.files import join, read_bytes
 from transforms.storage.walking import names_below
 from transforms.storage.writing import write_atomically

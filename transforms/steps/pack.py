@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from transforms.declaring import takes, values_of
+from transforms.base.declaring import takes, values_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
@@ -19,7 +19,7 @@ from transforms.rows.segments import Segments, whole
 from transforms.rows.truncation import split, truncate
 from transforms.steps.base import Step
 from transforms.steps.counting import of_tokens
-from transforms.steps.options import PackOptions
+from transforms.steps.row_options import PackOptions
 
 
 class Packer(PackOptions):

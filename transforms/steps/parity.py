@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from transforms.base.checks import check_choice, check_type
+from transforms.base.declaring import takes, values_of
+from transforms.base.errors import RecordError
 from transforms.chat.config import PARITIES, ParityOptions, RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
@@ -33,9 +36,6 @@ from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
 from transforms.chat.spans.turns import TurnFinder
-from transforms.checks import check_choice, check_type
-from transforms.declaring import takes, values_of
-from transforms.errors import RecordError
 from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Outcomes, Reject

@@ -15,29 +15,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from transforms.base.checks import check_choice, check_sources
+from transforms.base.declaring import options_in, takes, values_of
+from transforms.base.errors import RecordDropped, RecordError, call_user_function
 from transforms.chat.config import ENGINES
-from transforms.checks import check_choice, check_sources
-from transforms.declaring import options_in, takes, values_of
-from transforms.errors import RecordDropped, RecordError, call_user_function
 from transforms.inputs.deadline import OutOfTime, call_within
 from transforms.inputs.formatter import load_formatter
+from transforms.inputs.input_options import ParseConfig, ParseOptions
 from transforms.inputs.json_text import decode_beyond_range, duplicate_key, kind_of
-from transforms.inputs.options import ParseConfig, ParseOptions
 from transforms.inputs.reading import Reading
 from transforms.inputs.schemas import columns_read, content_of
 from transforms.inputs.typed import TypedDecoder
 from transforms.inputs.unread import decided_kinds, find_unread
 from transforms.model.batches import Examples, Records
-from transforms.model.examples import (
-    Content,
-    Conversation,
-    Example,
-    Notes,
-    Record,
-    TokenRow,
-    attempt,
-    said_by,
-)
+from transforms.model.examples import Content, Conversation, Example, Notes, Record, TokenRow, attempt, said_by
 from transforms.model.outcomes import Drop, Known, Reject
 from transforms.model.statistics import Statistics, sum_of_unread
 from transforms.steps.base import Step

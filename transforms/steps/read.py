@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import apache_beam as beam
 
-from transforms.checks import check_count
-from transforms.errors import InputError, StoreError
+from transforms.base.checks import check_count
+from transforms.base.errors import InputError, StoreError
+from transforms.base.places import note_place
 from transforms.inputs.formats import MAX_RECORD_BYTES, Part, input_format
 from transforms.model.batches import Records, Slice, Split
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.model.parts import PART_BYTES, Parts
-from transforms.places import note_place
 from transforms.steps.base import StepCall
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import record_split_bytes

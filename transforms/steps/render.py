@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from transforms.base.checks import check_type
+from transforms.base.errors import InputError, RecordError
 from transforms.chat.config import RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
@@ -23,8 +25,6 @@ from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS, Typed, TypedTokens, described
 from transforms.chat.traced.compiled import SlowPath
 from transforms.chat.traced.trace_cache import TraceCache
-from transforms.checks import check_type
-from transforms.errors import InputError, RecordError
 from transforms.model.batches import Examples, Texts
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
 from transforms.model.outcomes import Outcomes, Reject

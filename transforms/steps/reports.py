@@ -12,9 +12,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
+from transforms.base.places import note_place
 from transforms.model.batches import Rows, Split
 from transforms.model.parts import PART_BYTES
-from transforms.places import note_place
 
 _PLACE = ".place"
 

@@ -1,7 +1,7 @@
 """Spot checks: the fast engine is compared with the reference while it runs, on some records of each part.
 
 A difference anywhere means that nothing is published that the fast engine made: the build begins again with the
-reference (`dataset.commit`, and `pipeline.graph` for the builds of the command line).
+reference (`dataset.commit`, and `pipeline.job.graph` for the builds of the command line).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from transforms.errors import InputError
+from transforms.base.errors import InputError
 from transforms.model.batches import Batch
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Outcomes

@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from transforms.base.checks import check_choice, check_text
+from transforms.base.declaring import takes, values_of
+from transforms.base.errors import ParameterError, RecordError
 from transforms.chat.config import AT_PROMPT_END, ENGINES, TokenizeOptions
-from transforms.chat.spans.parts import untrained_parts
-from transforms.checks import check_choice, check_text
-from transforms.declaring import takes, values_of
-from transforms.errors import ParameterError, RecordError
+from transforms.chat.spans.untrained_parts import untrained_parts
 from transforms.model.batches import RowSource, Texts, Tokens
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Reject
@@ -26,7 +26,7 @@ from transforms.rows.ragged import joined, offsets_of, slices_of, sums_of
 from transforms.steps.base import Step
 from transforms.steps.spot_checks import noted_difference, sample
 from transforms.tokens import Encoded, TextEncoder
-from transforms.tokens.fast import WORTH_LOADING, FastEncoder, NotSupported, load_fast_encoder
+from transforms.tokens.fast_encoder import WORTH_LOADING, FastEncoder, NotSupported, load_fast_encoder
 from transforms.tokens.plain import PlainEncoder
 from transforms.tokens.prompt_end import CutEncoder, without_prefix
 from transforms.tokens.reference import ReferenceEncoder

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from transforms.base.errors import RecordError
 from transforms.chat.spans.loss import loss_of, trained_turns
-from transforms.errors import RecordError
 from transforms.inputs.unread import has_text, kind_of_name, strings_in, texts_in, texts_of_argument
 from transforms.model.batches import Texts
 from transforms.model.examples import REASONING_KEYS, Conversation, PromptCompletion, Text

@@ -13,32 +13,24 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from transforms.checks import check_text
-from transforms.declaring import takes
+from transforms.base.checks import check_text
+from transforms.base.declaring import takes
 from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.counts import StepCounts
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.parts import Parts
-from transforms.model.receipts import (
-    DIFFERS,
-    FirstExample,
-    Receipt,
-    RejectsFile,
-    name_of,
-    work_of,
-    write_receipt,
-)
+from transforms.model.receipts import DIFFERS, FirstExample, Receipt, RejectsFile, name_of, work_of, write_receipt
 from transforms.outputs.parquet import ParquetWriter
 from transforms.rows.columns import column_of, default_columns
 from transforms.rows.ragged import offsets_of
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
-from transforms.steps.ledger import LedgerWriter
+from transforms.steps.ledger_writer import LedgerWriter
 from transforms.steps.metrics import CountReceipts
-from transforms.steps.options import WriteOptions
 from transforms.steps.reports import ReportWriter
 from transforms.steps.row_files import RowFiles
+from transforms.steps.row_options import WriteOptions
 from transforms.storage.claim import ClaimKeeper
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from transforms.errors import ParameterError, Unavailable
+from transforms.base.errors import ParameterError, Unavailable
 from transforms.storage.files import join, read_bytes
 from transforms.storage.processes import is_running, start_of_process, this_machine
 from transforms.storage.walking import names_below

@@ -21,7 +21,7 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.errors import InputError, StoreError, UserError
+from transforms.base.errors import InputError, StoreError, UserError
 from transforms.storage.compression import decompressed
 from transforms.storage.ranges import RangeReader, complete
 from transforms.storage.retries import disk_errors, is_missing, is_transient, protocol_of, reason_of, with_retries

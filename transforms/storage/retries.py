@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import tenacity
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.errors import StoreError, UserError
+from transforms.base.errors import StoreError, UserError
 
 # The classes of transient errors that the clients of stores raise, by name: to import aiohttp, botocore and requests
 # would add a second to each start, with any store.

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from transforms.errors import UserError
+from transforms.base.errors import UserError
 
 # Of an object, what changes whenever it is written again, under the names that fsspec's file systems give it: best
 # first. Some stores (http) may report none; there a file of another size is another one.

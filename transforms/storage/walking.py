@@ -19,7 +19,7 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import glob_translate
 
-from transforms.errors import StoreError
+from transforms.base.errors import StoreError
 from transforms.storage.files import file_system
 from transforms.storage.retries import disk_errors, is_missing, is_transient, reason_of, with_retries
 from transforms.storage.versions import modified_of, version_of

@@ -17,7 +17,7 @@ from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.errors import StoreError
+from transforms.base.errors import StoreError
 from transforms.storage.files import exists, file_system
 from transforms.storage.retries import reason_of, with_retries
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from tokenizers import Tokenizer
 
-from transforms.tokens.files import read_tokenizer_folder
+from transforms.tokens.tokenizer_files import read_tokenizer_folder
 
 _FILE, _CONFIG = "tokenizer.json", "tokenizer_config.json"
 _ENDINGS, _WITH_TOKENS = ("_token", "_tokens"), ("added_tokens_decoder", "extra_special_tokens")

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.tokens.reference import ReferenceEncoder
 
 # The stand-in of the n-th added token is this character and n, as often as the token has characters.

@@ -16,13 +16,13 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from transforms.deferred import defer_init
-from transforms.errors import InputError, StoreError, UserError
-from transforms.held import check_held
-from transforms.once import once_per_version
+from transforms.base.deferred import defer_init
+from transforms.base.errors import InputError, StoreError, UserError
+from transforms.base.held import check_held
+from transforms.base.once import once_per_version
 from transforms.storage.files import file_system
 from transforms.storage.walking import versions_below
-from transforms.tokens.files import fingerprint, read_tokenizer_folder
+from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
 
 # The environment variable that is set in a process of ours which needs only tokenizers and templates of transformers.
 ONLY_TOKENIZERS = "CHATMILL_ONLY_TOKENIZERS"

@@ -15,13 +15,7 @@ from jinja2.ext import Extension
 from jinja2.runtime import Context, LoopContext, Macro, missing
 from jinja2.utils import Cycler, Joiner, Namespace
 
-from transforms.chat.fast.fast_code import (
-    GIVEN_CONSTANTS,
-    OUTPUT,
-    FastCode,
-    gives_constants,
-    is_followed,
-)
+from transforms.chat.fast.fast_code import GIVEN_CONSTANTS, OUTPUT, FastCode, gives_constants, is_followed
 from transforms.chat.fast.identity import NotFollowed, Sources
 from transforms.chat.fast.tool_texts import KnownTools
 from transforms.chat.rendering.calls import compile_tree, given_keywords, owner_of

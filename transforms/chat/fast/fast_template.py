@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from transforms.base.errors import RecordError
 from transforms.chat.fast.fast_jinja import Output, compile_fast, render_fast
 from transforms.chat.fast.identity import NotFollowed, Sources
 from transforms.chat.fast.tool_texts import ToolTexts
@@ -16,7 +17,6 @@ from transforms.chat.rendering.limits import limited
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.rendering.texts import with_sources
-from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from transforms.base.errors import RecordError
 from transforms.chat.parity.contexts import CONTEXT, Difference, differing
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
@@ -23,7 +24,6 @@ from transforms.chat.traced.signatures import Cut, Cuts, Signature, signature_of
 from transforms.chat.traced.skeleton import Edges, Skeleton, edges_of, spans_of
 from transforms.chat.traced.trace_cache import SignatureCache
 from transforms.chat.traced.tracer import SENTINEL, NotTraceable, number_of, plain_text
-from transforms.errors import RecordError
 from transforms.model.examples import REASONING_KEYS, Conversation, Span
 
 # A comparison renders each turn twice. The conversations of a batch for which it makes one; a small batch makes a few.

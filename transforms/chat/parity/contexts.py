@@ -11,11 +11,11 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from transforms.base.errors import RecordError
 from transforms.chat.spans.template_facts import Template, rendered, shared_start
 from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.tracer import plain_text
-from transforms.errors import RecordError
 from transforms.model.examples import REASONING_KEYS, Conversation, Span
 
 # How a turn differs. A turn that differs in several ways counts as the first of them.

@@ -11,7 +11,7 @@ import resource
 from collections.abc import Callable
 from typing import Any
 
-from transforms.errors import RecordError
+from transforms.base.errors import RecordError
 from transforms.inputs.deadline import OutOfTime, call_within
 
 # The templates of models have at most 20 KB. Jinja takes a second for each MB.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
+from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.tags import tags_in
 from transforms.chat.rendering.texts import Key, function_of, name_field, texts_of
-from transforms.errors import RecordError
 from transforms.model.examples import REASONING_KEYS
 
 # For each text that is printed, also in part, the (start, stop) of its characters.

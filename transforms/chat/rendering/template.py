@@ -13,6 +13,7 @@ from typing import Any
 
 import jinja2
 
+from transforms.base.errors import ParameterError, RecordError
 from transforms.chat.config import MAX_TEXT_BYTES, RenderConfig
 from transforms.chat.rendering.content_forms import CONTENT_FORMS, ContentForms, PrintedContent, find_content_forms
 from transforms.chat.rendering.limits import OutOfMemory, TemplateLimit, limited
@@ -35,7 +36,6 @@ from transforms.chat.rendering.transformers_jinja import (
     render_generation_blocks,
     with_reasoning_aliases,
 )
-from transforms.errors import ParameterError, RecordError
 from transforms.model.examples import Conversation, Span
 from transforms.tokens.tokenizer import load_tokenizer
 

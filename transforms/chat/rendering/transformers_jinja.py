@@ -16,10 +16,10 @@ from typing import Any
 import jinja2
 from jinja2.sandbox import SandboxedEnvironment
 
+from transforms.base.errors import UserError
+from transforms.base.once import once
 from transforms.chat.rendering.limits import MAX_TEMPLATE_CHARACTERS, OutOfMemory, TemplateLimit, limited
-from transforms.errors import UserError
 from transforms.model.examples import REASONING_KEYS, Span
-from transforms.once import once
 
 CLOCK = "strftime_now"
 Clock = Callable[[str], str]

@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from transforms.base.errors import ParameterError
 from transforms.chat.config import RenderConfig
-from transforms.errors import ParameterError
 from transforms.storage.files import exists, join, read_bytes
-from transforms.tokens.files import GENERATION_CONFIG, stop_token_ids
 from transforms.tokens.tokenizer import load_tokenizer
+from transforms.tokens.tokenizer_files import GENERATION_CONFIG, stop_token_ids
 
 
 @dataclass(frozen=True)

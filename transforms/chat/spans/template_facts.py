@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from transforms.base.errors import RecordError
 from transforms.chat.rendering.dialogues import (
     ANSWER,
     DIALOGUE,
@@ -24,7 +25,6 @@ from transforms.chat.rendering.dialogues import (
 )
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.spans.loss import trained_turns
-from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 
 if TYPE_CHECKING:

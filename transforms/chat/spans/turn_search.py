@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import PrintedText, Rendering
 from transforms.chat.rendering.texts import Key
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import Template, TemplateFacts, after, common_prefix, ending_of, rendered
-from transforms.errors import RecordError
 from transforms.model.examples import Span
 
 # The roles of messages before the first one that is answered.

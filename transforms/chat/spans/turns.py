@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, has_weights, loss_of, trained_turns
-from transforms.chat.spans.parts import spans_of_untrained_parts, subtracted
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import Template, TemplateFacts, settings_of
 from transforms.chat.spans.turn_search import Turn, TurnSearch, merged, not_established
-from transforms.errors import RecordError
+from transforms.chat.spans.untrained_parts import spans_of_untrained_parts, subtracted
 from transforms.model.examples import Conversation, Example, Span, Text
 
 

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from transforms.base.errors import ParameterError, RecordError, UserError
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.special_tokens.control_tokens import CONTROL_TOKENS
 from transforms.chat.special_tokens.turn_tokens import find_turn_tokens
-from transforms.errors import ParameterError, RecordError, UserError
 from transforms.inputs.unread import strings_in
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Span, Text
 from transforms.tokens.plain import check_stand_ins

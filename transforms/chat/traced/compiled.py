@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from transforms.base.errors import RecordError
 from transforms.chat.rendering.omissions import Omissions, printed_of
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
@@ -37,7 +38,6 @@ from transforms.chat.traced.tracer import (
 )
 from transforms.chat.traced.tracing_jinja import traceable_template
 from transforms.chat.traced.unprinted import Unprinted
-from transforms.errors import RecordError
 from transforms.model.examples import Conversation, Span
 
 # What is rendered: the text alone, or with the spans of a kind of loss.

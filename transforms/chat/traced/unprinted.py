@@ -6,13 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from transforms.chat.rendering.omissions import (
-    Omissions,
-    Printed,
-    gaps_between,
-    joined_omissions,
-    omissions_of_message,
-)
+from transforms.chat.rendering.omissions import Omissions, Printed, gaps_between, joined_omissions, omissions_of_message
 from transforms.chat.rendering.tags import is_whole_of_tags, may_complete_tag
 from transforms.chat.rendering.texts import Key, message_with_sources, texts_of
 from transforms.chat.traced.tracer import SENTINEL, joined_with_texts, number_of

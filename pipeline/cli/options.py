@@ -1,0 +1,444 @@
+"""The options of a build: one table, from which the command line and its help are made.
+
+Nothing heavy is imported here, so that --help and a mistyped option answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.cli.console import CommandParser, as_typed, unknown_option
+from pipeline.runners import runner_of
+from transforms.base import kinds
+from transforms.base.declaring import option, values_of
+from transforms.base.errors import UserError
+from transforms.base.kinds import Kind
+from transforms.catalog import REPORTS
+from transforms.catalog.consumers import CONSUMERS, RowLayout, columns_for, problems
+from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, TokenizeOptions
+from transforms.inputs.input_options import InputOptions, ParseOptions
+from transforms.rows.columns import check_kept_columns
+from transforms.steps.row_options import PackOptions, WriteOptions
+
+REWRITTEN = ("refuse", "append", "replace")
+PREFERENCE_ADVICE = "--schema preference --overwrite trains on the chosen answers instead"
+_REQUIRED = "required"
+_GROUPS = ("Input", "Tokenizer and template", "Rows", "Output", "Running")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WhichInput:
+    input: tuple[str, ...] = option(
+        "Input",
+        "files, folders, globs or urls to read, separated by commas (\\, is a comma in a name); may be given several "
+        "times",
+        kinds.list_of(),
+        (),
+        "URL,..",
+        "none; one of input and sources is required",
+        common=True,
+    )
+    sources: tuple[Any, ...] = option(
+        None,
+        "the sources of a recipe, each with its input and options of its own, such as schema, columns and loss_on",
+        kinds.any_list,
+        (),
+    )
+    recipe: str | None = option(
+        "Input",
+        "a YAML file with options, which those of the command line replace, and with input or sources; also the first "
+        "argument: chatmill build recipe.yaml",
+        metavar="URL",
+        common=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOptions(WriteOptions, PackOptions, TokenizeOptions, ParityOptions, RenderOptions, ParseOptions, InputOptions):
+    """The options that decide what the rows are: those of all steps, which a resumed build must have the same."""
+
+    consumer: str | None = option(
+        "Output",
+        "the trainer that will read the rows: chooses the columns that it needs, and refuses options with which it "
+        "would train on something else, such as examples that attend to each other; trainer: that of transformers",
+        kinds.one_of(CONSUMERS),
+        None,
+        None,
+        "any; traps are warned of",
+        "for",
+        common=True,
+    )
+
+    def __post_init__(self) -> None:
+        """The steps check their options, when all are known."""
+
+
+# The configurations of the steps: where each option of rows is declared.
+STEPS = RowOptions.__bases__
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(RowOptions, _WhichInput):
+    """The options of a build. Each field is the option of its name; its metadata are its place and text in --help."""
+
+    tokenizer: str = option(
+        "Tokenizer and template",
+        "a name on the Hugging Face hub, a folder or a url",
+        default="",
+        metavar="NAME|URL",
+        default_help=_REQUIRED,
+        common=True,
+    )
+    chat_template: str | None = option(
+        "Tokenizer and template",
+        "the chat template: a file, a url, the text of a template, or the name of one of the tokenizer's templates",
+        metavar="URL|TEMPLATE|NAME",
+        default_help="that of the tokenizer",
+        common=True,
+    )
+    now: str | None = option(
+        "Tokenizer and template",
+        "the date and time that a template prints with strftime_now",
+        kinds.moment,
+        None,
+        None,
+        "when the build starts; a resumed build keeps it",
+    )
+    output: str = option(
+        "Output",
+        "the folder or url to write the dataset to",
+        default="",
+        metavar="URL",
+        default_help=_REQUIRED,
+        common=True,
+    )
+    overwrite: bool = option(
+        "Output",
+        "replace the dataset that is in the output; it can be read until the new one is complete, and then as OUT@1 "
+        "until `chatmill expire` removes it",
+        kinds.flag,
+        False,
+        common=True,
+    )
+    expire_replaced: bool = option(
+        "Output",
+        "with --overwrite, remove what was replaced when the new dataset is complete, although somebody may read it",
+        kinds.flag,
+        False,
+    )
+    append: bool = option(
+        "Output",
+        "add what is new in the inputs to the dataset that is in the output; if there is none, it begins",
+        kinds.flag,
+        False,
+        common=True,
+    )
+    rewritten: str = option(
+        "Output",
+        "with --append, what to do with a file that was rewritten after the dataset took it; refuse: fail; append: "
+        "take it as one more; replace: build again what came from it, and from the files that were built with it",
+        kinds.one_of(REWRITTEN),
+        "refuse",
+    )
+    retry_failed: bool = option(
+        "Output",
+        "with --append, take the files of failed increments again, in the place of these",
+        kinds.flag,
+        False,
+    )
+    max_reject_fraction: float = option(
+        "Output",
+        "the build fails if more than this fraction of the records is rejected",
+        kinds.fraction,
+        0.01,
+        common=True,
+    )
+    max_lost_fraction: float = option(
+        "Output",
+        "the build fails if more than this fraction of the tokens to train on is in no row because of max_length",
+        kinds.fraction,
+        1.0,
+    )
+    max_parity_fraction: float = option(
+        "Output",
+        "with --parity report, the build fails if more than this fraction of the trained turns that were compared "
+        "differs from inference",
+        kinds.fraction,
+        1.0,
+    )
+    max_unprinted_fraction: float = option(
+        "Output",
+        "with --unprinted report, the build fails if more than this fraction of the records has a content, a tool call "
+        "or tools that the chat template does not print",
+        kinds.fraction,
+        1.0,
+    )
+    report: str = option(
+        "Output",
+        "the report of the dataset; html: report.html, a page to open in a browser",
+        kinds.one_of(REPORTS),
+        "html",
+    )
+    engine: str = option(
+        "Running",
+        "what renders and tokenizes, with the same output; auto: the fast engine, compared with transformers on a "
+        "sample, and transformers if they differ; fast: fail if they differ; reference: transformers only",
+        kinds.one_of(ENGINES),
+        "auto",
+    )
+    summary_json: str | None = option(
+        "Running",
+        "where to write the outcome of the run, with the sums of the manifest, as JSON; -: on the last line of "
+        "standard output",
+        metavar="URL|-",
+        common=True,
+    )
+    runner: str = option(
+        "Running",
+        "Beam's runner; DirectRunner: on this machine, with a process for each core; Beam's own options are passed on",
+        default="DirectRunner",
+        metavar="NAME",
+        common=True,
+    )
+    detach: bool = option(
+        "Running",
+        "submit the job to its cluster and do not wait for it; the job itself finishes the dataset",
+        kinds.flag,
+        False,
+    )
+
+    def urls(self) -> list[tuple[str, str]]:
+        """The urls that the job reads or writes, each after the name of its option; not the paths on this machine."""
+        template = "" if self.chat_template is None or is_template(self.chat_template) else self.chat_template
+        named = [("output", self.output), ("tokenizer", self.tokenizer), *(("input", url) for url in self.input)]
+        named += [("chat_template", template), ("recipe", self.recipe or "")]
+        return [(option, url) for option, url in named if "://" in url]
+
+
+def is_template(text: str) -> bool:
+    """Whether the value of --chat_template is the text of a template, not its name or url."""
+    return "{{" in text or "{%" in text
+
+
+def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
+    """Parse the arguments of a build. --help and --version print and exit.
+
+    Args:
+        arguments: what follows the command.
+
+    Returns:
+        The options, and the arguments that are options of Beam.
+
+    Raises:
+        UserError: if an option is unknown, has a wrong value, is missing, or does not go with another.
+        Unavailable: if the store of the recipe does not answer.
+    """
+    parser = CommandParser(
+        "build",
+        usage="[RECIPE] --input URL,.. --tokenizer NAME|URL --output URL",
+        description="Build a dataset of token shards for training from conversations.\n--help all lists all options.",
+        examples=[
+            "recipe.yaml --output out/chats",
+            "--input 'chats/*.jsonl' --tokenizer Qwen/Qwen3-8B \\\n"
+            "      --output out/chats --max_length 4096 --packing bfd",
+            "--input gs://corpus/chats/ --tokenizer gs://models/qwen3 \\\n"
+            "      --output gs://shards/chats --validation_fraction 0.02",
+        ],
+    )
+    return parse_build("build", parser, arguments)[:2]
+
+
+def command_line_fields() -> list[dataclasses.Field[Any]]:
+    """The fields of Options that are options of the command line."""
+    fields = [field for field in dataclasses.fields(Options) if field.metadata["group"]]
+    return sorted(fields, key=lambda field: (_GROUPS.index(field.metadata["group"]), not field.metadata["common"]))
+
+
+def parse_build(
+    command: str,
+    parser: CommandParser,
+    arguments: Sequence[str],
+    settings: Mapping[str, Kind] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+) -> tuple[Options, list[str], dict[str, Any]]:
+    """Parse the options of a build, of the command line and of its recipe, and check them.
+
+    Args:
+        command: its name, for errors.
+        parser: of the command, with its own options.
+        arguments: what follows the command.
+        settings: the kinds of the command's own options, by name, which a recipe may have, too.
+        fixed: values of fields that the command sets itself.
+
+    Returns:
+        The options of the build, the arguments that are options of Beam, and the values of the command's own options.
+
+    Raises:
+        UserError, Unavailable: as parse_options does.
+    """
+    settings = settings or {}
+    _add_options(parser, shows_all=[*arguments[:2]] == ["--help", "all"])
+    if arguments and not arguments[0].startswith("-"):
+        if not arguments[0].endswith((".yaml", ".yml", ".json")):
+            raise UserError(
+                f"unexpected argument {arguments[0]}: a recipe is named .yaml, .yml or .json. Each input needs its "
+                f"option: --input {arguments[0]}"
+            )
+        arguments = ["--recipe", *arguments]
+    known, rest = parser.parse_known_args(arguments)
+    given = vars(known)
+    if "input" in given:
+        given["input"] = tuple(given["input"])
+    fields = {option_name(field.name): field for field in dataclasses.fields(Options)}
+    names = [*fields, *settings]
+    of_recipe: list[str] = []
+    if "recipe" in given:
+        from pipeline.cli.recipe_file import read_recipe
+
+        all_kinds = {name: field.metadata["kind"] for name, field in fields.items()} | dict(settings)
+        values, of_recipe = read_recipe(given["recipe"], all_kinds)
+        given = {fields[name].name if name in fields else name: value for name, value in values.items()} | given
+        options_given = {word.partition("=")[0] for word in rest}
+        of_recipe = [word for word in of_recipe if word.partition("=")[0] not in options_given]
+    own = {name: given.pop(name) for name in settings if name in given}
+    options = Options(**given | dict(fixed or {}))
+    try:
+        _check_unknown(command, of_recipe, names, options.runner)
+    except UserError as error:
+        raise UserError(f"{options.recipe}: {error}") from None
+    _check_unknown(command, rest, names, options.runner)
+    check_options(options)
+    return _for_consumer(options), [*of_recipe, *rest], own
+
+
+def _add_options(parser: CommandParser, shows_all: bool) -> None:
+    """Add the options of a build to those of a command. shows_all: whether --help shows those that few people need."""
+    groups = {title: parser.add_argument_group(title) for title in _GROUPS}
+    for field in command_line_fields():
+        add_option(groups[field.metadata["group"]], field, is_shown=shows_all or field.metadata["common"])
+
+
+def add_option(group: Any, field: dataclasses.Field[Any], is_shown: bool = True) -> None:
+    """Add an option to a group of a command's options, or to its parser.
+
+    Args:
+        group: of argparse.
+        field: of Options.
+        is_shown: whether --help shows it.
+    """
+    settings: dict[str, Any] = {
+        "type": parser_of(option_name(field.name), field.metadata["kind"]),
+        "metavar": field.metadata["metavar"],
+        "help": help_text(field).replace("%", "%%") if is_shown else argparse.SUPPRESS,
+    }
+    if field.metadata["kind"] is kinds.flag:
+        settings |= {"nargs": "?", "const": True}
+    elif field.name == "input":
+        settings["action"] = "extend"
+    group.add_argument(f"--{option_name(field.name)}", dest=field.name, **settings)
+
+
+def parser_of(name: str, kind: Kind) -> Callable[[str], Any]:
+    """Return the function that parses the text of an option; its error names the option and the text."""
+
+    def parse(text: str) -> Any:
+        try:
+            return kind.parse(text)
+        except ValueError as error:
+            raise UserError(f"--{name} {text}: {error}") from None
+
+    return parse
+
+
+def option_name(field: str) -> str:
+    """The name of the option of a field of Options, without dashes."""
+    return Options.__dataclass_fields__[field].metadata["name"] or field
+
+
+def help_text(field: dataclasses.Field[Any]) -> str:
+    """What an option is for, and its default."""
+    default_help = field.metadata["default_help"]
+    if default_help == _REQUIRED:
+        return f"{field.metadata['help']} ({_REQUIRED})"
+    return f"{field.metadata['help']} (default: {default_help or as_typed(field.default)})"
+
+
+def find_summary_json(arguments: Sequence[str]) -> str | None:
+    """The value of --summary_json in arguments that are wrong elsewhere, None if it has none."""
+    found = None
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == "--summary_json":
+            found = value if equals else following
+    return found if found and not found.startswith("--") else None
+
+
+def _check_unknown(command: str, rest: Sequence[str], names: Sequence[str], runner: str) -> None:
+    """Raise UserError for an argument that is neither an option of ours nor of Beam."""
+    beam_names = _beam_option_names()
+    after_option = False
+    for word in rest:
+        if not word.startswith("--"):
+            if not after_option:
+                raise UserError(f"unexpected argument {word}. Each input needs its option: --input {word}")
+            after_option = False
+            continue
+        name, _, value = word.removeprefix("--").partition("=")
+        after_option = not value
+        if name not in beam_names:
+            error = unknown_option(command, name, [*names, *sorted(beam_names)])
+            # The job server of a portable runner has options that Beam's Python SDK does not know.
+            if "Did you mean" in str(error) or runner_of(runner).options_are_known:
+                raise error
+
+
+def _beam_option_names() -> set[str]:
+    """The names of Beam's own options, read from its source, since importing it takes seconds."""
+    package = importlib.util.find_spec("apache_beam")
+    if not package or not package.origin:
+        return set()
+    source = Path(package.origin).with_name("options") / "pipeline_options.py"
+    return set(re.findall(r"""['"]--([a-zA-Z_]\w*)['"]""", source.read_text(encoding="utf-8")))
+
+
+def check_options(options: Options) -> None:
+    """Raise UserError if an option is missing, or if two do not go together."""
+    if options.sources and options.input:
+        raise UserError(
+            f"{options.recipe} has sources, which name their inputs, so that input does not go with it: add a source."
+        )
+    for name, example in (("input", "chats/"), ("tokenizer", "Qwen/Qwen3-8B"), ("output", "out/chats")):
+        if not getattr(options, name) and not (name == "input" and options.sources):
+            raise UserError(
+                f"--{name} is missing: give one, such as --{name} {example}. chatmill build --help lists the options."
+            )
+    if options.append and options.overwrite:
+        raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
+    if options.expire_replaced and (options.detach or not options.overwrite):
+        raise UserError("--expire_replaced needs --overwrite, without --detach.")
+    if options.rewritten != "refuse" and not options.append:
+        raise UserError(f"--rewritten {options.rewritten} needs --append.")
+    if options.retry_failed and not options.append:
+        raise UserError("--retry_failed needs --append.")
+    for step in STEPS:
+        step(**values_of(step, options))  # which checks them
+    check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance, options.ledger)
+
+
+def _for_consumer(options: Options) -> Options:
+    """The options with the columns that the trainer needs. Raises UserError if another option does not suit it."""
+    consumer = options.consumer
+    if consumer is None:
+        return options
+    columns = options.write_columns or columns_for(consumer, options.packing != "none")
+    options = dataclasses.replace(options, write_columns=columns)
+    for name, text in problems(consumer, RowLayout.of(vars(options))):
+        raise UserError(f"--for {consumer}: --{name} {as_typed(getattr(options, name))}: {text}")
+    return options

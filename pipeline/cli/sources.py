@@ -1,0 +1,224 @@
+"""Sources: the inputs of a build, each with options of its own, from the `sources` of its recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.cli.console import as_typed, error_text, shortened
+from pipeline.cli.options import Options, check_options
+from pipeline.cli.recipe_file import formatter_from_folder_of, from_folder_of, value_of
+from transforms.base import kinds
+from transforms.base.checks import did_you_mean
+from transforms.base.declaring import options_in
+from transforms.base.errors import ParameterError, UserError
+from transforms.catalog.layout import PARTS, Folder
+from transforms.chat.config import RenderOptions
+from transforms.inputs.input_options import ParseOptions
+from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
+from transforms.storage.files import join
+from transforms.storage.same_files import Places
+
+# The options that a source may have of its own.
+SOURCE_OPTIONS = ("input", *(field.name for field in options_in(Options) if field.metadata["of_source"]))
+# Keys of Axolotl's `datasets:`, and what to write here.
+_AXOLOTL = {
+    "path": "input",
+    "data_files": "input",
+    "ds_type": "input_format",
+    "type": "schema",
+    "field": "columns: {text: YOURS}",
+    "field_messages": "columns: {messages: YOURS}",
+    "field_system": "columns: {system: YOURS}",
+    "field_tools": "columns: {tools: YOURS}",
+    "field_instruction": "columns: {instruction: YOURS}",
+    "field_input": "columns: {input: YOURS}",
+    "field_output": "columns: {output: YOURS}",
+    "message_property_mappings": "message_fields",
+    "message_field_role": "message_fields",
+    "message_field_content": "message_fields",
+    "message_field_training": "train_field",
+    "roles_to_train": "loss_on",
+    "train_on_inputs": "loss_on: all",
+    "chat_template": "--chat_template, for all sources",
+}
+_NAME = kinds.matching(r"\w[\w .:+-]*", "a name of letters, digits, spaces and . : + - _")
+_MAY_REPEAT = "may_repeat"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Inputs, and the options with which they are read and rendered.
+
+    name: in the manifest. options: of the build, with those of the source. own: the source's own options but its
+    inputs, as the recipe has them. may_repeat: whether it may list files of an earlier source. place: what errors call
+    it; empty if the command line names the inputs.
+    """
+
+    name: str
+    options: Options
+    own: Mapping[str, Any] = field(default_factory=dict)
+    may_repeat: bool = False
+    place: str = ""
+
+    def option(self, name: str) -> str:
+        """What errors call an option of this source."""
+        return f"{self.place}: {name}" if self.place else f"--{name}"
+
+    @contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Inside, an error about a parameter names this source."""
+        try:
+            yield
+        except ParameterError as error:
+            value = shortened(as_typed(error.value))
+            raise UserError(f"{self.option(error.parameter)} {value}: {error.problem}") from None
+
+    def list_files(self) -> list[InputFile]:
+        """List the input files. Raises UserError or Unavailable, as list_inputs does."""
+        with self.named_in_errors():
+            return list_inputs(self.options.input, self.options.input_format, parameter="input")
+
+
+def read_sources(options: Options) -> list[Source]:
+    """Read the sources of a build.
+
+    Args:
+        options: of the build.
+
+    Returns:
+        Those of `sources`, in order; or one, `input`, with the inputs of the options.
+
+    Raises:
+        UserError: if a source has a wrong option.
+    """
+    url = options.recipe
+    if url is None or not options.sources:
+        return [Source("input", options)]
+    sources = [_source(entry, number, url, options) for number, entry in enumerate(options.sources, start=1)]
+    first_named: dict[str, int] = {}
+    for number, source in enumerate(sources, start=1):
+        if (first := first_named.setdefault(source.name, number)) != number:
+            raise UserError(f"{url}: the sources {first} and {number} have the same name, {source.name}.")
+    return sources
+
+
+def _source(entry: Any, number: int, url: str, options: Options) -> Source:
+    """One source. number: its position, from 1. url: of the recipe."""
+    place = f"{url}: source {number}"
+    if not isinstance(entry, dict):
+        raise UserError(f"{place}: expected a mapping, such as {{input: chats/}}; found {shortened(repr(entry))}.")
+    name = value_of(place, "name", entry["name"], _NAME) if "name" in entry else None
+    place = f"{place} ({name})" if name else place
+    all_kinds = {each.name: each.metadata["kind"] for each in dataclasses.fields(Options)}
+    own: dict[str, Any] = {}
+    for key, value in entry.items():
+        if key in ("name", _MAY_REPEAT):
+            continue
+        if key not in SOURCE_OPTIONS:
+            raise UserError(f"{place}: unknown key {key}.{_hint(key, all_kinds)}")
+        # null resets an option to that of no option at all.
+        default = Options.__dataclass_fields__[key].default
+        is_reset = value is None and key != "input"
+        own[key] = default if is_reset else value_of(place, key, value, all_kinds[key])
+    if "input" not in own:
+        raise UserError(f"{place}: input is missing: give files, folders, globs or urls, such as input: chats/.")
+    may_repeat = value_of(place, _MAY_REPEAT, entry.get(_MAY_REPEAT, False), kinds.flag)
+    resolved = own | {"input": tuple(from_folder_of(url, path) for path in own["input"])}
+    if own.get("formatter"):
+        resolved["formatter"] = formatter_from_folder_of(url, own["formatter"])
+    of_source = dataclasses.replace(options, sources=(), **resolved)
+    try:
+        check_options(of_source)
+    except UserError as error:
+        raise UserError(f"{place}: {error_text(error)}") from None
+    name = name or f"{number}-{_stem(own['input'][0])}"
+    return Source(name, of_source, {key: own[key] for key in own if key != "input"}, may_repeat, place)
+
+
+def _hint(key: Any, options: Mapping[str, Any]) -> str:
+    """What to do about a key that is not known."""
+    if key in _AXOLOTL:
+        return f" Axolotl's {key} is here {_AXOLOTL[key]}."
+    if key in options:
+        return " It is an option of the whole build: write it outside of sources."
+    known = ("name", _MAY_REPEAT, *SOURCE_OPTIONS)
+    return did_you_mean(key, known) or f" Expected {', '.join(known)}."
+
+
+def _stem(pattern: str) -> str:
+    """What a pattern names, without the folders around it: a file without its suffixes, or the folder of a glob."""
+    parts = [part for part in pattern.rpartition("://")[2].split("/") if part not in ("", ".", "..")]
+    named = next((part for part in reversed(parts) if not any(sign in part for sign in "*?[")), "")
+    return named.lstrip(".").partition(".")[0] or "input"
+
+
+def parse_options_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a source's options that are options of ParseConversations."""
+    return {field.name: options[field.name] for field in options_in(ParseOptions) if field.name in options}
+
+
+def render_options_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a source's options that are options of rendering."""
+    return {field.name: options[field.name] for field in options_in(RenderOptions) if field.name in options}
+
+
+def files_of(sources: Sequence[Source]) -> list[InputFile]:
+    """List the input files of all sources, each with the number of its source.
+
+    Raises:
+        UserError: if a source has none, or lists a file of an earlier source although it may not.
+        Unavailable: if a store does not answer.
+    """
+    files = files_of_sources([source.list_files() for source in sources])
+    check_repeated(files, sources)
+    return files
+
+
+def check_repeated(files: Iterable[Any], sources: Sequence[Source]) -> None:
+    """Raise UserError if a source lists a file of an earlier source although it may not.
+
+    Args:
+        files: of all sources; each with its url and the number of its source.
+        sources: by their numbers.
+    """
+    for first, again in shared_files(files):
+        source = sources[again.source]
+        if not source.may_repeat:
+            raise UserError(
+                f"{source.option('input')} {again.url}: the source {sources[first.source].name} lists this file, too. "
+                f"To read it twice, write {_MAY_REPEAT}: true in the source {source.name}."
+            )
+
+
+def inputs_of(sources: Sequence[Source], folder: Folder) -> list[InputFile]:
+    """List the input files of all sources, which must not be a part of the dataset that is built.
+
+    Args:
+        sources: of the build.
+        folder: of the dataset.
+
+    Raises:
+        UserError, Unavailable: as for files_of, and if a file is one of the dataset.
+    """
+    files = files_of(sources)
+    dataset = Places([join(folder.output, part) for part in PARTS])
+    for file in files:
+        if dataset.have(file.url):
+            raise UserError(
+                f"{sources[file.source].option('input')} {file.url}: it is part of the dataset in --output. Give "
+                "another --output."
+            )
+    return files
+
+
+def with_all_inputs(options: Options, sources: Sequence[Source]) -> Options:
+    """The options of a build as a runner needs them: with the inputs of all sources, and a formatter if one has one."""
+    return dataclasses.replace(
+        options,
+        input=tuple(url for source in sources for url in source.options.input),
+        formatter=next((source.options.formatter for source in sources if source.options.formatter), None),
+    )

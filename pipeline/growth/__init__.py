@@ -1,0 +1,1 @@
+"""Appends: what is new in the inputs, as increments of a dataset."""

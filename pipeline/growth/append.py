@@ -1,0 +1,195 @@
+"""Append: builds what is new in the inputs as increments of a dataset, one after the other.
+
+What is new shows in the log of the dataset alone. An increment that was begun and not committed is finished first, if
+its files are still there as they were; then the rest is the next one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pipeline.cli.claims import claim_of, take
+from pipeline.cli.console import counted, show, show_phase
+from pipeline.cli.options import Options
+from pipeline.cli.sources import Source, inputs_of, with_all_inputs
+from pipeline.growth.increments import Selected, forget, planned_files, select
+from pipeline.job.beam_import import import_beam
+from pipeline.job.job_json import Job
+from pipeline.job.pinning import check_appendable, pin
+from pipeline.local.fork_server import ForkServer
+from pipeline.runners import runner_of
+from transforms.base.errors import UserError
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+from transforms.catalog.snapshot import Increment, Snapshot
+from transforms.inputs.listing import InputFile
+from transforms.publish.derived import derive, is_stale
+from transforms.publish.increment_commit import Change
+from transforms.storage.claim import Claim
+from transforms.storage.files import full_url
+from transforms.storage.walking import names_below
+from transforms.storage.writing import remove_attempts
+
+
+class Appended(NamedTuple):
+    """What became of an append.
+
+    status: done, nothing_new, or, if the job does not end in this process, submitted or dry_run.
+    manifest: of the newest snapshot; None if there is none, or if the job does not end in this process.
+    increments: those that were added. replaced: how many are not there any more, since these took their place.
+    """
+
+    status: str
+    manifest: dict[str, Any] | None
+    increments: tuple[Increment, ...] = ()
+    replaced: int = 0
+
+
+def append(
+    options: Options,
+    sources: Sequence[Source],
+    beam_flags: Sequence[str] = (),
+    server: ForkServer | None = None,
+) -> Appended:
+    """Add what is new in the inputs to a dataset; if there is none yet, it begins. A dry run only says what is new.
+
+    Args:
+        options: of the build.
+        sources: of read_sources.
+        beam_flags: options of Beam, as arguments.
+        server: forks the workers, if the launcher cannot.
+
+    Raises:
+        UserError: if the options cannot be met, or are not those of the dataset; or if a file was rewritten.
+        InputError: if an input cannot be read, or a budget is exceeded. What was committed before stays.
+        Unavailable: if a store or a cluster does not answer.
+    """
+    folder = Folder(full_url(options.output))
+    snapshot = check_appendable(folder, options, sources)
+    show_phase("listing the input")
+    listed = inputs_of(sources, folder)
+    new = select(listed, snapshot, options.rewritten, sources, options.retry_failed).files
+    if not (new or is_unclean(folder, snapshot)):
+        return Appended("nothing_new", _manifest(snapshot))
+    for_runner = with_all_inputs(options, sources)
+    import_beam(for_runner)
+    from pipeline.job.run import is_dry_run, parse_beam_options
+
+    runner = runner_of(options.runner)
+    if not runner.has_dry_run and is_dry_run(beam_flags):
+        if not new:
+            return Appended("nothing_new", _manifest(snapshot))
+        show(f"a dry run: {counted(len(new), 'file')} would be added, the first of them {new[0].url}")
+        return Appended("dry_run", None)
+    job = runner.job_name(parse_beam_options(for_runner, beam_flags))
+    with claim_of(folder, options.output, job) as claim:
+        if take(claim, runner.finds_running_job, waits=True):
+            listed = inputs_of(sources, folder)  # what another one took meanwhile may have been rewritten since
+        return _Growth(options, sources, beam_flags, server, folder, claim, listed).run()
+
+
+class _Growth:
+    """Builds increments until there is nothing new, while it holds the claim."""
+
+    def __init__(
+        self,
+        options: Options,
+        sources: Sequence[Source],
+        beam_flags: Sequence[str],
+        server: ForkServer | None,
+        folder: Folder,
+        claim: Claim,
+        listed: Sequence[InputFile],
+    ):
+        self._options = options
+        self._sources = sources
+        self._beam_flags = beam_flags
+        self._server = server
+        self._folder = folder
+        self._claim = claim
+        self._listed = listed
+        self._log = Log(folder)
+
+    def run(self) -> Appended:
+        before = snapshot = check_appendable(self._folder, self._options, self._sources)
+        self._repair(before)
+        job = None
+        while (selected := self._selected(self._listed, snapshot)).files:
+            job = job or self._pinned(selected.files, snapshot)
+            status = self._build(job, self._unfinished(job, snapshot) or selected, snapshot.version)
+            if status != "done":
+                return Appended(status, None)
+            snapshot = self._log.newest() or Snapshot()
+        forget(self._folder, self._folder.begun())
+        added = tuple(each for each in snapshot.increments if not before.has(each.id))
+        replaced = len(before.increments) + len(added) - len(snapshot.increments)
+        return Appended("done" if job else "nothing_new", _manifest(snapshot), added, replaced)
+
+    def _selected(self, files: Sequence[InputFile], snapshot: Snapshot) -> Selected:
+        return select(files, snapshot, self._options.rewritten, self._sources, self._options.retry_failed)
+
+    def _repair(self, snapshot: Snapshot) -> None:
+        """Complete what one that was killed did not, after its commit or before."""
+        if is_unclean(self._folder, snapshot):
+            remove_attempts(self._folder.output)
+        if is_stale(self._folder, snapshot):
+            derive(self._folder, snapshot, self._options.report)
+
+    def _pinned(self, new: Sequence[InputFile], snapshot: Snapshot) -> Job:
+        return pin(self._options, self._sources, new, self._server, self._folder, snapshot)
+
+    def _unfinished(self, job: Job, snapshot: Snapshot) -> Selected | None:
+        """An increment that was begun, and would be built now if there were no other files."""
+        from pipeline.job.increment_plan import increment_of
+
+        listed = {file.key: file.version for file in self._listed}
+        for id in self._folder.begun():
+            files = planned_files(Folder(self._folder.output, id))
+            if any(listed.get(file.key) != file.version for file in files):
+                continue
+            try:
+                selected = self._selected(files, snapshot)
+            except UserError:
+                continue
+            if files and selected.files == files and increment_of(job, files, selected.replaces)[0] == id:
+                return selected
+        return None
+
+    def _build(self, job: Job, selected: Selected, base: int) -> str:
+        """Build an increment. Returns the status of its run. base: the version that the dataset has."""
+        from pipeline.job.increment_plan import begin_increment, increment_of
+        from pipeline.job.run import parse_beam_options, run_job
+
+        id, of_increment = increment_of(job, selected.files, selected.replaces)
+        folder = Folder(self._folder.output, id)
+        forget(self._folder, [other for other in self._folder.begun() if other != id])
+        begin_increment(folder, of_increment, selected.files)
+        for_runner = with_all_inputs(self._options, self._sources)
+        status, message = run_job(
+            of_increment,
+            folder,
+            parse_beam_options(for_runner, self._beam_flags),  # a run sets its number of workers there
+            for_runner,
+            self._server,
+            self._claim,
+            Change(base, replaces=selected.replaces),
+        )
+        if message:
+            print(f"chatmill: {message}", file=sys.stderr)
+        return status
+
+
+def is_unclean(folder: Folder, snapshot: Snapshot) -> bool:
+    """Return whether one that was killed left something: an increment, its claim, or what does not agree with the log.
+
+    Args:
+        folder: of the dataset.
+        snapshot: the newest one.
+    """
+    return bool(folder.begun() or names_below(folder.claims)) or is_stale(folder, snapshot)
+
+
+def _manifest(snapshot: Snapshot) -> dict[str, Any] | None:
+    return snapshot.manifest() if snapshot.version else None

@@ -1,0 +1,1 @@
+"""A job: how it is prepared, planned, launched and run."""

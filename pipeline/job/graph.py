@@ -1,0 +1,212 @@
+"""The graph of the job, from the plan to the finished dataset."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+
+from pipeline.cli.options import Options
+from pipeline.cli.sources import parse_options_of, render_options_of
+from pipeline.job.increment_plan import ReadPlan
+from pipeline.job.job_json import Job
+from transforms.base.declaring import values_of
+from transforms.catalog.budgets import Budgets
+from transforms.catalog.consumers import about_rows
+from transforms.catalog.finished import SkipFinished
+from transforms.catalog.layout import Folder
+from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
+from transforms.inputs.input_options import ParseOptions
+from transforms.model.batches import Split
+from transforms.model.receipts import FirstExample, Receipt
+from transforms.publish.commit import CommitDataset
+from transforms.publish.increment_commit import Change
+from transforms.steps.base import Step
+from transforms.steps.label import BuildLabels
+from transforms.steps.pack import TruncateOrPack
+from transforms.steps.parity import CheckParity
+from transforms.steps.parse import ParseConversations
+from transforms.steps.read import ReadSplits
+from transforms.steps.render import ApplyChatTemplate
+from transforms.steps.row_options import PackOptions, WriteOptions
+from transforms.steps.tokenize import Tokenize
+from transforms.steps.write import WriteShards
+
+
+def budgets_of(options: Options) -> Budgets:
+    """Return the budgets of a run: each is the option of its name."""
+    return Budgets(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Budgets)})
+
+
+def build_graph(
+    pipeline: beam.Pipeline,
+    job: Job,
+    folder: Folder,
+    budgets: Budgets,
+    engine: str,
+    report: str,
+    change: Change,
+) -> None:
+    """Build the graph of a job.
+
+    Args:
+        pipeline: to which it is added.
+        job: of an increment.
+        folder: of the same.
+        budgets: how much may be rejected, lost or wrong.
+        engine: one of ENGINES.
+        report: one of REPORTS.
+        change: what its commit does.
+    """
+    splits = pipeline | "plan" >> ReadPlan(folder, job.split_bytes)
+    receipts = build_splits(splits, job, folder, engine)
+    if engine == "auto":
+        receipts = (splits, receipts) | "by reference" >> _ByReferenceIfDiffering(job, folder)
+    receipts | "commit" >> CommitDataset(folder, budgets, report, change)
+
+
+def build_splits(
+    splits: beam.PCollection,
+    job: Job,
+    folder: Folder,
+    engine: str,
+    on_error: Callable[[Split, Exception], None] | None = None,
+) -> beam.PCollection:
+    """Build shards of splits, of one increment or of several.
+
+    Args:
+        splits: PCollection[Split].
+        job: what decides the rows.
+        folder: of the dataset, or of an increment.
+        engine: one of ENGINES.
+        on_error: as WriteShards has it.
+
+    Returns:
+        PCollection[Receipt], also of splits that were finished before.
+    """
+    options = job.options
+    skipped = splits | "skip" >> SkipFinished(folder.output)
+    parts = skipped.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
+    for name, step in steps_of(job, folder, engine).items():
+        parts |= name >> step
+    receipts = parts | "write" >> WriteShards(
+        folder.output,
+        **values_of(WriteOptions, options),
+        about=about_rows(dataclasses.asdict(options), job.tokenizer),
+        tokenizer=folder.tokenizer(job.tokenizer),
+        keep_columns=options.keep_columns,
+        on_error=on_error,
+    )
+    return (receipts, skipped.finished) | "all" >> beam.Flatten()
+
+
+class _ByReferenceIfDiffering(beam.PTransform):
+    """Build all splits again, by the reference, if the engines differ in one of them.
+
+    (PCollection[Split], PCollection[Receipt] of them) -> PCollection[Receipt].
+    """
+
+    def __init__(self, job: Job, folder: Folder):
+        super().__init__()
+        self._job, self._folder = job, folder
+
+    def expand(self, built: tuple[beam.PCollection, beam.PCollection]) -> beam.PCollection:
+        splits, receipts = built
+        first = receipts | beam.FlatMap(_differing) | beam.CombineGlobally(_first).without_defaults()
+        differing = beam.pvalue.AsSingleton(first, default_value=None)
+        again = splits | beam.FlatMap(_by_reference, differing).with_output_types(Split)
+        trusted = receipts | beam.FlatMap(lambda receipt, differing: [] if differing else [receipt], differing)
+        return (trusted, build_splits(again, self._job, self._folder, "auto")) | beam.Flatten()
+
+
+# Of which the engines differ: the split, the part and the record.
+_Differing = tuple[int, int, FirstExample]
+
+
+def _differing(receipt: Receipt) -> Iterator[_Differing]:
+    if receipt.differing:
+        yield receipt.split, receipt.part, receipt.differing
+
+
+def _first(differing: Iterable[_Differing]) -> _Differing | None:
+    return min(filter(None, differing), key=lambda one: one[:2], default=None)
+
+
+def _by_reference(split: Split, differing: _Differing | None) -> Iterator[Split]:
+    if differing:
+        yield dataclasses.replace(split, differing=differing[2])
+
+
+def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
+    """Return the steps from records to rows, by their names in the graph, in order.
+
+    Args:
+        job: what decides the rows.
+        folder: of the dataset, which has the tokenizer and the formatters.
+        engine: one of ENGINES.
+    """
+    options = job.options
+    formatter, tokenizer = _stored(options.formatter, job.formatter, folder), folder.tokenizer(job.tokenizer)
+    config = RenderConfig(
+        tokenizer=tokenizer,
+        chat_template=job.chat_template,
+        now=job.now,
+        engine=engine,
+        **values_of(RenderOptions, options),
+    )
+    parsing, rendering = _options_of_sources(job, folder)
+    return {
+        "parse": ParseConversations(
+            loss_weights="loss_weights" in (options.write_columns or ()),
+            engine=engine,
+            sources=parsing,
+            **values_of(ParseOptions, options) | {"formatter": formatter},
+        ),
+        "render": ApplyChatTemplate(config, sources=rendering),
+        "parity": CheckParity(config, **values_of(ParityOptions, options), sources=rendering),
+        "tokenize": Tokenize(tokenizer, engine=engine, **values_of(TokenizeOptions, options)),
+        "label": BuildLabels(),
+        "pack": TruncateOrPack(**values_of(PackOptions, options)),
+    }
+
+
+def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The options of each source that parsing and rendering have other values for; none if no source has any."""
+    parsing, rendering = list[dict[str, Any]](), list[dict[str, Any]]()
+    for source in job.sources:
+        own = dict(source.options)
+        if "formatter" in own:
+            own["formatter"] = _stored(own["formatter"], source.formatter, folder)
+        parsing.append(parse_options_of(own))
+        rendering.append(render_options_of(own))
+    return parsing if any(parsing) else [], rendering if any(rendering) else []
+
+
+def formatters_of(job: Job, folder: Folder) -> dict[str, str | None]:
+    """Return the sha256 of each formatter of a job, None for one in a module, by its name on a worker.
+
+    Args:
+        job: that has the formatters.
+        folder: of the dataset, next to which they are stored.
+    """
+    found = {_stored(job.options.formatter, job.formatter, folder): job.formatter}
+    for source in job.sources:
+        found[_stored(source.options.get("formatter"), source.formatter, folder)] = source.formatter
+    return {name: sha256 for name, sha256 in found.items() if name}
+
+
+def fingerprints_of(job: Job, folder: Folder) -> dict[str, str]:
+    """Return the fingerprints of what workers load, as held_to takes them: of the tokenizer and of formatters' files.
+
+    Args:
+        job, folder: as formatters_of takes them.
+    """
+    files = {name.rpartition(":")[0]: sha256 for name, sha256 in formatters_of(job, folder).items() if sha256}
+    return {folder.tokenizer(job.tokenizer): job.tokenizer} | files
+
+
+def _stored(formatter: str | None, sha256: str | None, folder: Folder) -> str | None:
+    """The name of a formatter on a worker. sha256: of its file. folder: of the dataset, which has that file."""
+    return f"{folder.formatter(sha256)}:{formatter.rpartition(':')[2]}" if formatter and sha256 else formatter

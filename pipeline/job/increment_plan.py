@@ -1,0 +1,99 @@
+"""From the plan of an increment of a dataset to its splits.
+
+The plan has one line for each file, so it stays small for a corpus of any size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Collection, Sequence
+
+import apache_beam as beam
+import msgspec
+
+from pipeline.job.job_json import Job, encode_job, read_job
+from transforms.catalog.layout import Folder
+from transforms.inputs.listing import InputFile
+from transforms.inputs.plan_file import decode_plan, encode_plan
+from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
+from transforms.model.batches import Split
+from transforms.publish.increment_commit import is_committed
+from transforms.steps.failures import FailureWriter
+from transforms.storage.files import exists, read_bytes
+from transforms.storage.writing import write_atomically
+
+
+def increment_of(job: Job, files: Sequence[InputFile], taken: Collection[str] = ()) -> tuple[str, Job]:
+    """Return the id and the job of an increment: a function of what its rows are made from.
+
+    Args:
+        job: of the dataset.
+        files: the input of the increment.
+        taken: ids of increments that are there. The same files that are built again have another one, so that what is
+            there stays as it is until the commit.
+    """
+    split_bytes = job.options.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in files))
+    of_increment = msgspec.structs.replace(
+        job,
+        split_bytes=split_bytes,
+        inputs=hashlib.sha256(encode_plan(files)).hexdigest(),
+        input_bytes=sum(file.bytes for file in files),
+        splits=sum(1 for _ in splits_of(files, split_bytes)),
+    )
+    sources = tuple(msgspec.structs.replace(source, input=()) for source in job.sources)
+    without_names = msgspec.structs.replace(of_increment, tokenizer_name="", sources=sources, recipe={})
+    id = hashlib.sha256(encode_job(without_names)).hexdigest()[:16]
+    while id in taken:
+        id = hashlib.sha256(id.encode()).hexdigest()[:16]
+    return id, of_increment
+
+
+def begin_increment(folder: Folder, job: Job, files: Sequence[InputFile]) -> None:
+    """Write down what an increment is made from, unless an earlier attempt did.
+
+    Args:
+        folder: of the increment.
+        job: of increment_of.
+        files: the input.
+    """
+    for url, content in {folder.plan: encode_plan(files), folder.job: encode_job(job)}.items():  # the job is last
+        before = read_bytes(url) if exists(url) else None
+        if before is None or (before != content and (url == folder.plan or read_job(folder) is None)):
+            write_atomically(url, content)
+            if before is not None:
+                print(f"chatmill: warning: {url} was damaged, and is written again", file=sys.stderr)
+
+
+class ReadPlan(beam.PTransform):
+    """Read the splits of a plan file on a worker, so that they are not in the job graph.
+
+    Pipeline -> PCollection[Split].
+
+    Args:
+        folder: of the increment that is built.
+        split_bytes: the size of a split, at most.
+    """
+
+    def __init__(self, folder: Folder, split_bytes: int):
+        super().__init__()
+        self._folder = folder
+        self._split_bytes = split_bytes
+
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
+        return (
+            pipeline
+            | beam.Impulse()
+            | beam.FlatMap(_planned_splits, self._folder, self._split_bytes, FailureWriter()).with_output_types(Split)
+        )
+
+
+def _planned_splits(_impulse: bytes, folder: Folder, split_bytes: int, failures: FailureWriter) -> list[Split]:
+    with failures:
+        try:
+            files = decode_plan(read_bytes(folder.plan))
+        except FileNotFoundError:
+            if is_committed(folder):  # by an earlier run of the same pipeline, which removed it
+                return []
+            raise
+        return largest_first(splits_of(files, split_bytes, folder.increment))

@@ -1,0 +1,278 @@
+"""Launch: from options to a finished dataset, and the summary of the run.
+
+Beam is imported only if there is something to build.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, NoReturn
+
+from pipeline.cli.claims import claim_of
+from pipeline.cli.console import as_typed, counted, error_text
+from pipeline.cli.options import Options
+from pipeline.cli.sources import Source, with_all_inputs
+from pipeline.cli.summary_json import appended_sums, check_summary_json, sums, write_summary_json
+from pipeline.job.beam_import import import_beam
+from pipeline.job.job_json import differences_of_inputs, differences_without_inputs, job_of
+from pipeline.job.temporary import temporary_folder
+from pipeline.local.fork_server import ForkServer, fork_server
+from pipeline.runners import runner_of
+from pipeline.viewing.advice import advice
+from pipeline.viewing.summary import print_summary
+from transforms.base.errors import ParameterError, RejectsError, StoreError, Unavailable, UserError
+from transforms.catalog.consumers import RowLayout, warnings
+from transforms.catalog.layout import Folder, check_free, check_no_links
+from transforms.catalog.log import Log
+from transforms.catalog.snapshot import Snapshot
+from transforms.publish.claimed import repair
+from transforms.publish.derived import is_stale
+from transforms.storage.files import check_reachable, exists, full_url
+from transforms.storage.walking import names_below
+from transforms.storage.writing import remove_attempts
+from transforms.tokens.tokenizer import ONLY_TOKENIZERS
+
+_IN_MEMORY, _WEB = "memory://", ("http://", "https://")
+
+
+def launch(
+    options: Options, sources: Sequence[Source], beam_flags: Sequence[str], arguments: Sequence[str] = ()
+) -> None:
+    """Build a dataset, unless it is finished already, and write --summary_json.
+
+    Args:
+        options: the options of the build.
+        sources: of read_sources.
+        beam_flags: options of Beam, as arguments.
+        arguments: all that was typed after `build`, for advice.
+
+    Raises:
+        UserError: if the options cannot be met; most such errors are found before any worker starts.
+        InputError: if an input cannot be read, or too many records are rejected.
+        Unavailable: if a store or a cluster does not answer.
+    """
+    for_runner = with_all_inputs(options, sources)
+    with environment(for_runner) as server:
+        summary: dict[str, Any] = {"status": "running", "output": options.output}
+        if options.summary_json:
+            check_summary_json(summary, options.summary_json, full_url(options.output))
+        summary["status"] = "failed"
+        try:
+            with _no_silent_exit():
+                summary |= _launch(options, sources, for_runner, beam_flags, arguments, server)
+        except BaseException as error:
+            summary["error"] = error_text(error)
+            raise
+        finally:
+            if options.summary_json:
+                write_summary_json(summary, options.summary_json)
+
+
+@contextmanager
+def environment(options: Options) -> Iterator[ForkServer | None]:
+    """Inside, temporary files are in a folder of their own, and only what is needed of transformers is imported.
+
+    Args:
+        options: with all inputs of the sources, and a formatter if one has one.
+
+    Yields:
+        What forks the workers, if this process cannot.
+    """
+    if options.formatter is None:  # a formatter may be a model
+        os.environ.setdefault(ONLY_TOKENIZERS, "1")
+    with (
+        # A cluster may need what is there after this process has ended.
+        temporary_folder() if runner_of(options.runner).has_our_workers else nullcontext(),
+        fork_server(options) as server,  # before anything has a client of a store
+    ):
+        yield server
+
+
+@contextmanager
+def _no_silent_exit() -> Iterator[None]:
+    """Inside, `os._exit(0)` in this process is reported and ends it with 1: the planning calls formatters, too."""
+    launcher, end = os.getpid(), os._exit
+
+    def end_loudly(status: int) -> NoReturn:
+        if os.getpid() == launcher and status == 0:
+            message = "a formatter or a library ended the launcher by os._exit(0). The dataset is not complete."
+            print(f"chatmill: {message}", file=sys.stderr, flush=True)
+            status = 1
+        end(status)
+
+    os._exit = end_loudly
+    try:
+        yield
+    finally:
+        os._exit = end
+
+
+def _launch(
+    options: Options,
+    sources: Sequence[Source],
+    for_runner: Options,
+    beam_flags: Sequence[str],
+    arguments: Sequence[str],
+    server: ForkServer | None,
+) -> dict[str, Any]:
+    """Build the dataset, unless it is finished. Returns what the summary has of it.
+
+    The status is done, done_before, nothing_new, or, if the job does not end in this process, submitted or dry_run.
+    """
+    folder = Folder(full_url(options.output))
+    if options.output.startswith(_IN_MEMORY) and not runner_of(options.runner).is_in_process:
+        raise UserError(f"--output {options.output}: memory:// is lost when the process ends. Give a disk or a bucket.")
+    if options.output.startswith(_WEB):
+        raise UserError(f"--output {options.output}: web servers are only read from. Give a disk or a bucket.")
+    _check_reachable(for_runner)
+    if options.append:
+        return _append(options, folder, sources, beam_flags, server)
+    try:
+        status, manifest = "done_before", None if options.overwrite else _finished_manifest(options, folder, sources)
+    except StoreError as error:
+        with suppress(StoreError, OSError):
+            check_free(folder, options.overwrite)
+        raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
+    if manifest is None:
+        status, manifest = _build(options, folder, sources, for_runner, beam_flags, arguments, server)
+    if manifest is None:
+        return {"status": status}
+    if options.expire_replaced and status == "done":
+        from transforms.upkeep.expiry import expire
+
+        expire(folder.output, older_than=0)
+    print_summary(folder, manifest, options.max_reject_fraction)
+    if status == "done" and (rejected := manifest["records"]["rejected"]):
+        of_build = Folder(folder.output, manifest["rejects"][0].split("/")[1])
+        print(f"chatmill: {advice(of_build, options, sources, arguments, rejected)}", file=sys.stderr)
+    return {"status": status} | sums(manifest)
+
+
+def _append(
+    options: Options, folder: Folder, sources: Sequence[Source], beam_flags: Sequence[str], server: ForkServer | None
+) -> dict[str, Any]:
+    """Add what is new to the dataset. Returns what the summary has of it."""
+    from pipeline.growth.append import append
+
+    _warn_of_layout(options)
+    status, manifest, added, replaced = append(options, sources, beam_flags, server)
+    if manifest is None:
+        return {"status": status}
+    if added:
+        print_summary(folder, manifest, options.max_reject_fraction)
+    version, new = manifest["snapshot"]["version"], appended_sums(added)
+    what = "nothing is new in the inputs"
+    if added:
+        place = f" in place of {counted(replaced, 'increment')}" if replaced else ""
+        what = (
+            f"{counted(new['files'], 'file')} with {counted(new['records'], 'record')} "
+            f"{'were' if new['files'] != 1 else 'was'} added{place}: {counted(new['rows'], 'row')}, "
+            f"{new['tokens']:,} tokens"
+        )
+    print(f"Version {version}: {what}.")
+    return {"status": status} | sums(manifest) | {"appended": new}
+
+
+def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Source]) -> dict[str, Any] | None:
+    """The manifest of a finished dataset; None if there is none, or if an overwrite of it was begun.
+
+    What is left of a build that was killed after its commit is done.
+
+    Raises:
+        UserError: if it was built with other options.
+    """
+    snapshot = Log(folder).newest()
+    if snapshot is None:
+        if exists(folder.success):
+            raise UserError(f"{folder.output}: the dataset has no log. Copy its folder _chatmill, too.")
+        return None
+    if not all(map(snapshot.has, folder.begun())):
+        return None
+    return _finished(options, folder, sources, snapshot)
+
+
+def _finished(options: Options, folder: Folder, sources: Sequence[Source], snapshot: Snapshot) -> dict[str, Any]:
+    """The manifest of a finished dataset. Raises UserError if it was built with other options."""
+    job = job_of(folder, snapshot)
+    if changed := [*differences_without_inputs(job, options, sources), *differences_of_inputs(job, sources)]:
+        raise UserError(
+            f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
+            "Give another --output, or --overwrite to replace it."
+        )
+    print(
+        f"chatmill: {folder.output} is finished already. Use --append to add what is new in the inputs, or --overwrite "
+        "to build it again.",
+        file=sys.stderr,
+    )
+    if folder.begun() or names_below(folder.claims) or is_stale(folder, snapshot):
+        check_no_links(folder)
+        # Unless a build replaces the dataset now.
+        with claim_of(folder, options.output) as claim, suppress(ParameterError):
+            claim.take()
+            remove_attempts(folder.output)
+            repair(folder, snapshot, options.report)
+    return snapshot.manifest()
+
+
+def _build(
+    options: Options,
+    folder: Folder,
+    sources: Sequence[Source],
+    for_runner: Options,
+    beam_flags: Sequence[str],
+    arguments: Sequence[str],
+    server: ForkServer | None,
+) -> tuple[str, dict[str, Any] | None]:
+    """Plan the job and run it. Returns the status, and the manifest if the job is done."""
+    import_beam(for_runner)
+    from apache_beam.options.pipeline_options import DirectOptions
+
+    from pipeline.job.prepare import prepare
+    from pipeline.job.run import parse_beam_options, run_job
+
+    runner_options = parse_beam_options(for_runner, beam_flags)
+    _warn_of_layout(options)
+    job_name = runner_of(options.runner).job_name(runner_options)
+    has_workers = runner_options.view_as(DirectOptions).direct_num_workers > 1  # 0: the size of the job decides
+    with claim_of(folder, options.output, job_name) as claim:
+        try:
+            prepared = prepare(options, folder, sources, server if has_workers else None, claim)
+        except StoreError as error:
+            raise error.as_user_error(str(error)) from None
+        if prepared is None:
+            if (snapshot := Log(folder).newest()) is None:
+                raise Unavailable(f"{folder.output}: the dataset was removed meanwhile. Run the same command again.")
+            return "done_before", _finished(options, folder, sources, snapshot)
+        job, of_increment, change = prepared
+        try:
+            status, message = run_job(job, of_increment, runner_options, for_runner, server, claim, change)
+        except RejectsError as error:
+            raise RejectsError(f"{error}\n{advice(of_increment, options, sources, arguments)}") from None
+    if status != "done":
+        print(f"chatmill: {message}", file=sys.stderr)
+        return status, None
+    snapshot = Log(folder).newest()
+    return status, snapshot.manifest() if snapshot else None
+
+
+def _warn_of_layout(options: Options) -> None:
+    for option, text in [] if options.consumer else warnings(RowLayout.of(vars(options))):
+        print(f"chatmill: warning: --{option} {as_typed(getattr(options, option))}: {text}", file=sys.stderr)
+
+
+def _check_reachable(options: Options) -> None:
+    """Raise UserError or Unavailable if a store that is needed does not answer, before anything is read from it."""
+    stores: dict[tuple[str, str], tuple[str, str]] = {}
+    for option, url in reversed(options.urls()):
+        protocol, _, path = url.partition("://")
+        if not path.strip("/"):
+            raise UserError(f"--{option} {url}: expected the name of a bucket or a host after this.")
+        stores[protocol, path.partition("/")[0]] = option, url
+    for option, url in stores.values():
+        try:
+            check_reachable(url)
+        except StoreError as error:
+            raise error.as_user_error(f"--{option} {error}") from None

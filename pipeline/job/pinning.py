@@ -1,0 +1,102 @@
+"""Pinning: the job of a dataset that is appended to. All of the dataset has the same options."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+
+from pipeline.cli.options import Options
+from pipeline.cli.sources import Source
+from pipeline.job.job_json import Job, differences, differences_without_inputs, job_of, read_job
+from pipeline.local.fork_server import ForkServer
+from transforms.base.errors import UserError
+from transforms.catalog.layout import Folder, check_free, check_no_links
+from transforms.catalog.log import Log
+from transforms.catalog.snapshot import Snapshot
+from transforms.inputs.listing import InputFile
+from transforms.storage.files import exists
+
+
+def pin(
+    options: Options,
+    sources: Sequence[Source],
+    new: Sequence[InputFile],
+    server: ForkServer | None,
+    folder: Folder,
+    snapshot: Snapshot,
+) -> Job:
+    """Return the job of a dataset to append to, which the options must agree with, and store what workers need.
+
+    Args:
+        options: of the build.
+        sources: of read_sources.
+        new: the files to add, whose first records are looked at before the first commit.
+        server: loads the tokenizer for the workers at the same time.
+        folder: of the dataset.
+        snapshot: the newest one.
+
+    Raises:
+        UserError: if the options cannot be met, or are not those of the dataset.
+        Unavailable: if a store does not answer.
+    """
+    from pipeline.job.prepare import at_the_time_of, output_errors, read_materials, resolve, store, stored_materials
+
+    materials = read_materials(options, sources, server)
+    with output_errors(options):
+        check_free(folder)
+        # Later, nobody could follow an advice on the first records: the build rejects what does not fit.
+        job, warnings = resolve(options, sources, [] if snapshot.version else new, materials)
+        if snapshot.version:
+            before = job_of(folder, snapshot)
+            if changed := [*differences(before, at_the_time_of(before, job, options))]:
+                raise _other_options(folder, changed)
+            job = before
+        else:
+            for id in folder.begun():
+                job = at_the_time_of(read_job(Folder(folder.output, id)), job, options)
+        store(stored_materials(folder, materials), warns=bool(snapshot.version))
+    for warning in warnings:
+        _show(warning)
+    return job
+
+
+@functools.lru_cache(64)
+def _show(warning: str) -> None:
+    """Print a warning, once for all increments that this process adds."""
+    print(f"chatmill: {warning}", file=sys.stderr)
+
+
+def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]) -> Snapshot:
+    """Check that a folder is free, or has a dataset that can be appended to.
+
+    Args:
+        folder: of the dataset.
+        options: of the build.
+        sources: of read_sources.
+
+    Returns:
+        The newest snapshot.
+
+    Raises:
+        UserError: if it has a dataset that cannot be appended to, or one that was begun with other options; or if a
+            folder of it is a link.
+        InputError: if the log is damaged.
+    """
+    check_no_links(folder)
+    snapshot = Log(folder).newest() or Snapshot()
+    if not snapshot.version:
+        if exists(folder.success):
+            raise UserError(
+                f"{folder.output}: its log is missing, so it cannot be appended to. Copy its folder _chatmill, too."
+            )
+    elif changed := [*differences_without_inputs(job_of(folder, snapshot), options, sources)]:
+        raise _other_options(folder, changed)
+    return snapshot
+
+
+def _other_options(folder: Folder, changed: Sequence[str]) -> UserError:
+    return UserError(
+        f"{folder.output} holds a dataset that was begun with other options or libraries: {'; '.join(changed)}. All of "
+        "it has the same ones: use those, or give another --output."
+    )

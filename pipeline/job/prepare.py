@@ -1,0 +1,448 @@
+"""Prepare: resolve inputs, tokenizer, template and formatter to a job, and store what workers need."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from posixpath import dirname
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pipeline.cli.claims import take
+from pipeline.cli.console import shortened, show_phase
+from pipeline.cli.options import PREFERENCE_ADVICE, Options
+from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, parse_options_of
+from pipeline.growth.increments import forget, planned_files
+from pipeline.job.increment_plan import begin_increment, increment_of
+from pipeline.job.job_json import Job, differences, job_sources, read_job, recipe_of, row_options_of
+from pipeline.job.temporary import temporary_folder
+from pipeline.job.tokenizer_source import (
+    check_configured_stop_tokens,
+    check_stop_tokens,
+    check_tokenizer,
+    read_tokenizer_files,
+    resolve_template,
+    unknown_stop_tokens,
+)
+from pipeline.local.fork_server import ForkServer
+from pipeline.runners import runner_of
+from transforms.base.errors import RecordDropped, RecordError, StoreError, UserError
+from transforms.catalog.description import library_versions
+from transforms.catalog.layout import Folder, check_free
+from transforms.catalog.log import Log
+from transforms.catalog.snapshot import Snapshot
+from transforms.chat.rendering.limits import TemplateLimit
+from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate, reads_clock
+from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.spans.turns import TurnFinder
+from transforms.inputs.formats import input_format
+from transforms.inputs.formatter import load_formatter
+from transforms.inputs.listing import InputFile
+from transforms.inputs.plan_file import encode_plan
+from transforms.inputs.splits import default_split_bytes, splits_of
+from transforms.model.batches import Split
+from transforms.model.examples import Conversation, PromptCompletion, Record
+from transforms.publish.increment_commit import Change
+from transforms.steps.parse import Parser
+from transforms.steps.read import read_split
+from transforms.storage.claim import Claim
+from transforms.storage.files import join, read_bytes
+from transforms.storage.walking import names_below
+from transforms.storage.writing import remove, remove_attempts, write_atomically
+from transforms.tokens.tokenizer_files import fingerprint
+
+_PEEKED_BYTES = 1 << 16
+_CHECKED_RECORDS = 10
+_ON_TURNS = ("auto", "assistant", "last_assistant")
+
+
+class Prepared(NamedTuple):
+    """An increment that is ready to be built.
+
+    job, folder: of the increment. change: what its commit does.
+    """
+
+    job: Job
+    folder: Folder
+    change: Change
+
+
+def prepare(
+    options: Options,
+    folder: Folder,
+    sources: Sequence[Source],
+    server: ForkServer | None = None,
+    claim: Claim | None = None,
+) -> Prepared | None:
+    """Plan a build and store it, or find it there unfinished.
+
+    Nothing of a dataset that is there is changed before the commit: it is read until then, and if the build fails.
+
+    Args:
+        options: the options of the build.
+        folder: the folder of the dataset.
+        sources: of read_sources.
+        server: loads the tokenizer for the workers at the same time.
+        claim: is taken before anything is written.
+
+    Returns:
+        What to build; None if there is a finished dataset, which is not to be replaced.
+
+    Raises:
+        UserError: if the options cannot be met, or the folder holds another job or something else.
+        Unavailable: if a store does not answer.
+    """
+    show_phase("listing the input")
+    files = inputs_of(sources, folder)
+    materials = read_materials(options, sources, server)
+    with output_errors(options):
+        check_free(folder, options.overwrite)
+        job, warnings = resolve(options, sources, files, materials)
+        if claim:
+            take(claim, runner_of(options.runner).finds_running_job)
+        remove_attempts(folder.output)
+        log = Log(folder)
+        snapshot = log.newest() or Snapshot()
+        taken = {each.id for each in snapshot.increments} | {entry.add.id for entry in log.versions()}
+        begun = [id for id in folder.begun() if id not in taken]
+        found = None if options.overwrite else _begun(options, folder, begun, job, files, taken)
+        if found is None and snapshot.version and not options.overwrite:
+            return None
+        for warning in warnings:
+            print(f"chatmill: {warning}", file=sys.stderr)
+        if found is None and not options.overwrite:
+            _check_not_begun(folder, begun, job, files)
+        if found is None:
+            found = *increment_of(job, files, taken), files
+        id, of_increment, files = found
+        of_folder = Folder(folder.output, id)
+        store(stored_materials(folder, materials), warns=id in begun)
+        forget(folder, [other for other in begun if other != id or options.overwrite])
+        begin_increment(of_folder, of_increment, files)
+    return Prepared(of_increment, of_folder, Change(snapshot.version, is_build=True))
+
+
+_Planned = tuple[str, Job, list[InputFile]]  # the id of an increment, its job, and its input
+
+
+def _begun(
+    options: Options,
+    folder: Folder,
+    begun: Sequence[str],
+    job: Job,
+    files: list[InputFile],
+    taken: Collection[str],
+) -> _Planned | None:
+    """The increment that an earlier run of the same build began; None if there is none."""
+    for id in begun:
+        of_increment = Folder(folder.output, id)
+        same_day = at_the_time_of(read_job(of_increment), job, options)
+        planned = planned_files(of_increment)
+        in_order = planned if planned and _by_key(planned) == _by_key(files) else files
+        found, now = increment_of(same_day, in_order, taken)
+        if found == id:
+            return id, now, in_order
+    return None
+
+
+def _check_not_begun(folder: Folder, begun: Sequence[str], job: Job, files: Sequence[InputFile]) -> None:
+    """Raise UserError if another build was begun in a folder, and is not finished."""
+    for id in begun:
+        of_increment = Folder(folder.output, id)
+        if before := read_job(of_increment):
+            changed = [*differences(before, job), *_changed_files(of_increment, before, job, files)]
+            raise UserError(
+                f"{folder.output} holds an unfinished dataset that was begun with other options or inputs: "
+                f"{'; '.join(changed) or 'with --append'}. Use the earlier ones to resume it, give another --output, "
+                "or --overwrite to replace it."
+            )
+
+
+def at_the_time_of(before: Job | None, job: Job, options: Options) -> Job:
+    """Return a job with the time that an earlier one has for its chat template, unless it is given."""
+    return msgspec.structs.replace(job, now=before.now) if before and job.now and options.now is None else job
+
+
+class Materials(NamedTuple):
+    """What a job is made of besides its inputs.
+
+    tokenizer: the content of its files, by name. formatter: the source of the formatter, if it is a file. formatters:
+    the same of sources that have one of their own, by their numbers.
+    """
+
+    tokenizer: dict[str, bytes]
+    formatter: bytes | None
+    formatters: Mapping[int, bytes]
+
+
+def read_materials(options: Options, sources: Sequence[Source], server: ForkServer | None) -> Materials:
+    """Read the tokenizer and the formatters.
+
+    Args:
+        options: of the build.
+        sources: of read_sources.
+        server: loads the tokenizer for the workers at the same time.
+
+    Raises:
+        UserError: if one of them is not there, or of no use.
+        Unavailable: if a store or the hub does not answer.
+    """
+    show_phase(f"reading the tokenizer {options.tokenizer}")
+    tokenizer = read_tokenizer_files(options.tokenizer)
+    if server:
+        server.load(tokenizer)
+    return Materials(tokenizer, _formatter_source(options.formatter), _formatters_of(sources))
+
+
+@contextmanager
+def output_errors(options: Options) -> Iterator[None]:
+    """Inside, what the store of the output refuses is an error of --output."""
+    try:
+        yield
+    except StoreError as error:
+        raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
+    except OSError as error:
+        raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
+
+
+def resolve(
+    options: Options, sources: Sequence[Source], files: Sequence[InputFile], materials: Materials
+) -> tuple[Job, list[str]]:
+    """Resolve options to a job.
+
+    Args:
+        options: of the build.
+        sources: of read_sources.
+        files: the inputs. A source need not have any.
+        materials: of read_materials.
+
+    Returns:
+        The job, and warnings.
+
+    Raises:
+        UserError: if the options cannot be met.
+        Unavailable: if a store does not answer.
+    """
+    with temporary_folder() as folder:
+        for name, content in materials.tokenizer.items():
+            write_atomically(join(folder, name), content)
+        tokenizer = check_tokenizer(folder, options.tokenizer)
+        if not options.eot_tokens:
+            check_configured_stop_tokens(folder, options.tokenizer)
+    check_stop_tokens(options.eot_tokens, tokenizer)
+    template = resolve_template(options.chat_template, tokenizer)
+    warnings = [
+        f"warning: --eot_tokens {text}: neither the chat template nor the added tokens of the tokenizer have this "
+        "text. If no answer is followed by it, it changes nothing."
+        for text in unknown_stop_tokens(options.eot_tokens, tokenizer, template)
+    ]
+    for number, source in enumerate(sources):
+        if first := next((file for file in files if file.source == number), None):
+            with source.named_in_errors():
+                warnings += _check_first_records(source, first, tokenizer, template)
+    total = sum(file.bytes for file in files)
+    split_bytes = options.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in files))
+    now = options.now
+    if now is None and reads_clock(template or tokenizer.chat_template):
+        now = datetime.now().replace(microsecond=0).isoformat()
+    job = Job(
+        options=row_options_of(options),
+        split_bytes=split_bytes,
+        now=now,
+        tokenizer=fingerprint(materials.tokenizer),
+        tokenizer_name=options.tokenizer,
+        chat_template=template,
+        formatter=None if materials.formatter is None else hashlib.sha256(materials.formatter).hexdigest(),
+        inputs=hashlib.sha256(encode_plan(files)).hexdigest(),
+        input_bytes=total,
+        splits=sum(1 for _ in splits_of(files, split_bytes)),
+        versions=library_versions(),
+        sources=job_sources(sources, materials.formatters),
+        recipe=recipe_of(options, sources, now),
+    )
+    return job, warnings
+
+
+def _formatter_source(name: str | None) -> bytes | None:
+    """The source of a formatter that is a file, to be stored next to the output. Workers import one in a module."""
+    if name is None:
+        return None
+    load_formatter(name)
+    module = name.rpartition(":")[0]
+    return read_bytes(module) if module.endswith(".py") else None
+
+
+def _formatters_of(sources: Sequence[Source]) -> dict[int, bytes]:
+    """For the numbers of the sources that have a formatter of their own which is a file, the content of that."""
+    formatters = {}
+    for number, source in enumerate(sources):
+        if source.own.get("formatter"):
+            with source.named_in_errors():
+                content = _formatter_source(source.options.formatter)
+            if content is not None:
+                formatters[number] = content
+    return formatters
+
+
+def stored_materials(folder: Folder, materials: Materials) -> dict[str, bytes]:
+    """Return what workers need besides the plan and the job, by the url where it is stored. folder: of the dataset."""
+    tokenizer = folder.tokenizer(fingerprint(materials.tokenizer))
+    stored = {join(tokenizer, name): content for name, content in materials.tokenizer.items()}
+    formatters = [materials.formatter, *materials.formatters.values()]
+    return stored | {
+        folder.formatter(hashlib.sha256(content).hexdigest()): content for content in formatters if content is not None
+    }
+
+
+def store(stored: Mapping[str, bytes], warns: bool) -> None:
+    """Store files, except those that are there, and remove others from their folders.
+
+    Args:
+        stored: the content of each file, by its url. Each file is alone or among those of its kind in its folder.
+        warns: whether to warn of each that is not as it was stored before.
+    """
+    tokenizers = {dirname(url) for url in stored if not url.endswith(".py")}
+    others = [url for of in tokenizers for name in names_below(of) if (url := join(of, name)) not in stored]
+    differing = [url for url, content in stored.items() if not _is_stored(url, content)]
+    for url in others:
+        remove(url)
+    for url in differing:
+        write_atomically(url, stored[url])
+    for url in [*others, *differing] if warns else []:
+        print(f"chatmill: warning: {url} was damaged, and is written again", file=sys.stderr)
+
+
+def _is_stored(url: str, content: bytes) -> bool:
+    try:
+        # Of some files only a part matters.
+        name = url.rpartition("/")[2]
+        return fingerprint({name: read_bytes(url)}) == fingerprint({name: content})
+    except FileNotFoundError:
+        return False
+
+
+def _check_first_records(source: Source, file: InputFile, tokenizer: Any, template: str | None) -> Iterator[str]:
+    """Warn if a source's first records are pairs of answers, or if its first conversation has no certain mask.
+
+    Others may have the same problem. Raises UserError if the first record that can be read is a conversation and there
+    is no chat template.
+    """
+    options = source.options
+    parser = Parser(
+        **parse_options_of({name: getattr(options, name) for name in SOURCE_OPTIONS}),
+        formatter_seconds=options.formatter_seconds,
+        loss_weights="loss_weights" in (options.write_columns or ()),
+    )
+    first = next(splits_of([file], _PEEKED_BYTES))
+    url, unit = file.url, input_format(file.format).position_unit
+    is_warned = False
+    records = _records_of(first, source)
+    for record in records:
+        try:
+            content = parser.parse(record).content
+        except (RecordDropped, RecursionError):
+            continue
+        except RecordError as error:
+            if error.reason == "preference_data" and not is_warned:
+                is_warned = True
+                yield (
+                    f"warning: a chosen and a rejected answer ({url}, {unit} {record.position:,}) are rejected "
+                    f"as preference_data. {PREFERENCE_ADVICE}."
+                )
+            continue
+        has_template = template is not None or tokenizer.chat_template is not None
+        if isinstance(content, PromptCompletion) and has_template:
+            of_source = f" of the source {source.name}" if source.place else ""
+            yield (
+                f"note: prompt and completion{of_source} are strings, and are tokenized as plain text. --as_chat true "
+                "renders them as messages of a user and of the assistant, with the chat template."
+            )
+        if not isinstance(content, Conversation):
+            return
+        if not has_template:
+            raise UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}: give it with --chat_template.")
+        moment = datetime.fromisoformat(options.now) if options.now else datetime.now()
+        rules = TurnRules(options.eot_tokens, named=bool(options.eot_tokens), traced=options.spans == "traced")
+        chat_template = ChatTemplate(
+            tokenizer,
+            template,
+            options.chat_template_kwargs,
+            moment,
+            options.max_text_bytes,
+            options.content_format,
+        )
+        _check_limits(chat_template, parser, records[:_CHECKED_RECORDS], shortened(options.chat_template or "TEMPLATE"))
+        finder = TurnFinder(chat_template, rules)
+        try:
+            if options.content_format == "auto":
+                yield from _forms_of_contents(chat_template, content)
+            if options.loss_on in _ON_TURNS and content.completion_start is None:
+                finder.trained_spans(chat_template.rendering(content))
+        except RecursionError:  # the build rejects this record
+            pass
+        except RecordError as error:
+            name = shortened(options.chat_template or f"of {options.tokenizer}")
+            yield (
+                f"warning: with the chat template {name}, the first conversation ({url}, {unit} "
+                f"{record.position:,}) would be rejected: {error.detail}. Others may be rejected for the same reason."
+            )
+        return
+
+
+def _forms_of_contents(template: ChatTemplate, conversation: Conversation) -> Iterator[str]:
+    """Say which contents of a conversation are given to the chat template in another form. Raises RecordError."""
+    for kind, form in ((str, "lists of one text part"), (list, "strings, with a line break between two parts")):
+        pairs = zip(conversation.messages, template.plain_messages(conversation), strict=True)
+        roles = dict.fromkeys(
+            one["role"]
+            for one, given in pairs
+            if isinstance(one.get("content"), kind) and not isinstance(given.get("content"), kind)
+        )
+        if roles:
+            yield (
+                f"note: the chat template does not print contents of {' and '.join(roles)} in the form that the "
+                f"records have, so it is given {form}. --content_format sets the form."
+            )
+
+
+def _check_limits(template: ChatTemplate, parser: Parser, records: Sequence[Record], name: str) -> None:
+    """Raise UserError if the chat template, whose name is given, does not end for one of some records."""
+    for record in records:
+        try:
+            content = parser.parse(record).content
+            if isinstance(content, Conversation):
+                template.render(content)
+        except TemplateLimit as error:
+            raise UserError(f"--chat_template {name}: {error.detail}. Give another template.") from None
+        except (RecordError, RecordDropped, RecursionError):  # the build rejects or drops this record
+            pass
+
+
+def _records_of(split: Split, source: Source) -> Sequence[Record]:
+    """The records of a split's first part. Raises UserError or Unavailable if its store does not give them."""
+    try:
+        return next(read_split(split, _PEEKED_BYTES)).records
+    except StoreError as error:
+        raise error.as_user_error(f"{source.option('input')} {error}") from None
+
+
+def _by_key(files: Iterable[InputFile]) -> dict[tuple[int, str], InputFile]:
+    return {file.key: file for file in files}
+
+
+def _changed_files(folder: Folder, before: Job, now: Job, files: Sequence[InputFile]) -> Iterator[str]:
+    """Describe the first input file that is not as it was when the increment in a folder was planned."""
+    if before.inputs == now.inputs:
+        return
+    if not (planned := _by_key(planned_files(folder))):
+        yield f"the inputs differ, and {folder.plan}, which lists the earlier ones, is damaged"
+        return
+    found = _by_key(files)
+    for key in [*planned, *(key for key in found if key not in planned)]:
+        if planned.get(key) != found.get(key):
+            yield f"{key[1]} was {'added' if key not in planned else 'removed' if key not in found else 'changed'}"
+            return

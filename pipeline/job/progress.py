@@ -1,0 +1,143 @@
+"""Progress: a progress bar in a terminal, otherwise a line now and then.
+
+It comes from what workers on this machine report of each part, or from the receipts next to the output.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
+
+from pipeline.cli.console import show_phase
+from pipeline.job.job_json import Job
+from transforms.catalog.layout import Folder
+from transforms.model.receipts import Receipt, numbers_of, read_receipt
+from transforms.steps.reports import read_reports
+from transforms.storage.files import join
+from transforms.storage.walking import names_below
+
+_BAR_WIDTH = 16
+_SECONDS_IN_TERMINAL = 0.5
+_SECONDS_TO_FIRST_LINE = 10.0
+_SECONDS_ELSEWHERE = 30.0
+# Reading receipts may take this share of the time: in a bucket, listing a million of them takes minutes.
+_SHARE_OF_TIME = 0.02
+_READERS = 16
+# Bytes of input from which on a log has a line before the first progress.
+_WORTH_A_LINE = 8 << 20
+
+
+def show_plan(job: Job) -> None:
+    """Print how large a job is, before it runs: in a terminal, and of a job that takes longer also elsewhere."""
+    plan = f"{decimal(job.input_bytes)} of input in {job.splits:,} split{'s' * (job.splits != 1)}"
+    if job.input_bytes < _WORTH_A_LINE:
+        show_phase(plan)
+    else:
+        print(f"chatmill: {plan}", file=sys.stderr, flush=True)
+
+
+class ReportProgress:
+    """A context in which a thread reports the job's progress.
+
+    Args:
+        job: the job.
+        folder: that it is built in. Its receipts say how many splits are done, on any runner.
+        reports: the folder to which workers on this machine report each part; None if they are elsewhere.
+    """
+
+    def __init__(self, job: Job, folder: Folder, reports: str | None = None):
+        self._folder = folder
+        self._reports = reports
+        self._splits = job.splits
+        self._bytes = job.input_bytes
+        self._seen: set[str] = set()
+        self._before: set[str] = set()
+        self._done = self._records = self._tokens = self._tokens_before = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> ReportProgress:
+        self._before = set(names_below(self._folder.receipts))
+        if begun := {name.partition("-")[0] for name in self._before}:
+            print(
+                f"chatmill: resuming: {len(begun):,} of {self._splits:,} splits were finished or begun before.",
+                file=sys.stderr,
+            )
+            self._bytes -= self._bytes * len(begun) // self._splits  # reports are of what is done now
+        self._began = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(_SECONDS_ELSEWHERE)
+
+    def _run(self) -> None:
+        console = Console(stderr=True)
+        if not console.is_terminal:
+            seconds = _SECONDS_TO_FIRST_LINE
+            while not self._stop.wait(seconds):
+                seconds = max(_SECONDS_ELSEWHERE, self._read() / _SHARE_OF_TIME)
+                print(f"chatmill: {self._sums()}", file=sys.stderr, flush=True)
+            return
+        sums = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        columns = (BarColumn(_BAR_WIDTH), TimeElapsedColumn(), TimeRemainingColumn(), sums)
+        with Progress(*columns, console=console, transient=True, expand=True) as progress:
+            task = progress.add_task("starting", total=self._bytes if self._reports else self._splits)
+            seconds = _SECONDS_IN_TERMINAL
+            while not self._stop.wait(seconds):
+                seconds = max(_SECONDS_IN_TERMINAL, self._read() / _SHARE_OF_TIME)
+                progress.update(task, completed=self._done, description=self._sums())
+
+    def _sums(self) -> str:
+        """What is done of what, and how fast."""
+        done = f"{self._done:,} of {self._splits:,} splits"
+        if self._reports:
+            done = f"{decimal(self._done)} of {decimal(self._bytes)}"
+        speed = (self._tokens - self._tokens_before) / max(time.monotonic() - self._began, 1e-9)
+        return f"{done}, {self._records:,} records, {self._tokens:,} tokens, {speed:,.0f} tokens/s"
+
+    def _read(self) -> float:
+        """Read what is done. Returns the seconds it took. If the store fails, the next call retries."""
+        began = time.monotonic()
+        with suppress(OSError):
+            if self._reports:
+                self._done, self._records, self._tokens = read_reports(self._reports)
+            else:
+                self._read_receipts()
+        return time.monotonic() - began
+
+    def _read_receipts(self) -> None:
+        """Add up the receipts that are new."""
+        with ThreadPoolExecutor(_READERS) as pool:
+            names = names_below(self._folder.receipts)
+            new = [name for name in names if name not in self._seen and numbers_of(name)]
+            for start in range(0, len(new), _READERS):
+                if self._stop.is_set():
+                    break
+                batch = new[start : start + _READERS]
+                for name, receipt in zip(batch, pool.map(self._receipt, batch), strict=True):
+                    if receipt:
+                        self._add(name, receipt)
+
+    def _receipt(self, name: str) -> Receipt | None:
+        """A receipt; None if it is damaged, so that its split is built again."""
+        with suppress(ValueError):
+            return read_receipt(join(self._folder.receipts, name), self._folder.increment)
+        return None
+
+    def _add(self, name: str, receipt: Receipt) -> None:
+        self._seen.add(name)
+        self._done += receipt.last
+        self._records += receipt.read
+        tokens = sum(shard.tokens for shard in receipt.shards_once())
+        self._tokens += tokens
+        self._tokens_before += tokens if name in self._before else 0

@@ -1,0 +1,335 @@
+"""Run: the job's graph on one of Beam's runners, with progress shown; a failed or stopped run can be resumed."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import io
+import logging
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import apache_beam as beam
+import psutil
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
+from apache_beam.runners.runner import create_runner
+
+from pipeline.cli.console import raise_terminated, show
+from pipeline.cli.options import Options
+from pipeline.job.graph import budgets_of, build_graph, fingerprints_of
+from pipeline.job.job_json import Job
+from pipeline.job.progress import ReportProgress, show_plan
+from pipeline.job.temporary import remove_temporary_folder
+from pipeline.runners import known_runners, not_detached, runner_of
+from pipeline.runners.runner import ClusterJob
+from transforms.base.errors import InputError, RejectsError, StoreError, Unavailable, UserError
+from transforms.base.held import held_to
+from transforms.catalog.layout import Folder
+from transforms.publish.increment_commit import Change, is_committed
+from transforms.steps.failures import failures_written_to, last_failure
+from transforms.steps.reports import reports_written_to
+from transforms.storage.claim import Claim, kept_by_steps
+from transforms.storage.files import exists
+from transforms.storage.writing import remove
+
+if TYPE_CHECKING:
+    from pipeline.local.fork_server import ForkServer
+
+# One of our errors in a worker's traceback: up to where Beam names the step, or Python the next exception. The class is
+# the one that is raised for it: the arguments of the others are not in the text.
+_RAISED_AS: dict[str, type[Exception]] = {
+    "InputError": InputError,
+    "RejectsError": RejectsError,
+    "StoreError": InputError,
+    "Unavailable": Unavailable,
+    "UserError": UserError,
+    "ParameterError": UserError,
+}
+_OUR_ERROR = re.compile(rf"\b({'|'.join(_RAISED_AS)}): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
+
+
+def parse_beam_options(options: Options, flags: Sequence[str]) -> PipelineOptions:
+    """Parse Beam's own options, and add our defaults.
+
+    Args:
+        options: our options, which name the runner.
+        flags: the rest of the command line, such as `--direct_num_workers=2`.
+
+    Raises:
+        UserError: if Beam refuses an option, does not have the runner, or the runner needs something that is missing.
+        Unavailable: if the runner's cluster does not answer.
+    """
+    runner = runner_of(options.runner)
+    beam_options = runner.beam_options(options, flags, functools.partial(_parse, runner.name))
+    if runner.cluster_job(beam_options) is None and options.detach:
+        raise not_detached()
+    if beam_options.view_as(TestOptions).dry_run and not runner.has_dry_run:
+        names = " and ".join(known.name for known in known_runners() if known.has_dry_run)
+        raise UserError(f"--dry_run: only --append and {names} have dry runs; {runner.name} would run the job.")
+    return beam_options
+
+
+def _parse(runner: str, flags: Sequence[str]) -> tuple[PipelineOptions, Any]:
+    """Beam's options, and the runner, which is created only to check that it can be."""
+    beam_options, printed = PipelineOptions([*flags, f"--runner={runner}"]), io.StringIO()
+    try:
+        with redirect_stderr(printed):
+            beam_options.get_all_options()
+            return beam_options, create_runner(runner)
+    except SystemExit:
+        raise UserError(printed.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
+    except (ValueError, ImportError) as error:
+        raise UserError(f"--runner {runner}: {error}") from None
+
+
+def is_dry_run(flags: Sequence[str]) -> bool:
+    """Return whether Beam's own options, as arguments, ask that nothing is run."""
+    return bool(PipelineOptions(flags).view_as(TestOptions).dry_run)
+
+
+def run_job(
+    job: Job,
+    folder: Folder,
+    beam_options: PipelineOptions,
+    options: Options,
+    server: ForkServer | None,
+    claim: Claim,
+    change: Change,
+) -> tuple[str, str]:
+    """Run the job until it ends, or until it is submitted.
+
+    Args:
+        job: what to build.
+        folder: of the increment.
+        beam_options: of parse_beam_options.
+        options: of this run, beyond the job: budgets, engine, report, detach.
+        server: forks the workers of a local runner, if the launcher cannot.
+        claim: of the folder, which is kept while the job runs, and left to a job that goes on without this process.
+        change: what its commit does.
+
+    Returns:
+        The status, and a message about it: `done` (no message); `submitted`, if a cluster goes on with the job;
+        `dry_run`, if the job was only checked.
+
+    Raises:
+        InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
+    """
+    runner = runner_of(options.runner)
+    cluster_job = runner.cluster_job(beam_options)
+    show_plan(job)
+    remove(folder.failures)  # of an earlier run
+    is_left = leaves_job(options, beam_options)
+    with (
+        TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
+        held_to(fingerprints_of(job, folder)),
+        runner.started(job, folder, beam_options, options, server, reports) as beam_runner,
+        stopping_all_processes(cluster_job.cancel if cluster_job else None, claim) as handle_signals,
+        nullcontext() if is_left else ReportProgress(job, folder, reports),
+        claim.kept(end_without_claim),
+    ):
+        pipeline = beam.Pipeline(beam_runner, beam_options)
+        with failures_written_to(folder.failures), reports_written_to(reports), kept_by_steps(claim, is_left):
+            budgets = budgets_of(options)
+            build_graph(pipeline, job, folder, budgets, options.engine, options.report, change)
+        _freeze_what_is_loaded()
+        gc.enable()
+        with _raising_failures(folder):
+            result: Any = pipeline.run()
+            if status := left(result, cluster_job, options, beam_options, claim, handle_signals):
+                end = ""
+                if options.detach:
+                    end = (
+                        f"\nThe increment {folder.increment} is added when chatmill snapshots {folder.output} lists it."
+                        if change.base
+                        else f"\nThe dataset is complete when {folder.success} exists."
+                    )
+                return status[0], status[1] + end
+            logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
+            result.wait_until_finish()
+            return "done", ""
+
+
+def leaves_job(options: Options, beam_options: PipelineOptions) -> bool:
+    """Whether the job goes on without this process: it is submitted and not waited for, or written as a template."""
+    return bool(options.detach or beam_options.view_as(GoogleCloudOptions).template_location)
+
+
+def left(
+    result: Any,
+    job: ClusterJob | None,
+    options: Options,
+    beam_options: PipelineOptions,
+    claim: Claim,
+    handle_signals: Callable[[str | None], None],
+) -> tuple[str, str] | None:
+    """Leave a job that goes on without this process. Otherwise prepare to wait for it.
+
+    Args:
+        result: what Beam returned for the pipeline.
+        job: the one on a cluster, if it can be left to it.
+        options: ours. beam_options: of parse_beam_options.
+        claim: is left to the job.
+        handle_signals: of stopping_all_processes.
+
+    Returns:
+        The status, `submitted` or `dry_run`, and a message about it; None if the job is to be waited for.
+    """
+    if beam_options.view_as(TestOptions).dry_run:
+        return "dry_run", "a dry run: the job could be run"
+    if template := beam_options.view_as(GoogleCloudOptions).template_location:
+        message = f"the job is written to {template}, for others to run"
+    else:
+        handle_signals(f"{job.where(result)} continues." if job and job.cancel is None else None)
+        if job is None or not options.detach:
+            return None
+        message = f"submitted: {job.where(result)}"
+    claim.leave_to_job()
+    return "submitted", message
+
+
+@functools.cache
+def _freeze_what_is_loaded() -> None:
+    """Take what stays out of all collections. Later runs of this process would add the garbage of those before them."""
+    gc.freeze()
+
+
+@contextmanager
+def _raising_failures(folder: Folder) -> Iterator[None]:
+    """Inside, an error of a worker that is meant for the user is raised in place of the runner's error."""
+    try:
+        yield
+    except Exception as error:
+        with suppress(StoreError, InputError):
+            if not exists(folder.job) and not is_committed(folder):
+                raise UserError(
+                    f"{folder.output}: it was removed during the build. Run the same command again."
+                ) from None
+        if failure := _failure_of(error, folder):
+            raise failure from None
+        raise
+
+
+def _failure_of(error: Exception, folder: Folder) -> Exception | None:
+    """The error of a worker that made the run fail, if it is meant for the user: from its file, or from the text."""
+    text = f"{type(error).__name__}: {error}"
+    found = _OUR_ERROR.search(text)
+    # A traceback without such an error: the run failed because of another one, and the file is of an earlier attempt.
+    if (found or "Traceback" not in text) and (failure := last_failure(folder.failures)):
+        return failure
+    return _RAISED_AS[found[1]](found[2].strip()) if found else None
+
+
+_EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+_ADVICE = "Run the same command again, without --overwrite, to go on from here."
+# For so long a process that was stopped waits for a store that is to release its claim, and for a cluster that is to
+# cancel the job: longer than for one answer, whose error says more.
+_SECONDS_TO_RELEASE = 1.0
+_SECONDS_TO_CANCEL = 12.0
+
+
+@contextmanager
+def stopping_all_processes(
+    cancel: Callable[[], None] | None,
+    claim: Claim,
+    exit_codes: Mapping[signal.Signals, int] = _EXIT_CODES,
+    advice: str = _ADVICE,
+) -> Iterator[Callable[[str | None], None]]:
+    """Inside, Ctrl-C and SIGTERM end this process and all that it started at once; the run can be resumed.
+
+    A store or a cluster that does not answer delays the end by some seconds at most: a claim that was not released is
+    that of a process that is gone.
+
+    Without it, Beam would wait for its workers. A signal that is ignored, as in the background of a shell, stays
+    ignored, and one that the caller handles is left to it.
+
+    Args:
+        cancel: ends the job if it runs elsewhere.
+        claim: is released then, unless the job continues.
+        exit_codes: by the signal.
+        advice: what to do then.
+
+    Yields:
+        A function that installs the handlers again, because a runner may have installed its own. Its argument is the
+        message about a job that does not end with this process.
+    """
+    previous = {number: signal.getsignal(number) for number in exit_codes}
+
+    def handle(continuing: str | None) -> None:
+        for number, code in exit_codes.items():
+            if previous[number] in (signal.SIG_DFL, signal.default_int_handler, raise_terminated):
+                signal.signal(number, functools.partial(_stop, code, cancel, claim, continuing, advice))
+
+    handle(None)
+    try:
+        yield handle
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _stop(
+    code: int,
+    cancel: Callable[[], None] | None,
+    claim: Claim,
+    continuing: str | None,
+    advice: str,
+    *_: object,
+) -> NoReturn:
+    for number in _EXIT_CODES:  # they are sent again
+        signal.signal(number, signal.SIG_IGN)
+    _kill_children()
+    if cancel and (error := _error_within(_SECONDS_TO_CANCEL, cancel)):
+        continuing = f"the job could not be cancelled: {error}"
+    if not continuing and not claim.is_left:
+        _error_within(_SECONDS_TO_RELEASE, claim.release)
+    show(f"stopped. {f'Only this launcher: {continuing}' if continuing else advice}")
+    os._exit(code)
+
+
+def _error_within(seconds: float, ask: Callable[[], None]) -> Exception | None:
+    """Call what asks a cluster or a store. Returns its error, that it gave no answer in time, or None.
+
+    It runs in a thread: the code that a signal interrupted may hold locks that it waits for.
+    """
+    error: Exception | None = Unavailable(f"no answer within {seconds:.0f} seconds.")
+
+    def run() -> None:
+        nonlocal error
+        try:
+            ask()
+            error = None
+        except Exception as raised:  # whatever it is, the process is to end
+            error = raised
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return error
+
+
+def end_without_claim(error: Exception) -> NoReturn:
+    """End this process and all that it started, since another build has taken over the output."""
+    _kill_children()
+    show(str(error))
+    os._exit(1)
+
+
+def _silence_threads() -> None:
+    """Show no errors of threads: Beam's lose their connections, as other processes end. Nothing restores it."""
+    threading.excepthook = lambda _: None
+    logging.disable()
+
+
+def _kill_children() -> None:
+    """Kill all processes that this one started, and remove their temporary files, and those of this one."""
+    _silence_threads()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    remove_temporary_folder()

@@ -1,0 +1,1 @@
+"""What people see: summaries, rows, rejects, warnings and advice."""

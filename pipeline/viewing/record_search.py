@@ -1,0 +1,270 @@
+"""Finds what `chatmill inspect` shows: rows and rejects of a dataset, one after the other, with notes in between."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.cli.console import counted
+from pipeline.viewing.reject_view import Rejected
+from pipeline.viewing.row_view import Row, read_row, read_row_of_shard, shard_of_line
+from transforms.base.checks import did_you_mean
+from transforms.base.errors import UserError
+from transforms.catalog.layout import SPLITS
+from transforms.reading.reader import Dataset, FailedBuild
+from transforms.reading.row_examples import examples_of
+from transforms.rows.columns import PROVENANCE_COLUMNS
+from transforms.tokens.decoding import TokenDecoder
+
+# What is shown: a row, a reject, a line of the ledger about a record without a row, or a note as a sentence.
+Found: TypeAlias = Row | Rejected | dict[str, Any] | str
+
+_TOKEN_COLUMNS = ("input_ids", "seq_lengths", "position_ids")
+
+
+def first_row(dataset: Dataset, split: str) -> Iterator[Found]:
+    """Yield an overview of a dataset, and the first row of a split."""
+    yield overview(dataset)
+    yield read_row(dataset, 0, split)
+
+
+def overview(dataset: Dataset) -> str:
+    """Return what a dataset holds, in one line."""
+    manifest = dataset.manifest
+    records = manifest["records"]
+    splits = {split: dataset.row_count(split) for split in SPLITS if dataset.shards(split)}
+    rows = " and ".join(f"{counted(rows, 'row')} of {split}" for split, rows in splits.items()) or "no rows"
+    lost = [
+        f"{count:,} {outcome} ({', '.join(f'{reason} {of_it:,}' for reason, of_it in records[outcome].items())})"
+        for outcome in ("dropped", "rejected")
+        if (count := sum(records[outcome].values()))
+    ]
+    shape = f"packed ({dataset.layout.packing})" if dataset.packed else "not packed"
+    limit = "" if dataset.max_length is None else f", at most {dataset.max_length:,} tokens each"
+    share = manifest["trained_tokens"] / max(manifest["tokens"], 1)  # all increments may have failed
+    return "; ".join([
+        f"{rows}, {shape}{limit}", f"{manifest['tokens']:,} tokens, {share:.1%} trained on",
+        f"{counted(records['read'], 'record')} read", *lost,
+    ])  # fmt: skip
+
+
+def sample(dataset: Dataset, split: str, count: int, seed: int) -> Iterator[Found]:
+    """Yield some rows of a split, drawn at random, in order. The same seed gives the same rows."""
+    rows = dataset.row_count(split)
+    for number in sorted(random.Random(seed).sample(range(rows), min(count, rows))):
+        yield read_row(dataset, number, split)
+
+
+def search(dataset: Dataset, decoder: TokenDecoder, split: str, text: str, limit: int) -> Iterator[Found]:
+    """Yield the first rows of a split with an example that has a text, and how many were found and searched.
+
+    Args:
+        dataset: any.
+        decoder: of its tokens.
+        split: train or validation.
+        text: that the decoded text of an example has, in the same case.
+        limit: how many rows at most.
+
+    Raises:
+        UserError: if the rows have no input_ids.
+    """
+    columns = [name for name in _TOKEN_COLUMNS if name in dataset.layout.columns]
+    if "input_ids" not in columns:
+        raise UserError("--search: the rows have no input_ids, so there is no text to search.")
+    found, rows = 0, dataset.row_count(split)
+    for _, first, batch in dataset.rows(split, columns):
+        for row in _rows_with(text.encode(), decoder, batch, dataset.packed):
+            if found == limit:
+                yield f"{counted(limit, 'row')} shown, of the first {first + row:,} of {rows:,}; --limit shows more."
+                return
+            found += 1
+            yield read_row(dataset, first + row, split)
+    yield f"{found:,} of {rows:,} rows of {split} have it."
+
+
+def _rows_with(text: bytes, decoder: TokenDecoder, batch: pa.RecordBatch, packed: bool) -> Iterator[int]:
+    """The numbers of the rows of a batch with an example that has a text."""
+    examples = examples_of(batch, packed, shift_labels=False)
+    data, offsets = decoder.bytes_of(examples.ids)
+    edges, rows = offsets[examples.offsets], np.repeat(np.arange(len(batch)), examples.counts)
+    last, at = -1, data.find(text)
+    while at >= 0:
+        example = int(np.searchsorted(edges, at, "right")) - 1
+        if at + len(text) <= edges[example + 1] and (row := int(rows[example])) != last:
+            yield (last := row)
+        at = data.find(text, at + 1)
+
+
+def reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:
+    """Yield a reject. number: among all of them, from 0. Raises UserError if there is no such reject."""
+    count = 0
+    for found in _rejects(dataset, lambda batch: np.ones(len(batch), bool)):
+        if found.number == number:
+            yield found
+            return
+        count += 1
+    raise UserError(f"--reject {number}: the dataset has {count:,} rejects, numbered from 0.")
+
+
+def of_reason_in_failed_build(build: FailedBuild, reason: str, limit: int) -> Iterator[Found]:
+    """Yield the first records that were rejected for a reason, at most `limit`. Raises UserError if there is none."""
+    counts: Counter[str] = Counter()
+    for batch in build.rejects():
+        counts.update(batch.column("reason").to_pylist())
+    _check_reason(reason, counts)
+    yield from _first(_rejects(build, lambda batch: _equals(batch.column("reason"), reason)), counts[reason], limit)
+
+
+def of_reason(dataset: Dataset, reason: str, limit: int) -> Iterator[Found]:
+    """Yield the first records that were rejected or dropped for a reason, and how many there are.
+
+    Args:
+        dataset: any.
+        reason: one of those in its manifest, or `truncated`.
+        limit: how many records at most.
+
+    Raises:
+        UserError: if there is no such record, or nothing has been written of those that there are.
+    """
+    records = dataset.manifest["records"]
+    rejected = dataset.rejected()
+    counts = {**rejected, **records["dropped"]} | ({"truncated": n} if (n := records["truncated"]) else {})
+    _check_reason(reason, counts)
+    if reason in rejected:
+        items: Iterator[Found] = _rejects(dataset, lambda batch: _equals(batch.column("reason"), reason))
+    elif not dataset.manifest.get("ledger"):
+        raise UserError(
+            f"--reason {reason}: {counted(counts[reason], 'record')}, not recorded one by one. Build with --ledger "
+            "exceptions or all to record them."
+        )
+    elif reason == "truncated":
+        items = _of_lines(dataset, lambda batch: _equals(batch.column("outcome"), reason) & _is_first(batch))
+    else:
+        items = _of_lines(dataset, lambda batch: _equals(batch.column("reason"), reason))
+    yield from _first(items, counts[reason], limit)
+
+
+def _check_reason(reason: str, counts: Mapping[str, int]) -> None:
+    if reason not in counts:
+        known = ", ".join(f"{name} ({count:,})" for name, count in counts.items()) or "none"
+        raise UserError(
+            f"--reason {reason}: no record has it.{did_you_mean(reason, list(counts))} The reasons are: {known}."
+        )
+
+
+def _first(items: Iterator[Found], count: int, limit: int) -> Iterator[Found]:
+    """The first items, and a note if there are more. count: how many there are."""
+    yield from itertools.islice(items, limit)
+    if count > limit:
+        yield f"{limit:,} of {count:,} records are shown; --limit shows more."
+
+
+def of_source(dataset: Dataset, split: str, source: str, position: int, limit: int) -> Iterator[Found]:
+    """Yield the rejects and the rows that are of a record.
+
+    Args:
+        dataset: any.
+        split: train or validation: of its rows, if their own columns are searched and not the ledger.
+        source: the url of its file, or the end of it from a slash.
+        position: as rejects and --provenance have it: the byte of the line, or the number of the record.
+        limit: how many at most.
+
+    Raises:
+        UserError: if there is none.
+    """
+
+    def is_it(batch: pa.RecordBatch) -> np.ndarray:
+        return _is_record(batch.column("source"), batch.column("position"), source, position)
+
+    has_provenance = set(PROVENANCE_COLUMNS) <= set(dataset.layout.columns)
+    items = itertools.chain(
+        _rejects(dataset, is_it),
+        _by_provenance(dataset, split, source, position) if has_provenance else (),
+        # Rejects were shown with their records, and rows with provenance as well.
+        _of_lines(
+            dataset,
+            lambda batch: (
+                is_it(batch)
+                & ~_equals(batch.column("outcome"), "rejected")
+                & (np.array(batch.column("row").is_null()) | (not has_provenance))
+            ),
+        ),
+    )
+    found = list(itertools.islice(items, limit + 1))
+    yield from found[:limit]
+    if len(found) > limit:
+        yield f"{limit:,} are shown; --limit shows more."
+    if not found:
+        advice = (
+            "A position is the byte at which a line begins, or the number of a record (from 0)."
+            if has_provenance or dataset.options.get("ledger") == "all"
+            else "The dataset has no sources of rows. Build with --ledger all or --provenance to record them."
+        )
+        where = f" in {split} or the rejects" if has_provenance else ""
+        raise UserError(f"--source {source}:{position}: nothing{where} comes from that record. {advice}")
+
+
+def _is_record(sources: pa.Array, positions: pa.Array, source: str, position: int) -> np.ndarray:
+    at = _equals(positions, position)
+    for row in np.flatnonzero(at).tolist():
+        url = sources[row].as_py()
+        at[row] = url == source or url.endswith(f"/{source}")
+    return at
+
+
+def _by_provenance(dataset: Dataset, split: str, source: str, position: int) -> Iterator[Row]:
+    for _, first, batch in dataset.rows(split, PROVENANCE_COLUMNS):
+        columns: list[Any] = [batch.column(name) for name in PROVENANCE_COLUMNS]
+        rows = np.arange(len(batch))
+        if dataset.packed:
+            rows = np.repeat(rows, np.diff(columns[0].offsets))
+            columns = [column.flatten() for column in columns]
+        for row in dict.fromkeys(rows[_is_record(columns[0], columns[1], source, position)].tolist()):
+            yield read_row(dataset, first + row, split)
+
+
+def _of_lines(dataset: Dataset, wanted: Callable[[pa.RecordBatch], np.ndarray]) -> Iterator[Found]:
+    """The examples of the lines of the ledger that are wanted of each batch; the line itself if there is no row."""
+    for file in dataset.manifest.get("ledger", ()):
+        for batch in dataset.read_ledger(file):
+            for line in batch.filter(pa.array(wanted(batch))).to_pylist():
+                if line["row"] is None:
+                    yield {name: value for name, value in line.items() if value is not None and name != "content"}
+                else:
+                    row = read_row_of_shard(dataset, shard_of_line(dataset, file, line), line["row"])
+                    yield replace(row, examples=row.examples[line["segment"] :][:1])
+
+
+def _is_first(batch: pa.RecordBatch) -> np.ndarray:
+    """Whether each line is the first of its record, of which tokens were counted."""
+    return np.array(batch.column("tokens_lost").is_valid())
+
+
+def _rejects(dataset: Dataset | FailedBuild, wanted: Callable[[pa.RecordBatch], np.ndarray]) -> Iterator[Rejected]:
+    """The rejects that are wanted of each batch."""
+    first = 0
+    for batch in dataset.rejects():
+        for row in np.flatnonzero(wanted(batch)).tolist():
+            yield Rejected(number=first + row, **batch.slice(row, 1).to_pylist()[0])
+        first += len(batch)
+
+
+def _equals(column: pa.Array, value: Any) -> np.ndarray:
+    return np.array(pc.fill_null(pc.equal(column, value), False))
+
+
+def line_title(line: dict[str, Any]) -> str:
+    """A line of the ledger about a record that has no row."""
+    known = [f"{line['outcome']} ({line['reason']}): {line['source']}:{line['position']}"]
+    known += [f"{name}: {value}" for name, value in line.get("kept_columns", {}).items()]
+    if lost := line.get("tokens_lost"):
+        known.append(f"{counted(lost, 'token')}, {line['trained_tokens_lost']:,} of them to train on")
+    return "; ".join(known)

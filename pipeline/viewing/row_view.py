@@ -1,0 +1,333 @@
+"""The view of a row of a dataset: its examples decoded, each with where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.cli.console import counted
+from pipeline.viewing.view import Marked, as_text, marked_tokens, runs, shown_tokens, visible
+from transforms.outputs import ShardEntry, stem_of
+from transforms.reading.reader import Dataset
+from transforms.reading.row_examples import EXAMPLE_COLUMNS, examples_of
+from transforms.rows import IGNORED
+from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
+from transforms.tokens.decoding import TokenDecoder
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Tokens of an example that are shown unless all of them are asked for: of a row, around a text that was searched, and
+# at the end of a build.
+TOKENS_SHOWN, TOKENS_FOUND, _TOKENS_OF_PREVIEW = 400, 120, 160
+_LINES_OF_PREVIEW = 5
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example of a row.
+
+    Attributes:
+        ids, labels: int32, shape (tokens,).
+        origin: the source and the position of its record, if the dataset has them.
+        kept: the columns of its record that were kept.
+        lost: how many tokens of its record are in no row, and how many of them would have been trained on.
+    """
+
+    ids: np.ndarray
+    labels: np.ndarray
+    origin: tuple[str, int] | None
+    kept: Mapping[str, Any]
+    lost: tuple[int, int] = (0, 0)
+
+    @property
+    def trained(self) -> np.ndarray:
+        """Whether each token is trained on: bool, shape (tokens,)."""
+        return self.labels != IGNORED
+
+    @property
+    def title(self) -> str:
+        """The number of tokens, and what is known of the record, in one line."""
+        tokens = f"{counted(len(self.ids), 'token')}, {int(self.trained.sum()):,} trained on"
+        known = [f"{self.origin[0]}:{self.origin[1]}"] if self.origin else []
+        known += [f"{name}: {value}" for name, value in self.kept.items()]
+        if self.lost[0]:
+            known.append(
+                f"{counted(self.lost[0], 'token')} of the record in no row, {self.lost[1]:,} of them to train on"
+            )
+        return visible("; ".join([tokens, *known]))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a dataset.
+
+    Attributes:
+        split, number: its number in its split, from 0.
+        shard, in_shard: the path of its shard, and its number there, from 0.
+        examples: one, or several if it is packed; none if the rows have no input_ids.
+        note: what its columns do not say, as a sentence; empty if they say all.
+    """
+
+    split: str
+    number: int
+    shard: str
+    in_shard: int
+    examples: list[Example]
+    note: str
+
+    @property
+    def title(self) -> str:
+        """Where the row is, in one line."""
+        return f"row {self.number:,} of {self.split} ({self.shard}, row {self.in_shard:,})"
+
+
+def read_row(dataset: Dataset, number: int, split: str) -> Row:
+    """Read a row of a dataset.
+
+    Args:
+        dataset: any.
+        number: of the row in the split, from 0.
+        split: train or validation.
+
+    Raises:
+        UserError: if there is no such row.
+        InputError, StoreError: if its shard cannot be read.
+    """
+    return read_row_of_shard(dataset, *dataset.locate(number, split))
+
+
+def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row:
+    """Read a row of a shard. in_shard: its number there. Raises as read_row does."""
+    values = dataset.read_row(shard, in_shard)
+    split = dataset.shards(shard["split"], shard["format"])
+    number = sum(other["rows"] for other in split[: split.index(shard)]) + in_shard
+    place = shard["split"], number, shard["path"], in_shard
+    if "input_ids" not in values:
+        return Row(*place, [], "The rows have no input_ids, so there is no text to show.")
+    names = [name for name in EXAMPLE_COLUMNS if name in values]
+    lists = [_list_array(values[name]) for name in names]
+    found = examples_of(pa.RecordBatch.from_arrays(lists, names), dataset.packed, dataset.layout.shift_labels)
+    note = ""
+    if not found.are_known:
+        note = "The rows have neither seq_lengths nor position_ids, so the examples are not shown separately."
+    elif not {"labels", "loss_mask"} & values.keys():
+        note = "The rows have no labels, so what is trained on is not shown."
+    kept = {name: value for name, value in values.items() if name not in (*OUTPUT_COLUMNS, *PROVENANCE_COLUMNS)}
+    origins, lines = _origins(values, len(found.offsets) - 1), _lines_of_row(dataset, shard, in_shard)
+    examples = []
+    for segment, (start, stop) in enumerate(pairwise(found.offsets.tolist())):
+        example = Example(found.ids[start:stop], found.labels[start:stop], origins[segment], kept)
+        examples.append(with_line(example, lines[segment]) if found.are_known and segment in lines else example)
+    return Row(*place, examples, note)
+
+
+def _list_array(values: list[int]) -> pa.Array:
+    """A column of one row. Of values in Python or numpy, pyarrow would import pandas first, which takes 0.3 seconds."""
+    numbers, offsets = np.array(values, np.int32), np.array([0, len(values)], np.int32)
+    flat = pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
+    return pa.Array.from_buffers(pa.list_(pa.int32()), 1, [None, pa.py_buffer(offsets)], children=[flat])
+
+
+def _lines_of_row(dataset: Dataset, shard: ShardEntry, in_shard: int) -> dict[int, dict[str, Any]]:
+    """The lines of the ledger about a row, by segment: all, or with `exceptions` those whose tokens were lost."""
+    name = stem_of(shard["path"])
+    lines: dict[int, dict[str, Any]] = {}
+    for file in dataset.manifest.get("ledger", ()):
+        if stem_of(file["shards"].get(shard["split"], "")) == name:
+            for batch in dataset.read_ledger(file):
+                # Compared in Python: a comparison of pyarrow, too, would import pandas first.
+                places = zip(batch.column("split").to_pylist(), batch.column("row").to_pylist(), strict=True)
+                at = [number for number, place in enumerate(places) if place == (shard["split"], in_shard)]
+                found = [line for number in at for line in batch.slice(number, 1).to_pylist()]
+                lines |= {line["segment"]: line for line in found}
+    return lines
+
+
+def shard_of_line(dataset: Dataset, file: Mapping[str, Any], line: Mapping[str, Any]) -> ShardEntry:
+    """Return the shard that a line of the ledger is about. file: the manifest's entry of the file it is in."""
+    name = stem_of(file["shards"][line["split"]])
+    return next(shard for shard in dataset.shards(line["split"]) if stem_of(shard["path"]) == name)
+
+
+def with_line(example: Example, line: Mapping[str, Any]) -> Example:
+    """Add to an example what a line of the ledger has of its record."""
+    return replace(
+        example,
+        origin=(line["source"], line["position"]),
+        kept={**(line.get("kept_columns") or {}), **example.kept},
+        lost=(line["tokens_lost"] or 0, line["trained_tokens_lost"] or 0),
+    )
+
+
+def _origins(values: Mapping[str, Any], examples: int) -> list[tuple[str, int] | None]:
+    """The source and the position of each example, None if its columns do not have them."""
+    sources, positions = (values.get(name) for name in PROVENANCE_COLUMNS)
+    if sources is None or positions is None:
+        return [None] * examples
+    if isinstance(sources, list):
+        return list(zip(sources, positions, strict=True)) if len(sources) == examples else [None] * examples
+    return [(sources, positions)]
+
+
+def print_row(
+    console: Console,
+    row: Row,
+    decoder: TokenDecoder,
+    limit: int | None = TOKENS_SHOWN,
+    tokens: bool = False,
+    search: str = "",
+) -> None:
+    """Print a row.
+
+    Args:
+        console: where to.
+        row: what.
+        decoder: of its tokens.
+        limit: how many tokens of each example to show, from near the first that is trained on; None for all of them.
+        tokens: whether to list the tokens, each with its id and label.
+        search: a text that it has: only the examples that have it are shown, from near the text.
+    """
+    from rich.text import Text
+
+    console.print(Text(row.title, "bold"))
+    if row.note:
+        console.print(Text(row.note, "yellow"))
+    for number, example in enumerate(row.examples):
+        heading = f"example {number + 1:,} of {len(row.examples):,}: " if len(row.examples) > 1 else ""
+        near = example.trained
+        if search:
+            decoded = decoder.decode(example.ids)
+            if (found := decoded.text.find(search)) < 0:
+                continue
+            near = (decoded.starts <= found) & (found < decoded.stops)
+        console.print(Text(f"── {heading}{example.title}", "bold"))
+        print_example(console, example, decoder, near, limit, tokens, search)
+    console.print()
+
+
+def print_example(
+    console: Console,
+    example: Example,
+    decoder: TokenDecoder,
+    near: np.ndarray,
+    limit: int | None,
+    tokens: bool = False,
+    search: str = "",
+) -> None:
+    """Print an example of a row.
+
+    Args:
+        console, decoder, limit, tokens: as for print_row.
+        example: what.
+        near: bool, shape (tokens,): it begins near the first of these.
+        search: a text to highlight.
+    """
+    from rich.text import Text
+
+    shown = shown_tokens(near, limit)
+    if shown.start:
+        console.print(Text(f"… {counted(shown.start, 'token')} before this; inspect --full shows all", "yellow"))
+    if tokens:
+        console.print(_token_list(example, decoder, shown))
+    else:
+        decoded = decoder.decode(example.ids)
+        marked = marked_tokens(decoded, example.trained, decoder.is_added(example.ids))
+        stop = int(decoded.stops[shown.stop - 1]) if shown.stop else 0
+        text = as_text(marked[int(decoded.starts[shown.start]) if shown.start else 0 : stop])
+        if search:
+            text.highlight_words([visible(search)], "reverse")
+        console.print(text)
+    if left := len(near) - shown.stop:
+        console.print(Text(f"… {counted(left, 'token')} after this; inspect --full shows all", "yellow"))
+
+
+def print_preview(console: Console, dataset: Dataset) -> None:
+    """Print the first example of a dataset, from near the first token that is trained on, for a summary of a build."""
+    split = "train" if dataset.shards("train") else "validation"
+    example = next(iter(read_row(dataset, 0, split).examples), None)
+    if example is None or not example.trained.any():
+        return
+    shown = shown_tokens(example.trained, _TOKENS_OF_PREVIEW)
+    ids = example.ids[shown]
+    decoder = TokenDecoder.load_for(dataset.tokenizer_folder, ids)
+    marked = marked_tokens(decoder.decode(ids), example.trained[shown], decoder.is_added(ids))
+    # Line breaks would take most of the lines: a template prints several for each turn.
+    text = as_text(replace(marked, text=marked.text.replace("\n", "↵")))
+    lines = text.wrap(console, console.width)
+    console.print("\nThe first example, near its first trained token (⟦ ⟧; chatmill inspect has more):")
+    for line in lines[:_LINES_OF_PREVIEW]:
+        console.print(line)
+    console.print()
+
+
+def _token_list(example: Example, decoder: TokenDecoder, shown: slice) -> Any:
+    """A line for each token: its id, its label and its text, of a part of a character the bytes."""
+    from rich.text import Text
+
+    ids, labels, trained = example.ids[shown], example.labels[shown], example.trained[shown]
+    lines = Text(f"{'id':>8} {'label':>8}  token\n", "bold")
+    for id, label, text, is_trained in zip(
+        ids.tolist(), labels.tolist(), _texts(ids, decoder), trained.tolist(), strict=True
+    ):
+        in_line = visible(text).replace("\n", "\\n").replace("\t", "\\t")
+        lines.append(f"{id:8} {label:8}  ", "not bold dim")
+        lines.append(f"⟦{in_line}⟧\n" if is_trained else f"{in_line}\n", "bold green" if is_trained else "not bold")
+    lines.rstrip()
+    return lines
+
+
+def _texts(ids: np.ndarray, decoder: TokenDecoder) -> list[str]:
+    data, offsets = decoder.bytes_of(ids)
+    return [data[start:stop].decode("utf-8", "surrogateescape") for start, stop in pairwise(offsets.tolist())]
+
+
+def row_as_json(row: Row, decoder: TokenDecoder, tokens: bool = False) -> dict[str, Any]:
+    """Return all of a row, for JSON.
+
+    Args:
+        row: what.
+        decoder: of its tokens.
+        tokens: whether to add the ids, the labels and the text of each token.
+    """
+    examples = []
+    for example in row.examples:
+        marked = marked_tokens(decoder.decode(example.ids), example.trained, decoder.is_added(example.ids))
+        examples.append(
+            {
+                **(dict(zip(("source", "position"), example.origin, strict=True)) if example.origin else {}),
+                **({"columns": dict(example.kept)} if example.kept else {}),
+                **(
+                    dict(zip(("tokens_lost", "trained_tokens_lost"), example.lost, strict=True))
+                    if example.lost[0]
+                    else {}
+                ),
+                "tokens": len(example.ids),
+                "trained_tokens": int(example.trained.sum()),
+                "text": pieces_of(marked),
+            }
+        )
+        if tokens:
+            texts = [
+                text.encode("utf-8", "surrogateescape").decode(errors="replace")
+                for text in _texts(example.ids, decoder)
+            ]
+            examples[-1] |= {"input_ids": example.ids.tolist(), "labels": example.labels.tolist(), "token_texts": texts}
+    place = {"split": row.split, "row": row.number, "shard": row.shard, "row_in_shard": row.in_shard}
+    return {**place, "examples": examples, **({"note": row.note} if row.note else {})}
+
+
+def pieces_of(marked: Marked) -> list[dict[str, Any]]:
+    """Return the pieces of a text, each with whether it is trained on, for JSON."""
+    return [
+        {
+            "text": marked.text[start:stop].encode("utf-8", "surrogateescape").decode(errors="replace"),
+            "trained": bool(marked.trained[start]),
+        }
+        for start, stop in runs(marked.trained)
+    ]

@@ -1,0 +1,138 @@
+"""The summary of a finished dataset, on one screen: is it good, what was lost and why, what is a row?"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.cli.console import counted
+from pipeline.viewing.concerns import concerns, most_of
+from pipeline.viewing.row_view import print_preview
+from transforms.catalog.layout import Folder
+from transforms.catalog.manifest import counts_of_source, records_compared, unread_text
+from transforms.chat.parity.contexts import KINDS
+from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS
+from transforms.model.receipts import DIFFERS
+from transforms.outputs import loading_code
+from transforms.reading.reader import Dataset
+
+# Reasons in a line, lines of notes, and lines of sources.
+_SHOWN, _SOURCES_SHOWN = 3, 4
+_SCHEMA_NAMES = {"text": "plain text"}
+# Notes that have lines of their own, or warnings.
+_SHOWN_ELSEWHERE = {
+    "not_printed",
+    "last_reasoning_not_printed",
+    "records_that_lost_trained_tokens",
+    DIFFERS,
+    "parity_records_checked",
+    "parity_records_not_checked",
+    "parity_turns_checked",
+    "parity_records_differing",
+    "parity_turns_differing",
+    *(f"parity_turns_{kind}" for kind in KINDS),
+    "parity_rows_added",
+    "turns_without_end",
+    "records_without_generation_prompt",
+    "records_with_special_tokens_in_content",
+}
+
+
+def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction: float) -> None:
+    """Print a summary of the finished dataset to standard output, and warnings about it to standard error.
+
+    Args:
+        folder: of the dataset.
+        manifest: its manifest.
+        max_reject_fraction: sources with more rejects have a warning.
+    """
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console.print(_verdict(manifest))
+    console.print(_table(manifest))
+    sources = manifest.get("sources", [])
+    if len(sources) > 1:
+        console.print(_table_of_sources(sources))
+    for concern in concerns(manifest, max_reject_fraction):
+        print(f"chatmill: {concern}", file=sys.stderr)
+    if not manifest["shards"]:  # an append may replace all rows by none
+        console.print(f"The dataset is in {folder.output}. It has no rows.")
+        return
+    print_preview(console, Dataset(folder.output))
+    console.print(f"The dataset is in {folder.output}. Load it with:")
+    console.print(f"  {loading_code(folder.output, manifest['shards'])}")
+
+
+def _verdict(manifest: dict[str, Any]) -> str:
+    """How much of the records is in the dataset, in one line."""
+    records, lost = manifest["records"], manifest["trained_tokens_lost"]
+    left = records["kept"] + records["truncated"]
+    # Rounded down, since it is not all.
+    share = "All" if left == records["read"] else f"{1000 * left // records['read'] / 10}% of"
+    verdict = f"{share} {counted(records['read'], 'record')} in the dataset"
+    if records["truncated"]:
+        verdict += f" ({records['truncated']:,} truncated)"
+    if lost:
+        verdict += f", {lost / (lost + manifest['trained_tokens']):.1%} of trained tokens lost"
+    return verdict + "."
+
+
+def _table(manifest: dict[str, Any]) -> Table:
+    records = manifest["records"]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    schemas = manifest["statistics"].get("schemas", {})
+    read_as = {_SCHEMA_NAMES.get(name, name.replace("_", " ")): count for name, count in schemas.items()}
+    table.add_row("records read", f"{records['read']:,}", f"as {most_of(read_as, _SHOWN)}" if read_as else "")
+    for outcome in ("kept", "truncated", "dropped", "rejected"):
+        reasons = records[outcome] if isinstance(records[outcome], dict) else {}
+        if count := sum(reasons.values()) or (0 if outcome in ("dropped", "rejected") else records[outcome]):
+            table.add_row(f"  {outcome}", f"{count:,}", most_of(reasons, _SHOWN))
+    if unread := unread_text(manifest):
+        table.add_row("not read", f"{len(manifest['statistics']['unread']):,}", Text(unread))
+    if not manifest["rows"]:
+        table.add_row("rows", "0")
+        return table
+    splits = {shard["split"] for shard in manifest["shards"]}
+    table.add_row(
+        "rows",
+        f"{manifest['rows']:,}",
+        f"in {counted(len(manifest['shards']), 'shard')} of {' and '.join(sorted(splits))}",
+    )
+    trained = manifest["trained_tokens"]
+    table.add_row("tokens", f"{manifest['tokens']:,}", f"{trained:,} trained on ({trained / manifest['tokens']:.1%})")
+    options = manifest["job"]["options"]
+    if options["packing"] != "none":
+        padding = manifest["rows"] * options["max_length"] - manifest["tokens"]
+        share = padding / (padding + manifest["tokens"])
+        table.add_row("padding left", f"{padding:,}", f"{share:.2%} of rows of {options['max_length']:,}")
+    notes = manifest["notes"]
+    own_lines = {name for name in notes if name.startswith(f"{FOREIGN_TOKENS} ")} | _SHOWN_ELSEWHERE
+    others = {what.replace("_", " "): notes[what] for what in sorted(notes.keys() - own_lines)}
+    for what in [*others][:_SHOWN]:
+        table.add_row(what, f"{others[what]:,}")
+    if len(others) > _SHOWN:
+        table.add_row("other notes", f"{len(others) - _SHOWN:,}", "in manifest.json")
+    if checked := notes.get("parity_turns_checked"):
+        differing = notes.get("parity_turns_differing", 0)
+        differ = f"turns of {records_compared(notes)}, {differing:,} differ from inference"
+        table.add_row("parity", f"{checked:,}", differ)
+    if added := notes.get("parity_rows_added"):
+        table.add_row("  rows added", f"{added:,}")
+    return table
+
+
+def _table_of_sources(sources: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("source", *counts_of_source(sources[0])):
+        table.add_column(title, justify="left" if title == "source" else "right", header_style="")
+    for source in sources[:_SOURCES_SHOWN]:
+        table.add_row(Text(source["name"]), *(f"{count:,}" for count in counts_of_source(source).values()))
+    if len(sources) > _SOURCES_SHOWN:
+        table.add_row(f"{len(sources) - _SOURCES_SHOWN:,} more in manifest.json")
+    return table

@@ -1,0 +1,129 @@
+"""The view of a text: what is trained on in colour and between ⟦ and ⟧, special tokens visible, nothing hidden.
+
+The contents are those of strangers. A character that a terminal would act on, or would not show, is written as its
+escape: control characters, marks that turn the direction of the text, invisible ones, and the two marks themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transforms.base.hidden import HIDDEN
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from transforms.tokens.decoding import Decoded
+
+# How many tokens are shown before the first one that is trained on.
+_BEFORE = 24
+_TRAINED, _OTHER, _SPECIAL, _ESCAPE = "bold green", "dim", "cyan", "red"
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A text, and what is known of each of its characters.
+
+    Attributes:
+        text: of any contents; a lone surrogate stands for a byte that is not UTF-8.
+        trained: bool, shape (characters,): whether it is trained on.
+        special: bool, shape (characters,): whether it is of a special token.
+    """
+
+    text: str
+    trained: np.ndarray
+    special: np.ndarray
+
+    def __getitem__(self, part: slice) -> Marked:
+        return Marked(self.text[part], self.trained[part], self.special[part])
+
+
+def marked_spans(text: str, trained: Iterable[tuple[int, int]], special: Iterable[tuple[int, int]] = ()) -> Marked:
+    """Mark the characters of a text.
+
+    Args:
+        text: any.
+        trained, special: (start, stop) of what is trained on, and of special tokens.
+    """
+    marks = np.zeros((2, len(text)), bool)
+    for of, spans in zip(marks, (trained, special), strict=True):
+        for start, stop in spans:
+            of[start:stop] = True
+    return Marked(text, *marks)
+
+
+def marked_tokens(decoded: Decoded, trained: np.ndarray, special: np.ndarray) -> Marked:
+    """Mark the characters of decoded tokens. One of several tokens is trained on if one of them is.
+
+    Args:
+        decoded: the tokens.
+        trained, special: bool, shape (tokens,).
+    """
+    marks = []
+    for tokens in (trained, special):
+        depth = np.zeros(len(decoded.text) + 1, np.int64)
+        np.add.at(depth, decoded.starts[tokens], 1)
+        np.add.at(depth, decoded.stops[tokens], -1)
+        marks.append(np.cumsum(depth)[:-1] > 0)
+    return Marked(decoded.text, *marks)
+
+
+def shown_tokens(trained: np.ndarray, limit: int | None) -> slice:
+    """Choose the tokens of an example to show: from near the first one that is trained on.
+
+    Args:
+        trained: bool, shape (tokens,).
+        limit: how many tokens to show; None for all of them.
+    """
+    if limit is None:
+        return slice(0, len(trained))
+    first = int(trained.argmax()) if trained.any() else 0
+    start = 0 if first <= 2 * _BEFORE else first - _BEFORE
+    return slice(start, min(start + limit, len(trained)))
+
+
+def visible(text: str) -> str:
+    """Return a text with escapes for what a terminal would act on or would not show."""
+    return HIDDEN.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    return "\\r" if code == 13 else match[0].encode("unicode_escape").decode()
+
+
+def as_text(marked: Marked) -> Text:
+    """Make what a console prints of a text: the trained parts are green, and between ⟦ and ⟧."""
+    from rich.text import Text
+
+    text = Text()
+    for start, stop in runs(marked.trained):
+        is_trained = bool(marked.trained[start])
+        text.append("⟦" if is_trained else "", _TRAINED)
+        for inner_start, inner_stop in runs(marked.special[start:stop]):
+            piece = marked.text[start + inner_start : start + inner_stop]
+            style = _TRAINED if is_trained else _OTHER
+            if marked.special[start + inner_start]:
+                style = f"{_TRAINED} underline" if is_trained else _SPECIAL
+            last = 0
+            for escaped in HIDDEN.finditer(piece):
+                text.append(piece[last : escaped.start()], style)
+                text.append(_escape(escaped), _ESCAPE)
+                last = escaped.end()
+            text.append(piece[last:], style)
+        text.append("⟧" if is_trained else "", _TRAINED)
+    return text
+
+
+def runs(flags: np.ndarray) -> list[tuple[int, int]]:
+    """Return (start, stop) of each run of equal flags. flags: bool, shape (any,)."""
+    edges = [0, *(np.flatnonzero(np.diff(flags)) + 1).tolist(), len(flags)] if len(flags) else []
+    return list(pairwise(edges))

@@ -1,0 +1,1 @@
+"""What `chatmill verify` and `chatmill diff` do."""

@@ -1,0 +1,132 @@
+"""Budgets: how much of a dataset may be rejected, lost or wrong before its run fails."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from transforms.base.checks import check_fraction
+from transforms.catalog.description import Description
+from transforms.catalog.layout import Folder
+from transforms.model.counts import RecordCounts, StepCounts
+from transforms.model.receipts import Firsts, Receipt
+
+_REASONS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """The largest fractions that are allowed; 1 allows everything.
+
+    Args:
+        max_reject_fraction: of the records, those that are rejected.
+        max_lost_fraction: of the tokens to train on, those that are in no row because of max_length.
+        max_parity_fraction: of the trained turns that were compared, those that differ from inference; with parity
+            `report`, since the others expand or reject their records.
+        max_unprinted_fraction: of the records, those with a content, a tool call or tools that the chat template does
+            not print; with unprinted `report`, since `reject` rejects them.
+
+    Raises:
+        ParameterError: if one is not a number from 0 to 1.
+    """
+
+    max_reject_fraction: float = 0.01
+    max_lost_fraction: float = 1.0
+    max_parity_fraction: float = 1.0
+    max_unprinted_fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            check_fraction(field.name, getattr(self, field.name))
+
+    def exceeded(self, receipts: Sequence[Receipt], job: Description, folder: Folder) -> str:
+        """Say which of them a dataset exceeds, by how much, and of what most of it is.
+
+        Args:
+            receipts: of all splits, in order.
+            job: the dataset's.
+            folder: where its rejects and its ledger have their final names.
+
+        Returns:
+            A message for the user; empty if none is exceeded.
+        """
+        return "\n".join(self._each_exceeded(receipts, job, folder))
+
+    def too_many_rejects(self, receipts: Sequence[Receipt]) -> bool:
+        """Whether more of the records were rejected than is allowed."""
+        rejected = sum(sum(receipt.rejected.values()) for receipt in receipts)
+        return rejected > self.max_reject_fraction * sum(receipt.read for receipt in receipts)
+
+    def _each_exceeded(self, receipts: Sequence[Receipt], job: Description, folder: Folder) -> Iterator[str]:
+        read = sum(receipt.read for receipt in receipts)
+        if self.too_many_rejects(receipts):
+            rejected = sum(sum(receipt.rejected.values()) for receipt in receipts)
+            yield (
+                f"{rejected:,} of {read:,} records were rejected, more than max_reject_fraction "
+                f"{self.max_reject_fraction}. They are in {folder.rejects}. Correct them, or allow a "
+                f"larger fraction, and run again. {first_rejects(receipts)}"
+            )
+        counts = StepCounts.total(receipts)
+        notes, examples = counts.notes, Firsts.total(receipts).first_examples
+
+        def first(name: str) -> str:
+            found = examples.get(name)
+            return f" The first is {found.source}, {found.position}: {found.detail}." if found else ""
+
+        lost = counts.trained_tokens_lost
+        total = lost + sum(shard.trained_tokens for receipt in receipts for shard in receipt.shards_once())
+        if lost > self.max_lost_fraction * total:
+            listed = f" {folder.ledger} lists all of them." if job.options.get("ledger") != "none" else ""
+            yield (
+                f"{lost:,} of {total:,} tokens to train on are in no row because of max_length, more than "
+                f"max_lost_fraction {self.max_lost_fraction}. Build with a larger max_length, or allow a larger "
+                f"fraction and run again.{first('records_that_lost_trained_tokens')}{listed}"
+            )
+        differing = notes.get("parity_turns_differing", 0)
+        compared = notes.get("parity_turns_checked", 0)
+        if job.options.get("parity") == "report" and differing > self.max_parity_fraction * compared:
+            kinds = {name: count for name, count in notes.items() if name.startswith("parity_turns_")}
+            commonest = ", ".join(
+                f"{name.removeprefix('parity_turns_').replace('_', ' ')} {count:,}"
+                for name, count in Counter(kinds).most_common()
+                if name not in ("parity_turns_differing", "parity_turns_checked")
+            )
+            yield (
+                f"{differing:,} of {compared:,} trained turns that were compared differ from inference ({commonest}), "
+                f"more than max_parity_fraction {self.max_parity_fraction}. Build with parity expand or reject, or "
+                f"allow a larger fraction and run again.{first('parity_records_differing')}"
+            )
+        unprinted = notes.get("not_printed", 0)
+        if unprinted > self.max_unprinted_fraction * read:
+            yield (
+                f"{unprinted:,} of {read:,} records have a content, a tool call or tools that the chat template does "
+                f"not print, more than max_unprinted_fraction {self.max_unprinted_fraction}. Build with another "
+                f"template, or allow a larger fraction and run again.{first('not_printed')}"
+            )
+
+
+def first_rejects(receipts: Sequence[Receipt]) -> str:
+    """The most frequent reasons of rejects, with the first record that has each."""
+    counts = Counter(RecordCounts.total(receipts).rejected)
+    examples = Firsts.total(receipts).first_rejects
+    lines = [
+        f"  {reason} ({count:,}): {examples[reason].source}, {examples[reason].position}: {examples[reason].detail}"
+        for reason, count in counts.most_common(_REASONS_SHOWN)
+    ]
+    return "The most frequent reasons:\n" + "\n".join(lines)
+
+
+def nothing_left(receipts: Sequence[Receipt], folder: Folder) -> str:
+    """Describe that no row is left, and why. Takes what Budgets.exceeded takes."""
+    records = RecordCounts.total(receipts)
+    if not records.read:
+        return "the inputs have no records."
+    all_of_them = "the only record was" if records.read == 1 else f"all {records.read:,} records were"
+    outcomes = {**records.dropped, **records.rejected}
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in outcomes.items())
+    message = f"{all_of_them} dropped or rejected: {reasons}."
+    if not records.rejected:
+        return message
+    return f"{message} The rejected records are in {folder.rejects}. {first_rejects(receipts)}"

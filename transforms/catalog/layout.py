@@ -1,0 +1,126 @@
+"""Where the parts of a dataset are, and which folders may become one."""
+
+from __future__ import annotations
+
+import re
+
+from transforms.base.errors import ParameterError, UserError
+from transforms.model.receipts import work_of
+from transforms.outputs import output_folders
+from transforms.storage.files import exists, join, kind_of
+from transforms.storage.walking import holds_anything, link_below, names_in
+
+# Of the rows of a dataset.
+SPLITS = ("train", "validation")
+# The folders of the files of rows, rejects and ledger. An increment has a folder of its own in each.
+PUBLISHED = (*output_folders(), "rejects", "ledger")
+# The folders, below `_chatmill`, of what the jobs of several versions may have in common.
+STORED = ("tokenizers", "formatters")
+# What a dataset consists of.
+PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", *PUBLISHED, "_chatmill")
+_INCREMENT = "[0-9a-f]{16}"
+# By the number of the split, and of its part. What the reference made again has an r.
+_NUMBERED = r"-\d{6,}-\d{3,}r?(\.\w+)+"
+_PUBLISHED = re.compile(
+    rf"(({'|'.join(output_folders())})/{_INCREMENT}/({'|'.join(SPLITS)})"
+    rf"|rejects/{_INCREMENT}/rejects|ledger/{_INCREMENT}/ledger){_NUMBERED}"
+)
+_STORED = re.compile(r"tokenizers/[0-9a-f]{16}/.+|formatters/[0-9a-f]{16}\.py")
+
+
+class Folder:
+    """The urls of the parts of a dataset, or of one increment of it that is being built.
+
+    What is below `work` is the increment's own, and is removed when it is committed.
+
+    Args:
+        output: the url of its folder.
+        increment: the id of the increment; empty for the dataset.
+    """
+
+    def __init__(self, output: str, increment: str = ""):
+        self.output = output
+        self.increment = increment
+        self.state = join(output, "_chatmill")
+        self.work = work_of(output, increment)
+        self.job = join(self.work, "job.json")
+        self.plan = join(self.work, "plan.jsonl")
+        self.receipts = join(self.work, "receipts")
+        self.failures = join(self.work, "failures")
+        self.claims = join(self.state, "claims")
+        self.increments = work_of(output, "").rstrip("/")
+        self.log = join(self.state, "log")
+        self.manifest = join(output, "manifest.json")
+        self.report = join(output, "report.html")
+        self.card = join(output, "README.md")
+        self.rejects = join(output, "rejects", increment).rstrip("/")
+        self.ledger = join(output, "ledger", increment).rstrip("/")
+        self.success = join(output, "_SUCCESS")
+
+    def tokenizer(self, fingerprint: str) -> str:
+        """Return the url of the stored files of a tokenizer. A dataset that was overwritten has those of both."""
+        return join(self.state, "tokenizers", fingerprint[:16])
+
+    def formatter(self, sha256: str) -> str:
+        """Return the url of the stored file of a formatter, from the sha256 of its content."""
+        return join(self.state, "formatters", f"{sha256[:16]}.py")
+
+    def begun(self) -> list[str]:
+        """Return the ids of the increments that were begun and not committed, or of which something is left."""
+        return [*filter(is_increment, names_in(self.increments))]
+
+
+def is_increment(id: str) -> bool:
+    """Return whether a text is the id of an increment: 16 hexadecimal digits."""
+    return re.fullmatch(_INCREMENT, id) is not None
+
+
+def is_published(path: str) -> bool:
+    """Return whether a path, relative to the folder of a dataset, is that of a file of an increment."""
+    return _PUBLISHED.fullmatch(path) is not None
+
+
+def is_stored(path: str) -> bool:
+    """Return whether a path, relative to `_chatmill`, is that of a file of a tokenizer, or of a formatter."""
+    return _STORED.fullmatch(path) is not None
+
+
+def check_no_links(folder: Folder) -> None:
+    """Check that nothing is written or removed through a link: no folder of a dataset may be one.
+
+    Args:
+        folder: of the dataset. It may itself be a link.
+
+    Raises:
+        UserError: if one is.
+    """
+    if link := next(filter(None, (link_below(join(folder.output, part)) for part in PARTS)), None):
+        raise UserError(
+            f"{link}: it is a link to a folder or to nothing; expected a folder of the dataset, in which files are "
+            "written and removed. Put the folder itself there."
+        )
+
+
+def check_free(folder: Folder, overwrite: bool = False) -> None:
+    """Check that a folder is new or empty, or holds a dataset, finished or not.
+
+    Args:
+        folder: where a dataset is to be written.
+        overwrite: whether the dataset in it is to be replaced.
+
+    Raises:
+        ParameterError: if it is a file, or holds something else.
+        UserError: if a folder of the dataset is a link.
+    """
+    check_no_links(folder)
+    kind = kind_of(folder.output)
+    if exists(join(folder.state, "job.json")):
+        raise UserError(
+            f"{folder.output}: version 0.2 of Chatmill wrote what is there. Give another folder, or remove it."
+        )
+    if kind == "file":
+        raise ParameterError("output", folder.output, "there is a file of that name. Give a folder.")
+    if kind == "directory" and not exists(folder.state) and holds_anything(folder.output):
+        advice = "overwrite replaces only what Chatmill wrote; " if overwrite else ""
+        problem = f"the folder holds other files. {advice}Give one that is empty or new."
+        raise ParameterError("output", folder.output, problem)

@@ -1,0 +1,184 @@
+"""The manifest of a dataset: what is in it, and the outcome of every record, summed from the receipts."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from transforms.base.hidden import HIDDEN
+from transforms.catalog.description import Description
+from transforms.catalog.sums import Sums, Totals
+from transforms.model.counts import RecordCounts, StepCounts
+from transforms.model.receipts import Firsts, Receipt
+from transforms.model.statistics import Statistics, decode_statistics
+
+# The version of the manifest's keys. They are public: a change of their meaning is another version.
+FORMAT = 2
+_MOST_OF_A_NAME = 80
+
+
+def check_complete(splits: int, receipts: Sequence[Receipt]) -> None:
+    """Check that each split has each of its parts once, and each record one outcome.
+
+    Args:
+        splits: how many were planned.
+        receipts: of all splits, in order.
+
+    Raises:
+        ValueError: if something is missing or doubled, which is an error of Chatmill's or of a step in the pipeline.
+    """
+    of_splits = [list(parts) for _, parts in groupby(receipts, key=lambda receipt: receipt.split)]
+    for number, parts in enumerate(of_splits):
+        found = [(part.split, part.part) for part in parts]
+        expected = [(number, i) for i in range(len(parts))]
+        if found != expected or [part.last for part in parts].index(True) != len(parts) - 1:
+            raise ValueError(f"split {number} has the receipts {found}; expected each of its parts once")
+    if len(of_splits) != splits:
+        raise ValueError(f"{len(of_splits)} splits have receipts, of {splits} that were planned")
+    for receipt in receipts:
+        outcomes = receipt.kept + receipt.truncated + sum(receipt.dropped.values()) + sum(receipt.rejected.values())
+        if receipt.read != outcomes:
+            raise ValueError(f"split {receipt.split}: {receipt.read} records were read, and {outcomes} have an outcome")
+
+
+def check_ledger(ledger: str, receipts: Sequence[Receipt]) -> None:
+    """Check that the ledger says of the records what is counted of them.
+
+    Args:
+        ledger: one of LEDGERS, as the dataset has it.
+        receipts: of all splits.
+
+    Raises:
+        ValueError: if it does not, which is an error of Chatmill's.
+    """
+    if ledger == "none":
+        return
+    for receipt in receipts:
+        once = receipt.shards_once()
+        expected = {
+            "truncated": receipt.truncated,
+            **{f"dropped {reason}": count for reason, count in receipt.dropped.items()},
+            **{f"rejected {reason}": count for reason, count in receipt.rejected.items()},
+            "trained_tokens_lost": receipt.trained_tokens_lost,
+        }
+        lines = receipt.ledger
+        found = {**lines.records, "trained_tokens_lost": lines.trained_tokens_lost} if lines else {}
+        if ledger == "all":
+            expected |= {
+                "kept": receipt.kept,
+                "tokens": sum(shard.tokens for shard in once),
+                "trained_tokens": sum(shard.trained_tokens for shard in once),
+            }
+            found |= {"tokens": lines.tokens, "trained_tokens": lines.trained_tokens} if lines else {}
+        else:
+            found.pop("kept", None)  # only some of them have lines
+        if Counter(found) != Counter(expected):  # a count of 0 may be missing
+            raise ValueError(
+                f"split {receipt.split}: the ledger has {dict(sorted(found.items()))}, of records that have "
+                f"{dict(sorted(expected.items()))}"
+            )
+
+
+def sums_of_receipts(description: Description, receipts: Sequence[Receipt]) -> dict[str, Any]:
+    """Add up what the receipts of an increment say, but for its files.
+
+    Args:
+        description: its job.
+        receipts: of all splits, in order.
+
+    Returns:
+        The sums, as JSON, by the names that they have in a manifest.
+
+    Raises:
+        ValueError: if the rows do not add up.
+    """
+    check_ledger(description.options.get("ledger", "none"), receipts)
+    totals, counts = _totals(receipts), StepCounts.total(receipts)
+    records, rows = totals.records, totals.rows
+    added = counts.notes.get("parity_rows_added", 0) + counts.notes.get("formatter_rows_added", 0)
+    survivors = records.kept + records.truncated + added
+    if description.options.get("packing", "none") == "none" and rows != survivors:
+        raise ValueError(f"{rows} rows were written, of records that should have {survivors}")
+    sums = Sums(
+        **asdict(totals),
+        **asdict(counts),
+        **asdict(Firsts.total(receipts)),
+        sources=_by_source(len(description.sources), receipts, totals),
+        statistics=Statistics.total(decode_statistics(receipt.statistics) for receipt in receipts),
+    )
+    return sums.as_json([source.name for source in description.sources])
+
+
+def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
+    """Return the content of manifest.json: JSON for people to read."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+
+
+def _totals(receipts: Sequence[Receipt]) -> Totals:
+    """The outcomes of the records, and what the rows hold. Each row counts once, in however many formats it is."""
+    once = [shard for receipt in receipts for shard in receipt.shards_once()]
+    return Totals(
+        records=RecordCounts.total(receipts),
+        rows=sum(shard.rows for shard in once),
+        tokens=sum(shard.tokens for shard in once),
+        trained_tokens=sum(shard.trained_tokens for shard in once),
+    )
+
+
+def _by_source(count: int, receipts: Sequence[Receipt], totals: Totals) -> list[Totals]:
+    """The totals of each source. Raises ValueError if they do not add up to those of the dataset."""
+    of_source: defaultdict[int, list[Receipt]] = defaultdict(list)
+    for receipt in receipts:
+        of_source[receipt.source].append(receipt)
+    sources = [_totals(of_source[number]) for number in range(count)]
+    if (found := Totals.total(sources)) != totals:
+        raise ValueError(f"the sources have {found}; the dataset has {totals}")
+    return sources
+
+
+def counts_of_source(source: Mapping[str, Any]) -> dict[str, int]:
+    """Return what a table shows of a source of a manifest, by the title of each column."""
+    records = source["records"]
+    return {
+        "read": records["read"],
+        "dropped": sum(records["dropped"].values()),
+        "rejected": sum(records["rejected"].values()),
+        "rows": source["rows"],
+        "tokens": source["tokens"],
+        "trained on": source["trained_tokens"],
+    }
+
+
+def unread_text(manifest: Mapping[str, Any], most: int = 4) -> str:
+    """Describe the text that was not read, such as `solution (800 records, 1.0 M characters)`; empty if there is none.
+
+    Args:
+        manifest: of the dataset. Those of earlier versions have no such count.
+        most: how many columns and keys are named; the ones with most characters are first.
+    """
+    unread = manifest.get("statistics", {}).get("unread", {})
+    names = sorted(unread, key=lambda name: (-unread[name]["characters"], name))
+    described = [f"{_shown(name)} ({_counted(**unread[name])})" for name in names[:most]]
+    return ", ".join(described) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _shown(name: str) -> str:
+    """A name that comes from the data, in one line."""
+    name = HIDDEN.sub(lambda found: f"U+{ord(found[0]):04X}", name).replace("\n", " ")
+    return name if len(name) <= _MOST_OF_A_NAME else f"{name[:_MOST_OF_A_NAME]}..."
+
+
+def _counted(records: int, characters: int) -> str:
+    size = f"{characters / 1e6:.1f} M" if characters >= 1e6 else f"{characters:,}"
+    return f"{records:,} record{'s' * (records != 1)}, {size} character{'s' * (characters != 1)}"
+
+
+def records_compared(notes: Mapping[str, int]) -> str:
+    """Return of how many records parity was checked, such as `20 of 198 records`. notes: of a manifest."""
+    checked = notes.get("parity_records_checked", 0)
+    return f"{checked:,} of {checked + notes.get('parity_records_not_checked', 0):,} records"

@@ -1,0 +1,180 @@
+"""The options by which inputs are read and records become examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from transforms.base import kinds
+from transforms.base.checks import check_flag
+from transforms.base.declaring import StepOptions, option
+from transforms.base.errors import ParameterError
+from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
+from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
+from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions(StepOptions):
+    """How inputs are read."""
+
+    input_format: str = option(
+        "Input",
+        "format of the input files; auto: by the file's name, and by its first bytes if it is named .json or has "
+        "no known ending",
+        kinds.one_of(INPUT_FORMATS),
+        "auto",
+        of_source=True,
+    )
+    split_bytes: int | None = option(
+        "Input",
+        "bytes of input in each split; a split becomes one shard",
+        kinds.positive,
+        None,
+        None,
+        "chosen by the size of the input, 4 MiB to 256 MiB",
+    )
+    max_record_bytes: int = option(
+        "Input",
+        "a record of more bytes is rejected as too_long",
+        kinds.positive,
+        MAX_RECORD_BYTES,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParseOptions(StepOptions):
+    """How records become examples: the options of ParseConversations.
+
+    Raises:
+        ParameterError: if a value is not one that the option takes.
+    """
+
+    schema: str = option(
+        "Input",
+        f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns; preference: "
+        "trains on the chosen one of two answers, which auto rejects",
+        kinds.one_of(SCHEMAS),
+        "auto",
+        "NAME",
+        common=True,
+        of_source=True,
+    )
+    as_chat: bool = option(
+        "Input",
+        "render a prompt and a completion that are strings as messages of a user and of the assistant, with the chat "
+        "template",
+        kinds.flag,
+        False,
+        of_source=True,
+    )
+    columns: Mapping[str, str] | None = option(
+        "Input",
+        "columns that have other names in your data, such as messages=dialog,tools=functions",
+        kinds.map_of(names=kinds.one_of(INPUT_COLUMNS)),
+        None,
+        common=True,
+        of_source=True,
+    )
+    roles: Mapping[str, str] | None = option(
+        "Input",
+        "roles that have other names in your data, such as bot=assistant; human=user, gpt=assistant and "
+        "observation=tool are known",
+        kinds.map_of(kind=kinds.one_of(ROLES)),
+        None,
+        "YOURS=ROLE,..",
+        of_source=True,
+    )
+    message_fields: Mapping[str, str] | None = option(
+        "Input",
+        "fields of messages that have other names in your data, such as role=speaker,content=utterance; from and value "
+        "are known",
+        kinds.map_of(),
+        None,
+        of_source=True,
+    )
+    train_field: str | None = option(
+        "Input",
+        "a field of messages that says whether they are trained on: true or false, or a weight; train, training, loss, "
+        "masked, weight and loss_weight are known",
+        kinds.any_text,
+        None,
+        "NAME",
+        of_source=True,
+    )
+    tool_arguments: str = option(
+        "Input",
+        "what to do with arguments of tool calls that are strings of JSON; parse: parse them, as a server does before "
+        "it renders; keep: give the strings to the template",
+        kinds.one_of(TOOL_ARGUMENTS),
+        "parse",
+        of_source=True,
+    )
+    formatter: str | None = option(
+        "Input",
+        "a Python function that turns each record (a dict) into a record of a known schema or a text, into a list of "
+        "them, or into None, which drops the record",
+        kinds.matching(".+:.+", "the form module:function or file.py:function"),
+        None,
+        "MODULE:FUNCTION|FILE.py:FUNCTION",
+        common=True,
+        of_source=True,
+    )
+    formatter_seconds: int = option(
+        "Input",
+        "seconds that the formatter may take for a record, which is rejected if it takes longer",
+        kinds.positive,
+        60,
+    )
+    validation_fraction: float = option(
+        "Rows",
+        "the fraction of records in the validation split; a hash of the content decides, so duplicates stay in the "
+        "same split",
+        kinds.fraction,
+        0.0,
+        common=True,
+    )
+    seed: int = option("Rows", "another seed puts other records in the validation split", kinds.integer, 0)
+    keep_columns: tuple[str, ...] = option(
+        "Output",
+        "input columns to copy to the rows and to the ledger, as strings; with packing to the ledger alone",
+        kinds.list_of(),
+        (),
+        common=True,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.train_field in ("", "role", "content"):
+            raise ParameterError("train_field", self.train_field, "expected the name of a field of messages.")
+        if self.formatter is not None and not all(self.formatter.rpartition(":")):
+            raise ParameterError("formatter", self.formatter, "expected module:function or file.py:function.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParseConfig(ParseOptions):
+    """What a worker must know to parse records.
+
+    Args:
+        loss_weights: whether messages may have other weights than 0 and 1, for the column loss_weights.
+
+    Raises:
+        ParameterError: if a value is not one of those.
+    """
+
+    loss_weights: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flag("loss_weights", self.loss_weights)
+
+    def read_options(self) -> ReadOptions:
+        """Return those of them by which the content of a record is read."""
+        return ReadOptions(
+            roles=ROLE_NAMES | dict(self.roles or {}),
+            as_chat=self.as_chat,
+            message_fields=dict(self.message_fields or {}),
+            train_field=self.train_field,
+            tool_arguments=self.tool_arguments,
+            loss_weights=self.loss_weights,
+        )

@@ -1,0 +1,210 @@
+"""The dataset card: the README.md of a dataset, whose header lists the files of each split for `datasets`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from transforms.base.hidden import HIDDEN
+from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
+from transforms.catalog.manifest import counts_of_source, unread_text
+from transforms.outputs import ShardEntry, datasets_files, loading_code
+from transforms.publish.markdown import as_code, as_text
+from transforms.publish.rebuilding import recipe_text
+
+# `datasets` takes a third of a second to read so many globs in the header of a card.
+_MOST_GLOBS = 5_000
+_MOST_UNREAD = 40
+_PATH, _MODEL = "PATH OF THIS FOLDER", "YOUR MODEL"
+# Names and urls that can stand in a recipe as they are, in Python and in YAML.
+_PLAIN_NAME = re.compile(r"(\w+://)?\w[\w./@+-]*")
+
+
+def dataset_card(manifest: dict[str, Any], versions: Iterable[tuple[int, Sequence[ShardEntry]]] = ()) -> str:
+    """Return the text of the card of a dataset.
+
+    Args:
+        manifest: its manifest, as JSON.
+        versions: if there are several, those that can be loaded by name, with their shards, the newest first. As many
+            are taken as `datasets` reads quickly.
+    """
+    records, job, shards = manifest["records"], manifest["job"], manifest["shards"]
+    configs = _configs(shards, versions)
+    dropped, rejected = (
+        ", ".join(f"{count:,} {as_text(reason)}" for reason, count in records[outcome].items()) or "none"
+        for outcome in ("dropped", "rejected")
+    )
+    options = {
+        name: value if name == "chat_template_kwargs" else _without_paths(value)
+        for name, value in job["options"].items()
+        if value not in (None, [], {}, False)
+    }
+    tokenizer = _without_paths(job["tokenizer_name"])
+    if "chat_template" in options:
+        options["chat_template"] = "another than the tokenizer's own"
+    is_model = tokenizer == job["tokenizer_name"] and _PLAIN_NAME.fullmatch(tokenizer)
+    layout = RowLayout.of(options)
+    consumer = options.pop("consumer", None)
+    if consumer:
+        options["for"] = consumer
+    lines = [
+        "---",
+        *(configs or ["pretty_name: token shards"]),
+        "---",
+        "",
+        "# Token shards",
+        "",
+        f"{manifest['rows']:,} rows of {manifest['tokens']:,} tokens, {manifest['trained_tokens']:,} trained on,",
+        f"made by Chatmill {job['versions']['chatmill']} with the tokenizer {as_code(tokenizer)}.",
+        "",
+        *(["```python", loading_code(_PATH, shards), "```", ""] if shards else []),
+        *_version(manifest, configs),
+        *_rows(layout),
+        "",
+        *_training(layout, consumer, tokenizer if is_model else _MODEL),
+        "## Records",
+        "",
+        "| records | |",
+        "| --- | ---: |",
+        f"| read | {records['read']:,} |",
+        f"| kept | {records['kept']:,} |",
+        f"| truncated | {records['truncated']:,} |",
+        f"| dropped | {dropped} |",
+        f"| rejected | {rejected} |",
+        "",
+        *_unread(manifest),
+        *_table_of_sources(manifest["sources"]),
+        *(_recipe(manifest) or _table_of_options(options)),
+        "`manifest.json` has all details, with a sha256 for each shard.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _recipe(manifest: Mapping[str, Any]) -> list[str]:
+    """The lines of the recipe; none if a pipeline of the user's own built the dataset."""
+    job = manifest["job"]
+    text = recipe_text({**manifest, "job": job | {"recipe": _without_paths(job.get("recipe"))}})
+    if text is None:
+        return []
+    text = HIDDEN.sub(lambda found: f"U+{ord(found[0]):04X}", text)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return [
+        "## Recipe",
+        "",
+        f"{fence}yaml",
+        text.rstrip(),
+        fence,
+        "",
+        "`chatmill recipe` prints it with all paths.",
+        "",
+    ]
+
+
+def _table_of_options(options: Mapping[str, Any]) -> list[str]:
+    """The lines of a table of options."""
+    return [
+        "| option | |",
+        "| --- | --- |",
+        *(
+            f"| {as_text(name)} | {as_text(', '.join(map(str, value)) if isinstance(value, list) else value)} |"
+            for name, value in options.items()
+        ),
+        "",
+    ]
+
+
+def _unread(manifest: Mapping[str, Any]) -> list[str]:
+    """What the records have and was not read."""
+    text = as_text(unread_text(manifest, _MOST_UNREAD))
+    return [f"Not read: {text}.", ""] if text else []
+
+
+def _configs(shards: Sequence[ShardEntry], versions: Iterable[tuple[int, Sequence[ShardEntry]]]) -> list[str]:
+    """The lines that list the files of each split: of the newest version, and of as many others as are read quickly."""
+    lines, globs = list[str](), 0
+    named = ((f"v{version}", of_version) for version, of_version in versions)
+    for name, of_version in chain([("default", shards)], named):
+        files = datasets_files(of_version) if of_version else {}
+        globs += sum(map(len, files.values()))
+        if lines and globs > _MOST_GLOBS:
+            break
+        if not files:
+            continue
+        lines += [f"- config_name: {name}", "  data_files:"]
+        for split, (first, *others) in files.items():
+            lines += [f"  - split: {split}"]
+            lines += (
+                ["    path:", *(f"    - {glob}" for glob in (first, *others))] if others else [f"    path: {first}"]
+            )
+        if globs > _MOST_GLOBS:
+            break  # before others are looked up, which takes long then
+    return ["configs:", *lines] if lines else []
+
+
+def _version(manifest: Mapping[str, Any], configs: Sequence[str]) -> list[str]:
+    """Which version it is, if it is not the first one, and how an older one is loaded."""
+    version = manifest["snapshot"]["version"]
+    if version == 1:
+        return []
+    newest = f"It is version {version} of the dataset."
+    names = [line.removeprefix("- config_name: ") for line in configs if line.startswith("- config_name: v")]
+    if names:
+        newest += f' `datasets.load_dataset("{_PATH}", "{names[-1]}")` loads version {names[-1][1:]}.'
+    return [newest, ""]
+
+
+def _table_of_sources(sources: list[dict[str, Any]]) -> list[str]:
+    """The lines of a table of the sources, if there are several."""
+    if len(sources) == 1:
+        return []
+    titles = [*counts_of_source(sources[0])]
+    rows = [[f"{count:,}" for count in counts_of_source(source).values()] for source in sources]
+    return [
+        f"| source | {' | '.join(titles)} |",
+        f"| --- |{' ---: |' * len(titles)}",
+        *(f"| {as_text(source['name'])} | {' | '.join(row)} |" for source, row in zip(sources, rows, strict=True)),
+        "",
+    ]
+
+
+def _rows(layout: RowLayout) -> list[str]:
+    """What a row is."""
+    length = "of any length" if layout.max_length is None else f"of at most {layout.max_length:,} tokens"
+    lines = [f"A row holds {'several examples' if layout.packed else 'one example'}, {length}."]
+    if layout.packed:
+        lines[0] = f"A row holds several examples, packed with `{layout.packing}`, {length}."
+    if "labels" in layout.columns and not layout.shift_labels:
+        lines.append("`labels` are the token ids where a token is trained on, and -100 for all others.")
+    if "labels" in layout.columns and layout.shift_labels:
+        lines.append("`labels` are shifted: the id of the next token if that is trained on, and -100 for all others.")
+    if "seq_lengths" in layout.columns and layout.packed:
+        lines.append("`seq_lengths` are the lengths of the examples in a row.")
+    if "loss_weights" in layout.columns:
+        lines.append("`loss_weights` are the weights of the labels in the loss.")
+    return lines
+
+
+def _training(layout: RowLayout, consumer: str | None, model: str) -> list[str]:
+    """How each trainer reads the rows, or why it must not; for the one that was chosen, if one was."""
+    lines = ["## Training", ""]
+    if consumer is None:
+        lines += [line for _, text in warnings(layout) for line in (f"**Careful**: {as_text(text)}", "")]
+    for name in [consumer] if consumer else CONSUMERS:
+        found = problems(name, layout)
+        lines += [f"{title_of(name)}:", "", recipe(name, _PATH, model, layout), ""] if not found else []
+        lines += [f"Not for {title_of(name)}: {as_text(found[0].text)}", ""] if found else []
+    return lines
+
+
+def _without_paths(value: Any) -> Any:
+    """A value with the name alone in place of each path on the machine that wrote the dataset."""
+    if isinstance(value, dict):
+        return {_without_paths(name): _without_paths(of_name) for name, of_name in value.items()}
+    if isinstance(value, list):
+        return [_without_paths(part) for part in value]
+    if isinstance(value, str) and value.startswith(("/", "~", ".", "file:")):
+        return value.rstrip("/").rpartition("/")[2]
+    return value

@@ -1,0 +1,82 @@
+"""Derive what is not in the log: README.md, report.html, manifest.json and _SUCCESS, from the newest snapshot.
+
+All of it can be written again at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from transforms.base.errors import InputError
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+from transforms.catalog.manifest import encode_manifest
+from transforms.catalog.snapshot import Snapshot
+from transforms.publish.card import dataset_card
+from transforms.publish.report_page import write_report
+from transforms.storage.files import exists, read_bytes
+from transforms.storage.writing import remove, write_atomically
+
+_LOGGER = logging.getLogger(__name__)
+# So many versions can be loaded by name; `transforms.shards` loads the others.
+_VERSIONS = 100
+
+
+def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
+    """Write what is derived from the newest snapshot. It can be repeated, also while others do it.
+
+    The report shows rows of any increment. If they cannot be read, there is none, which is logged: the version that is
+    committed is complete all the same.
+
+    Args:
+        folder: of the dataset, or of an increment of it.
+        snapshot: the newest one. If another commit comes meanwhile, what is derived from that one is written, too.
+        report: one of REPORTS.
+    """
+    folder = Folder(folder.output)
+    newest: Snapshot | None = snapshot
+    while newest:
+        snapshot = newest
+        manifest, card = derived_from(folder, snapshot)
+        write_atomically(folder.card, card)
+        try:
+            write_report(folder, manifest, report)
+        except InputError as error:
+            remove(folder.report)  # it is of an earlier version
+            _LOGGER.warning("version %d is complete, and has no report: %s", snapshot.version, error)
+        write_atomically(folder.manifest, encode_manifest(manifest))
+        write_atomically(folder.success, b"")
+        newest = Log(folder, snapshot).newest()
+        if newest and newest.version == snapshot.version:
+            return
+
+
+def is_stale(folder: Folder, snapshot: Snapshot) -> bool:
+    """Return whether what is there is not derived from the newest snapshot: a process was killed before it was."""
+    if not snapshot.version:
+        return False
+    folder = Folder(folder.output)
+    manifest, card = derived_from(folder, snapshot)
+    expected = {folder.card: card, folder.manifest: encode_manifest(manifest), folder.success: b""}
+    return any(not exists(url) or read_bytes(url) != content for url, content in expected.items())
+
+
+def derived_from(folder: Folder, snapshot: Snapshot) -> tuple[dict[str, Any], bytes]:
+    """Return the manifest, and the content of the card.
+
+    Args:
+        folder: of the dataset.
+        snapshot: that they are of.
+    """
+    manifest = snapshot.manifest()
+    return manifest, dataset_card(manifest, _versions(folder, snapshot)).encode()
+
+
+def _versions(folder: Folder, snapshot: Snapshot) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The versions that have a name, and their shards, the newest first. The log is read when they are asked for."""
+    if snapshot.version > 1:  # the first one needs no name; a later one keeps its own when the others expire
+        for each in reversed(Log(folder).snapshots(_VERSIONS)):
+            if each.version <= snapshot.version:
+                yield each.version, each.shards()

@@ -1,0 +1,314 @@
+"""The report: report.html, one page that shows what is in a dataset and what became of every record.
+
+It is made of the manifest and of some rows, and holds all that it needs: no browser asks the network for anything. What
+comes from the data is escaped by Jinja, and what would be invisible, or turn the text around, is shown as its code.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+
+from transforms.base.hidden import HIDDEN
+from transforms.catalog.layout import Folder
+from transforms.catalog.manifest import records_compared, unread_text
+from transforms.model.statistics import at_most, bins_of
+from transforms.publish.rebuilding import recipe_text
+from transforms.reading.excerpts import Excerpt, read_excerpts
+from transforms.storage.writing import remove, write_atomically
+
+# The characters that are shown of a text that comes from the data; of details of records, fewer.
+_MOST_CHARACTERS = 40_000
+_MOST_OF_A_DETAIL = 400
+_MOST_BARS = 48
+# Of what a table lists, the first ones are shown; the manifest has all.
+MOST_LISTED = 40
+
+# How the histograms of the manifest are shown, in this order: title, what is counted, the unit of its size.
+_HISTOGRAMS = {
+    "example_tokens": ("Length of examples", "examples", "tokens", "before truncation"),
+    "example_trained_tokens": ("Trained tokens of examples", "examples", "trained tokens", "before truncation"),
+    "trained_percent": ("Trained share of examples", "examples", "% of tokens", "in percent of the tokens of each"),
+    "turns": ("Turns of conversations", "conversations", "messages", "by their messages"),
+    "row_tokens": ("Length of rows", "rows", "tokens", "as they are in the shards"),
+    "examples_per_row": ("Examples in rows", "rows", "examples", "by the examples that they hold"),
+}
+
+
+def write_report(folder: Folder, manifest: Mapping[str, Any], report: str) -> None:
+    """Write the report of a dataset whose shards have their final names, or remove one that is there.
+
+    Args:
+        folder: of the dataset.
+        manifest: its manifest.
+        report: one of REPORTS.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    if report == "html":
+        write_atomically(folder.report, report_of(folder, manifest))
+    else:
+        remove(folder.report)
+
+
+def report_of(folder: Folder, manifest: Mapping[str, Any]) -> bytes:
+    """Make the report of a dataset whose shards have their final names.
+
+    Args:
+        folder: of the dataset.
+        manifest: its manifest.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    return make_report(manifest, read_excerpts(folder, manifest))
+
+
+def make_report(manifest: Mapping[str, Any], excerpts: Sequence[Excerpt]) -> bytes:
+    """Make the report of a dataset; the same arguments give the same bytes.
+
+    Args:
+        manifest: of the dataset. Keys that earlier versions did not write may be missing.
+        excerpts: the rows to show.
+
+    Returns:
+        An HTML page, in UTF-8.
+    """
+    histograms = _histograms(manifest)
+    style, scripts = (
+        _file("page.css"),
+        [_file("chart.umd.min.js").rpartition("//# sourceMappingURL")[0], _file("page.js")],
+    )
+    page = _page().render(
+        manifest=manifest,
+        figure=functools.partial(_figure, manifest),
+        bar=_bar,
+        listed=_listed,
+        most=MOST_LISTED,
+        excerpts=excerpts,
+        histograms=histograms,
+        charts=Markup(_json_for_html({each["name"]: each["chart"] for each in histograms})),
+        shards=_sums_of_shards(manifest["shards"]),
+        padding=_padding(manifest),
+        findings=_findings(manifest),
+        recipe=recipe_text(manifest),
+        style=Markup(style),
+        scripts=[Markup(script) for script in scripts],
+        policy=(
+            f"default-src 'none'; style-src {_hash(style)}; script-src {' '.join(map(_hash, scripts))}; "
+            "base-uri 'none'; form-action 'none'"
+        ),
+    )
+    return page.encode()
+
+
+@functools.cache
+def _page() -> jinja2.Template:
+    """The page, compiled once for each process: a watch writes a report at each commit."""
+    environment = jinja2.Environment(
+        autoescape=True, finalize=_finalized, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters |= {"count": _count, "share": _share, "detail": _detail, "bytes": _bytes}
+    return environment.from_string(_file("page.html.jinja"))
+
+
+@functools.cache
+def _file(name: str) -> str:
+    return (files("transforms.publish") / "report_files" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """The source of an inline script or style in a Content-Security-Policy."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _json_for_html(value: Any) -> str:
+    """JSON that can stand in a script element."""
+    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(value).decode())
+
+
+def _finalized(value: Any) -> Any:
+    """What Jinja prints of a value: all that is not markup of ours is made visible, and cut."""
+    return value if isinstance(value, Markup) else _visible(str(value))
+
+
+def _visible(text: str, most: int = _MOST_CHARACTERS) -> str:
+    cut = f" … ({len(text) - most:,} more characters)" if len(text) > most else ""
+    return HIDDEN.sub(_code_of, text[:most]) + cut
+
+
+def _code_of(found: re.Match[str]) -> str:
+    return f"‹U+{ord(found[0]):04X}›"
+
+
+def _count(number: float) -> str:
+    return f"{number:,}"
+
+
+def _share(part: int, whole: int) -> str:
+    """A part in percent. Only nothing is 0%, and only the whole is 100%."""
+    if not part or not whole:
+        return "0%"
+    percent = 100 * part / whole
+    if part < whole and percent >= 99.95:
+        return ">99.9%"
+    return (
+        "<0.01%" if percent < 0.01 else f"{percent:.2f}%" if percent < 1 else f"{percent:.1f}%".replace("100.0", "100")
+    )
+
+
+def _bytes(number: int) -> str:
+    """A size in bytes, as people read it."""
+    size, unit = float(number), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+
+
+def _detail(text: str) -> str:
+    return _visible(text, _MOST_OF_A_DETAIL)
+
+
+def _figure(manifest: Mapping[str, Any], *keys: str | int) -> Markup:
+    """A number of the manifest, with its JSON pointer (RFC 6901), so that a test can compare the two."""
+    value: Any = manifest
+    for key in keys:
+        value = value[key]
+    pointer = "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+    return Markup('<data value="{}" data-of="{}">{}</data>').format(value, _visible(pointer), _count(value))
+
+
+def _bar(part: int, whole: int, kind: str = "") -> Markup:
+    """A bar as long as the part of the whole. A style with a width would need an exception in the policy."""
+    width = round(100 * part / whole, 2) if whole else 0
+    return Markup(
+        '<svg class="bar {}" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="track" width="100" height="1"/><rect width="{}" height="1"/></svg>'
+    ).format(kind, f"{width:g}")
+
+
+def _listed(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], int, int]:
+    """The largest counts with their names, how many others there are, and the sum of these."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ordered[:MOST_LISTED], len(ordered[MOST_LISTED:]), sum(count for _, count in ordered[MOST_LISTED:])
+
+
+def _sums_of_shards(shards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The shards of each split and format, summed: a dataset may have a million."""
+    sums: dict[tuple[str, str], dict[str, Any]] = {}
+    for shard in shards:
+        of_kind = sums.setdefault(
+            (shard["split"], shard["format"]),
+            {"shards": 0, "rows": 0, "tokens": 0, "trained_tokens": 0, "bytes": 0, "largest": 0},
+        )
+        of_kind["shards"] += 1
+        for key in ("rows", "tokens", "trained_tokens", "bytes"):
+            of_kind[key] += shard[key]
+        of_kind["largest"] = max(of_kind["largest"], shard["bytes"])
+    return [{"split": split, "format": format, **of_kind} for (split, format), of_kind in sorted(sums.items())]
+
+
+def _padding(manifest: Mapping[str, Any]) -> dict[str, int] | None:
+    """What padding all rows to one length costs: to max_length if they are packed, otherwise to the longest row."""
+    layout, rows = manifest["layout"], manifest["rows"]
+    longest = manifest.get("statistics", {}).get("histograms", {}).get("row_tokens", {}).get("max")
+    length = layout["max_length"] if layout["packing"] != "none" else longest
+    if not length:
+        return None
+    return {"length": length, "all": rows * length, "padding": rows * length - manifest["tokens"]}
+
+
+def _histograms(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The histograms that hold anything, each with its bins, its percentiles and its chart."""
+    found = dict(manifest.get("statistics", {}).get("histograms", {}))
+    if manifest["layout"]["packing"] == "none":
+        found.pop("examples_per_row", None)  # it is always one
+    return [_histogram(name, found[name]) for name in _HISTOGRAMS if found.get(name, {}).get("count")]
+
+
+def _histogram(name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
+    title, counted, unit, about = _HISTOGRAMS[name]
+    bins = bins_of(name, histogram, _MOST_BARS)
+    labels = [f"{first:,}" if first == last else f"{first:,}–{last:,}" for first, last, _ in bins]
+    counts = [count for _, _, count in bins]
+    return {
+        "name": name,
+        "title": title,
+        "counted": counted,
+        "unit": unit,
+        "about": about,
+        "mean": round(histogram["sum"] / histogram["count"], 1),
+        "at_most": {percent: at_most(name, histogram, percent) for percent in (50, 90, 99)},
+        "bins": [*zip(labels, counts, strict=True)],
+        "chart": {"labels": labels, "counts": counts, "counted": counted, "unit": unit, "title": title},
+    }
+
+
+# Notes that say that something may be wrong with the data or the options; how many there are stands before each.
+_NOTED = {
+    "turns_without_end": "trained turns close with nothing, so a model does not learn to stop there. "
+    "--eot_tokens names stop tokens that follow an answer.",
+    "records_without_generation_prompt": "records are rendered by a template that ignores add_generation_prompt, so "
+    "that the header of each answer is trained on.",
+    "turns_with_token_across_prompt_end": "trained turns begin within a token that also has the end of the generation "
+    "prompt, which a server never sees. --at_prompt_end split cuts the text there.",
+    "records_with_special_tokens_in_content": "records have special tokens in a message, a tool or a text.",
+    "records_with_foreign_tokens_in_content": "records hold control tokens of other chat templates, as plain text: the "
+    "tokenizer does not have them.",
+    "not_printed": "records have a content, a tool call or tools that the chat template does not print.",
+    "empty_answers": "records are trained on a turn that is empty, so only its end is trained on.",
+    "last_reasoning_not_printed": "records have an answer at their end whose reasoning the chat template does not "
+    "print, so a model does not learn to write it.",
+    "train_flags_not_understood": "records have a key that looks as if it said what is trained on, and is not known.",
+    "fast_engine_differs": "parts of the inputs were made by the reference, because the fast engine differed in a "
+    "record.",
+}
+
+
+def _findings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What to look at, each with the part of the page that has the details."""
+    records, notes = manifest["records"], manifest["notes"]
+    found = []
+    for outcome in ("rejected", "dropped"):
+        if count := sum(records[outcome].values()):
+            most = max(records[outcome], key=lambda reason: (records[outcome][reason], reason))
+            found.append((
+                "outcomes",
+                f"{count:,} of {records['read']:,} records ({_share(count, records['read'])}) were {outcome}, most "
+                f"often as {most}.",
+            ))  # fmt: skip
+    if unread := unread_text(manifest):
+        found.append(("contents", f"Not read: {unread}."))
+    if lost := manifest["trained_tokens_lost"]:
+        whole = manifest["trained_tokens"] + lost
+        found.append((
+            "limits",
+            f"{lost:,} trained tokens ({_share(lost, whole)}) were lost to max_length "
+            f"{manifest['layout']['max_length']:,}.",
+        ))  # fmt: skip
+    if differing := notes.get("parity_turns_differing"):
+        checked = notes["parity_turns_checked"]
+        found.append((
+            "checks",
+            f"{differing:,} of {checked:,} checked turns ({_share(differing, checked)}) are trained on in another way "
+            f"than the model would write them for a server. Turns of {records_compared(notes)} were compared.",
+        ))  # fmt: skip
+    found += [("checks", f"{notes[name]:,} {text}") for name, text in _NOTED.items() if notes.get(name)]
+    found += [
+        ("sources", f"The source {source['name']} has no row in the dataset.")
+        for source in manifest["sources"]
+        if not source["rows"]
+    ]
+    return found

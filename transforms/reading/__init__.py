@@ -1,0 +1,1 @@
+"""How a dataset is read: rows, examples, excerpts."""

@@ -1,0 +1,410 @@
+"""Read a finished dataset: its manifest, rows, ledger and rejects, lazily and by shard, at any url."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import hashlib
+import itertools
+import re
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import SEEK_END
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transforms.base.checks import check_choice
+from transforms.base.errors import InputError, StoreError, UserError
+from transforms.catalog.checked import CheckedManifest
+from transforms.catalog.consumers import RowLayout
+from transforms.catalog.description import read_description
+from transforms.catalog.layout import SPLITS, Folder
+from transforms.catalog.log import Log
+from transforms.catalog.schema import schema_of
+from transforms.catalog.snapshot import Snapshot
+from transforms.model.counts import sum_counts
+from transforms.outputs import OUTPUT_FORMATS, ShardEntry, ShardReader, most_readable, output_format
+from transforms.storage.files import exists, join, mapped, open_file, read_bytes
+from transforms.storage.walking import names_below
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_VERSION = re.compile(r"(.+)@(\d+)", re.DOTALL)
+
+
+class Unfinished(UserError):
+    """A dataset that has no _SUCCESS."""
+
+
+class Dataset:
+    """A dataset, as it was after a commit.
+
+    Args:
+        url: of its folder: on this machine, or of a store (gs://, s3://). `OUT@6` is its version 6; without a
+            version it is the newest one.
+
+    Attributes:
+        url: of its folder, without the version.
+        folder: the urls of its parts.
+        manifest: the content of manifest.json (docs/output.md) of the version.
+        snapshot: its increments; None in a copy without the folder _chatmill.
+
+    Raises:
+        UserError: if there is no finished dataset, or no such version.
+        InputError: if its log or its manifest is damaged.
+        StoreError: if its store fails.
+    """
+
+    def __init__(self, url: str):
+        self.url, version = url_and_version(url)
+        self._asks_for_version = version is not None
+        url, self.folder = self.url, Folder(self.url)
+        self.snapshot: Snapshot | None = None
+        log = Log(self.folder)
+        if log.exists():
+            self.snapshot = log.newest() if version is None else log.snapshot(version)
+            assert self.snapshot
+            self.manifest = self.snapshot.manifest()
+            return
+        if not exists(self.folder.success):
+            if exists(self.folder.state) or exists(self.folder.manifest):
+                raise Unfinished(
+                    f"{url}: the dataset has no _SUCCESS, so it is not finished. Finish it with the command that began "
+                    "it, or copy all of its files."
+                )
+            raise UserError(f"{url}: there is no dataset. Give the folder that a build wrote, with its _SUCCESS.")
+        self.manifest = _read_manifest(self.folder.manifest)
+        if version not in (None, self.version):
+            raise UserError(f"{url}: there is no version {version}; it has version {self.version}.")
+
+    @property
+    def version(self) -> int:
+        """The version of the dataset: how many commits made it."""
+        version: int = self.manifest["snapshot"]["version"]
+        return version
+
+    @property
+    def name(self) -> str:
+        """Its url, and its version if it was asked for, or is not the first one, as OUT@6."""
+        return f"{self.url}@{self.version}" if self._asks_for_version or self.version > 1 else self.url
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the job that decide its rows, by name."""
+        return self.manifest["job"]["options"]
+
+    @functools.cached_property
+    def layout(self) -> RowLayout:
+        """How the rows are laid out: columns, formats, packing."""
+        return RowLayout.of(self.options)
+
+    @property
+    def packed(self) -> bool:
+        """Whether a row may hold several examples."""
+        return self.layout.packed
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens in a row at most; None for any number."""
+        return self.layout.max_length
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the job, from the files that are stored with the dataset; loaded when it is first used.
+
+        Raises:
+            UserError: if the dataset was copied without its folder `_chatmill`.
+        """
+        from transforms.tokens.backend import load_backend
+
+        try:
+            return load_backend(self.tokenizer_folder)
+        except UserError:
+            raise UserError(
+                f"{self.tokenizer_folder}: there is no tokenizer. Copy the folder _chatmill of the dataset, too."
+            ) from None
+
+    @property
+    def tokenizer_folder(self) -> str:
+        """The url of the files of the tokenizer that are stored with the dataset."""
+        return self.folder.tokenizer(self.manifest["job"]["tokenizer"])
+
+    def shards(self, split: str | None = None, format: str | None = None) -> list[ShardEntry]:
+        """Return the shards of the manifest, in order.
+
+        Args:
+            split: train or validation; None for both.
+            format: such as parquet; None for all.
+
+        Raises:
+            ParameterError: if one of them is something else.
+        """
+        check_choice("split", split or SPLITS[0], SPLITS)
+        check_choice("format", format or OUTPUT_FORMATS[0], OUTPUT_FORMATS)
+        return [
+            shard
+            for shard in self.manifest["shards"]
+            if split in (None, shard["split"]) and format in (None, shard["format"])
+        ]
+
+    def rows(
+        self, split: str = "train", columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[ShardEntry, int, pa.RecordBatch]]:
+        """Read rows, by row group.
+
+        Args:
+            split: train or validation.
+            columns: the columns to read; None for all.
+
+        Yields:
+            The shard of some rows, the number of the first of them in the split, and the rows.
+
+        Raises:
+            ParameterError: if there is no such split, or no such column.
+            InputError: if a shard is missing or damaged.
+            StoreError: if the store fails.
+        """
+        for name in columns or ():
+            check_choice("columns", name, self.layout.columns)
+        first = 0
+        for shard in self.readable(split):
+            for batch in self.read_shard(shard, columns):
+                yield shard, first, batch
+                first += len(batch)
+
+    def row(self, number: int, split: str = "train") -> dict[str, Any]:
+        """Read one row, and of its shard only the row group that it is in.
+
+        Args:
+            number: of the row in the split, from 0.
+            split: train or validation.
+
+        Returns:
+            The values of the row, by column.
+
+        Raises:
+            UserError: if there is no such row.
+            InputError, StoreError: as for `rows`.
+        """
+        shard, row = self.locate(number, split)
+        return self.read_row(shard, row)
+
+    def locate(self, number: int, split: str = "train") -> tuple[ShardEntry, int]:
+        """Return the shard that a row is in, and its number there. Raises UserError if there is no such row."""
+        left = number
+        for shard in self.readable(split):
+            if 0 <= left < shard["rows"]:
+                return shard, left
+            left -= shard["rows"]
+        rows = self.row_count(split)
+        raise UserError(f"{self.url}: there is no row {number:,} in {split}, which has {rows:,}, numbered from 0.")
+
+    def read_row(self, shard: ShardEntry, row: int) -> dict[str, Any]:
+        """Read one row of a shard. row: its number in the shard. Raises as `row` does."""
+        with open_shard(self.url, shard, schema_of(self.layout)) as reader:
+            ends = [*itertools.accumulate(reader.groups)]
+            group = bisect.bisect(ends, row)
+            left = row - (ends[group - 1] if group else 0)
+            for batch in reader.batches(group):
+                if left < len(batch):
+                    return batch.slice(left, 1).to_pylist()[0]
+                left -= len(batch)
+        url = join(self.url, shard["path"])
+        raise InputError(
+            f"{url}: the file has no row {row:,}, and the manifest says that it has {shard['rows']:,} rows."
+        )
+
+    def read_shard(self, shard: ShardEntry, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Read the rows of a shard, by row group.
+
+        Args:
+            shard: of the manifest.
+            columns: the columns to read; None for all.
+
+        Raises:
+            InputError, StoreError: as for `rows`.
+        """
+        with open_shard(self.url, shard, schema_of(self.layout), columns) as reader:
+            yield from reader.batches()
+
+    def ledger(self) -> Iterator[pa.RecordBatch]:
+        """Read the ledger (docs/output.md), in the order of the input. Raises as `rows` does."""
+        for file in self.manifest.get("ledger", ()):
+            yield from self.read_ledger(file)
+
+    def read_ledger(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Read a file of the ledger. file: its entry in the manifest. Raises as `rows` does."""
+        url = join(self.url, file["path"])
+        with reading(url):
+            content = mapped(url)
+            if hashlib.sha256(content).hexdigest() != file["sha256"]:
+                raise ValueError("its sha256 is not that of the manifest")
+            yield from _batches(pq.ParquetFile(pa.BufferReader(pa.py_buffer(content))))
+
+    def rejected(self) -> dict[str, int]:
+        """Return how many records were rejected, by reason, also of increments that failed."""
+        failed = self.manifest.get("snapshot", {}).get("failed_records", {})
+        return sum_counts([self.manifest["records"]["rejected"], failed.get("rejected", {})])
+
+    def rejects(self) -> Iterator[pa.RecordBatch]:
+        """Read the rejected records: source, position, reason, detail, record. Raises as `rows` does."""
+        for path in self.manifest["rejects"]:
+            yield from self.read_rejects(path)
+
+    def read_rejects(self, path: str) -> Iterator[pa.RecordBatch]:
+        """Read a file of rejects. path: as in the manifest. Raises as `rows` does."""
+        yield from _read_parquet(join(self.url, path))
+
+    def readable(self, split: str | None = None) -> list[ShardEntry]:
+        """Return the shards that are read, so that each row is there once: those in one format.
+
+        Args:
+            split: train or validation; None for both.
+        """
+        shards = self.shards(split)
+        return self.shards(split, most_readable(shard["format"] for shard in shards)) if shards else []
+
+    def row_count(self, split: str) -> int:
+        """Return the number of rows of a split. split: train or validation."""
+        return sum(shard["rows"] for shard in self.readable(split))
+
+
+def url_and_version(url: str) -> tuple[str, int | None]:
+    """Return the url of the folder of a dataset, and the version that it names after an @, None for the newest one.
+
+    A folder whose own name ends so is meant itself.
+
+    Raises:
+        StoreError: if its store fails.
+    """
+    found = _VERSION.fullmatch(url)
+    return (found[1], int(found[2])) if found and not exists(url) else (url, None)
+
+
+def url_of_all(url: str) -> str:
+    """Return the url of the folder of a dataset, of which not one version is meant.
+
+    Raises:
+        UserError: if it names one.
+        StoreError: if its store fails.
+    """
+    folder, version = url_and_version(url)
+    if version is not None:
+        raise UserError(f"{url}: this needs the dataset, not a version. Give the folder: {folder}.")
+    return folder
+
+
+def is_finished(url: str) -> bool:
+    """Return whether there is a finished dataset. url: as Dataset takes it."""
+    folder = Folder(url_and_version(url)[0])
+    return Log(folder).exists() or exists(folder.success)
+
+
+class FailedBuild:
+    """The rejects of a build that failed because there were too many.
+
+    Args:
+        url: of its folder; of an append that failed, OUT/rejects/INCREMENT, which its error names.
+
+    Attributes:
+        url: the same.
+        folder: the urls of its parts.
+
+    Raises:
+        UserError: if there are no rejects.
+        StoreError: if its store fails.
+    """
+
+    def __init__(self, url: str):
+        self.url = url
+        self.folder = Folder(url)
+        output, _, increment = url.rstrip("/").rpartition("/rejects/")
+        if output and not names_below(self.folder.rejects):
+            self.folder = Folder(output, increment)
+        elif len(begun := self.folder.begun()) == 1:
+            self.folder = Folder(url, begun[0])
+        self._names = names_below(self.folder.rejects)
+        if not self._names:
+            raise UserError(f"{url}: no finished dataset and no rejects are here.")
+
+    @property
+    def tokenizer_folder(self) -> str:
+        """The url of the files of the tokenizer that are stored with it."""
+        with reading(self.folder.job):
+            return self.folder.tokenizer(read_description(self.folder.job).job["tokenizer"])
+
+    def rejects(self) -> Iterator[pa.RecordBatch]:
+        """Read the rejected records, as Dataset.rejects does."""
+        for name in self._names:
+            yield from _read_parquet(join(self.folder.rejects, name))
+
+
+@contextmanager
+def reading(url: str) -> Iterator[None]:
+    """Inside, what Arrow, gzip or the reader of a format raise for a file becomes an InputError that names it."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"{url}: the file is missing. Copy it again, or build the dataset again.") from None
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # those of Arrow are ValueErrors or OSErrors
+        reason = " ".join(str(error).split())
+        raise InputError(f"{url}: the file is damaged ({reason}). Copy it again, or build the dataset again.") from None
+
+
+@contextmanager
+def open_shard(
+    output: str, shard: ShardEntry, schema: pa.Schema, columns: Collection[str] | None = None
+) -> Iterator[ShardReader]:
+    """Open a shard. Inside, errors are those of `reading`.
+
+    Args:
+        output: the url of the dataset's folder.
+        shard: of the manifest.
+        schema: of schema_of.
+        columns: those of it to read; None for all.
+
+    Raises:
+        InputError: if its size is not that of the manifest: it was cut, or exchanged with another file.
+    """
+    url = join(output, shard["path"])
+    with reading(url), open_file(url) as file:
+        if (size := file.seek(0, SEEK_END)) != shard["bytes"]:
+            raise ValueError(f"it has {size:,} bytes, and the manifest says {shard['bytes']:,}")
+        file.seek(0)
+        read = schema if columns is None else pa.schema([field for field in schema if field.name in columns])
+        yield output_format(shard["format"]).reader(file, url, read)
+
+
+def _read_parquet(url: str) -> Iterator[pa.RecordBatch]:
+    with reading(url), open_file(url) as opened:
+        yield from _batches(pq.ParquetFile(opened))
+
+
+def _batches(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    for group in range(file.num_row_groups):
+        yield from file.read_row_group(group, columns).combine_chunks().to_batches()
+
+
+_check_manifest = msgspec.json.Decoder(CheckedManifest).decode
+
+
+def _read_manifest(url: str) -> dict[str, Any]:
+    """Read a manifest. Raises InputError if it is not one, UserError if it is of a later version."""
+    try:
+        content = read_bytes(url)
+        _check_manifest(content)
+        manifest, problem = msgspec.json.decode(content), None
+    except FileNotFoundError:
+        problem = "it is missing"
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        problem = str(error)
+    if problem:
+        raise InputError(f"{url}: it is not the manifest of a dataset ({problem}). Copy it again.")
+    return manifest

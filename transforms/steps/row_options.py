@@ -1,0 +1,84 @@
+"""The options by which rows are cut, packed and written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transforms.base import kinds
+from transforms.base.declaring import StepOptions, option
+from transforms.base.errors import ParameterError
+from transforms.outputs import OUTPUT_FORMATS
+from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS
+from transforms.rows.packing import PACKINGS
+from transforms.rows.truncation import TRUNCATIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackOptions(StepOptions):
+    """How rows are cut and packed: the options of TruncateOrPack.
+
+    Raises:
+        ParameterError: if a value is not one that the option takes, or packing has no max_length.
+    """
+
+    max_length: int | None = option("Rows", "the maximum number of tokens in a row", kinds.length, None, common=True)
+    truncation: str = option(
+        "Rows",
+        "what to do with a row that is longer than max_length; keep_start or keep_end: keep that end of it; drop: drop "
+        "the record",
+        kinds.one_of(TRUNCATIONS),
+        "keep_start",
+        common=True,
+    )
+    packing: str = option(
+        "Rows",
+        "how to pack several examples into each row, up to max_length; bfd: best fit decreasing, longer examples are "
+        "truncated; bfd_split: longer examples are split; ffd: first fit decreasing; wrapped: all tokens in one "
+        "sequence, cut at max_length",
+        kinds.one_of(PACKINGS),
+        "none",
+        common=True,
+    )
+    shift_labels: bool = option(
+        "Rows",
+        "write input_ids[:-1] and labels[1:], for trainers that do not shift labels themselves",
+        kinds.flag,
+        False,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.packing != "none" and self.max_length is None:
+            raise ParameterError("packing", self.packing, "it needs a max_length, such as 4096.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions(StepOptions):
+    """What is written of the rows: the options of WriteShards."""
+
+    output_format: tuple[str, ...] = option(
+        "Output",
+        "the formats of the shards, one or several",
+        kinds.list_of(OUTPUT_FORMATS),
+        ("parquet",),
+        ",".join(OUTPUT_FORMATS),
+        common=True,
+    )
+    write_columns: tuple[str, ...] | None = option(
+        "Output",
+        f"the columns to write, of {', '.join(OUTPUT_COLUMNS)}",
+        kinds.list_of(OUTPUT_COLUMNS),
+        None,
+        None,
+        "input_ids,labels; with packing also seq_lengths",
+    )
+    provenance: bool = option(
+        "Output", "add the columns source and source_position (byte offset or number)", kinds.flag, False
+    )
+    ledger: str = option(
+        "Output",
+        "which records the ledger lists, each with its outcome, shard, row and tokens; exceptions: those that are "
+        "truncated, dropped or rejected, or lost tokens otherwise",
+        kinds.one_of(LEDGERS),
+        "exceptions",
+    )

@@ -1,0 +1,1 @@
+"""What keeps a dataset small: compaction and expiry."""

@@ -1,0 +1,120 @@
+"""Expire: old versions of a dataset are dropped, and the files that no other version names are removed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from transforms.catalog.description import formatters_of, read_description
+from transforms.catalog.layout import PUBLISHED, STORED, Folder, is_published, is_stored
+from transforms.catalog.log import Log
+from transforms.catalog.snapshot import Entry
+from transforms.publish.claimed import held, repair
+from transforms.reading.reader import Dataset, url_of_all
+from transforms.storage.claim import Holder
+from transforms.storage.files import join
+from transforms.storage.walking import modified_below, names_below
+from transforms.storage.writing import remove, remove_if_empty
+
+
+class Expired(NamedTuple):
+    """What was expired.
+
+    versions: how many. files: how many were removed, but for those of the log. oldest, newest: the versions that are
+    kept.
+    """
+
+    versions: int
+    files: int
+    oldest: int
+    newest: int
+
+
+def expire(
+    url: str, older_than: float, keep: int = 1, when_held: Callable[[Holder | None], None] = lambda _: None
+) -> Expired:
+    """Drop the versions of a dataset that were replaced by a newer one long ago, and remove files that no other names.
+
+    A version that was the newest one within `older_than` is kept: its readers have its files. First the log
+    says which versions there are, then README.md, and then files are removed: if this is killed, it can be repeated.
+
+    Args:
+        url: of the dataset's folder.
+        older_than: seconds. Files of a job that no version names, such as those of a build that was killed, are removed
+            too, if they are older and belong to no increment that is being built: also tokenizers and formatters.
+        keep: how many of the newest versions are always kept.
+        when_held: is called if something else writes to the dataset, for which this waits.
+
+    Raises:
+        UserError: if there is no finished dataset, or a folder of it is a link.
+        InputError: if the log is damaged.
+        Unavailable: if another process took the folder over, because this one did not renew its lock.
+        StoreError: if the store fails.
+    """
+    folder = Dataset(url_of_all(url)).folder
+    log = Log(folder)
+    before = time.time() - older_than
+    with held(folder, when_held) as claim:
+        entries = log.versions()
+        first = _first_kept(entries, before, keep)
+        log.drop_before(entries[first].version)
+        newest = log.snapshot(entries[-1].version)
+        repair(folder, newest)
+        # In this order: an increment that is committed meanwhile is one that is being built, or has its entry.
+        found = {part: modified_below(join(folder.output, part)) for part in PUBLISHED}
+        stored = {part: modified_below(join(folder.state, part)) for part in STORED}
+        in_work = {name.partition("/")[0] for name in names_below(folder.increments)}
+        jobs = _jobs_in_work(folder)
+        named = {path for increment in log.increments() for path in increment.files.paths()}
+        claim.check()
+        removed = 0 if jobs is None else _remove_stored(folder, stored, [*jobs, *_jobs_kept(log)], before)
+        for part, files in found.items():
+            for name, modified in files.items():
+                path, is_in_work = f"{part}/{name}", "/" in name and name.partition("/")[0] in in_work
+                if modified < before and not is_in_work and path not in named and is_published(path):
+                    remove(join(folder.output, part, name))
+                    removed += 1
+            for increment in sorted({name.partition("/")[0] for name in files if "/" in name}):
+                remove_if_empty(join(folder.output, part, increment))
+    return Expired(first, removed, entries[first].version, newest.version)
+
+
+def _jobs_in_work(folder: Folder) -> list[dict[str, Any]] | None:
+    """The jobs of the increments that are being built; None if one of them is missing or damaged."""
+    try:
+        return [read_description(Folder(folder.output, id).job).job for id in folder.begun()]
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _jobs_kept(log: Log) -> list[dict[str, Any]]:
+    """The jobs of all versions that are kept."""
+    entries = log.versions()
+    return [log.snapshot(entries[0].version).job, *(entry.job for entry in entries if entry.job)]
+
+
+def _remove_stored(
+    folder: Folder, stored: Mapping[str, Mapping[str, float]], jobs: Sequence[dict[str, Any]], before: float
+) -> int:
+    """Remove the tokenizers and formatters that are older and that no job has. Returns how many files these were."""
+    needed = {folder.tokenizer(job["tokenizer"]) for job in jobs}
+    needed |= {folder.formatter(sha256) for job in jobs for sha256 in formatters_of(job)}
+    removed = 0
+    for part, files in stored.items():
+        for name, modified in files.items():
+            of_job = join(folder.state, part, name.partition("/")[0])
+            if modified < before and of_job not in needed and is_stored(f"{part}/{name}"):
+                remove(join(folder.state, part, name))
+                remove_if_empty(of_job)
+                removed += 1
+    return removed
+
+
+def _first_kept(entries: Sequence[Entry], before: float, keep: int) -> int:
+    """The number of the first entry to keep: the newest version at that time."""
+    later = (number for number, entry in enumerate(entries) if datetime.fromisoformat(entry.time).timestamp() > before)
+    return max(min(next(later, len(entries)) - 1, len(entries) - keep), 0)
