@@ -71,7 +71,7 @@ class RowOptions(WriteOptions, PackOptions, TokenizeOptions, ParityOptions, Rend
         kinds.one_of(CONSUMERS),
         None,
         None,
-        "any; traps are warned of",
+        "none; the build warns of traps",
         "for",
         common=True,
     )
@@ -129,27 +129,27 @@ class Options(RowOptions, _WhichInput):
     )
     expire_replaced: bool = option(
         "Output",
-        "with --overwrite, remove what was replaced when the new dataset is complete, although somebody may read it",
+        "with --overwrite, remove what was replaced when the new dataset is complete, even if somebody reads it",
         kinds.flag,
         False,
     )
     append: bool = option(
         "Output",
-        "add what is new in the inputs to the dataset that is in the output; if there is none, it begins",
+        "add what is new in the inputs to the dataset in the output; the first run builds it",
         kinds.flag,
         False,
         common=True,
     )
     rewritten: str = option(
         "Output",
-        "with --append, what to do with a file that was rewritten after the dataset took it; refuse: fail; append: "
-        "take it as one more; replace: build again what came from it, and from the files that were built with it",
+        "with --append, what to do with a file that changed after it was added; refuse: fail; append: add it again; "
+        "replace: rebuild what came from it, and from the files that were built with it",
         kinds.one_of(REWRITTEN),
         "refuse",
     )
     retry_failed: bool = option(
         "Output",
-        "with --append, take the files of failed increments again, in the place of these",
+        "with --append, try the files of failed increments again, in one increment that replaces these",
         kinds.flag,
         False,
     )

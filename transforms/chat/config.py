@@ -63,13 +63,13 @@ class RenderOptions(StepOptions):
     spans: str = option(
         "Rows",
         "how the text of the assistant is found; auto: by the {% generation %} markers of the template, or if it has "
-        "none, derived from the template; traced: derived from the template, also if it has markers",
+        "none, derived from the template; traced: derived from the template, even if it has markers",
         kinds.one_of(SPANS),
         "auto",
     )
     content_format: str = option(
         "Rows",
-        "the form in which the chat template is given contents; auto: that of the record, or the other one if the "
+        "the form of contents for the chat template; auto: that of the record, or the other one if the "
         "template does not print it; string: text parts are joined; openai: strings become a list of one part",
         kinds.one_of(CONTENT_FORMATS),
         "auto",
@@ -83,7 +83,7 @@ class RenderOptions(StepOptions):
     )
     unprinted: str = option(
         "Rows",
-        "what to do with a conversation of which the chat template does not print a content, a tool call or the tools; "
+        "what to do with a conversation whose content, tool calls or tools the chat template omits; "
         "reject: reject the record; report: keep the record and count it",
         kinds.one_of(UNPRINTED),
         "reject",
@@ -106,7 +106,7 @@ class ParityOptions(StepOptions):
 
     parity: str = option(
         "Rows",
-        "what to do if a trained turn or the text before it is not what it is at inference, for example because the "
+        "what to do if a trained turn, or the text before it, differs from inference, for example because the "
         "template drops earlier reasoning; report: count such turns; expand: write a row for each context; reject: "
         "reject the record; off: do not compare",
         kinds.one_of(PARITIES),
@@ -124,7 +124,7 @@ class TokenizeOptions(StepOptions):
     )
     at_prompt_end: str = option(
         "Rows",
-        "how a text is encoded where a turn begins that is trained on; join: as one text, as transformers and TRL do, "
+        "how a text is encoded at the beginning of a trained turn; join: as one text, as transformers and TRL do, "
         "so that a token may have the end of the prompt and the beginning of the answer; split: cut there, as on a "
         "server, where the model writes the answer after the prompt",
         kinds.one_of(AT_PROMPT_END),

@@ -134,10 +134,10 @@ class ParseOptions(StepOptions):
         0.0,
         common=True,
     )
-    seed: int = option("Rows", "another seed puts other records in the validation split", kinds.integer, 0)
+    seed: int = option("Rows", "seed of the validation split", kinds.integer, 0)
     keep_columns: tuple[str, ...] = option(
         "Output",
-        "input columns to copy to the rows and to the ledger, as strings; with packing to the ledger alone",
+        "input columns to copy to the rows and to the ledger, as strings; with packing only to the ledger",
         kinds.list_of(),
         (),
         common=True,
