@@ -19,6 +19,6 @@ def test_notes_of_a_reader_are_counted_and_the_first_that_was_found_is_shown(mon
 
     records = [Record(10 * i, {"text": text}) for i, text in enumerate(("?", "two", "three", "?"))]
     split = Split(0, (Slice("a.jsonl", "jsonl", None, 0, 1),))
-    batch = Parser("text", keep_columns=["id"])(Records(split, 0, True, Outcomes(read=4), records))
+    batch = Parser(schema="text", keep_columns=["id"])(Records(split, 0, True, Outcomes(read=4), records))
     assert batch.outcomes.notes == {"records_without_id": 4, "short_texts": 4}
     assert batch.outcomes.first_examples == {"short_texts": (10, "3 characters")}

@@ -45,7 +45,7 @@ def rows_of(masks: list[list[bool]], layout: RowLayout, first: int = 0) -> pa.Ta
     labels = np.where(trained, ids, IGNORED).astype(np.int32)
     weights = (1 + ids % 3).astype(np.float32)
     batch = Labels(SPLIT, 0, True, Outcomes(read=len(masks)), ids, labels, offsets, source, weights)
-    packer = Packer(layout.max_length, packing=layout.packing, shift_labels=layout.shift_labels)
+    packer = Packer(max_length=layout.max_length, packing=layout.packing, shift_labels=layout.shift_labels)
     table = packer(batch).train
     columns = []
     for field in schema_of(layout):
