@@ -103,7 +103,8 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
             "reject": "rejected",
         }[options["parity"]]
         sample = f" of {records_compared(notes)}" * bool(notes.get("parity_records_not_checked"))
-        yield f"warning: {counted(turns, 'turn')}{sample} differ from inference ({kinds}); {done} (docs/masks.md)"
+        differ = "differs" if turns == 1 else "differ"
+        yield f"warning: {counted(turns, 'turn')}{sample} {differ} from inference ({kinds}); {done} (docs/masks.md)"
 
 
 def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -148,4 +149,4 @@ def _of_sources(manifest: Mapping[str, Any], max_reject_fraction: float) -> Iter
             lines.append(f"warning: the source {source['name']} has no row in the dataset.")
     yield from lines[:_SOURCES_SHOWN]
     if len(lines) > _SOURCES_SHOWN:
-        yield f"warning: the same of {len(lines) - _SOURCES_SHOWN:,} more sources, which manifest.json has"
+        yield f"warning: the same for {len(lines) - _SOURCES_SHOWN:,} more sources (manifest.json lists them)"

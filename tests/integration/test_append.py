@@ -389,10 +389,10 @@ def test_killed_at_any_moment_the_same_command_goes_on(build, corpus, tmp_path):
 RACE = """
 import json, os, sys
 from multiprocessing import get_context
-import pipeline.launch, pipeline.prepare, pipeline.run, pipeline.local.local
+import pipeline.job.launch, pipeline.job.prepare, pipeline.job.run, pipeline.local.worker_processes
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from pipeline import prepare
-from pipeline.cli import main
+from pipeline.cli.program import main
 
 fork = get_context("fork")
 start = fork.Barrier(2)

@@ -238,7 +238,7 @@ COMMANDS = sorted(path.stem for path in (ROOT / "pipeline" / "commands").glob("[
 HEAVY = {"apache_beam", "transformers", "pyarrow", "fsspec", "rich"}
 PROBE = """
 import sys
-from pipeline.cli import main
+from pipeline.cli.program import main
 try:
     code = main(sys.argv[1:])
 except SystemExit as ended:

@@ -18,8 +18,8 @@ RACES, BUILDS = (50 if "TEST_SLOW" in os.environ else 1), 20
 RACE = """
 import json, os, sys
 from multiprocessing import get_context
-from pipeline.cli import main
-import pipeline.launch, pipeline.prepare, pipeline.run, pipeline.local.local
+from pipeline.cli.program import main
+import pipeline.job.launch, pipeline.job.prepare, pipeline.job.run, pipeline.local.worker_processes
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 
 fork = get_context("fork")

@@ -106,7 +106,7 @@ def test_with_a_formatter_workers_are_forked_from_a_process_that_has_not_importe
 
 WITH_A_THREAD = """
 import sys, threading
-from pipeline.cli import main
+from pipeline.cli.program import main
 if __name__ == "__main__":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     sys.exit(main(sys.argv[1:]))

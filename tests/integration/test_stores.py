@@ -124,7 +124,7 @@ NO_NEW_PROCESSES = """
 import multiprocessing, sys
 context = multiprocessing.get_context
 multiprocessing.get_context = lambda method=None: None if method == "spawn" else context(method)
-from pipeline.cli import main
+from pipeline.cli.program import main
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -31,7 +31,7 @@ def counted(change):
 for name in ("link", "replace", "remove", "unlink", "rmdir"):
     setattr(os, name, counted(getattr(os, name)))
 
-from pipeline.cli import main
+from pipeline.cli.program import main
 
 code = main(sys.argv[2:])
 print("changes:", int(sys.argv[1]) - left)
@@ -40,8 +40,8 @@ sys.exit(code)
 
 _KILLED_AT = """
 import importlib, os, sys
-import pipeline.launch, pipeline.run
-from pipeline.cli import main
+import pipeline.job.launch, pipeline.job.run
+from pipeline.cli.program import main
 
 module, name, moment, *arguments = sys.argv[1:]
 module = importlib.import_module(module)

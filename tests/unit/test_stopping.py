@@ -17,7 +17,7 @@ PROGRAM = """
 import subprocess, sys, threading, time
 from pathlib import Path
 from pipeline import run
-from transforms.errors import Unavailable
+from transforms.base.errors import Unavailable
 from transforms.storage.claim import Claim
 
 run._SECONDS_TO_CANCEL = 1.0

@@ -19,7 +19,7 @@ from transforms.base.errors import Unavailable, UserError
 
 _RUN = """
 import sys
-from pipeline.temporary import temporary_folder
+from pipeline.job.temporary import temporary_folder
 
 with temporary_folder() as folder:
     print(folder, flush=True)

@@ -516,7 +516,7 @@ def test_kept_columns_and_validation_stay_with_their_row():
 
 LOADING = """
 import sys, threading, time
-from transforms.tokens.fast import load_fast_encoder
+from transforms.tokens.fast_encoder import load_fast_encoder
 from transforms.chat.rendering.transformers_jinja import compile_template
 from transforms.tokens.tokenizer import load_tokenizer
 

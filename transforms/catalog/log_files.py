@@ -83,7 +83,7 @@ class Kept(NamedTuple):
         if gone := sorted({*range(first, last + 1)} - {*self.entries}):
             return f"{gone[0]:08d}.json is missing, and later versions are there"
         if there and not self.versions():
-            return f"{first - 1:08d}.json is missing, or the checkpoint of {first:08d}: nothing says what was before it"
+            return f"{first - 1:08d}.json is missing, or the checkpoint of {first:08d}: what was before it is unknown"
         if there and derived > last:
             return f"{last + 1:08d}.json is missing: manifest.json is of version {derived}"
         return None

@@ -20,7 +20,7 @@ from transforms.storage.files import exists, read_bytes
 from transforms.storage.writing import remove, write_atomically
 
 _LOGGER = logging.getLogger(__name__)
-# So many versions can be loaded by name; `transforms.shards` loads the others.
+# The newest versions that can be loaded by name; `transforms.shards` loads the others.
 _VERSIONS = 100
 
 

@@ -1,7 +1,7 @@
 """Spot checks: the fast engine is compared with the reference while it runs, on some records of each part.
 
 A difference anywhere means that nothing is published that the fast engine made: the build begins again with the
-reference (`dataset.commit`, and `pipeline.job.graph` for the builds of the command line).
+reference (`transforms.publish.commit`, and `pipeline.job.graph` for the builds of the command line).
 """
 
 from __future__ import annotations
