@@ -365,8 +365,8 @@ MOMENTS = [
     ("pipeline.job.run", "build_graph", "before"),
     ("transforms.steps.write", "write_receipt", "after"),
     ("transforms.publish.commit", "commit_increment", "before"),
-    ("transforms.catalog.log", "create", "before"),
-    ("transforms.catalog.log", "create", "after"),
+    ("transforms.catalog.log_files", "create", "before"),
+    ("transforms.catalog.log_files", "create", "after"),
     ("transforms.publish.derived", "dataset_card", "after"),
     ("transforms.publish.increment_commit", "derive", "after"),
     ("transforms.publish.increment_commit", "remove", "after"),
@@ -391,7 +391,6 @@ import json, os, sys
 from multiprocessing import get_context
 import pipeline.job.launch, pipeline.job.prepare, pipeline.job.run, pipeline.local.worker_processes
 from apache_beam.runners.portability.fn_api_runner import fn_runner
-from pipeline import prepare
 from pipeline.cli.program import main
 
 fork = get_context("fork")

@@ -16,7 +16,7 @@ from transforms.storage.processes import start_of_process
 PROGRAM = """
 import subprocess, sys, threading, time
 from pathlib import Path
-from pipeline import run
+from pipeline.job import run
 from transforms.base.errors import Unavailable
 from transforms.storage.claim import Claim
 
