@@ -6,7 +6,7 @@ the site as they do in the sources. The tool is Sphinx, because mkdocs 1.x is no
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import shutil
 import sys
 from pathlib import Path
@@ -19,8 +19,7 @@ import apache_beam as beam  # noqa: E402
 
 import transforms  # noqa: E402
 from pipeline import __version__  # noqa: E402
-from pipeline.cli.console import CommandParser  # noqa: E402
-from pipeline.cli.options import add_options  # noqa: E402
+from pipeline.cli.options import command_line_fields, help_text, option_name  # noqa: E402
 
 project = "Chatmill"
 version = release = __version__
@@ -67,19 +66,19 @@ def _is(name: str, kind: type) -> bool:
 
 def _option_tables() -> str:
     """MyST that lists the options of a build with their help and default, a table for each group."""
-    parser = CommandParser("build", usage="", description="", examples=())
-    add_options(parser)
-    tables = []
-    for group in parser._action_groups[2:]:  # the first two have --help and --version, as those of each command
-        head = f"### {group.title}\n\n| option | | default |\n| --- | --- | --- |"
-        tables.append("\n".join([head, *map(_option_row, group._group_actions)]))
-    return "\n\n".join(tables)
+    groups: dict[str, list[str]] = {}
+    for field in command_line_fields():
+        groups.setdefault(field.metadata["group"], []).append(_option_row(field))
+    head = "| option | | default |\n| --- | --- | --- |"
+    return "\n\n".join("\n".join([f"### {title}\n\n{head}", *rows]) for title, rows in groups.items())
 
 
-def _option_row(action: argparse.Action) -> str:
-    text, _, default = (action.help or "").replace("%%", "%").rpartition(" (")
+def _option_row(field: dataclasses.Field[Any]) -> str:
+    text, _, default = help_text(field).rpartition(" (")
     default = default.removesuffix(")").removeprefix("default: ")
-    cells = (f"`{action.option_strings[0]} {action.metavar}`", text.replace("<", "&lt;").replace("*", r"\*"), default)
+    name = f"`--{option_name(field.name)} {field.metadata['metavar']}`"
+    text = text.replace("\\", r"\\").replace("<", "&lt;").replace("*", r"\*")
+    cells = (name, text, default)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 

@@ -19,7 +19,7 @@ def run(arguments: Sequence[str]) -> int:
         0.
 
     Raises:
-        UserError: if an option is wrong, there is no dataset, or a pipeline of the user's own built it.
+        UserError: if an option is wrong, there is no dataset, or a custom pipeline built it.
         InputError: if its log is damaged.
         StoreError: if its store fails.
     """

@@ -147,7 +147,7 @@ def read_job(folder: Folder) -> Job | None:
 
     Raises:
         UserError: if it was written by another version of Chatmill, which this one does not understand, or by a
-            pipeline of the user's own.
+            custom pipeline.
     """
     if not exists(folder.job):
         return None

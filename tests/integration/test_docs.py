@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import inspect
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import transforms
-from pipeline.cli.options import Options, option_name
+from pipeline.cli.options import command_line_fields, option_name
 from support.paths import ROOT
 
 # Sphinx in a process that cannot open a connection.
@@ -76,7 +75,7 @@ def test_navigation_has_three_sections(site):
 def test_each_option_of_a_build_is_on_the_page_of_options(site):
     page = (site / "docs/options.html").read_text()
     listed = {html.unescape(re.sub("<[^>]*>", "", cell)).split()[0] for cell in re.findall(r"<td><p>(.*?)</p>", page)}
-    assert {f"--{option_name(field.name)}" for field in dataclasses.fields(Options)} <= listed
+    assert {f"--{option_name(field.name)}" for field in command_line_fields()} <= listed
 
 
 def test_no_page_loads_anything_from_another_server(site):

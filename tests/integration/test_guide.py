@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from pipeline.cli.options import parse_options
 from pipeline.cli.program import main
 from pipeline.commands import watch
+from pipeline.cli.options import parse_options
 from support.paths import ROOT, TOKENIZER
 
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
@@ -124,6 +125,11 @@ def test_row_on_the_first_screen_is_one_of_the_example_dataset(clone, printed, c
     assert language == "text" and printed
     assert main(["inspect", str(clone / "out" / "example"), "--full"]) == 0
     assert shown.rstrip("\n") in capfd.readouterr().out
+
+
+def test_recipe_in_the_guide_is_the_example():
+    [shown] = [code for language, code in blocks("docs/guide/many_sources.md") if language == "yaml"]
+    assert yaml.safe_load(shown) == yaml.safe_load((ROOT / "examples" / "sources.yaml").read_text())
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -52,7 +52,7 @@ def read_description(url: str) -> Description:
 
 
 def formatters_of(job: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the sha256 of the files of formatters that a build stores. A pipeline of the user's own stores none.
+    """Yield the sha256 of the files of formatters that a build stores. A custom pipeline stores none.
 
     Args:
         job: the content of its job.json.

@@ -84,7 +84,7 @@ def dataset_card(manifest: dict[str, Any], versions: Iterable[tuple[int, Sequenc
 
 
 def _recipe(manifest: Mapping[str, Any]) -> list[str]:
-    """The lines of the recipe; none if a pipeline of the user's own built the dataset."""
+    """The lines of the recipe; none if a custom pipeline built the dataset."""
     job = manifest["job"]
     text = recipe_text({**manifest, "job": job | {"recipe": _without_paths(job.get("recipe"))}})
     if text is None:

@@ -22,7 +22,7 @@ _Dumper.add_representer(str, _text)
 
 
 def recipe_text(manifest: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> str | None:
-    """Return the recipe of a dataset, None if a pipeline of the user's own built it.
+    """Return the recipe of a dataset, None if a custom pipeline built it.
 
     Args:
         manifest: of the dataset.
