@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline.cli.options import parse_options
 from pipeline.cli.program import main
 from pipeline.commands import watch
-from pipeline.cli.options import parse_options
 from support.paths import ROOT, TOKENIZER
 
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))

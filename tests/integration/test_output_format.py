@@ -19,7 +19,7 @@ from transforms.outputs import OutputFormat, ShardReader
 
 
 class Writer:
-    def __init__(self, create, options):
+    def __init__(self, create):
         self._file = create(".jsonl")
 
     def write(self, table):

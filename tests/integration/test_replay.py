@@ -60,12 +60,13 @@ def faults_of(folder: Path) -> list[str]:
 
 
 def test_mask_that_was_moved_and_signed_is_found_by_replay_alone(folder):
-    """Such a dataset agrees with itself: the labels are those of their tokens, and as many as before."""
+    """Such a dataset agrees with itself: labels are those of their tokens, as many as before; spans end as they did."""
     ids = pq.read_table(folder / first_shard(folder))["input_ids"][3].as_py()
 
     def move(labels: list[int]) -> None:
-        at = next(number for number, label in enumerate(labels) if label != -100)
-        labels[at - 1 : at + 1] = [ids[at - 1], -100]
+        trained = [label != -100 for label in labels]
+        first, second, *_ = (at for at in range(1, len(labels)) if trained[at] and not trained[at - 1])
+        labels[first - 1], labels[second] = ids[first - 1], -100
 
     rewrite(folder, first_shard(folder), with_values("labels", move))
     assert verify(str(folder)).faults == []

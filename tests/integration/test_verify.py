@@ -137,7 +137,7 @@ def signed_bit_of_a_dataset_in_tfrecord_alone(folder):
 
 @harm(r"tfrecord/.*/train-000000-000.*record \d+: its checksum is wrong", "tfrecord")
 def signed_record_cut_short(folder):
-    path = shards_of(folder, "tfrecord")[0]
+    path = shards_of(folder, "tfrecord.gz")[0]
     (folder / path).write_bytes(gzip.compress(gzip.decompress((folder / path).read_bytes())[:-20]))
     sign(folder, path)
 
