@@ -38,12 +38,10 @@ def run(arguments: Sequence[str]) -> int:
 
     dataset = Dataset(full_url(options.dataset))
     job = dataset.manifest["job"]
+    if not (recipe := job.get("recipe")):
+        raise UserError(f"{dataset.url}: a custom pipeline built it, so it has no recipe.")
     changes: dict[str, Any] = {"tokenizer": dataset.tokenizer_folder}
-
-    def stored(formatter: str, sha256: str | None) -> str:
-        return f"{dataset.folder.formatter(sha256)}:{formatter.rpartition(':')[2]}" if sha256 else formatter
-
-    recipe = job.get("recipe", {})
+    stored = dataset.folder.stored_formatter
     if job["chat_template"] is not None:
         changes["chat_template"] = job["chat_template"]
     if "formatter" in recipe:
@@ -53,8 +51,5 @@ def run(arguments: Sequence[str]) -> int:
             entry | ({"formatter": stored(entry["formatter"], of_job["formatter"])} if entry.get("formatter") else {})
             for entry, of_job in zip(recipe["sources"], job["sources"], strict=True)
         ]
-    text = recipe_text(dataset.manifest, changes)
-    if text is None:
-        raise UserError(f"{dataset.url}: a pipeline of your own built it, so that it has no recipe.")
-    print(text, end="")
+    print(recipe_text(dataset.manifest, changes), end="")
     return 0

@@ -148,7 +148,7 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         engine: one of ENGINES.
     """
     options = job.options
-    formatter, tokenizer = _stored(options.formatter, job.formatter, folder), folder.tokenizer(job.tokenizer)
+    formatter, tokenizer = folder.stored_formatter(options.formatter, job.formatter), folder.tokenizer(job.tokenizer)
     config = RenderConfig(
         tokenizer=tokenizer,
         chat_template=job.chat_template,
@@ -178,7 +178,7 @@ def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]],
     for source in job.sources:
         own = dict(source.options)
         if "formatter" in own:
-            own["formatter"] = _stored(own["formatter"], source.formatter, folder)
+            own["formatter"] = folder.stored_formatter(own["formatter"], source.formatter)
         parsing.append(parse_options_of(own))
         rendering.append(render_options_of(own))
     return parsing if any(parsing) else [], rendering if any(rendering) else []
@@ -191,9 +191,9 @@ def formatters_of(job: Job, folder: Folder) -> dict[str, str | None]:
         job: that has the formatters.
         folder: of the dataset, next to which they are stored.
     """
-    found = {_stored(job.options.formatter, job.formatter, folder): job.formatter}
+    found = {folder.stored_formatter(job.options.formatter, job.formatter): job.formatter}
     for source in job.sources:
-        found[_stored(source.options.get("formatter"), source.formatter, folder)] = source.formatter
+        found[folder.stored_formatter(source.options.get("formatter"), source.formatter)] = source.formatter
     return {name: sha256 for name, sha256 in found.items() if name}
 
 
@@ -205,8 +205,3 @@ def fingerprints_of(job: Job, folder: Folder) -> dict[str, str]:
     """
     files = {name.rpartition(":")[0]: sha256 for name, sha256 in formatters_of(job, folder).items() if sha256}
     return {folder.tokenizer(job.tokenizer): job.tokenizer} | files
-
-
-def _stored(formatter: str | None, sha256: str | None, folder: Folder) -> str | None:
-    """The name of a formatter on a worker. sha256: of its file. folder: of the dataset, which has that file."""
-    return f"{folder.formatter(sha256)}:{formatter.rpartition(':')[2]}" if formatter and sha256 else formatter

@@ -65,6 +65,15 @@ class Folder:
         """Return the url of the stored file of a formatter, from the sha256 of its content."""
         return join(self.state, "formatters", f"{sha256[:16]}.py")
 
+    def stored_formatter(self, name: str | None, sha256: str | None) -> str | None:
+        """Return the name of a formatter by its stored file, or as it is if none is stored.
+
+        Args:
+            name: as it was given, module:function or file.py:function; None if there is none.
+            sha256: of the content of its file; None for a module that is installed.
+        """
+        return f"{self.formatter(sha256)}:{name.rpartition(':')[2]}" if name and sha256 else name
+
     def begun(self) -> list[str]:
         """Return the ids of the increments that were begun and not committed, or of which something is left."""
         return [*filter(is_increment, names_in(self.increments))]
