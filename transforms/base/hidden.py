@@ -11,3 +11,8 @@ HIDDEN = re.compile(
     "\u27e6\u27e7\ud800-\udfff\ue000-\uf8ff\ufeff\ufff9-\ufffb"
     "\U000110bd\U000110cd\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
 )
+
+
+def escaped(text: str) -> str:
+    """Return a text with the code of each hidden character in its place, such as U+200B."""
+    return HIDDEN.sub(lambda found: f"U+{ord(found[0]):04X}", text)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from transforms.base.hidden import HIDDEN
+from transforms.base.hidden import escaped
 from transforms.catalog.description import Description
 from transforms.catalog.sums import Sums, Totals
 from transforms.model.counts import RecordCounts, StepCounts
@@ -169,7 +169,7 @@ def unread_text(manifest: Mapping[str, Any], most: int = 4) -> str:
 
 def _shown(name: str) -> str:
     """A name that comes from the data, in one line."""
-    name = HIDDEN.sub(lambda found: f"U+{ord(found[0]):04X}", name).replace("\n", " ")
+    name = escaped(name).replace("\n", " ")
     return name if len(name) <= _MOST_OF_A_NAME else f"{name[:_MOST_OF_A_NAME]}..."
 
 

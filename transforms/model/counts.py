@@ -87,7 +87,7 @@ def _sum(values: Sequence[Any]) -> Any:
             for name, of_name in value.items():
                 of_names.setdefault(name, []).append(of_name)
         # Some names are numbers: those of Statistics.limits.
-        order: Any = int if all(map(str.isdecimal, of_names)) else None
+        order: Any = (lambda name: (int(name), name)) if all(map(str.isdecimal, of_names)) else None
         return {name: _sum_of_name(of_names[name]) for name in sorted(of_names, key=order)}
     return first
 

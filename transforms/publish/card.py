@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from transforms.base.hidden import HIDDEN
+from transforms.base.hidden import escaped
 from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
 from transforms.catalog.manifest import counts_of_source, unread_text
 from transforms.outputs import ShardEntry, datasets_files, loading_code
@@ -89,7 +89,7 @@ def _recipe(manifest: Mapping[str, Any]) -> list[str]:
     text = recipe_text({**manifest, "job": job | {"recipe": _without_paths(job.get("recipe"))}})
     if text is None:
         return []
-    text = HIDDEN.sub(lambda found: f"U+{ord(found[0]):04X}", text)
+    text = escaped(text)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return [
         "## Recipe",

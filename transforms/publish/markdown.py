@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from transforms.base.hidden import HIDDEN
+from transforms.base.hidden import escaped
 
 # Signs that begin something within a line. An underscore between letters or digits begins nothing.
 _SIGNS = re.compile(r"[\\`*<>\[\]|&~$]|(?<![^\W_])_|_(?![^\W_])")
@@ -25,4 +25,4 @@ def as_code(value: Any) -> str:
 
 
 def _in_one_line(text: str) -> str:
-    return HIDDEN.sub(lambda found: f"U+{ord(found[0]):04X}", " ".join(re.split("[\t\n\r ]+", text.strip("\t\n\r "))))
+    return escaped(" ".join(re.split("[\t\n\r ]+", text.strip("\t\n\r "))))

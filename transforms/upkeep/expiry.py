@@ -69,9 +69,13 @@ def expire(
         stored = {part: modified_below(join(folder.state, part)) for part in STORED}
         in_work = {name.partition("/")[0] for name in names_below(folder.increments)}
         jobs = _jobs_in_work(folder)
-        named = {path for increment in log.increments() for path in increment.files.paths()}
+        kept = log.versions()
+        oldest = log.snapshot(kept[0].version)
+        increments = (*oldest.increments, *(entry.add for entry in kept))
+        named = {path for increment in increments for path in increment.files.paths()}
+        jobs_kept = (oldest.job, *(entry.job for entry in kept if entry.job))
         claim.check()
-        removed = 0 if jobs is None else _remove_stored(folder, stored, [*jobs, *_jobs_kept(log)], before)
+        removed = 0 if jobs is None else _remove_stored(folder, stored, [*jobs, *jobs_kept], before)
         for part, files in found.items():
             for name, modified in files.items():
                 path, is_in_work = f"{part}/{name}", "/" in name and name.partition("/")[0] in in_work
@@ -89,12 +93,6 @@ def _jobs_in_work(folder: Folder) -> list[dict[str, Any]] | None:
         return [read_description(Folder(folder.output, id).job).job for id in folder.begun()]
     except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-
-
-def _jobs_kept(log: Log) -> list[dict[str, Any]]:
-    """The jobs of all versions that are kept."""
-    entries = log.versions()
-    return [log.snapshot(entries[0].version).job, *(entry.job for entry in entries if entry.job)]
 
 
 def _remove_stored(

@@ -85,14 +85,14 @@ def plan_compaction(snapshot: Snapshot, shard_bytes: int, sources: int) -> Plan 
 
 def _units(increment: Increment, sources: int) -> list[Unit]:
     """The units of an increment that have rows, in the order of its shards; none if their sources are not known."""
-    formats = {shard["format"] for shard in increment.files.shards}
     # The ledger names the shards in one of the formats.
     ledgers = {stem_of(path): file for file in increment.files.ledger for path in file["shards"].values()}
-    if sources > 1 and any("source" not in shard for shard in increment.files.shards):
+    if not increment.files.shards or (sources > 1 and any("source" not in shard for shard in increment.files.shards)):
         return []
+    format = most_readable(shard["format"] for shard in increment.files.shards)
     found: dict[str, Unit] = {}
     for shard in increment.files.shards:
-        if shard["format"] == most_readable(formats):
+        if shard["format"] == format:
             ledger = ledgers.get(stem_of(shard["path"]))
             key = ledger["path"] if ledger else shard["path"]
             shards = found[key].shards if key in found else {}
