@@ -88,6 +88,7 @@ class RenderOptions(StepOptions):
         kinds.one_of(UNPRINTED),
         "reject",
         of_source=True,
+        common=True,
     )
     special_tokens_in_content: str = option(
         "Rows",
@@ -97,6 +98,7 @@ class RenderOptions(StepOptions):
         kinds.one_of(SPECIAL_TOKENS_IN_CONTENT),
         "report",
         of_source=True,
+        common=True,
     )
 
 
