@@ -87,11 +87,6 @@ def shortened(text: str) -> str:
     return line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 3]}..."
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with its noun, such as `1 record`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def run_command(command: Callable[[], int], advice: str = "") -> int:
     """Run a command, and show what it raises on standard error.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.cli.console import CommandParser, counted, show_phase
+from pipeline.cli.console import CommandParser, show_phase
 from transforms.base import kinds
+from transforms.base.phrases import counted
 
 
 def run(arguments: Sequence[str]) -> int:

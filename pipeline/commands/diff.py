@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli.console import CommandParser, as_typed, counted, paged, shortened
+from pipeline.cli.console import CommandParser, as_typed, paged, shortened
+from transforms.base.phrases import counted
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -107,8 +107,8 @@ def _described(name: str, histogram: Mapping[str, Any]) -> str:
 
 def _parity(checked: int, notes: Mapping[str, int]) -> str:
     """How many turns differ from inference of those that were compared, which may be a sample."""
-    from pipeline.viewing.concerns import kinds_of_differences
     from transforms.catalog.manifest import records_compared
+    from transforms.publish.concerns import kinds_of_differences
 
     differing = notes.get("parity_turns_differing", 0)
     kinds = f" ({kinds_of_differences(notes)})" if differing else ""

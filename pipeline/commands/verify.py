@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pipeline.cli.console import CommandParser, counted, show_phase
+from pipeline.cli.console import CommandParser, show_phase
 from transforms.base.errors import InputError
+from transforms.base.phrases import counted
 
 if TYPE_CHECKING:
     from transforms.audit.verification.row_check import Fault

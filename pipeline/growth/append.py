@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pipeline.cli.claims import claim_of, take
-from pipeline.cli.console import counted, show, show_phase
+from pipeline.cli.console import show, show_phase
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source, inputs_of, with_all_inputs
 from pipeline.growth.increments import Selected, forget, planned_files, select
@@ -21,6 +21,7 @@ from pipeline.job.pinning import check_appendable, pin
 from pipeline.local.fork_server import ForkServer
 from pipeline.runners import runner_of
 from transforms.base.errors import UserError
+from transforms.base.phrases import counted
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Increment, Snapshot

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from pipeline.cli.console import counted
 from pipeline.cli.sources import Source
 from transforms.base.errors import UserError
+from transforms.base.phrases import counted
 from transforms.catalog.layout import Folder
 from transforms.catalog.snapshot import Snapshot
 from transforms.inputs.listing import InputFile

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NoReturn
 
 from pipeline.cli.claims import claim_of
-from pipeline.cli.console import as_typed, counted, error_text
+from pipeline.cli.console import as_typed, error_text
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source, with_all_inputs
 from pipeline.cli.summary_json import appended_sums, check_summary_json, sums, write_summary_json
@@ -24,6 +24,7 @@ from pipeline.runners import runner_of
 from pipeline.viewing.advice import advice
 from pipeline.viewing.summary import print_summary
 from transforms.base.errors import ParameterError, RejectsError, StoreError, Unavailable, UserError
+from transforms.base.phrases import counted
 from transforms.catalog.consumers import RowLayout, warnings
 from transforms.catalog.layout import Folder, check_free, check_no_links
 from transforms.catalog.log import Log

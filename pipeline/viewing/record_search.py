@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.cli.console import counted
 from pipeline.viewing.reject_view import Rejected
 from pipeline.viewing.row_view import Row, read_row, read_row_of_shard, shard_of_line
 from transforms.base.checks import did_you_mean
 from transforms.base.errors import UserError
+from transforms.base.phrases import counted
 from transforms.catalog.layout import SPLITS
 from transforms.reading.reader import Dataset, FailedBuild
 from transforms.reading.row_examples import examples_of

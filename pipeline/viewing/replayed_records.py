@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from pipeline.cli.console import counted
 from pipeline.job.graph import formatters_of, steps_of
 from pipeline.job.job_json import Job, job_of
 from transforms.audit.verification.row_check import Fault
 from transforms.base.errors import UserError
 from transforms.base.held import held_to
+from transforms.base.phrases import counted
 from transforms.catalog.description import library_versions
 from transforms.catalog.layout import SPLITS
 from transforms.catalog.log import Log

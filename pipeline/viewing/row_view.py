@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.cli.console import counted
 from pipeline.viewing.view import Marked, as_text, marked_tokens, runs, shown_tokens, visible
+from transforms.base.phrases import counted
 from transforms.outputs import ShardEntry, stem_of
 from transforms.reading.reader import Dataset
 from transforms.reading.row_examples import EXAMPLE_COLUMNS, examples_of

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.cli.console import counted
-from pipeline.viewing.concerns import concerns, most_of
 from pipeline.viewing.row_view import print_preview
+from transforms.base.phrases import counted, most_of
 from transforms.catalog.layout import Folder
 from transforms.catalog.manifest import counts_of_source, records_compared, unread_text
 from transforms.chat.parity.contexts import KINDS
 from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS
-from transforms.model.receipts import DIFFERS
 from transforms.outputs import loading_code
+from transforms.publish.concerns import Concern, concerns
 from transforms.reading.reader import Dataset
 
 # Reasons in a line, lines of notes, and lines of sources.
 _SHOWN, _SOURCES_SHOWN = 3, 4
 _SCHEMA_NAMES = {"text": "plain text"}
-# Notes that have lines of their own, or warnings.
+# Notes that have lines of their own, or belong to those that have a warning.
 _SHOWN_ELSEWHERE = {
-    "not_printed",
-    "last_reasoning_not_printed",
     "records_that_lost_trained_tokens",
-    DIFFERS,
     "parity_records_checked",
     "parity_records_not_checked",
     "parity_turns_checked",
@@ -36,9 +33,6 @@ _SHOWN_ELSEWHERE = {
     "parity_turns_differing",
     *(f"parity_turns_{kind}" for kind in KINDS),
     "parity_rows_added",
-    "turns_without_end",
-    "records_without_generation_prompt",
-    "records_with_special_tokens_in_content",
 }
 
 
@@ -52,18 +46,35 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
     """
     console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print(_verdict(manifest))
-    console.print(_table(manifest))
+    found = [concern for concern in concerns(manifest, max_reject_fraction) if not concern.is_rare]
+    console.print(_table(manifest, {concern.name for concern in found}))
     sources = manifest.get("sources", [])
     if len(sources) > 1:
         console.print(_table_of_sources(sources))
-    for concern in concerns(manifest, max_reject_fraction):
-        print(f"chatmill: {concern}", file=sys.stderr)
+    for line in warnings(manifest, found):
+        print(f"chatmill: {line}", file=sys.stderr)
     if not manifest["shards"]:  # an append may replace all rows by none
         console.print(f"The dataset is in {folder.output}. It has no rows.")
         return
     print_preview(console, Dataset(folder.output))
     console.print(f"The dataset is in {folder.output}. Load it with:")
     console.print(f"  {loading_code(folder.output, manifest['shards'])}")
+
+
+def warnings(manifest: Mapping[str, Any], found: Sequence[Concern]) -> Iterator[str]:
+    """Yield a line for each concern, and one about where their first records are.
+
+    Args:
+        manifest: of the dataset.
+        found: the concerns.
+    """
+    of_sources = [concern for concern in found if concern.part == "sources"]
+    for concern in of_sources[:_SOURCES_SHOWN] + [concern for concern in found if concern.part != "sources"]:
+        yield f"warning: {concern.found}" + f" ({concern.advice})" * bool(concern.advice)
+    if len(of_sources) > _SOURCES_SHOWN:
+        yield f"warning: the same for {len(of_sources) - _SOURCES_SHOWN:,} more sources (manifest.json lists them)"
+    if any(concern.name in manifest["first_examples"] for concern in found):
+        yield "first_examples in manifest.json has the first record of each, and report.html shows it."
 
 
 def _verdict(manifest: dict[str, Any]) -> str:
@@ -80,7 +91,8 @@ def _verdict(manifest: dict[str, Any]) -> str:
     return verdict + "."
 
 
-def _table(manifest: dict[str, Any]) -> Table:
+def _table(manifest: dict[str, Any], with_warnings: Collection[str]) -> Table:
+    """The counts of a dataset, without those of notes that have a warning."""
     records = manifest["records"]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column()
@@ -112,7 +124,7 @@ def _table(manifest: dict[str, Any]) -> Table:
         share = padding / (padding + manifest["tokens"])
         table.add_row("padding left", f"{padding:,}", f"{share:.2%} of rows of {options['max_length']:,}")
     notes = manifest["notes"]
-    own_lines = {name for name in notes if name.startswith(f"{FOREIGN_TOKENS} ")} | _SHOWN_ELSEWHERE
+    own_lines = {name for name in notes if name.startswith(f"{FOREIGN_TOKENS} ")} | _SHOWN_ELSEWHERE | {*with_warnings}
     others = {what.replace("_", " "): notes[what] for what in sorted(notes.keys() - own_lines)}
     for what in [*others][:_SHOWN]:
         table.add_row(what, f"{others[what]:,}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.cli.console import counted
 from pipeline.cli.summary_json import sums
+from transforms.base.phrases import counted
 from transforms.catalog.layout import Folder
 from transforms.catalog.snapshot import Increment, Snapshot
 

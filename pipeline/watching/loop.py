@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from pipeline.cli.claims import claim_of, say_who_holds, take
-from pipeline.cli.console import counted, error_text, show
+from pipeline.cli.console import error_text, show
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source, with_all_inputs
 from pipeline.cli.summary_json import check_summary_json, write_summary_json
@@ -33,6 +33,7 @@ from pipeline.watching.new_files import find_arriving
 from pipeline.watching.settings import Settings
 from pipeline.watching.stop import Stop
 from transforms.base.errors import InputError, StoreError, Unavailable, UserError
+from transforms.base.phrases import counted
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Snapshot

@@ -262,4 +262,4 @@ def test_special_tokens_in_contents_are_named_in_the_summary_and_counted_in_the_
     manifest = manifest_of(output)
     assert manifest["special_tokens_in_content"] == {"user <|im_end|>": 1}
     assert manifest["notes"]["records_with_special_tokens_in_content"] == 1
-    assert "warning: 1 record has special tokens in contents: user <|im_end|> 1 (" in ended.err
+    assert "warning: 1 record with special tokens in contents: user <|im_end|> 1 (" in ended.err

@@ -45,7 +45,7 @@ def test_stop_token_of_the_generation_config_is_trained(tmp_path, capsys):
     trained, notes, errors = built(tmp_path, {"eos_token_id": [1]}, "--spans=traced")
     assert trained == "4</s>6"
     assert notes["turns_without_end"] == 1
-    assert "warning: 1 turn that is trained on is not closed: a model does not learn to stop (--eot_tokens" in errors
+    assert "warning: 1 trained turn without an end of turn: a model does not learn to stop" in errors
     assert list(tmp_path.glob("out/_chatmill/tokenizers/*/generation_config.json"))
     assert cli.main(["stats", str(tmp_path / "out")]) == 0
     assert "\nend of turn\n1 turn that is trained on ends without one\n" in capsys.readouterr().out
@@ -63,7 +63,7 @@ def test_stop_token_of_the_command_line_is_trained_instead(tmp_path):
     trained, notes, errors = built(tmp_path, {"eos_token_id": 1}, "--eot_tokens=</s>user")
     assert (trained, notes["turns_without_end"]) == ("4</s>user6", 1)
     assert "--eot_tokens </s>user" not in errors
-    assert "does not learn to stop (none of --eot_tokens follows, docs/masks.md)" in errors
+    assert "does not learn to stop there (--eot_tokens, docs/masks.md)" in errors
 
 
 def test_stop_token_that_may_be_mistyped_is_a_warning(tmp_path):

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from pipeline.viewing.concerns import concerns, most_of
+from pipeline.viewing.summary import warnings
 from support.chats import assistant, user
 from support.datasets import manifest_of, write_jsonl
 from support.paths import CHATS, TOKENIZER
+from transforms.base.phrases import most_of
+from transforms.publish.concerns import Concern, concerns
 
 WIDTH, HEIGHT = 80, 24
 TOOL = {"type": "function", "function": {"name": "search", "description": "word " * 300, "parameters": {}}}
@@ -42,7 +44,7 @@ def test_the_summary_of_a_usual_corpus_fits_one_screen(summary_of, tmp_path):
     share = lost / (lost + manifest["trained_tokens"])
     assert f"truncated), {share:.1%} of trained tokens lost.\n" in out
     beyond = manifest["statistics"]["limits"]["2048"]["trained_tokens"]
-    assert f"to --max_length 256; 2048 loses {beyond:,}, --packing bfd_split loses none\n" in err
+    assert f"to --max_length 256 (2048 loses {beyond:,}, --packing bfd_split loses none)\n" in err
 
 
 def test_the_preview_of_tool_data_begins_near_the_first_trained_token(summary_of, tmp_path):
@@ -61,6 +63,10 @@ def test_outcomes_that_no_record_has_take_no_line(summary_of, tmp_path):
     assert err == ""
 
 
+def lines_of(manifest: dict[str, Any]) -> list[str]:
+    return [*warnings(manifest, [concern for concern in concerns(manifest, 0.01) if not concern.is_rare])]
+
+
 def manifest_with(**more: Any) -> dict[str, Any]:
     manifest = {
         "records": {"read": 100_000_000},
@@ -69,7 +75,8 @@ def manifest_with(**more: Any) -> dict[str, Any]:
         "special_tokens_in_content": {},
         "trained_tokens_lost": 0,
         "statistics": {"limits": {}},
-        "job": {"options": {"parity": "report", "max_length": 4096, "packing": "bfd"}},
+        "layout": {"max_length": 4096, "packing": "bfd"},
+        "job": {"options": {"parity": "report"}},
     }
     return manifest | more
 
@@ -106,51 +113,55 @@ EVERYTHING = manifest_with(
 @pytest.mark.parametrize("parity", ["report", "expand", "reject"])
 def test_each_concern_is_one_line_that_says_where_to_read_more(parity):
     options = EVERYTHING["job"]["options"] | {"parity": parity}
-    lines = [*concerns(EVERYTHING | {"job": {"options": options}}, 0.01)]
+    lines = lines_of(EVERYTHING | {"job": {"options": options}})
     assert len(lines) == 11
     assert all("\n" not in line and len(f"chatmill: {line}") <= 170 for line in lines), lines
     assert all("docs/" in line or "--max_length" in line or "manifest.json" in line for line in lines)
 
 
 def test_nothing_is_a_concern_of_a_dataset_without_notes():
-    assert [*concerns(manifest_with(), 0.01)] == []
+    assert lines_of(manifest_with()) == []
 
 
 def test_text_that_another_template_rendered_is_a_concern_in_many_records(summary_of, tmp_path):
     texts = [{"text": f"[INST] Hi {number} [/INST] Hello"} for number in range(3)]
     out, err = summary_of(write_jsonl(tmp_path / "corpus.jsonl", texts))
     assert err == (
-        "chatmill: warning: 3 of 3 records have control tokens of other templates as plain text: [/INST] 3 and 1 more "
+        "chatmill: warning: 3 records with control tokens of other templates as plain text: [/INST] 3 and 1 more "
         "(docs/records.md)\n"
         "chatmill: first_examples in manifest.json has the first record of each, and report.html shows it.\n"
     )
     assert "[INST]" not in out.partition("near its first trained token")[0]
     few = {"records_with_foreign_tokens_in_content": 1, "records_with_foreign_tokens_in_content [INST]": 1}
-    assert [*concerns(manifest_with(notes=few), 0.01)] == []
+    found = "1 record with control tokens of other templates as plain text: [INST] 1"
+    name = "records_with_foreign_tokens_in_content"
+    # The report has it, too, and the summary counts it.
+    assert [*concerns(manifest_with(notes=few))] == [Concern("checks", found, "docs/records.md", True, name)]
+    assert lines_of(manifest_with(notes=few)) == []
 
 
 def test_turns_that_differ_in_a_sample_are_those_of_a_sample():
     notes = {"parity_turns_differing": 3, "parity_turns_context": 3, "parity_records_checked": 20}
-    [of_all] = concerns(manifest_with(notes=notes), 0.01)
-    [of_sample] = concerns(manifest_with(notes=notes | {"parity_records_not_checked": 5_000}), 0.01)
-    assert of_all.startswith("warning: 3 turns differ from inference (context 3); ")
-    assert of_sample.startswith("warning: 3 turns of 20 of 5,020 records differ from inference (context 3); ")
+    [of_all] = lines_of(manifest_with(notes=notes))
+    [of_sample] = lines_of(manifest_with(notes=notes | {"parity_records_not_checked": 5_000}))
+    assert of_all.startswith("warning: 3 trained turns not as at inference: context 3 (--parity expand ")
+    assert of_sample.startswith("warning: 3 trained turns of 20 of 5,020 records not as at inference: context 3 (")
 
 
 def test_reasoning_that_is_lost_is_a_concern_if_it_is_lost_in_many_records():
     def lines(**notes: int) -> list[str]:
-        return [*concerns(manifest_with(records={"read": 198}, notes=notes), 0.01)]
+        return lines_of(manifest_with(records={"read": 198}, notes=notes))
 
     [line] = lines(reasoning_not_printed=198, last_reasoning_not_printed=198)
     assert line.startswith(
-        "warning: of 198 of 198 records the template does not print the reasoning of the last answer"
+        "warning: 198 records with a last answer whose reasoning the template does not print: a model does not learn"
     )
     assert lines(reasoning_not_printed=198) == lines(reasoning_not_printed=198, last_reasoning_not_printed=1) == []
 
 
 def test_a_thousand_sources_that_are_rejected_take_a_few_lines():
     source = {"name": "a", "records": {"read": 9, "rejected": {"template": 9}}, "rows": 0}
-    assert len([*concerns(manifest_with(sources=[source] * 1000), 0.01)]) == 5
+    assert len(lines_of(manifest_with(sources=[source] * 1000))) == 5
 
 
 def test_the_largest_counts_are_named_and_the_others_counted():

@@ -45,6 +45,8 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
             "parity_records_not_checked": 188,
             "parity_turns_checked": 20,
             "parity_turns_differing": 4,
+            "parity_turns_context": 4,
+            "records_that_lost_trained_tokens": 3,
         },
         "layout": {"columns": ["input_ids", "labels"], "packing": "bfd", "max_length": 270, "shift_labels": False},
         "sources": [
@@ -57,8 +59,8 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
         "first_examples": {"parity_records_differing": first_example("the turn differs")},
         "first_rejects": {"not_json": first_example("line 1: expected a value"), "empty": first_example("no message")},
         "first_drops": {"too_long": first_example("300 tokens, 20 of them trained on")},
-        "shards": [{"path": f"data/{INCREMENT}/train-000000-000.parquet", "sha256": "0" * 64, **shard}],
-        "rejects": [f"rejects/{INCREMENT}/rejects-000000-000.parquet"],
+        "shards": [{"path": f"data/train-{INCREMENT}-000000-000.parquet", "sha256": "0" * 64, **shard}],
+        "rejects": [f"rejects/rejects-{INCREMENT}-000000-000.parquet"],
         "statistics": {
             "histograms": HISTOGRAMS,
             "limits": {
@@ -71,7 +73,13 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
             "characters_sampled": 1000,
         },
         "job": {
-            "options": {"packing": "bfd", "max_length": 270, "roles": {"bot": "assistant"}, "keep_columns": []},
+            "options": {
+                "packing": "bfd",
+                "max_length": 270,
+                "parity": "report",
+                "roles": {"bot": "assistant"},
+                "keep_columns": [],
+            },
             "tokenizer": "1" * 64,
             "tokenizer_name": "Qwen/Qwen3-8B",
             "formatter": None,

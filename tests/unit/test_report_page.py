@@ -36,7 +36,7 @@ def page_of(excerpts: tuple[Excerpt, ...] = (), **changes: object) -> str:
 
 
 def excerpt(*pieces: Piece) -> Excerpt:
-    return Excerpt("data/00000000000000ab/train-000000-000.parquet", 0, 12, 5, 2, 0, 3, pieces)
+    return Excerpt("data/train-00000000000000ab-000000-000.parquet", 0, 12, 5, 2, 0, 3, pieces)
 
 
 def test_same_manifest_gives_the_same_bytes():
@@ -119,14 +119,16 @@ def test_recipe_allows_the_rejects_that_the_dataset_has():
 def test_what_stands_out_is_listed_first():
     page = _Texts(page_of()).text
     assert "4 of 16 records (25.0%) were rejected, most often as not_json." in page
-    assert "10 trained tokens (7.7%) were lost to max_length 270." in page
-    assert "4 of 20 checked turns (20.0%)" in page and "Turns of 10 of 198 records were compared." in page
-    lost = "8 records have an answer at their end whose reasoning the chat template does not print"
+    assert "10 trained tokens of 3 records lost to --max_length 270 (--packing bfd_split loses none)." in page
+    assert "4 trained turns of 10 of 198 records not as at inference: context 4 (--parity expand writes" in page
+    lost = "8 records with a last answer whose reasoning the template does not print: a model does not learn to"
     assert lost in _Texts(page_of(notes={"reasoning_not_printed": 9, "last_reasoning_not_printed": 8})).text
-    foreign = "8 records hold control tokens of other chat templates, as plain text"
+    foreign = "8 records with control tokens of other templates as plain text (docs/records.md)."
     assert foreign in _Texts(page_of(notes={"records_with_foreign_tokens_in_content": 8})).text
     nothing = {"read": 10, "kept": 10, "truncated": 0, "dropped": {}, "rejected": {}}
-    assert "Nothing stands out" in page_of(records=nothing, trained_tokens_lost=0, notes={"reasoning_not_printed": 9})
+    notes = {"reasoning_not_printed": 9}
+    fine = page_of(records=nothing, trained_tokens_lost=0, notes=notes, rendered_by_reference={})
+    assert "Nothing stands out" in fine
 
 
 @pytest.mark.parametrize(

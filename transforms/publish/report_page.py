@@ -20,8 +20,9 @@ from markupsafe import Markup
 
 from transforms.base.hidden import HIDDEN
 from transforms.catalog.layout import Folder
-from transforms.catalog.manifest import records_compared, unread_text
+from transforms.catalog.manifest import unread_text
 from transforms.model.statistics import at_most, bins_of
+from transforms.publish.concerns import concerns
 from transforms.publish.rebuilding import recipe_text
 from transforms.reading.excerpts import Excerpt, read_excerpts
 from transforms.storage.writing import remove, write_atomically
@@ -256,31 +257,9 @@ def _histogram(name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# Notes that say that something may be wrong with the data or the options; how many there are stands before each.
-_NOTED = {
-    "turns_without_end": "trained turns close with nothing, so a model does not learn to stop there. "
-    "--eot_tokens names stop tokens that follow an answer.",
-    "records_without_generation_prompt": "records are rendered by a template that ignores add_generation_prompt, so "
-    "that the header of each answer is trained on.",
-    "turns_with_token_across_prompt_end": "trained turns begin within a token that also has the end of the generation "
-    "prompt, which a server never sees. --at_prompt_end split cuts the text there.",
-    "records_with_special_tokens_in_content": "records have special tokens in a message, a tool or a text.",
-    "records_with_foreign_tokens_in_content": "records hold control tokens of other chat templates, as plain text: the "
-    "tokenizer does not have them.",
-    "not_printed": "records have a content, a tool call or tools that the chat template does not print.",
-    "empty_answers": "records are trained on a turn that is empty, so only its end is trained on.",
-    "last_reasoning_not_printed": "records have an answer at their end whose reasoning the chat template does not "
-    "print, so a model does not learn to write it.",
-    "train_flags_not_understood": "records have a key that looks as if it said what is trained on, and is not known.",
-    "fast_engine_differs": "parts of the inputs were made by the reference, because the fast engine differed in a "
-    "record.",
-}
-
-
 def _findings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What to look at, each with the part of the page that has the details."""
-    records, notes = manifest["records"], manifest["notes"]
-    found = []
+    records, found = manifest["records"], []
     for outcome in ("rejected", "dropped"):
         if count := sum(records[outcome].values()):
             most = max(records[outcome], key=lambda reason: (records[outcome][reason], reason))
@@ -291,24 +270,7 @@ def _findings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
             ))  # fmt: skip
     if unread := unread_text(manifest):
         found.append(("contents", f"Not read: {unread}."))
-    if lost := manifest["trained_tokens_lost"]:
-        whole = manifest["trained_tokens"] + lost
-        found.append((
-            "limits",
-            f"{lost:,} trained tokens ({_share(lost, whole)}) were lost to max_length "
-            f"{manifest['layout']['max_length']:,}.",
-        ))  # fmt: skip
-    if differing := notes.get("parity_turns_differing"):
-        checked = notes["parity_turns_checked"]
-        found.append((
-            "checks",
-            f"{differing:,} of {checked:,} checked turns ({_share(differing, checked)}) are trained on in another way "
-            f"than the model would write them for a server. Turns of {records_compared(notes)} were compared.",
-        ))  # fmt: skip
-    found += [("checks", f"{notes[name]:,} {text}") for name, text in _NOTED.items() if notes.get(name)]
-    found += [
-        ("sources", f"The source {source['name']} has no row in the dataset.")
-        for source in manifest["sources"]
-        if not source["rows"]
-    ]
+    for concern in concerns(manifest):
+        text = concern.found[0].upper() + concern.found[1:]
+        found.append((concern.part, f"{text} ({concern.advice})." if concern.advice else f"{text}."))
     return found

@@ -1,0 +1,17 @@
+"""Phrases with numbers, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, such as `1 record`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def most_of(counts: Mapping[str, int], shown: int = 2) -> str:
+    """The largest counts by name, such as `tools 12, kwargs 3 and 2 more`."""
+    largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    text = ", ".join(f"{name} {count:,}" for name, count in largest[:shown])
+    return text if len(counts) <= shown else f"{text} and {len(counts) - shown} more"

@@ -1,0 +1,204 @@
+"""Concerns: what of a finished dataset is worth a look. The summary of a build and the report show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from transforms.base.phrases import counted, most_of
+from transforms.catalog.manifest import records_compared
+from transforms.chat.parity.contexts import KINDS
+from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS
+from transforms.model.receipts import DIFFERS
+
+# Of fewer records it is not worth a line of the summary.
+_MANY = 0.01
+# The keys of the manifest that count records by the reason why the reference and not the fast engine handled them.
+_BY_REFERENCE = {"rendered_by_reference": "rendered", "tokenized_by_reference": "tokenized"}
+# The user chose the reference, or the input is so small that the fast engine would not be faster.
+_EXPECTED_REASONS = {"engine", "small_input"}
+# What was done, or can be done, about turns that are not as at inference, by the option parity.
+_AFTER_PARITY = {
+    "report": "--parity expand writes each context, ",
+    "expand": "expanded, or rejected, ",
+    "reject": "rejected, ",
+}
+
+
+class Concern(NamedTuple):
+    """Something to look at.
+
+    Attributes:
+        part: the part of the report that has the details.
+        found: what was found.
+        advice: what to do about it, or where to read more; may be empty.
+        is_rare: whether it is about so few records that the report alone shows it.
+        name: of the note that counts it, if the manifest has its first record.
+    """
+
+    part: str
+    found: str
+    advice: str = ""
+    is_rare: bool = False
+    name: str = ""
+
+
+class _Note(NamedTuple):
+    """A note of the manifest that says that something may be wrong with the data or the options.
+
+    Attributes:
+        noun: what it counts.
+        found: what was found of these, after their number.
+        advice: as of a Concern.
+        is_grave: whether a single one is worth a line of the summary.
+    """
+
+    noun: str
+    found: str
+    advice: str
+    is_grave: bool = False
+
+
+_NOTES = {
+    "turns_without_end": _Note(
+        "trained turn",
+        "without an end of turn: a model does not learn to stop there",
+        "--eot_tokens, docs/masks.md",
+        is_grave=True,
+    ),
+    "records_without_generation_prompt": _Note(
+        "record",
+        "with trained headers of answers: the template ignores add_generation_prompt",
+        "docs/masks.md",
+        is_grave=True,
+    ),
+    "turns_with_token_across_prompt_end": _Note(
+        "trained turn",
+        "with a first token that also has the end of the generation prompt, which a server never sees",
+        "--at_prompt_end split cuts the text there, docs/masks.md",
+    ),
+    "not_printed": _Note(
+        "record",
+        "of which the template does not print all",
+        "--unprinted reject rejects them, docs/masks.md",
+        is_grave=True,
+    ),
+    "last_reasoning_not_printed": _Note(
+        "record",
+        "with a last answer whose reasoning the template does not print: a model does not learn to write it",
+        "docs/masks.md",
+    ),
+    "records_with_special_tokens_in_content": _Note(
+        "record",
+        "with special tokens in contents",
+        "--special_tokens_in_content, docs/records.md",
+        is_grave=True,
+    ),
+    FOREIGN_TOKENS: _Note("record", "with control tokens of other templates as plain text", "docs/records.md"),
+    "empty_answers": _Note("record", "with an empty turn of which only the end is trained on", "docs/masks.md"),
+    "train_flags_not_understood": _Note(
+        "record",
+        "with a key that looks as if it said what is trained on, and is not known",
+        "--train_field, docs/records.md",
+    ),
+}
+
+
+def concerns(manifest: Mapping[str, Any], max_reject_fraction: float | None = None) -> Iterator[Concern]:
+    """Find what is worth a look.
+
+    Args:
+        manifest: of the dataset.
+        max_reject_fraction: a source of which more was rejected is a concern; None for that of the build.
+
+    Returns:
+        What was found of sources, of max_length, of the notes, and of the engine, in this order.
+    """
+    options = manifest["job"]["options"]
+    if max_reject_fraction is None:
+        max_reject_fraction = options.get("max_reject_fraction", 1)
+    yield from _of_sources(manifest, max_reject_fraction)
+    yield from _of_max_length(manifest)
+    yield from _of_notes(manifest)
+    for what in _BY_REFERENCE:
+        yield from _of_reference(what, manifest)
+
+
+def kinds_of_differences(notes: Mapping[str, int]) -> str:
+    """The most frequent kinds of turns that differ from inference, with their counts. notes: of a manifest."""
+    of_kinds = {kind.replace("_", " "): notes.get(f"parity_turns_{kind}", 0) for kind in KINDS}
+    return most_of({kind: count for kind, count in of_kinds.items() if count})
+
+
+def _of_notes(manifest: Mapping[str, Any]) -> Iterator[Concern]:
+    notes, read = manifest["notes"], manifest["records"]["read"]
+    if DIFFERS in notes:
+        first = manifest["first_examples"][DIFFERS]
+        found = f"{first['source']}, {first['position']}: {first['detail']}"
+        yield Concern(
+            "checks",
+            f"the rows were made by the reference, since the fast engine differed from transformers ({found})",
+            "docs/engines.md",
+            name=DIFFERS,
+        )
+    for name, (noun, found, advice, is_grave) in _NOTES.items():
+        if count := notes.get(name):
+            which = most_of(_which(name, manifest), 1)
+            found = f"{counted(count, noun)} {found}" + f": {which}" * bool(which)
+            yield Concern("checks", found, advice, not is_grave and count <= _MANY * read, name)
+    if turns := notes.get("parity_turns_differing"):
+        sample = f" of {records_compared(notes)}" * bool(notes.get("parity_records_not_checked"))
+        found = f"{counted(turns, 'trained turn')}{sample} not as at inference: {kinds_of_differences(notes)}"
+        advice = _AFTER_PARITY.get(manifest["job"]["options"].get("parity"), "") + "docs/masks.md"
+        yield Concern("checks", found, advice, name="parity_records_differing")
+
+
+def _which(name: str, manifest: Mapping[str, Any]) -> Mapping[str, int]:
+    """The tokens that a note is about, if it is about tokens, with their counts."""
+    if name == "records_with_special_tokens_in_content":
+        counts: Mapping[str, int] = manifest["special_tokens_in_content"]
+        return counts
+    prefix = f"{name} "
+    of_name = {each: count for each, count in manifest["notes"].items() if each.startswith(prefix)}
+    return {each.removeprefix(prefix): count for each, count in of_name.items()}
+
+
+def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[Concern]:
+    """Trained tokens that are cut off, and the smallest longer rows that keep nearly all of them."""
+    lost, layout = manifest["trained_tokens_lost"], manifest["layout"]
+    if not lost:
+        return
+    records = counted(manifest["notes"].get("records_that_lost_trained_tokens", 0), "record")
+    beyond = {
+        int(limit): of.get("trained_tokens") for limit, of in manifest.get("statistics", {}).get("limits", {}).items()
+    }
+    longer = {limit: cut for limit, cut in beyond.items() if limit > (layout["max_length"] or 0) and cut < lost}
+    advice = []
+    if longer:
+        limit = next((limit for limit, cut in longer.items() if 10 * cut <= lost), max(longer))
+        advice.append(f"{limit} loses {longer[limit]:,}")
+    if layout["packing"] == "bfd":
+        advice.append("--packing bfd_split loses none")
+    found = f"{counted(lost, 'trained token')} of {records} lost to --max_length {layout['max_length']}"
+    yield Concern("limits", found, ", ".join(advice))
+
+
+def _of_reference(what: str, manifest: Mapping[str, Any]) -> Iterator[Concern]:
+    """Records that the fast engine could not handle, if they are so many that the build took longer."""
+    reasons = {reason: count for reason, count in manifest.get(what, {}).items() if reason not in _EXPECTED_REASONS}
+    records, read = sum(reasons.values()), manifest["records"]["read"]
+    if records > _MANY * read:
+        found = f"{counted(records, 'record')} {_BY_REFERENCE[what]} by the slower reference: {most_of(reasons)}"
+        yield Concern("checks", found, "docs/engines.md")
+
+
+def _of_sources(manifest: Mapping[str, Any], max_reject_fraction: float) -> Iterator[Concern]:
+    """Sources that are rejected or empty: a small one is a small fraction of a large dataset."""
+    sources = manifest.get("sources", [])
+    for source in sources if len(sources) > 1 else []:
+        read, rejected = source["records"]["read"], source["records"]["rejected"]
+        if (count := sum(rejected.values())) > max_reject_fraction * read:
+            found = f"{count:,} of {read:,} records of the source {source['name']} rejected: {most_of(rejected)}"
+            yield Concern("sources", found)
+        elif not source["rows"]:
+            yield Concern("sources", f"no row of the source {source['name']} in the dataset")
