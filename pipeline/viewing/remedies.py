@@ -24,7 +24,6 @@ from transforms.catalog.log import Log
 from transforms.inputs.formats import MAX_RECORD_BYTES
 from transforms.inputs.reading import ROLE_NAMES
 from transforms.storage.files import join, open_file
-from transforms.storage.walking import names_below
 
 # Options and their new values. Those of a mapping are added to the ones that it has.
 Changes: TypeAlias = dict[str, Any]
@@ -93,8 +92,8 @@ def _rejects(folder: Folder, reason: str | None) -> Iterator[Reject]:
     """The first rejects of a reason; without one, the reasons of all rejects in the first files."""
     columns = ["reason"] if reason is None else ["reason", "detail", "record"]
     found = 0
-    for name in names_below(folder.rejects)[:_FILES]:
-        with open_file(join(folder.rejects, name)) as file:
+    for path in folder.files("rejects")[:_FILES]:
+        with open_file(join(folder.output, path)) as file:
             for batch in pq.ParquetFile(file, pre_buffer=False).iter_batches(512, columns=columns, use_threads=False):
                 for row in batch.to_pylist():
                     if reason is None:

@@ -158,10 +158,10 @@ def harmed(
 
 
 def check_is_named(changed: set[str], ended: tuple[int, str, str]) -> None:
-    """Assert that a command that failed ended with one line that names what was changed, or its folder."""
+    """Assert that a command that failed ended with one line that names what was changed, or its increment."""
     code, out, err = ended
     assert code in (1, 2) and "Traceback" not in err and "unexpected error" not in err, err
-    parts = {part for name in changed for part in (name.rpartition("/")[2], name.rpartition("/")[0].rpartition("/")[2])}
+    parts = {part for name in changed for part in (name.rpartition("/")[2], *re.findall("[0-9a-f]{16}", name))}
     assert any(part and part in out + err for part in parts), (changed, out, err)
 
 

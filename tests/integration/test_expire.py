@@ -108,12 +108,13 @@ def test_version_is_kept_that_was_the_newest_within_the_time_or_is_among_the_new
 
 
 def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increment_that_is_being_built(output):
-    new, in_work = (output / "data" / (id * 16) / "train-000000-000.parquet" for id in "ef")
+    new, in_work = (output / "data" / f"train-{id * 16}-000000-000.parquet" for id in "ef")
     # Of an append that failed, and was never finished.
     names = dict(zip(FOLDERS, ("train", "rejects", "ledger"), strict=True))
-    old = [output / part / ("d" * 16) / f"{name}-000000-000.parquet" for part, name in names.items()]
+    old = [output / part / f"{name}-{'d' * 16}-000000-000.parquet" for part, name in names.items()]
     # Of an attempt of an increment that is there.
-    stray = next((output / "data").glob("*/train-*")).with_name("train-000007-000r.parquet")
+    shard = next((output / "data").glob("train-*"))
+    stray = shard.with_name(shard.name.replace("000000-000", "000007-000r"))
     own = output / "data" / "notes.txt"
     for path in (*old, new, in_work, stray, own):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +128,6 @@ def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increme
     assert expire(str(output), DAY).newest == 5
 
     assert files_of(output) == named_files | {str(path.relative_to(output)) for path in (new, in_work, own)}
-    assert not any(path.parent.exists() for path in old)
 
 
 def test_dataset_that_did_not_grow_stays_as_it_is(grown):
@@ -160,9 +160,6 @@ def test_expire_after_an_overwrite_removes_the_replaced_version_and_attempts_tha
     old, rows = len(named(output, 1) | given_up), texts(output, 2)
     assert expire(str(output), 0) == Expired(1, old, 2, 2)
     assert files_of(output) == named(output, 2)
-    assert {path.parent.name for part in FOLDERS for path in (output / part).glob("*/*")} == {
-        path.name for part in FOLDERS for path in (output / part).iterdir()
-    }
     assert main(["verify", str(output)]) == 0 and texts(output, 2) == rows
     with pytest.raises(UserError, match="there is no version 1; it has version 2"):
         Dataset(f"{output}@1")

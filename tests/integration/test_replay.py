@@ -71,7 +71,7 @@ def test_mask_that_was_moved_and_signed_is_found_by_replay_alone(folder):
     rewrite(folder, first_shard(folder), with_values("labels", move))
     assert verify(str(folder)).faults == []
     (line,) = faults_of(folder)
-    expected = r"data/.*/train-.*, row 3: replayed, token \d+ of the example of .*:\d+ has the label -100, not \d+"
+    expected = r"data/train-.*-.*, row 3: replayed, token \d+ of the example of .*:\d+ has the label -100, not \d+"
     assert re.fullmatch(expected, line)
     assert main(["verify", str(folder), "--replay", "1", "--trust_formatter"]) == 1
 

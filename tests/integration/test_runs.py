@@ -25,7 +25,16 @@ import pytest
 from pipeline.job.job_json import job_of
 from pipeline.job.prepare import prepare
 from pipeline.job.progress import show_plan
-from support.datasets import build_in_process, digests, manifest_of, rejects_of, rows_of, work_in, write_jsonl
+from support.datasets import (
+    build_in_process,
+    digests,
+    manifest_of,
+    name_in_increment,
+    rejects_of,
+    rows_of,
+    work_in,
+    write_jsonl,
+)
 from support.harms import edit_log
 from support.killed import kill_at, kill_before_the_commit, start_and_wait_for_receipts
 from support.paths import CHATS, ROOT, TOKENIZER
@@ -92,7 +101,7 @@ def build_with_formatter(folder: Path, *command: str) -> tuple[dict[str, str], l
 
 def digests_of_shards(digests: dict[str, str]) -> dict[str, str]:
     """By their names without the increment, which is another one if a formatter is given that changes nothing."""
-    return {name.rpartition("/")[2]: digest for name, digest in digests.items() if name.startswith("data/")}
+    return {name_in_increment(name): digest for name, digest in digests.items() if name.startswith("data/")}
 
 
 def test_with_a_formatter_workers_are_forked_from_a_process_that_has_not_imported_it(in_memory, tmp_path):
@@ -310,7 +319,7 @@ def first_shard(output: Path) -> Path:
 
 
 def first_ledger(output: Path) -> Path:
-    return next(output.glob("ledger/*/ledger-000000-*"))
+    return next(output.glob("ledger/ledger-*-000000-*"))
 
 
 def stored_tokenizer(output: Path) -> Path:
@@ -374,7 +383,7 @@ STORED = "was damaged, and is written again"
 )  # fmt: skip
 def test_what_was_damaged_before_a_run_resumes_is_built_again(build, caplog, stopped, damage, warning, splits):
     output, expected = stopped
-    before = {path: path.stat().st_mtime_ns for path in output.glob("data/*/*")}
+    before = {path: path.stat().st_mtime_ns for path in output.glob("data/*")}
     damage(output)
     done = build(*SMALL_JOB, f"--output={output}")
     assert done.code == 0, done.err
@@ -573,7 +582,7 @@ def test_a_dataset_is_not_overwritten_by_a_build_that_reads_it(build, corpus, tm
     assert build(*options_for(corpus, output), "--max_reject_fraction=0.2").code == 0
     (tmp_path / "link").symlink_to(output)
     (tmp_path / "other").mkdir()
-    for shard in output.glob("data/*/*"):
+    for shard in output.glob("data/*"):
         os.link(shard, tmp_path / "other" / shard.name)
     before = digests(output)
     for name in ("out/data", "link/data", "other"):
@@ -687,10 +696,10 @@ def test_a_corpus_of_rejects_alone_fails_with_the_first_record_of_each_reason(bu
     ended = build(*options_for(corpus, tmp_path / "out"), "--max_reject_fraction=1")
     assert ended.code == 1
     assert "all 3 records were dropped or rejected: preference_data 2, unknown_schema 1." in ended.err
-    rejects = tmp_path / "out" / "rejects" / work_in(tmp_path / "out").name
-    assert f"The rejected records are in {rejects}. The most frequent reasons:\n" in ended.err
+    rejects = tmp_path / "out" / "rejects" / f"rejects-{work_in(tmp_path / 'out').name}"
+    assert f"The rejected records are in {rejects}-*. The most frequent reasons:\n" in ended.err
     assert f"\n  unknown_schema (1): {corpus}, byte 0: the columns are a; expected " in ended.err
-    assert rejects.is_dir()
+    assert [*rejects.parent.iterdir()] == [rejects.with_name(f"{rejects.name}-000000-000.parquet")]
     # The options that train on the pairs are given as they are typed, before the build and after it.
     advice = "--schema preference --overwrite"
     warning = f"chatmill: warning: a chosen and a rejected answer ({corpus}, byte 9) are"

@@ -181,14 +181,14 @@ def test_each_version_is_sound_and_its_records_replay(grown, version, capsys):
 def test_verify_finds_what_is_wrong_in_the_version_that_it_reads_and_nothing_of_others(grown, tmp_path, capsys):
     copy = tmp_path / "out"
     shutil.copytree(grown, copy)
-    folder = copy / "data" / f"{DAYS - 1:016x}"
-    (folder / "train-000000-000.parquet").write_bytes(b"damaged")
-    (folder / "train-000001-000.parquet").write_bytes(b"")
+    stem = f"train-{DAYS - 1:016x}"
+    (copy / "data" / f"{stem}-000000-000.parquet").write_bytes(b"damaged")
+    (copy / "data" / f"{stem}-000001-000.parquet").write_bytes(b"")
     assert main(["verify", f"{copy}@{DAYS - 1}"]) == 0
     assert main(["verify", str(copy)]) == 1
     out = capsys.readouterr().out
-    assert f"data/{DAYS - 1:016x}/train-000001-000.parquet: the manifest does not name this file" in out
-    assert f"data/{DAYS - 1:016x}/train-000000-000.parquet" in out
+    assert f"data/{stem}-000001-000.parquet: the manifest does not name this file" in out
+    assert f"data/{stem}-000000-000.parquet" in out
 
 
 def test_file_that_was_appended_again_after_a_change_has_its_records_in_two_increments(built, tmp_path, capsys):

@@ -19,12 +19,11 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
-from support.datasets import build_in_process, digests
+from support.datasets import build_in_process, digests, name_in_increment
 from support.faulty_proxy import FAULTS, FaultyProxy, seeded
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.stores import Store, gs, running, s3
@@ -74,12 +73,12 @@ def on_disk(tmp_path_factory) -> dict[str, str]:
     output = tmp_path_factory.mktemp("on_disk") / "out"
     done = build_in_process(f"--input={CHATS}", f"--tokenizer={TOKENIZER}", f"--output={output}", *OPTIONS)
     assert done.returncode == 0, done.stderr
-    return {Path(name).name: digest for name, digest in digests(output / "data").items()}
+    return {name_in_increment(name): digest for name, digest in digests(output / "data").items()}
 
 
 def shards_in(store: Store, output: str) -> dict[str, str]:
     """The digests of the shards in a bucket, by their names. The increment is another one, since its inputs are."""
-    return {name.rpartition("/")[2]: digest for name, digest in store.digests_of_shards(output).items()}
+    return {name_in_increment(name): digest for name, digest in store.digests_of_shards(output).items()}
 
 
 def test_shards_in_a_bucket_are_the_same_as_on_a_disk(store, output, on_disk):
@@ -239,7 +238,7 @@ def test_failed_requests_do_not_change_the_dataset(build, store, proxy, output, 
     assert injected.keys() == set(kinds), "a kind of fault never occurred"
     assert shards_in(store, output) == on_disk
     manifest = json.loads(store.files.cat(f"{output}/manifest.json"))
-    assert {shard["path"].rpartition("/")[2]: shard["sha256"] for shard in manifest["shards"]} == on_disk
+    assert {name_in_increment(shard["path"]): shard["sha256"] for shard in manifest["shards"]} == on_disk
 
 
 def test_failed_requests_do_not_change_large_files(store, proxy, output):

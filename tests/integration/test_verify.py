@@ -65,7 +65,7 @@ def harm(found: str, kind: str = "packed") -> Callable[[Callable[[Path], Any]], 
     return register
 
 
-FIRST = "data/[0-9a-f]{16}/train-000000-000"
+FIRST = "data/train-[0-9a-f]{16}-000000-000"
 
 
 @harm(f"{FIRST}.*was changed or damaged: its sha256")
@@ -78,7 +78,7 @@ def bit_of_a_footer(folder):
     flip(folder / shards_of(folder)[0], 0.999)
 
 
-@harm("tfrecord/.*/train-000000-000.*was changed or damaged")
+@harm("tfrecord/train-.*-000000-000.*was changed or damaged")
 def bit_of_a_tfrecord(folder):
     flip(folder / shards_of(folder, "tfrecord")[0], 0.5)
 
@@ -91,17 +91,17 @@ def flip_and_sign_tfrecord(folder, at):
     sign(folder, path)
 
 
-@harm("tfrecord/.*/train-000000-000.*record 0: its checksum is wrong")
+@harm("tfrecord/train-.*-000000-000.*record 0: its checksum is wrong")
 def signed_bit_of_a_tfrecord(folder):
     flip_and_sign_tfrecord(folder, 500)
 
 
-@harm("tfrecord/.*/train-000000-000.*record 0: the checksum of its length is wrong")
+@harm("tfrecord/train-.*-000000-000.*record 0: the checksum of its length is wrong")
 def signed_length_of_a_tfrecord(folder):
     flip_and_sign_tfrecord(folder, 8)
 
 
-@harm("tfrecord/.*/train-000000-000.*row 0: it is not the row that data/.*/train-000000-000")
+@harm("tfrecord/train-.*-000000-000.*row 0: it is not the row that data/train-.*-000000-000")
 def signed_value_of_a_tfrecord_with_its_crc(folder):
     path = shards_of(folder, "tfrecord")[0]
     content = bytearray((folder / path).read_bytes())
@@ -113,7 +113,7 @@ def signed_value_of_a_tfrecord_with_its_crc(folder):
     sign(folder, path)
 
 
-@harm("tfrecord/.*/train-000000-000.*row 2: it is not the row that .* rows: also 3")
+@harm("tfrecord/train-.*-000000-000.*row 2: it is not the row that .* rows: also 3")
 def signed_other_order_in_tfrecord(folder):
     path = shards_of(folder, "tfrecord")[0]
     table = pq.read_table(folder / shards_of(folder)[0])
@@ -122,7 +122,7 @@ def signed_other_order_in_tfrecord(folder):
     sign(folder, path)
 
 
-@harm("tfrecord/.*/train-000000-000.*it has .* rows, and data/.*/train-000000-000.* has")
+@harm("tfrecord/train-.*-000000-000.*it has .* rows, and data/train-.*-000000-000.* has")
 def signed_tfrecord_without_a_row(folder):
     path = shards_of(folder, "tfrecord")[0]
     table = pq.read_table(folder / shards_of(folder)[0])
@@ -130,12 +130,12 @@ def signed_tfrecord_without_a_row(folder):
     sign(folder, path)
 
 
-@harm("tfrecord/.*/train-000000-000.*record 0: its checksum is wrong", "packed_tfrecord")
+@harm("tfrecord/train-.*-000000-000.*record 0: its checksum is wrong", "packed_tfrecord")
 def signed_bit_of_a_dataset_in_tfrecord_alone(folder):
     signed_bit_of_a_tfrecord(folder)
 
 
-@harm(r"tfrecord/.*/train-000000-000.*record \d+: its checksum is wrong", "tfrecord")
+@harm(r"tfrecord/train-.*-000000-000.*record \d+: its checksum is wrong", "tfrecord")
 def signed_record_cut_short(folder):
     path = shards_of(folder, "tfrecord.gz")[0]
     (folder / path).write_bytes(gzip.compress(gzip.decompress((folder / path).read_bytes())[:-20]))
@@ -160,10 +160,10 @@ def additional_file_of_rows(folder):
     shutil.copy(folder / shards_of(folder)[0], folder / "data" / "train-99999.parquet")
 
 
-@harm("data/[0-9a-f]{16}/train-099999-000.parquet: the manifest does not name this file")
+@harm("data/train-[0-9a-f]{16}-099999-000.parquet: the manifest does not name this file")
 def additional_shard(folder):
     path = folder / shards_of(folder)[0]
-    shutil.copy(path, path.with_name("train-099999-000.parquet"))
+    shutil.copy(path, path.with_name(path.name.replace("000000-000", "099999-000")))
 
 
 @harm(f"{FIRST}.*was changed or damaged")
@@ -208,12 +208,12 @@ def edited_manifest(folder):
     edit_manifest(folder, lambda manifest: manifest.update(rows=manifest["rows"] + 1))
 
 
-@harm("manifest.json: shards.data/.*/train-000000-000.*.tokens is 1; by the log it is")
+@harm("manifest.json: shards.data/train-.*-000000-000.*.tokens is 1; by the log it is")
 def edited_shard_of_the_manifest(folder):
     edit_manifest(folder, lambda manifest: manifest["shards"][0].update(tokens=1))
 
 
-@harm("manifest.json: shards.data/.*/train-.* is not there; by the log it is")
+@harm("manifest.json: shards.data/train-.*-.* is not there; by the log it is")
 def shard_removed_from_the_manifest(folder):
     edit_manifest(folder, lambda manifest: manifest["shards"].pop(1))
 
@@ -332,12 +332,12 @@ def rejects_of_something_else(folder):
     pq.write_table(pa.table({"a": [1]}), first_rejects(folder))
 
 
-@harm("ledger/.*/ledger-000000-000.*was changed or damaged")
+@harm("ledger/ledger-.*-000000-000.*was changed or damaged")
 def bit_of_a_ledger(folder):
     flip(folder / manifest_of(folder)["ledger"][0]["path"], 0.3)
 
 
-@harm("ledger/.*/ledger-000000-000.*the file is missing")
+@harm("ledger/ledger-.*-000000-000.*the file is missing")
 def missing_ledger(folder):
     (folder / manifest_of(folder)["ledger"][0]["path"]).unlink()
 
@@ -347,27 +347,27 @@ def signed_line_of_a_ledger_removed(folder):
     rewrite_ledger(folder, lambda lines: lines.slice(1))
 
 
-@harm(f"{FIRST}.*row 0.*: ledger/.*/ledger-000000-000.* has 0 lines for a segment; expected 1", "wrapped")
+@harm(f"{FIRST}.*row 0.*: ledger/ledger-.*-000000-000.* has 0 lines for a segment; expected 1", "wrapped")
 def signed_line_of_a_segment_removed(folder):
     rewrite_ledger(folder, lambda lines: lines.slice(1))
 
 
-@harm("ledger/.*/ledger-000000-000.*1 records are in it twice, such as .*:170")
+@harm("ledger/ledger-.*-000000-000.*1 records are in it twice, such as .*:170")
 def signed_line_of_a_ledger_doubled(folder):
     rewrite_ledger(folder, lambda lines: pa.concat_tables([lines, lines.slice(1, 1)]))
 
 
-@harm(f"{FIRST}.*: segment .* has .* tokens, .* of them trained; ledger/.*/ledger-000000-000.* has .* and 1")
+@harm(f"{FIRST}.*: segment .* has .* tokens, .* of them trained; ledger/ledger-.*-000000-000.* has .* and 1")
 def signed_ledger_with_other_counts(folder):
     rewrite_ledger(folder, with_values("trained_tokens", lambda _: 1))
 
 
-@harm(f"{FIRST}.*: ledger/.*/ledger-000000-000.* names a segment that it does not have")
+@harm(f"{FIRST}.*: ledger/ledger-.*-000000-000.* names a segment that it does not have")
 def signed_ledger_with_another_place(folder):
     rewrite_ledger(folder, with_values("segment", lambda _: 99))
 
 
-@harm(f"{FIRST}.*row 7,777: ledger/.*/ledger-000000-000.* names it, and there are .* rows")
+@harm(f"{FIRST}.*row 7,777: ledger/ledger-.*-000000-000.* names it, and there are .* rows")
 def signed_ledger_with_a_row_that_is_not_there(folder):
     rewrite_ledger(folder, with_values("row", lambda _: 7777))
 
@@ -486,7 +486,7 @@ def signed_rows_doubled_and_counted(folder):
     rewrite(folder, shards_of(folder)[0], twice, recount=True)
 
 
-@harm("data/.*/train-000002-000.*, row .*: its record is in row 2 of data/.*/train-000001-000.* already", "formatter")
+@harm("data/train-.*-000002-000.*, row .*: its record is in row 2 of data/train-.*-000001-000.* already", "formatter")
 def signed_row_doubled_in_another_shard(folder):
     row = pq.read_table(folder / shards_of(folder)[0]).slice(3, 1)
     rewrite(folder, shards_of(folder)[1], lambda table: pa.concat_tables([table, row]).combine_chunks(), recount=True)

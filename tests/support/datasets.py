@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,11 @@ def build_in_process(*options: object, **popen_options: Any) -> subprocess.Compl
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, preexec_fn=with_default_signals, **popen_options
     )
+
+
+def name_in_increment(path: str) -> str:
+    """Return the name of a file of a dataset without the id of its increment, which depends on the urls of inputs."""
+    return re.sub("-[0-9a-f]{16}-", "-", path.rpartition("/")[2])
 
 
 def manifest_of(output: Path) -> dict[str, Any]:

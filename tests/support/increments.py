@@ -78,7 +78,7 @@ def commit_numbers(output: str, kind: Kind, first: int, last: int, remove: tuple
     content = io.BytesIO()
     pq.write_table(pa.table({"input_ids": pa.array(rows, pa.list_(pa.int32()))}), content)
     shard = {
-        "path": f"data/{id}/train-000000-000.parquet",
+        "path": f"data/train-{id}-000000-000.parquet",
         "format": "parquet",
         "split": "train",
         "rows": len(rows),

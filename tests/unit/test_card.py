@@ -26,7 +26,7 @@ def card_of(name: str, has_recipe: bool = False) -> str:
             "trained_tokens": 10,
             "snapshot": {"version": 1},
             "shards": [
-                {"path": "data/00000000000000ab/train-000000-000.parquet", "split": "train", "format": "parquet"}
+                {"path": "data/train-00000000000000ab-000000-000.parquet", "split": "train", "format": "parquet"}
             ],
             "sources": [{"name": name, **source}, {"name": "other", **source}],
             "statistics": {"unread": {name: {"records": 1, "characters": 2}}},

@@ -13,7 +13,7 @@ LARGE = 1_000
 
 def increment(id: str, *files: str, size: int = 10, status: str = "done") -> Increment:
     """An increment of one shard. files: each with its version, as a1."""
-    shard = {"path": f"data/{id}/train-000000-000.parquet", "split": "train", "format": "parquet", "bytes": size}
+    shard = {"path": f"data/train-{id}-000000-000.parquet", "split": "train", "format": "parquet", "bytes": size}
     inputs = [InputFile(name[:-1], "jsonl", None, 10, name[-1]) for name in files]
     return Increment(id, Files([shard] if status == "done" else [], [], []), inputs, {}, status)
 

@@ -204,7 +204,7 @@ def test_a_ledger_that_does_not_say_what_is_counted_stops_the_commit(tmp_path):
     job = Description(options={"ledger": "all"}, splits=1, tokenizer_name="t", versions={})
     increment = Increment.of(INCREMENT, job, [receipt], [])
     assert [(file["path"], file["entries"]) for file in increment.files.ledger] == [
-        (f"ledger/{INCREMENT}/ledger-000000-000.parquet", receipt.ledger.entries)
+        (f"ledger/ledger-{INCREMENT}-000000-000.parquet", receipt.ledger.entries)
     ]
     planted = [
         {"truncated": receipt.truncated + 1, "kept": receipt.kept - 1},

@@ -50,9 +50,9 @@ def name_of(id: str) -> str:
 
 def increment(name: str, *urls: str, version: str = "1", error: str | None = None) -> Increment:
     id = id_of(name)
-    shard = {"path": f"data/{id}/train-000000-000.parquet", "split": "train", "format": "parquet", "rows": 3}
+    shard = {"path": f"data/train-{id}-000000-000.parquet", "split": "train", "format": "parquet", "rows": 3}
     shard |= {"tokens": 630, "trained_tokens": 120, "bytes": 2048, "sha256": "0" * 64}
-    rejects = {"path": f"rejects/{id}/rejects-000000-000.parquet", "sha256": "0" * 64}
+    rejects = {"path": f"rejects/rejects-{id}-000000-000.parquet", "sha256": "0" * 64}
     return increment_by_hand(
         id, [InputFile(url, "jsonl", None, 10, version) for url in urls], [shard], [rejects], error
     )
@@ -482,6 +482,6 @@ def test_failed_increment_counts_as_taken_and_not_in_the_sums(folder):
         "version": 2, "increments": 2, "failed": 1, "failed_records": before["records"]
     }  # fmt: skip
     del before["snapshot"]
-    assert manifest.pop("rejects") == [*before.pop("rejects"), f"rejects/{id_of('b')}/rejects-000000-000.parquet"]
+    assert manifest.pop("rejects") == [*before.pop("rejects"), f"rejects/rejects-{id_of('b')}-000000-000.parquet"]
     assert manifest == before
     assert (0, "b.jsonl") in log.newest().taken()

@@ -143,7 +143,7 @@ def test_wrong_options_of_a_source_fail_when_the_step_is_made(make: Any, problem
 
 
 def receipt_of(split: int, source: int, read: int, rows: int, rejected: int = 0) -> Receipt:
-    shard = Shard(f"data/a/train-{split}.parquet", "parquet", "train", rows, rows * 10, rows * 4, 1, "")
+    shard = Shard(f"data/train-a-{split}.parquet", "parquet", "train", rows, rows * 10, rows * 4, 1, "")
     dropped, rejects = {"too_long": read - rows - rejected}, {"empty": rejected} if rejected else {}
     return Receipt(
         split=split, part=0, last=True, read=read, kept=rows, truncated=0, dropped=dropped, rejected=rejects,

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from support.paths import ROOT
 from transforms.base.errors import StoreError
-from transforms.catalog.layout import Folder, is_published
+from transforms.catalog.layout import Folder, increment_of
 from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Used
 from transforms.model.outcomes import Drop, Outcomes, Reject
 from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, name_of, read_receipts, write_receipt
@@ -577,12 +577,12 @@ def test_files_of_an_increment_have_their_final_names_in_folders_of_its_own_and_
     for receipt, id in zip(receipts, ids, strict=True):
         assert receipt.increment == id
         assert [file.path for file in receipt.files()] == [
-            f"data/{id}/train-000007-000.parquet",
-            f"tfrecord/{id}/train-000007-000.tfrecord",
-            f"rejects/{id}/rejects-000007-000.parquet",
-            f"ledger/{id}/ledger-000007-000.parquet",
+            f"data/train-{id}-000007-000.parquet",
+            f"tfrecord/train-{id}-000007-000.tfrecord",
+            f"rejects/rejects-{id}-000007-000.parquet",
+            f"ledger/ledger-{id}-000007-000.parquet",
         ]
-        assert all(is_published(file.path) for file in receipt.files())
+        assert all(increment_of(file.path) for file in receipt.files())
         for file in receipt.files():
             assert hashlib.sha256((tmp_path / file.path).read_bytes()).hexdigest() == file.sha256
         assert read_receipts(receipts_in(tmp_path, id), 7, 1, id) == [receipt]
@@ -599,11 +599,11 @@ def test_what_the_reference_makes_again_has_names_of_its_own(tmp_path: Path):
     writer = ShardWriter(str(tmp_path))
     first, second = writer(batch), writer(again)
     assert [file.path for file in second.files()] == [
-        f"data/{INCREMENT}/train-000007-000r.parquet",
-        f"rejects/{INCREMENT}/rejects-000007-000r.parquet",
-        f"ledger/{INCREMENT}/ledger-000007-000r.parquet",
+        f"data/train-{INCREMENT}-000007-000r.parquet",
+        f"rejects/rejects-{INCREMENT}-000007-000r.parquet",
+        f"ledger/ledger-{INCREMENT}-000007-000r.parquet",
     ]
-    assert all(is_published(file.path) for file in second.files())
+    assert all(increment_of(file.path) for file in second.files())
     assert files_in(tmp_path) == sorted(file.path for receipt in (first, second) for file in receipt.files())
     assert read_receipts(receipts_in(tmp_path), 7, 1, INCREMENT) == [second]
 
@@ -613,9 +613,9 @@ def test_format_of_two_files_counts_its_rows_once_and_gives_both_files_one_numbe
     receipt = ShardWriter(str(tmp_path), output_format=("flat", "parquet"))(batch_of(table_of(UNPACKED)))
 
     assert [(shard.path, shard.rows, shard.tokens, shard.trained_tokens) for shard in receipt.shards] == [
-        (f"flat/{INCREMENT}/train-000007-000.bin", 2, 7, 4),
-        (f"flat/{INCREMENT}/train-000007-000.idx", 0, 0, 0),
-        (f"data/{INCREMENT}/train-000007-000.parquet", 2, 7, 4),
+        (f"flat/train-{INCREMENT}-000007-000.bin", 2, 7, 4),
+        (f"flat/train-{INCREMENT}-000007-000.idx", 0, 0, 0),
+        (f"data/train-{INCREMENT}-000007-000.parquet", 2, 7, 4),
     ]
     assert sum(shard.rows for shard in receipt.shards_once()) == 2
     ids = np.frombuffer(path_of(tmp_path, receipt.shards[0]).read_bytes(), np.int32)
@@ -625,33 +625,33 @@ def test_format_of_two_files_counts_its_rows_once_and_gives_both_files_one_numbe
 
 @pytest.mark.usefixtures("flat")
 def test_dataset_is_loaded_in_the_format_that_datasets_reads_if_it_has_one():
-    flat_shard = {"path": "flat/0f1e/train-000000-000.bin", "format": "flat", "split": "train"}
+    flat_shard = {"path": "flat/train-0f1e-000000-000.bin", "format": "flat", "split": "train"}
     names = [("validation", "0a"), ("train", "0a"), ("train", "0f1e"), ("train", "0f1e")]
     shards = [flat_shard, *(
-        {"path": f"data/{folder}/{split}-000000-000.parquet", "format": "parquet", "split": split}
-        for split, folder in names
+        {"path": f"data/{split}-{id}-000000-000.parquet", "format": "parquet", "split": split}
+        for split, id in names
     )]  # fmt: skip
     assert loading_code("out", shards) == 'import datasets; dataset = datasets.load_dataset("out")'
     assert datasets_files(shards) == {
-        "train": ["data/0a/train-*.parquet", "data/0f1e/train-*.parquet"],
-        "validation": ["data/0a/validation-*.parquet"],
+        "train": ["data/train-0a-*.parquet", "data/train-0f1e-*.parquet"],
+        "validation": ["data/validation-0a-*.parquet"],
     }
-    assert loading_code("out", [flat_shard]) == "load out/flat/0f1e/train-000000-000.bin"
+    assert loading_code("out", [flat_shard]) == "load out/flat/train-0f1e-000000-000.bin"
     assert datasets_files([flat_shard]) == {}
 
 
 @pytest.mark.parametrize(("format", "compression"), [("tfrecord", ""), ("tfrecord.gz", ', compression_type="GZIP"')])
 def test_tfrecord_is_loaded_with_its_compression(format: str, compression: str):
-    shard = {"path": f"tfrecord/0f1e/train-000000-000.{format}", "format": format, "split": "train"}
+    shard = {"path": f"tfrecord/train-0f1e-000000-000.{format}", "format": format, "split": "train"}
     assert loading_code("out", [shard]).endswith(
-        f'TFRecordDataset(tf.io.gfile.glob("out/tfrecord/0f1e/train-*.{format}"){compression})'
+        f'TFRecordDataset(tf.io.gfile.glob("out/tfrecord/train-0f1e-*.{format}"){compression})'
     )
-    increments = [shard | {"path": shard["path"].replace("/0f1e/", f"/{id}/")} for id in ("0f1e", "2d3c")]
-    assert f'.glob(["out/tfrecord/0f1e/train-*.{format}", "out/tfrecord/2d3c/train-*.{format}"])' in loading_code(
+    increments = [shard | {"path": shard["path"].replace("0f1e", id)} for id in ("0f1e", "2d3c")]
+    assert f'.glob(["out/tfrecord/train-0f1e-*.{format}", "out/tfrecord/train-2d3c-*.{format}"])' in loading_code(
         "out", increments
     )
-    validation = shard | {"split": "validation"}
-    assert f'.glob("out/tfrecord/0f1e/validation-*.{format}")' in loading_code("out", [validation])
+    validation = shard | {"split": "validation", "path": shard["path"].replace("train", "validation")}
+    assert f'.glob("out/tfrecord/validation-0f1e-*.{format}")' in loading_code("out", [validation])
 
 
 def test_names_of_formats_are_known_without_importing_their_libraries():
@@ -702,7 +702,7 @@ def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
         assert (shard.bytes, shard.sha256) == (len(content), hashlib.sha256(content).hexdigest())
         trained = {"train": (3, 13, 8), "validation": (2, 7, 4)}[shard.split]
         assert (shard.rows, shard.tokens, shard.trained_tokens) == trained
-        assert shard.path.rpartition("/")[2].startswith(f"{shard.split}-000007-000.")
+        assert shard.path.rpartition("/")[2].startswith(f"{shard.split}-{INCREMENT}-000007-000.")
     assert {*files_in(tmp_path)} == {file.path for file in receipt.files()}
     assert len([*receipt.files()]) == len(receipt.shards) + 2
 
@@ -786,7 +786,7 @@ def test_long_split_is_several_shards_with_a_receipt_for_each(tmp_path: Path, mo
 
 def test_shard_that_cannot_be_written_is_a_store_error(tmp_path: Path):
     (tmp_path / "data").write_bytes(b"")
-    with pytest.raises(StoreError, match=r"/data/.*/train-.*: it cannot be written \((File exists|Not a directory)\)"):
+    with pytest.raises(StoreError, match=r"/data/train-.*-.*: it cannot be written \((File exists|Not a directory)\)"):
         ShardWriter(str(tmp_path))(parts_of_a_split()[0])
 
 
@@ -831,23 +831,25 @@ def test_a_receipt_in_the_place_of_another_one_does_not_count(tmp_path: Path):
 @pytest.mark.parametrize(
     "path",
     [
-        "../../victim", "/etc/passwd", "a/b", "..", "", "rejects.parquet", f"rejects/{INCREMENT}/..",
-        f"rejects/{INCREMENT}/", f"rejects/{INCREMENT}/.hidden", f"rejects/{INCREMENT}/a\0b",
-        f"rejects/{INCREMENT}/a\nb", f"rejects/{INCREMENT}/a/b", f"rejects/{'f' * 16}/a", f"/rejects/{INCREMENT}/a",
-        f"../rejects/{INCREMENT}/a", f"rejects/{INCREMENT}\n/a",
+        "../../victim", "/etc/passwd", "a/b", "..", "", "rejects.parquet", f"rejects/rejects-{INCREMENT}-..",
+        f"rejects/rejects-{INCREMENT}-", f"rejects/.rejects-{INCREMENT}-0", f"rejects/rejects-{INCREMENT}-a\0b",
+        f"rejects/rejects-{INCREMENT}-a\nb", f"rejects/rejects-{INCREMENT}-a/b", f"rejects/rejects-{'f' * 16}-a",
+        f"/rejects/rejects-{INCREMENT}-a", f"../rejects/rejects-{INCREMENT}-a", f"rejects\n/rejects-{INCREMENT}-a",
+        f"rejects/rejects-{INCREMENT}-a\n", f"rejects/rejects-{INCREMENT}",
     ],
 )  # fmt: skip
 def test_a_receipt_that_names_a_file_elsewhere_does_not_count(tmp_path: Path, path: str):
     write_receipt(str(tmp_path), receipt_of(3, 0, last=True, rejects=RejectsFile(path, "0" * 64)))
     with pytest.raises(ValueError, match="which is not one of the increment"):
         read_receipts(str(tmp_path), 3, 1, INCREMENT)
-    write_receipt(str(tmp_path), receipt_of(3, 0, last=True, rejects=RejectsFile(f"rejects/{INCREMENT}/a", "0" * 64)))
+    own = RejectsFile(f"rejects/rejects-{INCREMENT}-a", "0" * 64)
+    write_receipt(str(tmp_path), receipt_of(3, 0, last=True, rejects=own))
     assert read_receipts(str(tmp_path), 3, 1, INCREMENT)
 
 
 def test_names_of_files_are_in_the_order_of_the_splits_and_their_parts():
-    assert name_of("train", 7) == "train-000007-000"
-    names = [name_of("train", split, part) for split in range(0, 200_000, 1_999) for part in (0, 1, 10, 999)]
+    assert name_of("train", INCREMENT, 7) == f"train-{INCREMENT}-000007-000"
+    names = [name_of("train", INCREMENT, split, part) for split in range(0, 200_000, 1_999) for part in (0, 1, 10, 999)]
     assert names == sorted(names)
 
 

@@ -65,7 +65,7 @@ class Budgets:
             rejected = sum(sum(receipt.rejected.values()) for receipt in receipts)
             yield (
                 f"{rejected:,} of {read:,} records were rejected, more than max_reject_fraction "
-                f"{self.max_reject_fraction}. They are in {folder.rejects}. Correct them, or allow a "
+                f"{self.max_reject_fraction}. They are in {folder.rejects}-*. Correct them, or allow a "
                 f"larger fraction, and run again. {first_rejects(receipts)}"
             )
         counts = StepCounts.total(receipts)
@@ -78,7 +78,7 @@ class Budgets:
         lost = counts.trained_tokens_lost
         total = lost + sum(shard.trained_tokens for receipt in receipts for shard in receipt.shards_once())
         if lost > self.max_lost_fraction * total:
-            listed = f" {folder.ledger} lists all of them." if job.options.get("ledger") != "none" else ""
+            listed = f" {folder.ledger}-* lists all of them." if job.options.get("ledger") != "none" else ""
             yield (
                 f"{lost:,} of {total:,} tokens to train on are in no row because of max_length, more than "
                 f"max_lost_fraction {self.max_lost_fraction}. Build with a larger max_length, or allow a larger "
@@ -129,4 +129,4 @@ def nothing_left(receipts: Sequence[Receipt], folder: Folder) -> str:
     message = f"{all_of_them} dropped or rejected: {reasons}."
     if not records.rejected:
         return message
-    return f"{message} The rejected records are in {folder.rejects}. {first_rejects(receipts)}"
+    return f"{message} The rejected records are in {folder.rejects}-*. {first_rejects(receipts)}"

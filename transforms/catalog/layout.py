@@ -8,22 +8,23 @@ from transforms.base.errors import ParameterError, UserError
 from transforms.model.receipts import work_of
 from transforms.outputs import output_folders
 from transforms.storage.files import exists, join, kind_of
-from transforms.storage.walking import holds_anything, link_below, names_in
+from transforms.storage.walking import holds_anything, link_below, names_below, names_in
 
 # Of the rows of a dataset.
 SPLITS = ("train", "validation")
-# The folders of the files of rows, rejects and ledger. An increment has a folder of its own in each.
-PUBLISHED = (*output_folders(), "rejects", "ledger")
+# What the names of files begin with, by the folder of the files. The id of their increment follows.
+_NAMES = {**dict.fromkeys(output_folders(), SPLITS), "rejects": ("rejects",), "ledger": ("ledger",)}
+# The folders of the files of rows, rejects and ledger.
+PUBLISHED = tuple(_NAMES)
 # The folders, below `_chatmill`, of what the jobs of several versions may have in common.
 STORED = ("tokenizers", "formatters")
 # What a dataset consists of.
 PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", *PUBLISHED, "_chatmill")
 _INCREMENT = "[0-9a-f]{16}"
-# By the number of the split, and of its part. What the reference made again has an r.
-_NUMBERED = r"-\d{6,}-\d{3,}r?(\.\w+)+"
+# The numbers of the split, and of its part, follow. What the reference made again has an r.
 _PUBLISHED = re.compile(
-    rf"(({'|'.join(output_folders())})/{_INCREMENT}/({'|'.join(SPLITS)})"
-    rf"|rejects/{_INCREMENT}/rejects|ledger/{_INCREMENT}/ledger){_NUMBERED}"
+    f"({'|'.join(f'{folder}/{name}' for folder, names in _NAMES.items() for name in names)})"
+    rf"-(?P<increment>{_INCREMENT})-\d{{6,}}-\d{{3,}}r?(\.\w+)+"
 )
 _STORED = re.compile(r"tokenizers/[0-9a-f]{16}/.+|formatters/[0-9a-f]{16}\.py")
 
@@ -53,8 +54,9 @@ class Folder:
         self.manifest = join(output, "manifest.json")
         self.report = join(output, "report.html")
         self.card = join(output, "README.md")
-        self.rejects = join(output, "rejects", increment).rstrip("/")
-        self.ledger = join(output, "ledger", increment).rstrip("/")
+        # What the urls of the increment's files of rejects, and of its ledger, begin with.
+        self.rejects = join(output, "rejects", f"rejects-{increment}")
+        self.ledger = join(output, "ledger", f"ledger-{increment}")
         self.success = join(output, "_SUCCESS")
 
     def tokenizer(self, fingerprint: str) -> str:
@@ -74,6 +76,26 @@ class Folder:
         """
         return f"{self.formatter(sha256)}:{name.rpartition(':')[2]}" if name and sha256 else name
 
+    def files(self, *parts: str) -> list[str]:
+        """Find the files of the increment, whether or not something names them, in folders of PUBLISHED.
+
+        Args:
+            parts: the folders.
+
+        Returns:
+            Their paths, relative to the folder of the dataset, in order.
+
+        Raises:
+            StoreError: if a folder cannot be listed.
+        """
+        paths = [
+            join(part, name)
+            for part in parts
+            for what in _NAMES[part]
+            for name in names_below(join(self.output, part), f"{what}-{self.increment}-")
+        ]
+        return sorted(filter(increment_of, paths))
+
     def begun(self) -> list[str]:
         """Return the ids of the increments that were begun and not committed, or of which something is left."""
         return [*filter(is_increment, names_in(self.increments))]
@@ -84,9 +106,14 @@ def is_increment(id: str) -> bool:
     return re.fullmatch(_INCREMENT, id) is not None
 
 
-def is_published(path: str) -> bool:
-    """Return whether a path, relative to the folder of a dataset, is that of a file of an increment."""
-    return _PUBLISHED.fullmatch(path) is not None
+def increment_of(path: str) -> str | None:
+    """Return the id of the increment that a file belongs to; None if no build gives a file such a path.
+
+    Args:
+        path: of the file, relative to the folder of the dataset.
+    """
+    found = _PUBLISHED.fullmatch(path)
+    return found["increment"] if found else None
 
 
 def is_stored(path: str) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from transforms.base.errors import InputError, UserError
 from transforms.catalog.checked import CheckedEntry, CheckedSnapshot, CheckedSums
-from transforms.catalog.layout import Folder, is_increment, is_published
+from transforms.catalog.layout import Folder, increment_of, is_increment
 from transforms.catalog.manifest import FORMAT
 from transforms.catalog.snapshot import Entry, Increment, Snapshot
 from transforms.storage.files import join, read_bytes, read_in_one_request
@@ -217,7 +217,7 @@ def damaged(url: str, problem: str) -> InputError:
 def _check_names(url: str, increment: Increment) -> None:
     """Raise InputError if an increment in a file of the log names what is not a file of a dataset, or has no id."""
     in_ledger = (path for file in increment.files.ledger for path in file["shards"].values())
-    if wrong := next((path for path in (*increment.files.paths(), *in_ledger) if not is_published(path)), None):
+    if wrong := next((path for path in (*increment.files.paths(), *in_ledger) if not increment_of(path)), None):
         raise damaged(url, f"{wrong!r} is not a file of a dataset")
     if not is_increment(increment.id):
         raise damaged(url, f"{increment.id!r} is not the id of an increment")

@@ -21,7 +21,6 @@ _CHECKSUM = b',"checksum":"'
 # The note of parts in which the engines differ, and of those that the reference made because of that.
 DIFFERS = "fast_engine_differs"
 # Of a file that a receipt names, below the folder of its increment in one of those of the dataset.
-_FILE_NAME = re.compile(r"\w[\w-]*(\.\w+)*")
 _RECEIPT_NAME = re.compile(r"(\d{7,})-(\d{5,})\.json")
 
 
@@ -168,14 +167,15 @@ def work_of(output: str, increment: str) -> str:
     return join(output, "_chatmill", "increments", increment)
 
 
-def name_of(what: str, split: int, part: int = 0) -> str:
-    """Return the name of a file of an increment, without its suffix, such as train-000007-000.
+def name_of(what: str, increment: str, split: int, part: int = 0) -> str:
+    """Return the name of a file of an increment, without its suffix, such as train-0123456789abcdef-000007-000.
 
     Args:
         what: train, validation, rejects or ledger.
+        increment: the id of the increment.
         split, part: that the file is of.
     """
-    return f"{what}-{split:06d}-{part:03d}"
+    return f"{what}-{increment}-{split:06d}-{part:03d}"
 
 
 def receipt_url(folder: str, split: int, part: int) -> str:
@@ -210,7 +210,7 @@ def read_receipt(url: str, increment: str) -> Receipt:
     receipt = _decode(content)
     for file in receipt.files():
         folder, _, name = file.path.rpartition("/")
-        if not _FILE_NAME.fullmatch(name) or not re.fullmatch(rf"\w+/{increment}", folder):
+        if not re.fullmatch(r"\w+", folder) or not re.fullmatch(rf"\w+-{increment}-[\w-]+(\.\w+)*", name):
             raise ValueError(f"{url} names the file {file.path!r}, which is not one of the increment {increment}")
     return receipt
 

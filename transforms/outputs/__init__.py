@@ -12,7 +12,6 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import RawIOBase
-from posixpath import dirname
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -103,8 +102,13 @@ def output_format(name: str) -> OutputFormat:
 
 
 def stem_of(path: str) -> str:
-    """Return what the paths of a shard have in common in all formats, such as `<increment>/train-000000-000`."""
+    """Return what the paths of a shard have in common in all formats, such as `train-<increment>-000000-000`."""
     return path.partition("/")[2].partition(".")[0]
+
+
+def increment_stem_of(path: str) -> str:
+    """Return what the paths of all shards of an increment in a split begin with, such as `data/train-<increment>`."""
+    return path.rsplit("-", 2)[0]
 
 
 def output_folders() -> tuple[str, ...]:
@@ -130,8 +134,8 @@ def datasets_files(shards: Sequence[ShardEntry]) -> dict[str, list[str]]:
         shards: the manifest's entries of all shards of the dataset.
 
     Returns:
-        By the name of each split, a glob for each folder of shards, in the order of the shards; none if no format of
-        the dataset can be read by `datasets`.
+        By the name of each split, a glob for each increment, in the order of the shards; none if no format of the
+        dataset can be read by `datasets`.
     """
     name = most_readable(shard["format"] for shard in shards)
     format = output_format(name)
@@ -141,7 +145,7 @@ def datasets_files(shards: Sequence[ShardEntry]) -> dict[str, list[str]]:
     for shard in shards:
         if shard["format"] == name:
             of_split = globs.setdefault(shard["split"], {})
-            of_split[f"{dirname(shard['path'])}/{shard['split']}-{format.datasets_files}"] = None
+            of_split[f"{increment_stem_of(shard['path'])}-{format.datasets_files}"] = None
     return {split: [*globs[split]] for split in sorted(globs)}
 
 

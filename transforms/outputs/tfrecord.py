@@ -11,7 +11,6 @@ import functools
 import gzip
 import itertools
 import json
-import posixpath
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO
@@ -20,7 +19,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from transforms.outputs import CreateFile, OutputFormat, ShardEntry, ShardReader
+from transforms.outputs import CreateFile, OutputFormat, ShardEntry, ShardReader, increment_stem_of
 from transforms.rows.ragged import offsets_of, sums_of
 
 # The integers from the first to the last of these are looked up in a table of varints, which then has 10 MB.
@@ -315,9 +314,9 @@ def tfrecord_loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
     format = shards[0]["format"]
     compression = ', compression_type="GZIP"' if format == "tfrecord.gz" else ""
     split = "train" if any(shard["split"] == "train" for shard in shards) else "validation"
-    # Those of increments have folders of their own, and folders of increments that were replaced are not read.
-    folders = dict.fromkeys(posixpath.dirname(shard["path"]) for shard in shards if shard["split"] == split)
-    patterns = [f"{folder}/{name}/{split}-*.{format}" for name in folders]
+    # Each increment is named, since those of increments that were replaced are not read.
+    increments = dict.fromkeys(increment_stem_of(shard["path"]) for shard in shards if shard["split"] == split)
+    patterns = [f"{folder}/{name}-*.{format}" for name in increments]
     files = f"tf.io.gfile.glob({json.dumps(patterns if len(patterns) > 1 else patterns[0], ensure_ascii=False)})"
     return f"import tensorflow as tf; rows = tf.data.TFRecordDataset({files}{compression})"
 

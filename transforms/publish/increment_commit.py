@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from transforms.base.errors import InputError, RejectsError, Unavailable
 from transforms.catalog.budgets import Budgets, nothing_left
 from transforms.catalog.description import Description, read_description
-from transforms.catalog.layout import PUBLISHED, Folder, is_published
+from transforms.catalog.layout import PUBLISHED, Folder
 from transforms.catalog.log import Conflict, Log
 from transforms.catalog.manifest import check_complete
 from transforms.catalog.snapshot import Increment, Snapshot
@@ -19,8 +19,7 @@ from transforms.inputs.plan_file import decode_plan
 from transforms.model.receipts import Receipt
 from transforms.publish.derived import derive
 from transforms.storage.files import join, read_bytes
-from transforms.storage.walking import names_below
-from transforms.storage.writing import remove, remove_attempts, remove_if_empty
+from transforms.storage.writing import remove, remove_if_empty
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def _commit(
     folder: Folder, job: Description, receipts: Sequence[Receipt], report: str, change: Change, error: str | None
 ) -> Snapshot:
     increment = Increment.of(folder.increment, job, receipts, decode_plan(read_bytes(folder.plan)), error)
-    # What earlier attempts left, and rows of one that failed: the card names folders, and not each file in them.
+    # What earlier attempts left, and rows of one that failed: the card names increments, and not each of their files.
     remove_files(folder, but={*increment.files.paths()})
     begins = change.is_build or not change.base
     try:
@@ -131,12 +130,6 @@ def remove_files(folder: Folder, but: Collection[str] = ()) -> None:
     Raises:
         StoreError: if the store fails.
     """
-    for part in PUBLISHED:
-        below = join(folder.output, part, folder.increment)
-        paths = [join(part, folder.increment, name) for name in names_below(below)]
-        for path in paths:
-            if path not in but and is_published(path):
-                remove(join(folder.output, path))
-        if paths:
-            remove_attempts(below)
-            remove_if_empty(below)
+    for path in folder.files(*PUBLISHED):
+        if path not in but:
+            remove(join(folder.output, path))

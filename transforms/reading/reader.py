@@ -29,7 +29,6 @@ from transforms.catalog.snapshot import Snapshot
 from transforms.model.counts import sum_counts
 from transforms.outputs import OUTPUT_FORMATS, ShardEntry, ShardReader, most_readable, output_format
 from transforms.storage.files import exists, join, mapped, open_file, read_bytes
-from transforms.storage.walking import names_below
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -309,7 +308,7 @@ class FailedBuild:
     """The rejects of a build that failed because there were too many.
 
     Args:
-        url: of its folder; of an append that failed, OUT/rejects/INCREMENT, which its error names.
+        url: of its folder; of an append that failed, OUT/rejects/rejects-INCREMENT, which its error names.
 
     Attributes:
         url: the same.
@@ -323,13 +322,12 @@ class FailedBuild:
     def __init__(self, url: str):
         self.url = url
         self.folder = Folder(url)
-        output, _, increment = url.rstrip("/").rpartition("/rejects/")
-        if output and not names_below(self.folder.rejects):
-            self.folder = Folder(output, increment)
+        if named := re.fullmatch(r"(.+)/rejects/rejects-([0-9a-f]{16})(-.*)?", url):
+            self.folder = Folder(named[1], named[2])
         elif len(begun := self.folder.begun()) == 1:
             self.folder = Folder(url, begun[0])
-        self._names = names_below(self.folder.rejects)
-        if not self._names:
+        self._paths = self.folder.files("rejects")
+        if not self._paths:
             raise UserError(f"{url}: no finished dataset and no rejects are here.")
 
     @property
@@ -340,8 +338,8 @@ class FailedBuild:
 
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records, as Dataset.rejects does."""
-        for name in self._names:
-            yield from _read_parquet(join(self.folder.rejects, name))
+        for path in self._paths:
+            yield from _read_parquet(join(self.folder.output, path))
 
 
 @contextmanager

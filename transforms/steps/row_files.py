@@ -15,8 +15,7 @@ class RowFiles:
 
     Args:
         output: the folder of the dataset.
-        increment: the id of the increment, which has a folder in that of the format.
-        stem: of their names, which a suffix follows.
+        stem: of their names, which a suffix follows; of name_of.
         split: train or validation.
         format: one of OUTPUT_FORMATS.
 
@@ -24,9 +23,9 @@ class RowFiles:
         tokens: that were written so far.
     """
 
-    def __init__(self, output: str, increment: str, stem: str, split: str, format: str):
+    def __init__(self, output: str, stem: str, split: str, format: str):
         self._output = output
-        self._stem = join(output_format(format).folder, increment, stem)
+        self._stem = join(output_format(format).folder, stem)
         self._split = split
         self._format = format
         self._files: dict[str, NewFile] = {}

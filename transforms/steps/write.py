@@ -203,13 +203,13 @@ class _OpenShard:
 
     def _path(self, what: str) -> str:
         """The path of the file of the rejects, or of the ledger, relative to the folder of the dataset."""
-        return join(what, self._split.increment, f"{self._name(what)}.parquet")
+        return join(what, f"{self._name(what)}.parquet")
 
     def _name(self, what: str) -> str:
-        return name_of(what, self._split.number, self._number) + self._again
+        return name_of(what, self._split.increment, self._split.number, self._number) + self._again
 
     def _row_files(self, split: str, format: str) -> RowFiles:
-        return RowFiles(self._options.folder, self._split.increment, self._name(split), split, format)
+        return RowFiles(self._options.folder, self._name(split), split, format)
 
     def _first(self, position: int, detail: str) -> FirstExample:
         piece, position = self._split.origin(position)

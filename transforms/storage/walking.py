@@ -6,6 +6,7 @@ fsspec's own find, walk and glob take a folder for empty if the store refuses to
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import posixpath
 import re
@@ -30,12 +31,13 @@ _T = TypeVar("_T")
 _REQUESTS_AT_ONCE = 32
 
 
-def find(system: Any, folder: str) -> _Entries:
+def find(system: Any, folder: str, prefix: str = "") -> _Entries:
     """Find all files below a folder.
 
     Args:
         system: an fsspec file system.
         folder: its path there.
+        prefix: if the store can, only files whose names in the folder begin with this are listed.
 
     Returns:
         What the store says of each file, by its path, in no order; nothing if the folder does not exist.
@@ -44,7 +46,8 @@ def find(system: Any, folder: str) -> _Entries:
         StoreError: if a folder cannot be listed.
     """
     if _has_no_folders(system):
-        return _listed(system, folder, lambda: system.find(folder, detail=True), {})
+        only = {"prefix": prefix} if prefix and _lists_by_prefix(system) else {}
+        return _listed(system, folder, lambda: system.find(folder, detail=True, **only), {})
     return _walk(system, folder, lambda _: True)
 
 
@@ -127,14 +130,19 @@ def names_in(folder: str) -> list[str]:
 
 
 @with_retries("listed")
-def names_below(folder: str) -> list[str]:
+def names_below(folder: str, prefix: str = "") -> list[str]:
     """Return the names of all files below a folder, relative to it and sorted; none if it does not exist.
+
+    Args:
+        folder: its url.
+        prefix: what the names begin with. Stores that can list only those names, such as S3's and Google's, do so.
 
     Raises:
         StoreError: if the store fails.
     """
     system, path = file_system(folder)
-    return sorted(name.removeprefix(path).lstrip("/") for name in find(system, path))
+    names = (name.removeprefix(path).lstrip("/") for name in find(system, path, prefix))
+    return sorted(name for name in names if name.startswith(prefix))
 
 
 @with_retries("listed")
@@ -178,6 +186,12 @@ def _has_no_folders(system: Any) -> bool:
     if isinstance(system, AsyncFileSystem):
         return type(system)._find is not AsyncFileSystem._find
     return type(system).find is not AbstractFileSystem.find
+
+
+def _lists_by_prefix(system: Any) -> bool:
+    """Whether `find` of a store's client has a parameter prefix."""
+    find = system._find if isinstance(system, AsyncFileSystem) else system.find
+    return "prefix" in inspect.signature(find).parameters
 
 
 def _walk(system: Any, base: str, leads: Callable[[str], bool], follows_links: bool = False) -> _Entries:

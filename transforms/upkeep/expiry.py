@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from transforms.catalog.description import formatters_of, read_description
-from transforms.catalog.layout import PUBLISHED, STORED, Folder, is_published, is_stored
+from transforms.catalog.layout import PUBLISHED, STORED, Folder, increment_of, is_stored
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Entry
 from transforms.publish.claimed import held, repair
@@ -78,12 +78,10 @@ def expire(
         removed = 0 if jobs is None else _remove_stored(folder, stored, [*jobs, *jobs_kept], before)
         for part, files in found.items():
             for name, modified in files.items():
-                path, is_in_work = f"{part}/{name}", "/" in name and name.partition("/")[0] in in_work
-                if modified < before and not is_in_work and path not in named and is_published(path):
-                    remove(join(folder.output, part, name))
+                path = join(part, name)
+                if modified < before and path not in named and increment_of(path) not in (None, *in_work):
+                    remove(join(folder.output, path))
                     removed += 1
-            for increment in sorted({name.partition("/")[0] for name in files if "/" in name}):
-                remove_if_empty(join(folder.output, part, increment))
     return Expired(first, removed, entries[first].version, newest.version)
 
 

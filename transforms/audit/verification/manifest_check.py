@@ -14,7 +14,7 @@ from transforms.audit.verification.row_check import Fault
 from transforms.base.errors import InputError, ParameterError
 from transforms.catalog.consumers import RowLayout
 from transforms.catalog.description import formatters_of
-from transforms.catalog.layout import is_published
+from transforms.catalog.layout import increment_of
 from transforms.catalog.log import Log
 from transforms.inputs.plan_file import encode_plan
 from transforms.publish.derived import derived_from
@@ -68,7 +68,7 @@ def expected_examples(manifest: Mapping[str, Any]) -> int:
 def _name_faults(paths: Sequence[str]) -> Iterator[Fault]:
     """Find paths that no increment gives to its files."""
     for path in paths:
-        if not is_published(path):
+        if not increment_of(path):
             yield Fault(MANIFEST, f"{path} is not the name of a file of a dataset")
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby, repeat
-from posixpath import dirname
 
 from transforms.audit.verification.ledger_check import ledger_faults, ledger_of_shards
 from transforms.audit.verification.manifest_check import (
@@ -27,7 +26,7 @@ from transforms.audit.verification.shards import Expected, Task, check_shard, ta
 from transforms.base.cores import cores
 from transforms.base.errors import InputError, StoreError
 from transforms.catalog.consumers import about_rows
-from transforms.catalog.layout import PARTS, is_published
+from transforms.catalog.layout import PARTS, increment_of
 from transforms.catalog.log import Log
 from transforms.outputs import ShardEntry, stem_of
 from transforms.reading.reader import Dataset, Unfinished
@@ -107,15 +106,15 @@ def _listing_faults(dataset: Dataset, names: Sequence[str], notes: list[str]) ->
     manifest = dataset.manifest
     named = {shard["path"] for shard in manifest["shards"]} | {*manifest["rejects"]}
     named |= {file["path"] for file in manifest.get("ledger", ())}
-    present, folders = {*names}, {dirname(path) for path in named}
+    present, increments = {*names}, {increment_of(path) for path in named}
     if "README.md" not in present:
         yield Fault("README.md", "the dataset card is missing")
-    if dataset.snapshot:  # other versions may have files in the same folders
+    if dataset.snapshot:  # other versions may have some files of the same increments
         named |= {path for each in Log(dataset.folder).increments() for path in each.files.paths()}
     for name in names:
         part, _, rest = name.partition("/")
         if rest and part in PARTS and part != "_chatmill" and name not in named:
-            if dirname(name) not in folders and is_published(name):
+            if increment_of(name) not in (None, *increments):
                 continue  # of an increment that this version does not have: nobody who reads this one reads it
             yield Fault(name, "the manifest does not name this file, and readers of the folder would read it")
         elif part not in PARTS and not part.startswith("."):
@@ -184,8 +183,8 @@ def _examples_faults(dataset: Dataset, total: Checked, of_shards: list[tuple[Sha
         problem = f"spans of trained tokens end with {_counted(total.span_ends)}; the manifest has {_counted(written)}"
         yield Fault(MANIFEST, problem)
     records = manifest["records"]["kept"] + manifest["records"]["truncated"]
-    # A file that was rewritten has its records in two increments. Each has a folder of its own.
-    for _, of_increment in groupby(of_shards, key=lambda each: dirname(each[0]["path"])):
+    # A file that was rewritten has its records in two increments.
+    for _, of_increment in groupby(of_shards, key=lambda each: increment_of(each[0]["path"])):
         known = [(shard["path"], shard.get("source", 0), checked) for shard, checked in of_increment]
         yield from repeated_faults(known, is_split or expected != records)
 

@@ -79,8 +79,8 @@ class Rewriter:
 
     def _write_rows(self, written: Written, group: Sequence[Unit], split: str, number: int, moves: _Moves) -> str:
         """Write the shard of a group in each format. Returns its path in the first of them."""
-        url, id, stem = self._dataset.url, self._plan.id, name_of(split, number)
-        files = [RowFiles(url, id, stem, split, format) for format in self._layout.formats]
+        stem = name_of(split, self._plan.id, number)
+        files = [RowFiles(self._dataset.url, stem, split, format) for format in self._layout.formats]
         before = _shards(group, split)
         for each in before:  # what was damaged, or is the file of another shard, would get checksums that fit
             url = join(self._dataset.url, each["path"])
@@ -121,7 +121,7 @@ class Rewriter:
         moves: Mapping[str, _Moves],
     ) -> None:
         """Write the lines of a group, which name rows of its shards."""
-        path = join("ledger", self._plan.id, f"{name_of('ledger', number)}.parquet")
+        path = join("ledger", f"{name_of('ledger', self._plan.id, number)}.parquet")
         file, writer, entries = NewFile(join(self._dataset.url, path)), None, 0
         firsts = dict.fromkeys(SPLITS, 0)
         for unit in group:
