@@ -135,11 +135,14 @@ def _limits(statistics: Mapping[str, Any]) -> Table:
         "examples": histograms["example_tokens"]["count"],
         "tokens": histograms["example_tokens"]["sum"],
         "trained_tokens": histograms["example_trained_tokens"]["sum"],
+        "trained_tokens_of_turns": histograms["example_trained_tokens"]["sum"],
     }
-    table = _table(*["right"] * 7)
-    table.add_row("", "of examples", "", "of tokens", "", "of those trained on", "")
+    table = _table(*["right"] * 9)
+    table.add_row("", "of examples", "", "of tokens", "", "of those trained on", "", "with --truncation turns", "")
     for limit, beyond in statistics["limits"].items():
-        cells = [(f"{beyond[what]:,}", f"{beyond[what] / max(count, 1):.1%}") for what, count in everything.items()]
+        # Earlier versions did not count turns.
+        counts = [(beyond.get(what, 0), count) for what, count in everything.items()]
+        cells = [(f"{lost:,}", f"{lost / max(count, 1):.1%}") for lost, count in counts]
         table.add_row(f"{int(limit):,}", *chain.from_iterable(cells))
     return table
 

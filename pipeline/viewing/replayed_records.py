@@ -32,6 +32,7 @@ from transforms.reading.reader import Dataset
 from transforms.reading.row_examples import examples_of
 from transforms.rows import IGNORED
 from transforms.rows.packing import packing_of
+from transforms.rows.ragged import offsets_of
 from transforms.steps.read import read_split
 from transforms.storage.files import exists, join, sha256_of
 
@@ -249,13 +250,12 @@ class _Replayer:
         if self.is_wrapped:
             yield from self._rows_of(self._packer(batch))
             return
-        segments = self._packer.cut(np.diff(batch.offsets))
-        starts = batch.offsets[segments.source] + segments.start
-        places = zip(segments.source.tolist(), starts.tolist(), segments.length.tolist(), strict=True)
-        for source, start, length in places:
-            ids, labels = (array[start : start + length] for array in (batch.ids, batch.labels))
-            if self._options.shift_labels:
-                labels = np.concatenate([np.full(1, IGNORED, np.int32), labels[1:]])
+        segments = self._packer.cut(batch)
+        starts, labels_of_all = batch.offsets[segments.source] + segments.start, self._packer.labels_in(batch, segments)
+        offsets = offsets_of(segments.length).tolist()
+        for number, (source, start) in enumerate(zip(segments.source.tolist(), starts.tolist(), strict=True)):
+            labels = labels_of_all[offsets[number] : offsets[number + 1]]
+            ids = batch.ids[start : start + len(labels)]
             if np.any(labels != IGNORED):
                 piece, position = batch.split.origin(int(batch.source.positions[source]))
                 split = "validation" if batch.source.validation[source] else "train"

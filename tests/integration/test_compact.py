@@ -33,6 +33,7 @@ LAYOUTS = {
         "--output_format=parquet,tfrecord", "--keep_columns=id",
         "--write_columns=input_ids,labels,attention_mask,position_ids,seq_lengths,loss_mask,loss_weights",
     ],
+    "windows": ["--truncation=windows", "--max_length=12", "--packing=bfd", "--ledger=all"],
     "split": ["--packing=bfd_split", "--max_length=12", "--ledger=all"],
     "wrapped": ["--packing=wrapped", "--max_length=24", "--shift_labels", "--ledger=exceptions"],
     "segments are not known": [

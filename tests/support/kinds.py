@@ -48,6 +48,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "keep_end": _CHATS | {"max_length": 50, "truncation": "keep_end", "write_columns": "input_ids,labels,loss_weights"},
     "without_labels": {"input": "completion.jsonl", "write_columns": "input_ids,loss_weights"},
     "drop": _CHATS | {"max_length": 80, "truncation": "drop", "packing": "bfd", "validation_fraction": 0.5},
+    "windows": _CHATS | {"max_length": 48, "truncation": "windows", "provenance": True, "ledger": "all"},
+    "windows_and_pack": _CHATS | {
+        "max_length": 64, "truncation": "windows", "window_overlap": 8, "packing": "bfd", "shift_labels": True,
+        "provenance": True, "validation_fraction": 0.3,
+    },
+    "turns": _CHATS | {"max_length": 60, "truncation": "turns", "packing": "ffd"},
     "completion": {"input": "completion.jsonl", "loss_on": "all"},
     "token_rows": {"input": "token_rows.jsonl", "max_length": 6},
     "weights": {"input": "weights.jsonl", "write_columns": ALL_COLUMNS, "packing": "bfd", "max_length": 300},

@@ -62,6 +62,9 @@ PACKERS = [
     Packer(max_length=48),
     Packer(max_length=48, truncation="keep_end", shift_labels=True),
     Packer(max_length=48, truncation="drop"),
+    Packer(max_length=24, truncation="turns"),
+    Packer(max_length=24, truncation="windows"),
+    Packer(max_length=32, truncation="windows", packing="ffd", window_overlap=3, shift_labels=True),
     Packer(max_length=64, packing="bfd"),
     Packer(max_length=48, packing="ffd", truncation="drop"),
     *(Packer(max_length=most, packing=cut, shift_labels=shift) for most, cut, shift in [

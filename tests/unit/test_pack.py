@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, groupby, pairwise
 
@@ -12,10 +12,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from support.chats import SPLIT
+from transforms.base.errors import ParameterError
 from transforms.model.batches import Labels, Rows, RowSource, RowTable
 from transforms.model.outcomes import Outcomes
 from transforms.model.statistics import Histogram, Statistics
@@ -66,10 +67,14 @@ def records_of(draw: st.DrawFn, most: int = 14, longest: int = 20) -> list[RowOf
 @st.composite
 def packers(draw: st.DrawFn, packings: tuple[str, ...] = PACKINGS, shift: bool | None = None) -> Packer:
     packing = draw(st.sampled_from(packings))
-    lengths = st.integers(1, 24)
+    truncation = draw(st.sampled_from(("keep_start", "keep_end", "drop") if packing in CUT else TRUNCATIONS))
+    lengths = st.integers(2 if truncation == "windows" else 1, 24)
+    max_length = draw(lengths if packing != "none" else st.one_of(st.none(), lengths))
+    has_overlap = truncation == "windows" and max_length is not None
     return Packer(
-        max_length=draw(lengths if packing != "none" else st.one_of(st.none(), lengths)),
-        truncation=draw(st.sampled_from(TRUNCATIONS)),
+        max_length=max_length,
+        truncation=truncation,
+        window_overlap=draw(st.one_of(st.none(), st.integers(1, max_length - 1))) if has_overlap else None,
         packing=packing,
         shift_labels=draw(st.booleans()) if shift is None else shift,
     )
@@ -144,7 +149,7 @@ class Expected:
     kept: int = 0
     truncated: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    losers: int = 0
+    notes: Counter[str] = field(default_factory=Counter)
     trained_tokens_lost: int = 0
 
 
@@ -163,7 +168,7 @@ def naive_pack(packer: Packer, records: list[RowOf]) -> Expected:
         elif not any(is_trained([predictable(piece, packer.shift_labels)]) for piece in pieces):
             expected.dropped["no_trained_tokens_left"] += 1
         else:
-            if sum(len(piece.ids) for piece in pieces) < len(record.ids):
+            if len({token for piece in pieces for token in piece.ids}) < len(record.ids):
                 expected.truncated += 1
             else:
                 expected.kept += 1
@@ -173,7 +178,11 @@ def naive_pack(packer: Packer, records: list[RowOf]) -> Expected:
         setattr(expected, name, [row for row in rows if is_trained(row)])
     for segment in chain.from_iterable(expected.train + expected.validation):
         lost[segment.position] -= count_trained([[segment]])
-    expected.losers, expected.trained_tokens_lost = sum(tokens > 0 for tokens in lost.values()), lost.total()
+    expected.notes["records_that_lost_trained_tokens"] = sum(tokens > 0 for tokens in lost.values())
+    expected.trained_tokens_lost = lost.total()
+    if packer.truncation == "windows":
+        windows = [*chain.from_iterable(expected.train + expected.validation)]
+        expected.notes["window_rows_added"] = len(windows) - expected.kept - expected.truncated
     return expected
 
 
@@ -190,9 +199,44 @@ def naive_pieces(packer: Packer, whole: Segment) -> list[Segment]:
         return [whole]
     if packer.packing == "bfd_split":
         return [naive_slice(whole, start, start + most) for start in range(0, length, most)]
+    if packer.truncation in ("turns", "windows"):
+        turns = naive_turns(predictable(whole, packer.shift_labels))
+        if packer.truncation == "windows":
+            return [*naive_windows(whole, turns, most, packer.window_overlap or max(most // 4, 1))]
+        return [naive_slice(whole, 0, max([stop for _, stop in turns if stop <= most], default=0))]
     return [
         naive_slice(whole, length - most, length) if packer.truncation == "keep_end" else naive_slice(whole, 0, most)
     ]
+
+
+def naive_turns(segment: Segment) -> list[tuple[int, int]]:
+    """Where each run of trained tokens begins and ends."""
+    turns: list[list[int]] = []
+    for number, label in enumerate(segment.labels):
+        if label != IGNORED:
+            if turns and turns[-1][1] == number:
+                turns[-1][1] += 1
+            else:
+                turns.append([number, number + 1])
+    return [(start, stop) for start, stop in turns]
+
+
+def naive_windows(whole: Segment, turns: list[tuple[int, int]], most: int, overlap: int) -> Iterator[Segment]:
+    """Try every place where a window may begin, the first one that leaves the space for the next turn is taken."""
+    done, length = 0, len(whole.ids)
+    while left := [(start, stop) for start, stop in turns if stop > done]:
+        start, stop = left[0]
+        places = [place for place in (0, *(stop for _, stop in turns)) if done - overlap <= place <= done]
+        places += range(done + 1, start)  # what a user writes may be cut
+        begin = next((place for place in places if stop - place <= most), max(start - overlap, 0))
+        if start < done:
+            begin = done - overlap
+        fit = [stop for _, stop in left if stop - begin <= most]
+        end = (length if fit[-1] == turns[-1][1] and length - begin <= most else fit[-1]) if fit else begin + most
+        ids, labels = whole.ids[begin:end], whole.labels[begin:end]
+        context = max(done - begin, 0)
+        yield Segment(ids, (IGNORED,) * context + labels[context:], whole.position)
+        done = end
 
 
 def naive_slice(segment: Segment, start: int, stop: int) -> Segment:
@@ -295,12 +339,14 @@ def test_rows_and_outcomes_equal_the_naive_packer(packer: Packer, records: list[
 
     assert tables_of(rows) == (expected.train, expected.validation)
     assert rows.outcomes.dropped == expected.dropped
-    assert ("records_that_lost_trained_tokens" in rows.outcomes.first_examples) == (expected.losers > 0)
+    assert ("records_that_lost_trained_tokens" in rows.outcomes.first_examples) == (
+        expected.notes["records_that_lost_trained_tokens"] > 0
+    )
     assert msgspec.structs.replace(without_statistics(rows.outcomes), drops=(), first_examples={}) == Outcomes(
         read=len(records),
         kept=expected.kept,
         truncated=expected.truncated,
-        notes={"records_that_lost_trained_tokens": expected.losers} if expected.losers else {},
+        notes={name: count for name, count in expected.notes.items() if count},
         trained_tokens_lost=expected.trained_tokens_lost,
     )
     assert rows.packed == (packer.packing != "none")
@@ -387,9 +433,10 @@ def test_each_segment_names_the_record_of_its_tokens(packer: Packer, records: li
 def test_packing_neither_loses_nor_repeats_a_segment(packer: Packer, records: list[RowOf]):
     expected: Counter[Segment] = Counter()
     for record in records:
-        (segment,) = naive_pieces(packer, Segment(tuple(record.ids), tuple(record.labels), record.position))
-        if is_trained([segment]) and not (packer.truncation == "drop" and len(segment.ids) < len(record.ids)):
-            expected[segment] += 1
+        pieces = naive_pieces(packer, Segment(tuple(record.ids), tuple(record.labels), record.position))
+        for segment in pieces:
+            if is_trained([segment]) and not (packer.truncation == "drop" and len(segment.ids) < len(record.ids)):
+                expected[segment] += 1
 
     train, validation = tables_of(packer(batch_of(records)))
 
@@ -432,6 +479,7 @@ def test_wrapped_rows_are_the_records_one_after_the_other_cut_at_max_length(pack
 @BRIEFLY
 @given(packers(packings=("none",), shift=False), records_of())
 def test_truncation_keeps_only_the_end_that_it_names(packer: Packer, records: list[RowOf]):
+    assume(packer.truncation not in ("turns", "windows"))
     most = packer.max_length or 10**9
     cut = {
         "keep_start": lambda tokens: tokens[:most],
@@ -448,9 +496,70 @@ def test_truncation_keeps_only_the_end_that_it_names(packer: Packer, records: li
         assert written == [(ids, labels) for ids, labels, validation in expected if validation == held_back]
 
 
+@THOROUGHLY
+@given(records_of(longest=60), st.integers(2, 24), st.sampled_from(["none", "bfd", "ffd"]), st.data())
+def test_each_trained_token_is_trained_on_in_one_window_after_what_precedes_it(records, most, packing, data):
+    overlap = data.draw(st.integers(1, most - 1))
+    packer = Packer(max_length=most, truncation="windows", window_overlap=overlap, packing=packing)
+    rows = packer(batch_of(records))
+    assert rows.outcomes.trained_tokens_lost == 0 and not rows.outcomes.dropped.get("no_trained_tokens_left")
+    trained = Counter(token for record in records for token in record.labels if token != IGNORED)
+    windows = [segment for table in tables_of(rows) for row in table for segment in row]
+    assert Counter(label for window in windows for label in window.labels if label != IGNORED) == trained
+    whole = {record.position: record for record in records}
+    for window in windows:
+        record = whole[window.position]
+        first = record.ids.index(window.ids[0])
+        last = first + len(window.ids)
+        assert window.ids == tuple(record.ids[first:last])
+        # A model is not trained to write a token that begins a window, unless a record begins with it.
+        assert window.labels[0] == IGNORED or first == 0
+        # It ends after a turn, unless the turn is longer than a window.
+        is_within = last < len(record.ids) and record.labels[last] != IGNORED and window.labels[-1] != IGNORED
+        assert not is_within or len(window.ids) == most
+
+
+def test_windows_begin_with_turns_of_the_window_before():
+    labels = [*[IGNORED] * 3, 103, 104, IGNORED, 106, 107, IGNORED, IGNORED, 110, 111]
+    record = RowOf([*range(100, 112)], labels, False, 0)
+    packer = Packer(max_length=8, truncation="windows", window_overlap=4)
+    (first,), (second,) = tables_of(packer(batch_of([record])))[0]
+    assert first.ids == (*range(100, 108),) and first.labels == (*labels[:8],)
+    # Of the 4 tokens before, those from the end of a turn on: the turn 106 107, with the text that it answers.
+    assert second.ids == (*range(105, 112),)
+    assert second.labels == (IGNORED, IGNORED, IGNORED, IGNORED, IGNORED, 110, 111)
+
+
+def test_no_half_turn_is_trained_on_with_truncation_turns():
+    labels = [IGNORED, 101, 102, IGNORED, 104, 105, 106]
+    rows = Packer(max_length=6, truncation="turns")(batch_of([RowOf([*range(100, 107)], labels, False, 0)]))
+    ((segment,),), _ = tables_of(rows)
+    assert segment.ids == (100, 101, 102)
+    assert (rows.outcomes.truncated, rows.outcomes.trained_tokens_lost) == (1, 3)
+    rows = Packer(max_length=2, truncation="turns")(batch_of([RowOf([*range(100, 107)], labels, False, 0)]))
+    assert rows.outcomes.dropped == {"no_trained_tokens_left": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "parameter", "problem"),
+    [
+        ({"truncation": "turns", "packing": "wrapped", "max_length": 8}, "truncation", "packing wrapped cuts longer"),
+        ({"truncation": "windows", "packing": "bfd_split", "max_length": 8}, "truncation", "packing bfd_split cuts"),
+        ({"window_overlap": 4, "max_length": 8}, "window_overlap", "it needs truncation windows"),
+        ({"truncation": "windows", "window_overlap": 8, "max_length": 8}, "window_overlap", "less than max_length 8"),
+        ({"truncation": "windows", "max_length": 1}, "max_length", "expected at least 2"),
+    ],
+)
+def test_options_of_windows_that_contradict_each_other_are_refused(options, parameter, problem):
+    with pytest.raises(ParameterError, match=problem) as raised:
+        Packer(**options)
+    assert raised.value.parameter == parameter
+
+
 @BRIEFLY
 @given(packers(shift=True), records_of())
 def test_shifted_labels_are_the_next_token_of_the_same_segment(packer: Packer, records: list[RowOf]):
+    assume(packer.truncation != "windows")  # of which the context has no labels
     label_of = {token: label for record in records for token, label in zip(record.ids, record.labels, strict=True)}
     train, validation = tables_of(packer(batch_of(records)))
     for row in train + validation:

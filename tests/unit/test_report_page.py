@@ -119,7 +119,7 @@ def test_recipe_allows_the_rejects_that_the_dataset_has():
 def test_what_stands_out_is_listed_first():
     page = _Texts(page_of()).text
     assert "4 of 16 records (25.0%) were rejected, most often as not_json." in page
-    assert "10 trained tokens of 3 records lost to --max_length 270 (--packing bfd_split loses none)." in page
+    assert "10 trained tokens of 3 records lost to --max_length 270 (--truncation windows loses none)." in page
     assert "4 trained turns of 10 of 198 records not as at inference: context 4 (--parity expand writes" in page
     lost = "8 records with a last answer whose reasoning the template does not print: a model does not learn to"
     assert lost in _Texts(page_of(notes={"reasoning_not_printed": 9, "last_reasoning_not_printed": 8})).text

@@ -73,6 +73,7 @@ def test_a_limit_counts_the_tokens_beyond_it(lengths, data):
             sum(length > limit for length in lengths),
             sum(max(length - limit, 0) for length in lengths),
             sum(min(count, max(length - limit, 0)) for length, count in zip(lengths, trained, strict=True)),
+            sum(count for length, count in zip(lengths, trained, strict=True) if length > limit),
         )
         for limit in LIMITS
     }

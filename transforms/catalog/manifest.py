@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from transforms.base.hidden import escaped
 from transforms.catalog.description import Description
 from transforms.catalog.sums import Sums, Totals
-from transforms.model.counts import RecordCounts, StepCounts
+from transforms.model.counts import ROWS_ADDED, RecordCounts, StepCounts
 from transforms.model.receipts import Firsts, Receipt
 from transforms.model.statistics import Statistics, decode_statistics
 
@@ -100,8 +100,7 @@ def sums_of_receipts(description: Description, receipts: Sequence[Receipt]) -> d
     check_ledger(description.options.get("ledger", "none"), receipts)
     totals, counts = _totals(receipts), StepCounts.total(receipts)
     records, rows = totals.records, totals.rows
-    added = counts.notes.get("parity_rows_added", 0) + counts.notes.get("formatter_rows_added", 0)
-    survivors = records.kept + records.truncated + added
+    survivors = records.kept + records.truncated + sum(counts.notes.get(name, 0) for name in ROWS_ADDED)
     if description.options.get("packing", "none") == "none" and rows != survivors:
         raise ValueError(f"{rows} rows were written, of records that should have {survivors}")
     sums = Sums(

@@ -49,11 +49,15 @@ class Histogram(Counts, frozen=True):
 
 
 class Beyond(Counts, frozen=True):
-    """What a max_length would cut off with `keep_start`: the examples that are longer, and their tokens beyond it."""
+    """What a max_length would cut off with `keep_start`: the examples that are longer, and their tokens beyond it.
+
+    trained_tokens_of_turns: the trained tokens that it would cut off with `turns`. With `windows` it is none.
+    """
 
     examples: int = 0
     tokens: int = 0
     trained_tokens: int = 0
+    trained_tokens_of_turns: int = 0
 
 
 class Tools(Counts, frozen=True):

@@ -177,8 +177,8 @@ def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[Concern]:
     if longer:
         limit = next((limit for limit, cut in longer.items() if 10 * cut <= lost), max(longer))
         advice.append(f"{limit} loses {longer[limit]:,}")
-    if layout["packing"] == "bfd":
-        advice.append("--packing bfd_split loses none")
+    if layout["packing"] in ("none", "bfd", "ffd"):
+        advice.append("--truncation windows loses none")
     found = f"{counted(lost, 'trained token')} of {records} lost to --max_length {layout['max_length']}"
     yield Concern("limits", found, ", ".join(advice))
 

@@ -14,6 +14,7 @@ from transforms.model.scripts import count_scripts
 from transforms.model.statistics import Beyond, Histogram, Statistics, Tools, histogram_of
 from transforms.rows import IGNORED
 from transforms.rows.ragged import slices_of
+from transforms.rows.truncation import turns_of
 
 # Values of max_length for which the tokens that they would cut off are counted.
 LIMITS = (2048, 4096, 8192, 16384, 32768)
@@ -86,13 +87,15 @@ def _histograms(**numbers: np.ndarray) -> dict[str, Histogram]:
 
 def _limits(lengths: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dict[str, Beyond]:
     """What each limit would cut off: what is between it and the next one, and what the next one would cut off."""
+    turns = turns_of(labels, offsets, np.flatnonzero(lengths > LIMITS[0]))
     limits: dict[str, Beyond] = {}
     beyond = Beyond()
     for limit, following in reversed([*pairwise((*LIMITS, int(lengths.max()) + LIMITS[-1]))]):
         longer = np.flatnonzero(lengths > limit)
         between = np.minimum(lengths[longer], following) - limit
         trained = int(np.count_nonzero(slices_of(labels, offsets[longer] + limit, between) != IGNORED))
-        beyond = Beyond(len(longer), beyond.tokens + int(between.sum()), beyond.trained_tokens + trained)
+        of_turns = int((turns.stop - turns.start)[turns.stop > limit].sum())
+        beyond = Beyond(len(longer), beyond.tokens + int(between.sum()), beyond.trained_tokens + trained, of_turns)
         limits[str(limit)] = beyond
     return dict(reversed(limits.items()))
 

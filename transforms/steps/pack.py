@@ -14,9 +14,9 @@ from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
 from transforms.rows.packing import packing_of
-from transforms.rows.ragged import joined, offsets_of, slices_of, sums_of
+from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
 from transforms.rows.segments import Segments, whole
-from transforms.rows.truncation import split, truncate
+from transforms.rows.truncation import split, truncate, truncate_after_turns, turns_of, windows
 from transforms.steps.base import Step
 from transforms.steps.counting import of_tokens
 from transforms.steps.row_options import PackOptions
@@ -28,10 +28,10 @@ class Packer(PackOptions):
     def __call__(self, batch: Labels) -> Rows:
         if self.shift_labels:
             batch = dataclasses.replace(batch, labels=_ignored_at(batch.labels, batch.offsets[:-1]))
-        segments, left, too_long = self._segments(batch)
+        segments, left, in_rows = self._segments(batch)
         held_back = batch.source.validation[segments.source]
         tables = [self._table(batch, segments.take(held_back == validation)) for validation in (False, True)]
-        outcomes, used = self._outcomes(batch, left, too_long, tables)
+        outcomes, used = self._outcomes(batch, segments, left, in_rows, tables)
         train, validation = map(shifted, tables) if self.shift_labels else tables
         statistics = of_tokens(
             labels=batch.labels,
@@ -55,34 +55,48 @@ class Packer(PackOptions):
         """Cut the labelled rows.
 
         Returns:
-            The segments of rows that have a label left; int64 (rows,), the labels of each row after cutting; bool
-            (rows,), whether something of it was cut off.
+            The segments of rows that have a label left; int64 (rows,), the labels of each row after cutting; int64
+            (rows,), the tokens of each row after cutting, without those that are repeated.
         """
         lengths = np.diff(batch.offsets)
-        segments = self.cut(lengths)
-        too_long = np.bincount(segments.source, segments.length, len(lengths)) < lengths
-        if too_long.any() or len(segments) > len(lengths):
-            starts = batch.offsets[segments.source] + segments.start
-            labels = _ignored_at(batch.labels, starts) if self.shift_labels else batch.labels
-            in_segment = sums_of(slices_of(labels, starts, segments.length) != IGNORED, offsets_of(segments.length))
+        segments = self.cut(batch)
+        in_rows = segments.new(len(lengths))
+        if (in_rows < lengths).any() or len(segments) > len(lengths):
+            in_segment = sums_of(self.labels_in(batch, segments) != IGNORED, offsets_of(segments.length))
             left = np.bincount(segments.source, in_segment, len(lengths))
         else:
             left = batch.trained_tokens
-        return segments.take(left[segments.source] > 0), left, too_long
+        return segments.take(left[segments.source] > 0), left, in_rows
 
-    def cut(self, lengths: np.ndarray) -> Segments:
-        """Truncate or split the rows that are longer than max_length. lengths: int64, shape (rows,)."""
+    def cut(self, batch: Labels) -> Segments:
+        """Truncate or split the rows that are longer than max_length."""
+        lengths = np.diff(batch.offsets)
         longer = "truncate" if self.packing == "none" else packing_of(self.packing).longer
-        if self.max_length is None or longer == "keep":
+        if self.max_length is None or longer == "keep" or not (lengths > self.max_length).any():
             return whole(lengths)
         if longer == "split":
             return split(lengths, self.max_length)
-        return truncate(lengths, self.max_length, self.truncation)
+        if self.truncation not in ("turns", "windows"):
+            return truncate(lengths, self.max_length, self.truncation)
+        turns = turns_of(batch.labels, batch.offsets, np.flatnonzero(lengths > self.max_length))
+        if self.truncation == "turns":
+            return truncate_after_turns(lengths, self.max_length, turns)
+        return windows(lengths, self.max_length, self.window_overlap or max(self.max_length // 4, 1), turns)
+
+    def labels_in(self, batch: Labels, segments: Segments) -> np.ndarray:
+        """Return the labels of segments, one segment after the other: int32, shape (tokens,)."""
+        labels = slices_of(batch.labels, batch.offsets[segments.source] + segments.start, segments.length)
+        starts = offsets_of(segments.length)[:-1]
+        if self.shift_labels:
+            labels = _ignored_at(labels, starts[segments.length > 0])
+        if segments.repeated is not None:
+            labels = _ignored_at(labels, indices_of(starts, segments.repeated))
+        return labels
 
     def _outcomes(
-        self, batch: Labels, left: np.ndarray, too_long: np.ndarray, tables: list[RowTable]
+        self, batch: Labels, segments: Segments, left: np.ndarray, in_rows: np.ndarray, tables: list[RowTable]
     ) -> tuple[Outcomes, Used]:
-        """Find the outcome of each record. left, too_long: as of _segments. tables: before labels are shifted."""
+        """Find the outcome of each record. segments, left, in_rows: of _segments. tables: before labels are shifted."""
         source, lengths, trained = batch.source, np.diff(batch.offsets), batch.trained_tokens
         numbers, records = source.record_numbers(), source.records()
 
@@ -98,9 +112,10 @@ class Packer(PackOptions):
             )
             return sums(of_rows - placed)
 
-        tokens_lost = lost(lengths, [table.segment_lengths for table in tables])
+        repeated = 0 if segments.repeated is None else np.bincount(segments.source, segments.repeated, len(lengths))
+        tokens_lost = lost(lengths + repeated, [table.segment_lengths for table in tables])
         trained_tokens_lost = lost(trained, [table.segment_trained_tokens for table in tables])
-        survives, cut, had_labels = sums(left > 0) > 0, sums(too_long) > 0, sums(trained > 0) > 0
+        survives, cut, had_labels = sums(left > 0) > 0, sums(in_rows < lengths) > 0, sums(trained > 0) > 0
         dropped_whole = ~survives & cut & (self.truncation == "drop")
         without, left_without = ~survives & ~dropped_whole & ~had_labels, ~survives & ~dropped_whole & had_labels
         outcomes = batch.outcomes.drop(
@@ -121,6 +136,9 @@ class Packer(PackOptions):
         examples = int(np.count_nonzero(np.bincount(source.example_numbers(), left > 0)))
         outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0)) - examples)
         outcomes = outcomes.note("formatter_rows_added", examples - int(np.sum(survives)))
+        if segments.repeated is not None:
+            windows_of_all = sum(len(table.sources) for table in tables)
+            outcomes = outcomes.note("window_rows_added", windows_of_all - int(np.sum(left > 0)))
         used = np.flatnonzero(survives)
         outcomes = msgspec.structs.replace(
             outcomes,
@@ -138,10 +156,9 @@ class Packer(PackOptions):
             packed = packing_of(self.packing).pack(segments.length, self.max_length or 0)
             segments, segment_offsets = segments.cut(packed.segments), packed.offsets
         starts = batch.offsets[segments.source] + segments.start
-        labels = _ignored_at(batch.labels, starts) if self.shift_labels else batch.labels
         table = RowTable(
             ids=slices_of(batch.ids, starts, segments.length),
-            labels=slices_of(labels, starts, segments.length),
+            labels=self.labels_in(batch, segments),
             offsets=offsets_of(segments.length)[segment_offsets],
             segment_lengths=segments.length,
             segment_offsets=segment_offsets,

@@ -9,7 +9,7 @@ from transforms.base.declaring import StepOptions, option
 from transforms.base.errors import ParameterError
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS
-from transforms.rows.packing import PACKINGS
+from transforms.rows.packing import PACKINGS, packing_of
 from transforms.rows.truncation import TRUNCATIONS
 
 
@@ -24,11 +24,20 @@ class PackOptions(StepOptions):
     max_length: int | None = option("Rows", "the maximum number of tokens in a row", kinds.length, None, common=True)
     truncation: str = option(
         "Rows",
-        "what to do with a row that is longer than max_length; keep_start or keep_end: keep that end of it; drop: drop "
-        "the record",
+        "what to do with a row that is longer than max_length; keep_start or keep_end: keep that end of it; turns: cut "
+        "it after the last turn that fits; windows: several rows, each with the turns that fit, after earlier ones as "
+        "context; drop: drop the record",
         kinds.one_of(TRUNCATIONS),
         "keep_start",
         common=True,
+    )
+    window_overlap: int | None = option(
+        "Rows",
+        "with truncation windows, the tokens of earlier turns that a window begins with at most, which are not trained "
+        "on again",
+        kinds.length,
+        None,
+        "a quarter of max_length",
     )
     packing: str = option(
         "Rows",
@@ -50,6 +59,21 @@ class PackOptions(StepOptions):
         super().__post_init__()
         if self.packing != "none" and self.max_length is None:
             raise ParameterError("packing", self.packing, "it needs a max_length, such as 4096.")
+        if self.truncation in ("turns", "windows") and (
+            self.packing != "none" and packing_of(self.packing).longer != "truncate"
+        ):
+            raise ParameterError(
+                "truncation", self.truncation, f"packing {self.packing} cuts longer rows in its own way."
+            )
+        if self.truncation == "windows" and self.max_length is not None and self.max_length < 2:
+            raise ParameterError("max_length", self.max_length, "expected at least 2 with truncation windows.")
+        if self.window_overlap is not None:
+            if self.truncation != "windows":
+                raise ParameterError("window_overlap", self.window_overlap, "it needs truncation windows.")
+            if self.max_length is not None and self.window_overlap >= self.max_length:
+                raise ParameterError(
+                    "window_overlap", self.window_overlap, f"expected less than max_length {self.max_length}."
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

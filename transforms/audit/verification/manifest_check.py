@@ -17,6 +17,7 @@ from transforms.catalog.description import formatters_of
 from transforms.catalog.layout import increment_of
 from transforms.catalog.log import Log
 from transforms.inputs.plan_file import encode_plan
+from transforms.model.counts import ROWS_ADDED
 from transforms.publish.derived import derived_from
 from transforms.reading.reader import Dataset
 from transforms.storage.files import exists, join, read_bytes, sha256_of
@@ -60,9 +61,8 @@ def sums_faults(dataset: Dataset) -> Iterator[Fault]:
 
 def expected_examples(manifest: Mapping[str, Any]) -> int:
     """Return how many examples the outcomes of the records and the notes add up to, if none is split."""
-    added = ("parity_rows_added", "formatter_rows_added")
     records, notes = manifest["records"], manifest["notes"]
-    return records["kept"] + records["truncated"] + sum(notes.get(name, 0) for name in added)
+    return records["kept"] + records["truncated"] + sum(notes.get(name, 0) for name in ROWS_ADDED)
 
 
 def _name_faults(paths: Sequence[str]) -> Iterator[Fault]:
