@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -23,13 +24,16 @@ from transforms.steps.reports import PlaceWriter
 from transforms.storage.files import open_input
 
 
-def read_split(split: Split, part_bytes: int, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[Records]:
+def read_split(
+    split: Split, part_bytes: int, max_record_bytes: int = MAX_RECORD_BYTES, is_look: bool = False
+) -> Iterator[Records]:
     """Read the records of a split.
 
     Args:
         split: the split.
         part_bytes: about how much input is in one batch.
         max_record_bytes: a longer record is rejected as `too_long`.
+        is_look: whether only the first of them are read, for which no file of the Hub is downloaded.
 
     Yields:
         The records in parts; one empty part if the split has no record.
@@ -39,7 +43,7 @@ def read_split(split: Split, part_bytes: int, max_record_bytes: int = MAX_RECORD
         UserError: if a file is not of the version that was planned, before its first byte or after its last.
     """
     part, pending = 0, Part([], [], 0)
-    for found in _parts(split, part_bytes, max_record_bytes):
+    for found in _parts(split, part_bytes, max_record_bytes, is_look):
         if pending.bytes and pending.bytes + found.bytes > part_bytes:
             yield _batch(split, part, pending, last=False)
             part, pending = part + 1, found
@@ -50,11 +54,11 @@ def read_split(split: Split, part_bytes: int, max_record_bytes: int = MAX_RECORD
     yield _batch(split, part, pending, last=True)
 
 
-def _parts(split: Split, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
+def _parts(split: Split, part_bytes: int, max_record_bytes: int, is_look: bool) -> Iterator[Part]:
     """Yield the records of all slices, with their positions in the split."""
     for number, piece in enumerate(split.slices):
         base = split.position(number, 0)
-        for part in _parts_of_slice(piece, part_bytes, max_record_bytes):
+        for part in _parts_of_slice(piece, part_bytes, max_record_bytes, is_look):
             if base:
                 records = [Record(base + record.position, record.raw) for record in part.records]
                 rejects = [replace(reject, position=base + reject.position) for reject in part.rejects]
@@ -62,11 +66,13 @@ def _parts(split: Split, part_bytes: int, max_record_bytes: int) -> Iterator[Par
             yield part
 
 
-def _parts_of_slice(piece: Slice, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
+def _parts_of_slice(piece: Slice, part_bytes: int, max_record_bytes: int, is_look: bool) -> Iterator[Part]:
     format = input_format(piece.format)
-    start, stop = (piece.start, piece.stop) if format.can_be_cut and piece.compression is None else piece.content
+    is_cut = format.can_be_cut and piece.compression is None
+    start, stop = (piece.start, piece.stop) if is_cut else piece.content
+    reads = 0 if is_look else piece.stop - piece.start if is_cut else sys.maxsize
     note_place(piece.url)
-    with open_input(piece.url, piece.compression, piece.version) as file:
+    with open_input(piece.url, piece.compression, piece.version, reads) as file:
         try:
             yield from format.read(file, start, stop, part_bytes, max_record_bytes)
         except format.errors as error:

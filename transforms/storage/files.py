@@ -23,9 +23,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 from transforms.base.errors import InputError, StoreError, UserError
 from transforms.storage.compression import decompressed
-from transforms.storage.ranges import RangeReader, complete
+from transforms.storage.hub.downloads import open_hub_file, read_hub_range, size_of
+from transforms.storage.hub.urls import hub_file
+from transforms.storage.ranges import RangeReader, complete, range_reader
 from transforms.storage.retries import disk_errors, is_missing, is_transient, protocol_of, reason_of, with_retries
-from transforms.storage.versions import check_version, entry_on_disk
+from transforms.storage.versions import bytes_of, check_version, entry_on_disk
 
 # Query parameters that say which file it is, or how it is sent. Any other one may be a credential: each service has
 # names of its own for keys, tokens and signatures.
@@ -130,13 +132,15 @@ def full_url(url: str) -> str:
 
 
 @contextmanager
-def open_input(url: str, compression: str | None, version: str = "") -> Iterator[BinaryIO]:
+def open_input(url: str, compression: str | None, version: str = "", reads: int = 0) -> Iterator[BinaryIO]:
     """Open an input file for reading.
 
     Args:
         url: of the file.
         compression: gzip, bz2, xz, zstd or None.
         version: that all bytes are of, of version_of; any if it is empty.
+        reads: about how many bytes of the file will be read; 0 for a look at it. It decides whether a file of the Hub
+            is downloaded.
 
     Yields:
         The decompressed bytes.
@@ -147,7 +151,7 @@ def open_input(url: str, compression: str | None, version: str = "") -> Iterator
         StoreError: if its store fails.
     """
     try:
-        with open_file(url) as raw, _held_to(version, url, raw) if version else nullcontext():
+        with open_file(url, version, reads) as raw, _held_to(version, url, raw) if version else nullcontext():
             yield decompressed(raw, compression)
     except FileNotFoundError:
         raise UserError(
@@ -162,18 +166,24 @@ def open_input(url: str, compression: str | None, version: str = "") -> Iterator
 
 
 @with_retries("read")
-def open_file(url: str) -> io.BufferedReader:
+def open_file(url: str, version: str = "", reads: int = 0) -> io.BufferedReader:
     """Open a file for reading, without decompression.
+
+    Args:
+        url: of the file.
+        version, reads: as of open_input.
 
     Raises:
         FileNotFoundError: if it does not exist.
         StoreError: if its store fails.
     """
+    if of_hub := hub_file(url):
+        return open_hub_file(of_hub, bytes_of(version) if version else size_of(of_hub), reads)
     system, path = file_system(url)
     if isinstance(system, LocalFileSystem):
         return open(path, "rb")
     # Not fsspec's own buffer: that of s3fs reads 50 MiB ahead of each split.
-    return io.BufferedReader(RangeReader(url, system, path), buffer_size=_READ_AHEAD)
+    return io.BufferedReader(range_reader(url, system, path), buffer_size=_READ_AHEAD)
 
 
 @contextmanager
@@ -251,6 +261,8 @@ def read_range(url: str, start: int, stop: int) -> bytes:
         FileNotFoundError: if it does not exist.
         StoreError: if its store fails.
     """
+    if of_hub := hub_file(url):
+        return read_hub_range(of_hub, start, stop)
     system, path = file_system(url)
     return complete(system.cat_file(path, start=start, end=stop), start, stop - start)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from transforms.storage.retries import with_retries
@@ -13,37 +13,31 @@ from transforms.storage.retries import with_retries
 class RangeReader(io.RawIOBase):
     """Reads a store's file by byte ranges, and checks that each is complete.
 
-    s3fs and gcsfs notice a connection that ends early, but not an answer that holds less than the requested range.
-
     Args:
         url: of the file, for errors.
-        system: the file system of the store.
-        path: of the file in it.
+        entry: what the store says of the file, as fsspec's `info` returns it.
+        read_range: reads the bytes from a start to a stop.
+        is_pinned: whether it reads no other version than that of the entry.
+        file: what it reads from, to be closed at the end.
 
     Attributes:
-        entry: what the store says of the file, as fsspec's `info` returns it. It is asked once.
-        is_pinned: whether each request names that version, so that the store answers with no other.
+        entry, is_pinned: as given.
     """
 
-    def __init__(self, url: str, system: Any, path: str):
+    def __init__(
+        self,
+        url: str,
+        entry: Mapping[str, Any],
+        read_range: Callable[[int, int], bytes],
+        is_pinned: bool,
+        file: Any = None,
+    ):
+        self.entry = entry
+        self.is_pinned = is_pinned
         self._url = url
+        self._read_range = read_range
+        self._file = file
         self._position = 0
-        self._file: Any = None
-        self._read_range: Callable[[int, int], bytes] = self._read_file
-        if "http" in system.protocol:
-            self.entry = system.info(path)
-            etag = self.entry.get("ETag", "")
-            self.is_pinned = etag.startswith('"')  # a weak one matches no condition
-            headers = system.kwargs.get("headers", {}) | ({"If-Match": etag} if self.is_pinned else {})
-            self._file = system.open(path, "rb", cache_type="none", size=self.entry["size"], headers=headers)
-        elif "gs" in system.protocol:  # gcsfs's own file does not name the generation in its requests
-            self.entry = system.info(path)
-            self.is_pinned = True
-            self._read_range = functools.partial(system.cat_file, path, generation=self.entry["generation"])
-        else:
-            self._file = system.open(path, "rb", cache_type="none")
-            self.entry = getattr(self._file, "details", None) or system.info(path)
-            self.is_pinned = "IfMatch" in getattr(self._file, "read_kw", {})  # of s3fs's own file
 
     def readable(self) -> bool:
         return True
@@ -70,14 +64,42 @@ class RangeReader(io.RawIOBase):
         self._position += len(content)
         return content
 
-    def _read_file(self, start: int, stop: int) -> bytes:
-        self._file.seek(start)
-        return self._file.read(stop - start)
-
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
         super().close()
+
+
+def range_reader(url: str, system: Any, path: str) -> RangeReader:
+    """Return the reader of a file in a store that fsspec opens, which asks the store once for what it says of it.
+
+    s3fs and gcsfs notice a connection that ends early, but not an answer that holds less than the requested range.
+
+    Args:
+        url: of the file, for errors.
+        system: the file system of the store.
+        path: of the file in it.
+    """
+    if "gs" in system.protocol:  # gcsfs's own file does not name the generation in its requests
+        entry = system.info(path)
+        read = functools.partial(system.cat_file, path, generation=entry["generation"])
+        return RangeReader(url, entry, read, is_pinned=True)
+    if "http" in system.protocol:
+        entry = system.info(path)
+        etag = entry.get("ETag", "")
+        is_pinned = etag.startswith('"')  # a weak one matches no condition
+        headers = system.kwargs.get("headers", {}) | ({"If-Match": etag} if is_pinned else {})
+        file = system.open(path, "rb", cache_type="none", size=entry["size"], headers=headers)
+    else:
+        file = system.open(path, "rb", cache_type="none")
+        entry = getattr(file, "details", None) or system.info(path)
+        is_pinned = "IfMatch" in getattr(file, "read_kw", {})  # of s3fs's own file
+
+    def read_range(start: int, stop: int) -> bytes:
+        file.seek(start)
+        return file.read(stop - start)
+
+    return RangeReader(url, entry, read_range, is_pinned, file)
 
 
 @with_retries("read")

@@ -80,7 +80,7 @@ def protocol_of(url: str) -> str:
 
 def is_transient(error: BaseException) -> bool:
     """Return whether the operation that failed may succeed later. The store's client has already retried by itself."""
-    status = _http_status(error)
+    status = http_status(error)
     if status is not None:
         return status in (408, 429) or status >= 500
     return not _TRANSIENT.isdisjoint(kind.__name__ for kind in type(error.__cause__ or error).__mro__)
@@ -93,7 +93,7 @@ def is_missing(error: BaseException) -> bool:
     """
     cause = error.__cause__
     is_answer = cause is None or isinstance(cause, KeyError)  # in memory, there is no such key
-    return isinstance(error, FileNotFoundError) and (is_answer or _http_status(error) == 404)
+    return isinstance(error, FileNotFoundError) and (is_answer or http_status(error) == 404)
 
 
 def reason_of(error: Exception) -> str:
@@ -103,8 +103,8 @@ def reason_of(error: Exception) -> str:
     return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
 
 
-def _http_status(error: BaseException) -> int | None:
-    """The HTTP status of the store's answer, from the errors of any client; None if there was no answer."""
+def http_status(error: BaseException) -> int | None:
+    """Return the HTTP status of the store's answer, from the errors of any client; None if there was no answer."""
     cause = error.__cause__ or error  # s3fs raises an OSError from botocore's error
     response = getattr(cause, "response", None)
     if isinstance(response, dict):

@@ -39,6 +39,11 @@ def version_of(entry: Mapping[str, Any]) -> str:
     return f"{entry['size']}" + (f" {field} {entry[field]}" if field else "")
 
 
+def bytes_of(version: str) -> int:
+    """Return the size of a file, from its version."""
+    return int(version.partition(" ")[0])
+
+
 def modified_of(entry: Mapping[str, Any]) -> float:
     """Return when a file was last written, in seconds since 1970; the end of time if its store does not say it.
 

@@ -1,0 +1,160 @@
+"""The client of the Hub: huggingface_hub, set up once in each process, and what its errors mean for people."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import tenacity
+
+from transforms.base.errors import StoreError
+from transforms.base.version import __version__
+from transforms.storage.hub import limits
+from transforms.storage.retries import http_status, is_transient, reason_of
+
+_T = TypeVar("_T")
+
+_SECONDS_TO_CONNECT, _SECONDS_TO_ANSWER = 5.0, 30.0
+# A host that cannot be reached at all is reported after the second attempt: its name may be mistyped.
+_ATTEMPTS, _ATTEMPTS_TO_CONNECT = 6, 2
+_NOT_CONNECTED = {"ConnectError", "ConnectTimeout"}
+# Of the Hub's client, and of the libraries that it sends requests with: each request, each retry.
+_LOGGERS = ("httpx", "httpx2", "huggingface_hub", "filelock")
+
+
+def hub() -> Any:
+    """Return an HfApi. The token is that of the environment or of `hf auth login`."""
+    from huggingface_hub import HfApi
+
+    _set_up()
+    return HfApi(library_name="chatmill", library_version=__version__)
+
+
+@functools.cache
+def _set_up() -> None:
+    """Let the client of this process log errors only, show no progress, and send requests as _http_client does."""
+    from huggingface_hub.utils import disable_progress_bars, set_client_factory
+
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    disable_progress_bars()
+    set_client_factory(_http_client)
+
+
+def _http_client() -> Any:
+    """A client as huggingface_hub makes it, which obeys limits across processes and does not wait for ever."""
+    from huggingface_hub.utils._http import default_client_factory
+
+    client = default_client_factory()
+    hooks = client.event_hooks
+    client.event_hooks = {
+        "request": [*hooks["request"], limits.wait],
+        "response": [*hooks["response"], limits.note],
+    }
+    client.timeout = type(client.timeout)(_SECONDS_TO_ANSWER, connect=_SECONDS_TO_CONNECT)
+    return client
+
+
+def ask(url: str, action: str, repository: str, request: Callable[[Any], _T], revision: str | None = None) -> _T:
+    """Ask the Hub, with retries.
+
+    Args:
+        url: of what is asked for, for errors.
+        action: what is to be done with it, as a past participle for the message: "read".
+        repository: ORG/NAME.
+        request: does it, with the HfApi.
+        revision: that was named for it, for errors.
+
+    Raises:
+        FileNotFoundError: if the repository has no such file in this revision.
+        StoreError: if the Hub refuses, cannot be reached or fails.
+    """
+    try:
+        return _RETRYING(request, hub())
+    except Exception as error:  # of the Hub's client, of its HTTP library, or of the system
+        from huggingface_hub.errors import RemoteEntryNotFoundError
+
+        if isinstance(error, RemoteEntryNotFoundError):
+            raise FileNotFoundError(url) from None
+        reason = _reason(_cause(error), repository, revision)
+        raise StoreError(url, action, reason, _may_pass(error)) from None
+
+
+def _cause(error: Any) -> Any:
+    """Why a download failed: huggingface_hub says that the file is not on this machine, whatever the Hub answered."""
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    return error.__cause__ if isinstance(error, LocalEntryNotFoundError) and error.__cause__ else error
+
+
+def _may_pass(error: Any) -> bool:
+    """Whether the Hub, or the storage that it redirects to, may answer later what it did not answer now."""
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    error = _cause(error)
+    if isinstance(error, OfflineModeIsEnabled):
+        return False
+    if isinstance(error, HfHubHTTPError) and http_status(error) in (400, 401, 403):
+        return not _is_of_the_hub(str(error.response.url))  # its signed url has expired; the Hub gives another
+    # huggingface_hub's error for a body that ended early, and any error of the Rust code of hf_xet.
+    is_cut_short = type(error) is OSError and "Consistency check failed" in str(error)
+    is_of_xet = type(error).__module__.startswith("hf_xet")
+    is_of_transport = any(kind.__name__ == "TransportError" for kind in type(error).__mro__)  # its cause is httpcore's
+    return is_cut_short or is_of_xet or is_of_transport or is_transient(error)
+
+
+def _is_of_the_hub(url: str) -> bool:
+    """Whether a url is one of the Hub itself, which knows the token, not of the storage of its files."""
+    path = urlsplit(url).path
+    return path.startswith("/api/") or "/resolve/" in path
+
+
+def _reason(error: Any, repository: str, revision: str | None) -> str:
+    """What is wrong, in one line and without urls that were signed."""
+    from huggingface_hub import constants, get_token
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    page = f"{constants.ENDPOINT}/datasets/{repository}"
+    log_in = "log in with `hf auth login`, or set HF_TOKEN"
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set, so the Hub is not asked: unset it, or download the files and name their folder"
+    if isinstance(error, GatedRepoError):
+        if get_token():
+            return f"{repository} is gated, and your token has no access to it: ask for it at {page}"
+        return f"{repository} is gated: ask for access at {page}, then {log_in}"
+    if isinstance(error, RevisionNotFoundError):
+        return f"{repository} has no revision {revision or 'main'}"
+    status = http_status(error)
+    if status == 401 and get_token() and not isinstance(error, RepositoryNotFoundError):
+        return f"the Hub does not accept your token: {log_in}"
+    if isinstance(error, RepositoryNotFoundError) or status == 401:
+        help = "your token has no access to it" if get_token() else f"for a private one, {log_in}"
+        return f"there is no dataset {repository} on {constants.ENDPOINT}, or it is private: check the name; {help}"
+    if type(error).__name__ in _NOT_CONNECTED:
+        return f"{constants.ENDPOINT} cannot be reached: {reason_of(error)}"
+    if status is not None:
+        message = error.response.headers.get("x-error-message", "")
+        return f"the Hub answered {status}" + (f": {' '.join(message.split())[:200]}" if message else "")
+    return reason_of(error)
+
+
+def _stop(state: tenacity.RetryCallState) -> bool:
+    error = state.outcome.exception() if state.outcome else None
+    is_connected = type(error).__name__ not in _NOT_CONNECTED
+    return state.attempt_number >= (_ATTEMPTS if is_connected else _ATTEMPTS_TO_CONNECT)
+
+
+_RETRYING = tenacity.Retrying(
+    retry=tenacity.retry_if_exception(_may_pass),
+    wait=tenacity.wait_exponential_jitter(initial=1, max=20),
+    stop=_stop,
+    reraise=True,
+)
