@@ -37,8 +37,8 @@ _GROUPS = ("Input", "Tokenizer and template", "Rows", "Output", "Running")
 class _WhichInput:
     input: tuple[str, ...] = option(
         "Input",
-        "files, folders, globs or urls to read, separated by commas (\\, is a comma in a name); may be given several "
-        "times",
+        "files, folders, globs or urls to read, or datasets on the Hub (ORG/NAME, ORG/NAME:CONFIG@REVISION), separated "
+        "by commas (\\, is a comma in a name); may be given several times",
         kinds.list_of(),
         (),
         "URL,..",
@@ -246,6 +246,8 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         description="Build a dataset of token shards for training from conversations.\n--help all lists all options.",
         examples=[
             "recipe.yaml --output out/chats",
+            "--input HuggingFaceH4/ultrachat_200k --split train_sft \\\n"
+            "      --tokenizer Qwen/Qwen3-8B --output out/ultrachat",
             "--input 'chats/*.jsonl' --tokenizer Qwen/Qwen3-8B \\\n"
             "      --output out/chats --max_length 4096 --packing bfd",
             "--input gs://corpus/chats/ --tokenizer gs://models/qwen3 \\\n"

@@ -12,6 +12,8 @@ from pipeline.cli.yaml_files import read_yaml
 from transforms.base.checks import did_you_mean
 from transforms.base.errors import UserError
 from transforms.base.kinds import Kind
+from transforms.inputs.hub.names import in_full
+from transforms.storage.files import exists
 
 # Options whose paths begin at the folder of the recipe if they begin with ./ or ../: other texts may be names.
 _PATHS = ("tokenizer", "chat_template", "output", "summary_json")
@@ -46,7 +48,7 @@ def read_recipe(url: str, kinds: Mapping[str, Kind]) -> tuple[dict[str, Any], li
         elif value is not None:  # null is the default
             values[key] = value_of(url, key, value, kinds[key])
     if "input" in values:
-        values["input"] = tuple(from_folder_of(url, path) for path in values["input"])
+        values["input"] = tuple(input_of(url, path) for path in values["input"])
     if "formatter" in values:
         values["formatter"] = formatter_from_folder_of(url, values["formatter"])
     for name in _PATHS:
@@ -70,6 +72,13 @@ def from_folder_of(recipe: str, path: str) -> str:
     scheme, separator, location = recipe.rpartition("://")
     joined = posixpath.join(posixpath.dirname(location), path)
     return f"{scheme}{separator}{posixpath.normpath(joined)}"
+
+
+def input_of(recipe: str, path: str) -> str:
+    """Return an input that a recipe has: a relative path begins at its folder, unless it names a dataset on the Hub."""
+    located = from_folder_of(recipe, path)
+    full = in_full(path, lambda _: exists(located))
+    return located if full == path else full
 
 
 def formatter_from_folder_of(recipe: str, formatter: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,13 +11,15 @@ from typing import Any
 
 from pipeline.cli.console import as_typed, error_text, shortened
 from pipeline.cli.options import Options, check_options
-from pipeline.cli.recipe_file import formatter_from_folder_of, from_folder_of, value_of
+from pipeline.cli.recipe_file import formatter_from_folder_of, input_of, value_of
 from transforms.base import kinds
 from transforms.base.checks import did_you_mean
 from transforms.base.declaring import options_in
 from transforms.base.errors import ParameterError, UserError
 from transforms.catalog.layout import PARTS, Folder
 from transforms.chat.config import RenderOptions
+from transforms.inputs.hub.names import hub_name, in_full
+from transforms.inputs.hub.repository import Commits
 from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
 from transforms.storage.files import join
@@ -47,6 +50,9 @@ _AXOLOTL = {
 }
 _NAME = kinds.matching(r"\w[\w .:+-]*", "a name of letters, digits, spaces and . : + - _")
 _MAY_REPEAT = "may_repeat"
+# A dataset on the Hub, in the place of input; split is an option of a source.
+_HUB = ("hub", "config", "revision")
+_TEXT = kinds.matching(".+", "text")
 
 
 @dataclass(frozen=True)
@@ -77,10 +83,15 @@ class Source:
             value = shortened(as_typed(error.value))
             raise UserError(f"{self.option(error.parameter)} {value}: {error.problem}") from None
 
-    def list_files(self) -> list[InputFile]:
-        """List the input files. Raises UserError or Unavailable, as list_inputs does."""
+    def list_files(self, commits: Commits) -> list[InputFile]:
+        """List the input files. Raises UserError or Unavailable, as list_inputs does.
+
+        Args:
+            commits: that revisions on the Hub stand for, of all sources.
+        """
+        options = self.options
         with self.named_in_errors():
-            return list_inputs(self.options.input, self.options.input_format, parameter="input")
+            return list_inputs(options.input, options.input_format, "input", options.split, commits)
 
 
 def read_sources(options: Options) -> list[Source]:
@@ -97,7 +108,7 @@ def read_sources(options: Options) -> list[Source]:
     """
     url = options.recipe
     if url is None or not options.sources:
-        return [Source("input", options)]
+        return [Source("input", dataclasses.replace(options, input=tuple(map(in_full, options.input))))]
     sources = [_source(entry, number, url, options) for number, entry in enumerate(options.sources, start=1)]
     first_named: dict[str, int] = {}
     for number, source in enumerate(sources, start=1):
@@ -114,9 +125,9 @@ def _source(entry: Any, number: int, url: str, options: Options) -> Source:
     name = value_of(place, "name", entry["name"], _NAME) if "name" in entry else None
     place = f"{place} ({name})" if name else place
     all_kinds = {each.name: each.metadata["kind"] for each in dataclasses.fields(Options)}
-    own: dict[str, Any] = {}
+    own: dict[str, Any] = _input_on_hub(entry, place)
     for key, value in entry.items():
-        if key in ("name", _MAY_REPEAT):
+        if key in ("name", _MAY_REPEAT, *_HUB):
             continue
         if key not in SOURCE_OPTIONS:
             raise UserError(f"{place}: unknown key {key}.{_hint(key, all_kinds)}")
@@ -125,9 +136,12 @@ def _source(entry: Any, number: int, url: str, options: Options) -> Source:
         is_reset = value is None and key != "input"
         own[key] = default if is_reset else value_of(place, key, value, all_kinds[key])
     if "input" not in own:
-        raise UserError(f"{place}: input is missing: give files, folders, globs or urls, such as input: chats/.")
+        raise UserError(
+            f"{place}: input is missing: give files, folders, globs or urls, such as input: chats/, or a dataset on "
+            "the Hub, such as hub: ORG/NAME."
+        )
     may_repeat = value_of(place, _MAY_REPEAT, entry.get(_MAY_REPEAT, False), kinds.flag)
-    resolved = own | {"input": tuple(from_folder_of(url, path) for path in own["input"])}
+    resolved = own | {"input": tuple(input_of(url, path) for path in own["input"])}
     if own.get("formatter"):
         resolved["formatter"] = formatter_from_folder_of(url, own["formatter"])
     of_source = dataclasses.replace(options, sources=(), **resolved)
@@ -139,13 +153,27 @@ def _source(entry: Any, number: int, url: str, options: Options) -> Source:
     return Source(name, of_source, {key: own[key] for key in own if key != "input"}, may_repeat, place)
 
 
+def _input_on_hub(entry: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """The input of a source that is a dataset on the Hub, by its option; nothing if it is not one."""
+    given = {key: value_of(place, key, entry[key], _TEXT) for key in _HUB if entry.get(key) is not None}
+    if not given:
+        return {}
+    if "hub" not in given or "input" in entry:
+        raise UserError(f"{place}: {', '.join(given)}: a dataset on the Hub is named by hub, in the place of input.")
+    config = f":{given['config']}" if "config" in given else ""
+    revision = f"@{given['revision']}" if "revision" in given else ""
+    url = f"hf://datasets/{given['hub']}{config}{revision}"
+    hub_name(url)  # checks it
+    return {"input": (url,)}
+
+
 def _hint(key: Any, options: Mapping[str, Any]) -> str:
     """What to do about a key that is not known."""
     if key in _AXOLOTL:
         return f" Axolotl's {key} is here {_AXOLOTL[key]}."
     if key in options:
         return " It is an option of the whole build: write it outside of sources."
-    known = ("name", _MAY_REPEAT, *SOURCE_OPTIONS)
+    known = ("name", _MAY_REPEAT, *_HUB, *SOURCE_OPTIONS)
     return did_you_mean(key, known) or f" Expected {', '.join(known)}."
 
 
@@ -153,7 +181,7 @@ def _stem(pattern: str) -> str:
     """What a pattern names, without the folders around it: a file without its suffixes, or the folder of a glob."""
     parts = [part for part in pattern.rpartition("://")[2].split("/") if part not in ("", ".", "..")]
     named = next((part for part in reversed(parts) if not any(sign in part for sign in "*?[")), "")
-    return named.lstrip(".").partition(".")[0] or "input"
+    return re.split("[.:@]", named.lstrip("."))[0] or "input"
 
 
 def parse_options_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,14 +194,19 @@ def render_options_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: options[field.name] for field in options_in(RenderOptions) if field.name in options}
 
 
-def files_of(sources: Sequence[Source]) -> list[InputFile]:
+def files_of(sources: Sequence[Source], known: Mapping[int, list[InputFile]] | None = None) -> list[InputFile]:
     """List the input files of all sources, each with the number of its source.
+
+    Args:
+        sources: of the build.
+        known: the files of sources that are not to be listed again, by the number of the source.
 
     Raises:
         UserError: if a source has none, or lists a file of an earlier source although it may not.
         Unavailable: if a store does not answer.
     """
-    files = files_of_sources([source.list_files() for source in sources])
+    commits, known = Commits(), known or {}
+    files = files_of_sources([known.get(number) or source.list_files(commits) for number, source in enumerate(sources)])
     check_repeated(files, sources)
     return files
 
@@ -194,17 +227,20 @@ def check_repeated(files: Iterable[Any], sources: Sequence[Source]) -> None:
             )
 
 
-def inputs_of(sources: Sequence[Source], folder: Folder) -> list[InputFile]:
+def inputs_of(
+    sources: Sequence[Source], folder: Folder, known: Mapping[int, list[InputFile]] | None = None
+) -> list[InputFile]:
     """List the input files of all sources, which must not be a part of the dataset that is built.
 
     Args:
         sources: of the build.
         folder: of the dataset.
+        known: as of files_of.
 
     Raises:
         UserError, Unavailable: as for files_of, and if a file is one of the dataset.
     """
-    files = files_of(sources)
+    files = files_of(sources, known)
     dataset = Places([join(folder.output, part) for part in PARTS])
     for file in files:
         if dataset.have(file.url):
@@ -213,6 +249,11 @@ def inputs_of(sources: Sequence[Source], folder: Folder) -> list[InputFile]:
                 "another --output."
             )
     return files
+
+
+def is_on_hub(inputs: Sequence[str]) -> bool:
+    """Return whether all inputs of a source are datasets on the Hub. inputs: of a Source."""
+    return all(map(hub_name, inputs))
 
 
 def with_all_inputs(options: Options, sources: Sequence[Source]) -> Options:

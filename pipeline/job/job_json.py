@@ -20,7 +20,10 @@ from transforms.base.declaring import options_in, values_of
 from transforms.base.errors import UserError
 from transforms.catalog.layout import Folder
 from transforms.catalog.snapshot import Snapshot
+from transforms.inputs.hub.names import hub_name
+from transforms.inputs.listing import InputFile
 from transforms.storage.files import exists, full_url, read_bytes
+from transforms.storage.hub.urls import hub_file
 from transforms.tokens.tokenizer_files import fingerprint
 
 
@@ -81,14 +84,21 @@ def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> t
     )
 
 
-def recipe_of(options: Options, sources: Sequence[Source], now: str | None) -> dict[str, Any]:
+def recipe_of(
+    options: Options, sources: Sequence[Source], now: str | None, files: Sequence[InputFile]
+) -> dict[str, Any]:
     """Return the recipe that builds the same dataset, as a mapping: for people, and for `chatmill recipe`.
 
     Args:
         options: of the build.
         sources: of the same.
         now: what the template's strftime_now returns, if it is used.
+        files: the inputs, with the commits of those on the Hub.
     """
+    commits = [
+        {file.repository: file.commit for of in files if of.source == number and (file := hub_file(of.url))}
+        for number in range(len(sources))
+    ]
     found: dict[str, Any] = {
         option_name(field.name): getattr(options, field.name)
         for field in options_in(RowOptions)
@@ -102,18 +112,25 @@ def recipe_of(options: Options, sources: Sequence[Source], now: str | None) -> d
     if options.formatter:
         found["formatter"] = _formatter_from_anywhere(options.formatter)
     if options.sources:
-        found["sources"] = [_entry(source) for source in sources]
+        found["sources"] = [_entry(source, of) for source, of in zip(sources, commits, strict=True)]
     else:
-        found["input"] = [*map(_absolute, options.input)]
+        found["input"] = [_pinned(path, commits[0]) for path in sources[0].options.input]
     return msgspec.to_builtins(found)
 
 
-def _entry(source: Source) -> dict[str, Any]:
-    """A source, as a recipe has it."""
-    entry = {"name": source.name, "input": [*map(_absolute, source.options.input)], **source.own}
+def _entry(source: Source, commits: Mapping[str, str]) -> dict[str, Any]:
+    """A source, as a recipe has it. commits: of the repositories on the Hub."""
+    inputs = [_pinned(path, commits) for path in source.options.input]
+    entry = {"name": source.name, "input": inputs, **source.own}
     if source.own.get("formatter"):
         entry["formatter"] = _formatter_from_anywhere(source.options.formatter or "")
     return entry | ({"may_repeat": True} if source.may_repeat else {})
+
+
+def _pinned(path: str, commits: Mapping[str, str]) -> str:
+    """An input that means the same elsewhere and later. commits: of the repositories on the Hub."""
+    name = hub_name(path)
+    return name._replace(revision=commits.get(name.repository, name.revision)).url if name else _absolute(path)
 
 
 def _absolute(path: str) -> str:

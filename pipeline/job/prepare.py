@@ -15,7 +15,7 @@ import msgspec
 from pipeline.cli.claims import take
 from pipeline.cli.console import shortened, show_phase
 from pipeline.cli.options import PREFERENCE_ADVICE, Options
-from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, parse_options_of
+from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, parse_options_of
 from pipeline.growth.increments import forget, planned_files
 from pipeline.job.increment_plan import begin_increment, increment_of
 from pipeline.job.job_json import Job, differences, job_sources, read_job, recipe_of, row_options_of
@@ -97,7 +97,9 @@ def prepare(
         Unavailable: if a store does not answer.
     """
     show_phase("listing the input")
-    files = inputs_of(sources, folder)
+    with output_errors(options):
+        begun_from_hub = {} if options.overwrite else _begun_from_hub(folder, sources)
+    files = inputs_of(sources, folder, begun_from_hub)
     materials = read_materials(options, sources, server)
     with output_errors(options):
         check_free(folder, options.overwrite)
@@ -127,6 +129,24 @@ def prepare(
 
 
 _Planned = tuple[str, Job, list[InputFile]]  # the id of an increment, its job, and its input
+
+
+def _begun_from_hub(folder: Folder, sources: Sequence[Source]) -> dict[int, list[InputFile]]:
+    """The files of sources on the Hub that an unfinished build has, by the number of the source.
+
+    It goes on with the commits that it was planned with, whatever has been pushed since.
+    """
+    for id in folder.begun():
+        of_increment = Folder(folder.output, id)
+        job, planned = read_job(of_increment), planned_files(of_increment)
+        given = [tuple(source.options.input) for source in sources]
+        if job and [source.input for source in job.sources] == given:
+            return {
+                number: [file for file in planned if file.source == number]
+                for number, inputs in enumerate(given)
+                if is_on_hub(inputs)
+            }
+    return {}
 
 
 def _begun(
@@ -262,7 +282,7 @@ def resolve(
         splits=sum(1 for _ in splits_of(files, split_bytes)),
         versions=library_versions(),
         sources=job_sources(sources, materials.formatters),
-        recipe=recipe_of(options, sources, now),
+        recipe=recipe_of(options, sources, now, files),
     )
     return job, warnings
 
@@ -425,7 +445,7 @@ def _check_limits(template: ChatTemplate, parser: Parser, records: Sequence[Reco
 def _records_of(split: Split, source: Source) -> Sequence[Record]:
     """The records of a split's first part. Raises UserError or Unavailable if its store does not give them."""
     try:
-        return next(read_split(split, _PEEKED_BYTES)).records
+        return next(read_split(split, _PEEKED_BYTES, is_look=True)).records
     except StoreError as error:
         raise error.as_user_error(f"{source.option('input')} {error}") from None
 

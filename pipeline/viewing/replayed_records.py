@@ -35,6 +35,7 @@ from transforms.rows.packing import packing_of
 from transforms.rows.ragged import offsets_of
 from transforms.steps.read import read_split
 from transforms.storage.files import exists, join, sha256_of
+from transforms.storage.hub.urls import without_commit
 
 _DIGEST_BYTES = 16
 _Record: TypeAlias = tuple[str, int]  # its source and position
@@ -192,12 +193,14 @@ def _is_of_one_build(dataset: Dataset) -> bool:
 
 
 def _inputs_of(dataset: Dataset) -> tuple[list[InputFile], set[str]]:
-    """The input files whose records are in a dataset, and the urls of those that cannot be read again as they were."""
+    """The input files whose records are in a dataset, and the urls, without commits, of those that cannot be read again
+    as they were.
+    """
     assert dataset.snapshot
     increments = dataset.snapshot.increments
     left_out = {url for (_, url), versions in dataset.snapshot.taken().items() if len(versions) > 1}
-    left_out |= {file.url for each in increments if each.status == "failed" for file in each.inputs}
-    files = [file for each in increments for file in each.inputs if file.url not in left_out]
+    left_out |= {file.key[1] for each in increments if each.status == "failed" for file in each.inputs}
+    files = [file for each in increments for file in each.inputs if file.key[1] not in left_out]
     return sorted(files, key=lambda file: file.source), left_out  # those of a source together, as splits are
 
 
@@ -231,7 +234,7 @@ class _Replayer:
     def is_chosen(self, source: str, position: int) -> bool:
         """Whether a record is in the sample."""
         return (
-            source not in self._left_out
+            without_commit(source) not in self._left_out
             and int.from_bytes(_digest(f"{source}\n{position}".encode())[:8], "big") < self._limit
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from transforms.inputs.listing import InputFile
+from transforms.storage.hub.urls import without_commit
 
 Key = tuple[int, str]
 
@@ -27,7 +28,7 @@ class FoundFile(NamedTuple):
 
     @property
     def key(self) -> Key:
-        return self.source, self.url
+        return self.source, without_commit(self.url)
 
 
 class Arrival(NamedTuple):

@@ -13,6 +13,7 @@ from pipeline.watching.arrivals import FoundFile, Key
 from transforms.base.errors import InputError, UserError
 from transforms.catalog.snapshot import Snapshot
 from transforms.inputs.formats import DEFAULT_FORMAT
+from transforms.inputs.hub.repository import Commits
 from transforms.inputs.listing import InputFile, find_files, input_file, listed_version
 from transforms.storage.files import exists
 
@@ -33,10 +34,10 @@ def find_arriving(sources: Sequence[Source]) -> dict[Key, FoundFile]:
         UserError: if a source lists a file of an earlier source although it may not.
         Unavailable: if a store does not answer.
     """
-    found = {}
+    found, commits = {}, Commits()
     for number, source in enumerate(sources):
         with source.named_in_errors():
-            entries = find_files(source.options.input, "input", arriving=True)
+            entries = find_files(source.options.input, "input", True, source.options.split, commits)
         for url, entry in entries.items():
             with suppress(OSError):  # it has just vanished
                 file = FoundFile(number, url, entry["size"], listed_version(url, entry), entry)

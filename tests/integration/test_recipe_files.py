@@ -173,9 +173,15 @@ def test_same_file_in_two_sources_is_read_twice_only_if_the_second_says_so(build
 
 
 ERRORS = [
-    ("- schema: text", "source 1: input is missing: give files, folders, globs or urls, such as input: chats/."),
+    (
+        "- schema: text",
+        "source 1: input is missing: give files, folders, globs or urls, such as input: chats/, or a dataset on ",
+    ),
     ("- input: a\n  shema: text", "source 1: unknown key shema. Did you mean schema?"),
-    ("- input: a\n  qqq: text", "source 1: unknown key qqq. Expected name, may_repeat, input, input_format, schema, "),
+    (
+        "- input: a\n  qqq: text",
+        "source 1: unknown key qqq. Expected name, may_repeat, hub, config, revision, input, split, input_format, ",
+    ),
     ("- {name: x, input: a, schema: txt}", "source 1 (x): schema txt: expected auto, "),
     ("- {name: x, input: a, schema: txt}", "Did you mean text?"),
     ("- {input: a, schema: [text]}", "source 1: schema text: expected text, found a list."),
@@ -325,7 +331,7 @@ def test_every_option_of_a_source_is_one_of_the_job():
 def test_documentation_names_every_key_of_a_source():
     table = (ROOT / "docs" / "sources.md").read_text().partition("\n| key |")[2].partition("\n\n")[0]
     keys = {key for row in table.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])} if table else set()
-    assert keys == {"name", "may_repeat", *SOURCE_OPTIONS}
+    assert keys == {"name", "may_repeat", "hub", "config", "revision", *SOURCE_OPTIONS}
 
 
 def test_mistake_does_not_remove_the_dataset_that_is_to_be_overwritten(build, corpus, tmp_path):

@@ -18,6 +18,16 @@ from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 class InputOptions(StepOptions):
     """How inputs are read."""
 
+    split: tuple[str, ...] = option(
+        "Input",
+        "the split of a dataset on the Hub, or several, separated by commas; not needed if it has only one",
+        kinds.list_of(),
+        (),
+        "NAME,..",
+        "the only one",
+        common=True,
+        of_source=True,
+    )
     input_format: str = option(
         "Input",
         "format of the input files; auto: by the file's name, and by its first bytes if it is named .json or has "

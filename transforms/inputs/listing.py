@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +19,13 @@ from transforms.base.errors import ParameterError, StoreError, Unavailable, User
 from transforms.inputs.detection import detect_format
 from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, shards_of_dataset, state_of
 from transforms.inputs.formats import INPUT_FORMATS, format_of_suffix, input_format
+from transforms.inputs.hub.first_files import look_at_first
+from transforms.inputs.hub.listing import find_on_hub, no_splits
+from transforms.inputs.hub.names import hub_name, in_full
+from transforms.inputs.hub.repository import Commits
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import exists, file_system, full_url, open_input, read_range
+from transforms.storage.hub.urls import without_commit
 from transforms.storage.retries import with_retries
 from transforms.storage.versions import version_of
 from transforms.storage.walking import find, find_matching
@@ -62,8 +67,8 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[int, str]:
-        """What it is known by in all its versions: the source that lists it, and its url."""
-        return self.source, self.url
+        """What it is known by in all its versions: the source that lists it, and its url, without a commit."""
+        return self.source, without_commit(self.url)
 
     @property
     def unpacked_bytes(self) -> int:
@@ -71,7 +76,13 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.unpacked or self.bytes
 
 
-def list_inputs(patterns: str | Sequence[str], format: str = "auto", parameter: str = "patterns") -> list[InputFile]:
+def list_inputs(
+    patterns: str | Sequence[str],
+    format: str = "auto",
+    parameter: str = "patterns",
+    splits: Sequence[str] = (),
+    commits: Commits | None = None,
+) -> list[InputFile]:
     """List the files that patterns name, each once, in the order of the patterns.
 
     Args:
@@ -79,9 +90,12 @@ def list_inputs(patterns: str | Sequence[str], format: str = "auto", parameter: 
             their names. Of a folder, and those below it, the files with a known suffix are listed; hidden ones, and
             those whose names begin with an underscore, are not. A file that is named itself or by a glob is listed
             whatever its suffix. Of a dataset of this project that is named itself, its rows are listed; one below a
-            folder, or that only the signs of a glob match, is logged and not listed.
+            folder, or that only the signs of a glob match, is logged and not listed. ORG/NAME, if there is no such
+            file or folder, is a dataset on the Hub.
         format: one of INPUT_FORMATS.
         parameter: what the caller calls the patterns, for errors.
+        splits: of datasets on the Hub; none if each has only one.
+        commits: that revisions on the Hub stand for, of all lists that belong together.
 
     Raises:
         ParameterError: if a pattern names no file, or a file that cannot be read.
@@ -89,23 +103,30 @@ def list_inputs(patterns: str | Sequence[str], format: str = "auto", parameter: 
     """
     check_choice("input_format", format, INPUT_FORMATS)
     patterns = [patterns] if isinstance(patterns, str) else patterns
-    entries = find_files(patterns, parameter)
+    entries = find_files(patterns, parameter, splits=splits, commits=commits)
     if not entries:
         raise ParameterError(parameter, ",".join(patterns), "all files are empty.")
+    make = functools.partial(input_file, format=format, parameter=parameter)
     # A store takes some 30 ms for the first bytes of a file, and there may be thousands of files.
     by_name = [len(entries) > _MANY and number >= _FIRST for number in range(len(entries))]
+    first = look_at_first(entries, _suffixes, make)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
-        make = functools.partial(input_file, format=format, parameter=parameter)
-        return list(threads.map(make, entries, entries.values(), by_name))
+        return list(
+            threads.map(lambda url, is_named: first(url) or make(url, entries[url], is_named), entries, by_name)
+        )
 
 
 def find_files(
-    patterns: Sequence[str], parameter: str = "patterns", arriving: bool = False
-) -> dict[str, dict[str, Any]]:
+    patterns: Sequence[str],
+    parameter: str = "patterns",
+    arriving: bool = False,
+    splits: Sequence[str] = (),
+    commits: Commits | None = None,
+) -> dict[str, Mapping[str, Any]]:
     """Find the files that patterns name, without reading any of them; those that are empty do not count.
 
     Args:
-        patterns, parameter: as of list_inputs.
+        patterns, parameter, splits, commits: as of list_inputs.
         arriving: whether files are still to come: a pattern may name none yet, and what is not a regular file is logged
             and left out.
 
@@ -115,10 +136,20 @@ def find_files(
     Raises:
         ParameterError, Unavailable: as list_inputs does.
     """
-    found: dict[str, dict[str, Any]] = {}
+    commits = commits or Commits()
+    found: dict[str, Mapping[str, Any]] = {}
     for pattern in patterns:
-        entries = _entries(pattern, parameter, arriving)
+        if name := hub_name(in_full(pattern)):
+            entries = find_on_hub(name, splits, commits, parameter)
+        elif splits:
+            raise no_splits(pattern, splits)
+        else:
+            entries = _entries(pattern, parameter, arriving)
         found |= {url: entry for url, entry in entries if url not in found and entry["size"]}
+    names = [without_commit(url) for url in found]
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ParameterError(parameter, twice, "it is an input in two revisions. Give each in a source of its own.")
     return found
 
 
@@ -144,7 +175,7 @@ def shared_files(files: Iterable[InputFile]) -> Iterator[tuple[InputFile, InputF
             yield first, file
 
 
-def _entries(pattern: str, parameter: str, arriving: bool) -> list[tuple[str, dict[str, Any]]]:
+def _entries(pattern: str, parameter: str, arriving: bool) -> list[tuple[str, Mapping[str, Any]]]:
     """Find the files that a pattern names: the url of each, and what its store says of it."""
     with _store_errors(pattern, parameter, "listed"):
         try:
@@ -291,7 +322,7 @@ def _suffixes(path: str) -> tuple[str, str]:
 
 
 def input_file(
-    url: str, entry: dict[str, Any], by_name: bool = False, format: str = "auto", parameter: str = "patterns"
+    url: str, entry: Mapping[str, Any], by_name: bool = False, format: str = "auto", parameter: str = "patterns"
 ) -> InputFile:
     """Make an input file of what find_files found: its format, and its size without compression.
 
@@ -321,10 +352,10 @@ def input_file(
     return InputFile(url, named, compression, entry["size"], version, unpacked=unpacked)
 
 
-def listed_version(url: str, entry: dict[str, Any]) -> str:
+def listed_version(url: str, entry: Mapping[str, Any]) -> str:
     """Return the version of a file that find_files found. Raises OSError if it is on a disk and has vanished."""
     if "://" not in url:  # the entries of a disk have a time in seconds, as a float
-        entry = entry | {"mtime_ns": os.stat(url).st_mtime_ns}
+        entry = {**entry, "mtime_ns": os.stat(url).st_mtime_ns}
     return version_of(entry)
 
 

@@ -30,6 +30,7 @@ from transforms.catalog.finished import SkipFinished
 from transforms.catalog.layout import Folder, check_free
 from transforms.catalog.log import Log
 from transforms.chat.config import RenderConfig
+from transforms.inputs.hub.repository import Commits
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
 from transforms.inputs.plan_file import encode_plan
 from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
@@ -68,6 +69,7 @@ class ReadConversations(beam.PTransform):
         patterns: files, folders, globs and urls; one, or several. If there are several sources of records, for which
             steps have other parameters or of which the manifest has the sums: a mapping of the name of each to these.
         input_format: the format of all files; `auto` goes by name and content.
+        split: of datasets on the Hub, one or several; not needed if each has only one.
         split_bytes: bytes of input in each split, which becomes a shard; by default from the size of the input.
 
     Raises:
@@ -80,6 +82,7 @@ class ReadConversations(beam.PTransform):
         patterns: str | Sequence[str] | Mapping[str, str | Sequence[str]],
         *,
         input_format: str = "auto",
+        split: str | Sequence[str] = (),
         split_bytes: int | None = None,
     ):
         super().__init__()
@@ -91,13 +94,18 @@ class ReadConversations(beam.PTransform):
             raise ParameterError("patterns", patterns, "expected at least one source.")
         check_count("split_bytes", split_bytes, optional=True)
         self.input_format = input_format
+        self.split = (split,) if isinstance(split, str) else tuple(split)
         self.split_bytes = split_bytes or 0
         self.files: list[InputFile] = []
         self._skip_finished, self._uncommitted = SkipFinished(), _Uncommitted()
         self.with_output_types(Parts[Records])
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
-        of_sources = [list_inputs(patterns, self.input_format, "patterns") for patterns in self.sources.values()]
+        commits = Commits()
+        of_sources = [
+            list_inputs(patterns, self.input_format, "patterns", self.split, commits)
+            for patterns in self.sources.values()
+        ]
         self.files = files_of_sources(of_sources)
         for first, again in shared_files(self.files):
             names = [*self.sources]
