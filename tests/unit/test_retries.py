@@ -62,6 +62,7 @@ def failing(*errors: BaseException) -> tuple[Callable[[str], str], list[str]]:
         ClientPayloadError(),
         caused_by(OSError("what s3fs raises"), Answer(503)),
         caused_by(FileNotFoundError("what fsspec raises for http"), Answer(502)),
+        caused_by(ClientPayloadError(), ValueError("of a library below the client")),
     ],
     ids=repr,
 )

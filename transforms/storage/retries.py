@@ -83,7 +83,9 @@ def is_transient(error: BaseException) -> bool:
     status = http_status(error)
     if status is not None:
         return status in (408, 429) or status >= 500
-    return not _TRANSIENT.isdisjoint(kind.__name__ for kind in type(error.__cause__ or error).__mro__)
+    # httpx raises its own error from one of a library below it, whose class says nothing; fsspec does the opposite.
+    kinds = {kind.__name__ for each in (error, error.__cause__) for kind in type(each).__mro__}
+    return not _TRANSIENT.isdisjoint(kinds)
 
 
 def is_missing(error: BaseException) -> bool:
