@@ -15,7 +15,8 @@ import yaml
 from pipeline.cli.options import parse_options
 from pipeline.cli.program import main
 from pipeline.commands import watch
-from support.paths import ROOT, TOKENIZER
+from support.hub import Hub
+from support.paths import CHATS, ROOT, TOKENIZER
 
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 # In the order in which a reader takes them: later pages use the datasets of earlier ones.
@@ -78,20 +79,26 @@ def clone(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def printed(clone) -> dict[str, list[str]]:
     """What each block of each page printed: all blocks were run in the order of the pages, with one PATH."""
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT), "PATH": f"{clone / '.venv' / 'bin'}:{os.environ['PATH']}", "COLUMNS": "120",
-    }  # fmt: skip
     outputs: dict[str, list[str]] = {}
-    for page in PAGES:
-        outputs[page] = []
-        for language, code in blocks(page):
-            program = program_of(language, code)
-            done = subprocess.run(
-                program, cwd=clone, env=environment, text=True, check=False, timeout=300,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-            assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout}"
-            outputs[page].append(done.stdout)
+    with Hub() as hub:
+        shards = {
+            f"data/{split}-00000-of-00001.jsonl": (CHATS / "support.jsonl").read_bytes()
+            for split in ("train_sft", "test_sft")
+        }
+        hub.add("HuggingFaceH4/ultrachat_200k", shards)
+        environment = os.environ | hub.environment(clone / "home") | {
+            "PYTHONPATH": str(ROOT), "PATH": f"{clone / '.venv' / 'bin'}:{os.environ['PATH']}", "COLUMNS": "120",
+        }  # fmt: skip
+        for page in PAGES:
+            outputs[page] = []
+            for language, code in blocks(page):
+                program = program_of(language, code)
+                done = subprocess.run(
+                    program, cwd=clone, env=environment, text=True, check=False, timeout=300,
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                )  # fmt: skip
+                assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout}"
+                outputs[page].append(done.stdout)
     return outputs
 
 

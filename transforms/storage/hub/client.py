@@ -102,8 +102,7 @@ def _may_pass(error: Any) -> bool:
     # huggingface_hub's error for a body that ended early, and any error of the Rust code of hf_xet.
     is_cut_short = type(error) is OSError and "Consistency check failed" in str(error)
     is_of_xet = type(error).__module__.startswith("hf_xet")
-    is_of_transport = any(kind.__name__ == "TransportError" for kind in type(error).__mro__)  # its cause is httpcore's
-    return is_cut_short or is_of_xet or is_of_transport or is_transient(error)
+    return is_cut_short or is_of_xet or is_transient(error)
 
 
 def _is_of_the_hub(url: str) -> bool:
