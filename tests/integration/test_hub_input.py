@@ -304,6 +304,27 @@ def test_limit_that_one_process_is_told_of_holds_for_the_others(hub, home, tmp_p
     assert all(time_of - arrived[0] > 2.9 for time_of in arrived[1:]) and len(arrived) > 4
 
 
+def test_last_process_that_uses_downloads_removes_them(hub, home, tmp_path):
+    commit = hub.add(NAME, {"a.jsonl": b"content"}).refs["refs/heads/main"]
+    program = f"""
+import sys
+from transforms.storage.hub.downloads import open_hub_file
+from transforms.storage.hub.urls import HubFile
+
+print(open_hub_file(HubFile({NAME!r}, {commit!r}, "a.jsonl"), 7, 7).read(), flush=True)
+sys.stdin.read()
+"""
+    environment = os.environ | hub.environment(home) | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    users = [subprocess.Popen([sys.executable, "-c", program], env=environment, **pipes) for _ in range(2)]
+    assert [user.stdout.readline() for user in users] == [b"b'content'\n"] * 2
+    for user, left in zip(users, (1, 0), strict=True):
+        user.communicate()
+        assert len([*tmp_path.glob("chatmill-hub-*/*.file")]) == left
+    assert hub.calls["resolve"] == 2  # HEAD and GET, of one of them
+    assert not [*tmp_path.glob("chatmill-hub-*")]
+
+
 class TestDownloads:
     """The files that are downloaded: bounded, and read while others take their place."""
 

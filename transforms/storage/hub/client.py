@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -38,6 +39,8 @@ def _set_up() -> None:
     """Let the client of this process log errors only, show no progress, and send requests as _http_client does."""
     from huggingface_hub.utils import disable_progress_bars, set_client_factory
 
+    # Each file is downloaded once. hf_xet would keep pieces of it, too.
+    os.environ.setdefault("HF_XET_CHUNK_CACHE_SIZE_BYTES", "0")
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
     disable_progress_bars()
@@ -99,9 +102,9 @@ def _may_pass(error: Any) -> bool:
         return False
     if isinstance(error, HfHubHTTPError) and http_status(error) in (400, 401, 403):
         return not _is_of_the_hub(str(error.response.url))  # its signed url has expired; the Hub gives another
-    # huggingface_hub's error for a body that ended early, and any error of the Rust code of hf_xet.
+    # huggingface_hub's error for a body that ended early, and the errors of hf_xet.
     is_cut_short = type(error) is OSError and "Consistency check failed" in str(error)
-    is_of_xet = type(error).__module__.startswith("hf_xet")
+    is_of_xet = type(error) is RuntimeError or type(error).__module__.startswith("hf_xet")
     return is_cut_short or is_of_xet or is_transient(error)
 
 
