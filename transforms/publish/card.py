@@ -22,13 +22,16 @@ _PATH, _MODEL = "PATH OF THIS FOLDER", "YOUR MODEL"
 _PLAIN_NAME = re.compile(r"(\w+://)?\w[\w./@+-]*")
 
 
-def dataset_card(manifest: dict[str, Any], versions: Iterable[tuple[int, Sequence[ShardEntry]]] = ()) -> str:
+def dataset_card(
+    manifest: dict[str, Any], versions: Iterable[tuple[int, Sequence[ShardEntry]]] = (), folder: str = _PATH
+) -> str:
     """Return the text of the card of a dataset.
 
     Args:
         manifest: its manifest, as JSON.
         versions: if there are several, those that can be loaded by name, with their shards, the newest first. As many
             are taken as `datasets` reads quickly.
+        folder: that the code in it names: where the dataset is loaded from.
     """
     records, job, shards = manifest["records"], manifest["job"], manifest["shards"]
     configs = _configs(shards, versions)
@@ -59,11 +62,11 @@ def dataset_card(manifest: dict[str, Any], versions: Iterable[tuple[int, Sequenc
         f"{manifest['rows']:,} rows of {manifest['tokens']:,} tokens, {manifest['trained_tokens']:,} trained on,",
         f"made by Chatmill {job['versions']['chatmill']} with the tokenizer {as_code(tokenizer)}.",
         "",
-        *(["```python", loading_code(_PATH, shards), "```", ""] if shards else []),
-        *_version(manifest, configs),
+        *(["```python", loading_code(folder, shards), "```", ""] if shards else []),
+        *_version(manifest, configs, folder),
         *_rows(layout),
         "",
-        *_training(layout, consumer, tokenizer if is_model else _MODEL),
+        *_training(layout, consumer, tokenizer if is_model else _MODEL, folder),
         "## Records",
         "",
         "| records | |",
@@ -144,7 +147,7 @@ def _configs(shards: Sequence[ShardEntry], versions: Iterable[tuple[int, Sequenc
     return ["configs:", *lines] if lines else []
 
 
-def _version(manifest: Mapping[str, Any], configs: Sequence[str]) -> list[str]:
+def _version(manifest: Mapping[str, Any], configs: Sequence[str], folder: str) -> list[str]:
     """Which version it is, if it is not the first one, and how an older one is loaded."""
     version = manifest["snapshot"]["version"]
     if version == 1:
@@ -152,7 +155,7 @@ def _version(manifest: Mapping[str, Any], configs: Sequence[str]) -> list[str]:
     newest = f"It is version {version} of the dataset."
     names = [line.removeprefix("- config_name: ") for line in configs if line.startswith("- config_name: v")]
     if names:
-        newest += f' `datasets.load_dataset("{_PATH}", "{names[-1]}")` loads version {names[-1][1:]}.'
+        newest += f' `datasets.load_dataset("{folder}", "{names[-1]}")` loads version {names[-1][1:]}.'
     return [newest, ""]
 
 
@@ -187,14 +190,14 @@ def _rows(layout: RowLayout) -> list[str]:
     return lines
 
 
-def _training(layout: RowLayout, consumer: str | None, model: str) -> list[str]:
+def _training(layout: RowLayout, consumer: str | None, model: str, folder: str) -> list[str]:
     """How each trainer reads the rows, or why it must not; for the one that was chosen, if one was."""
     lines = ["## Training", ""]
     if consumer is None:
         lines += [line for _, text in warnings(layout) for line in (f"**Careful**: {as_text(text)}", "")]
     for name in [consumer] if consumer else CONSUMERS:
         found = problems(name, layout)
-        lines += [f"{title_of(name)}:", "", recipe(name, _PATH, model, layout), ""] if not found else []
+        lines += [f"{title_of(name)}:", "", recipe(name, folder, model, layout), ""] if not found else []
         lines += [f"Not for {title_of(name)}: {as_text(found[0].text)}", ""] if found else []
     return lines
 

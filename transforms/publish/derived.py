@@ -71,11 +71,16 @@ def derived_from(folder: Folder, snapshot: Snapshot) -> tuple[dict[str, Any], by
         snapshot: that they are of.
     """
     manifest = snapshot.manifest()
-    return manifest, dataset_card(manifest, _versions(folder, snapshot)).encode()
+    return manifest, dataset_card(manifest, named_versions(folder, snapshot)).encode()
 
 
-def _versions(folder: Folder, snapshot: Snapshot) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The versions that have a name, and their shards, the newest first. The log is read when they are asked for."""
+def named_versions(folder: Folder, snapshot: Snapshot) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Yield the versions that have a name, and their shards, the newest first. The log is read when they are asked for.
+
+    Args:
+        folder: of the dataset.
+        snapshot: the newest of them.
+    """
     if snapshot.version > 1:  # the first one needs no name; a later one keeps its own when the others expire
         for each in reversed(Log(folder).snapshots(_VERSIONS)):
             if each.version <= snapshot.version:
