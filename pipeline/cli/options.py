@@ -421,6 +421,11 @@ def check_options(options: Options) -> None:
             raise UserError(
                 f"--{name} is missing: give one, such as --{name} {example}. chatmill build --help lists the options."
             )
+    if options.output.startswith("hf://"):
+        raise UserError(
+            f"--output {options.output}: a build needs a disk or a bucket, where files are created one by one. Give "
+            "one, and upload the dataset with `chatmill push OUT ORG/NAME`."
+        )
     if options.append and options.overwrite:
         raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
     if options.expire_replaced and (options.detach or not options.overwrite):

@@ -25,6 +25,7 @@ _COMMANDS = {
     "verify": ("OUT", "read a dataset completely and check it"),
     "recipe": ("OUT", "print the recipe of a dataset"),
     "report": ("OUT", "write the report of a dataset again"),
+    "push": ("OUT ORG/NAME", "upload a dataset to the Hugging Face Hub"),
     "compact": ("OUT", "join the small shards of a dataset"),
     "expire": ("OUT --older_than DURATION", "drop old versions of a dataset, and their files"),
 }

@@ -86,7 +86,7 @@ def printed(clone) -> dict[str, list[str]]:
             for split in ("train_sft", "test_sft")
         }
         hub.add("HuggingFaceH4/ultrachat_200k", shards)
-        environment = os.environ | hub.environment(clone / "home") | {
+        environment = os.environ | hub.environment(clone / "home", hub.token_of("me")) | {
             "PYTHONPATH": str(ROOT), "PATH": f"{clone / '.venv' / 'bin'}:{os.environ['PATH']}", "COLUMNS": "120",
         }  # fmt: skip
         for page in PAGES:

@@ -545,7 +545,8 @@ class _Handler(BaseHTTPRequestHandler):
         files = []
         for file in json.loads(self.body)["files"]:
             present = commit.files.get(file["path"])
-            mode = "lfs" if is_lfs(file["path"], file["size"]) else "regular"
+            is_large = is_lfs(file["path"], file["size"]) or _is_binary(base64.b64decode(file["sample"]))
+            mode = "lfs" if is_large else "regular"
             oid = {"oid": present.etag} if present else {}
             files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, **oid})
         return {"files": files, "commitOid": commit.sha}
@@ -576,7 +577,10 @@ class _Handler(BaseHTTPRequestHandler):
         for operation in operations:
             key, value = operation["key"], operation["value"]
             if key == "file":
-                files[value["path"]] = Blob(base64.b64decode(value["content"]), False)
+                content = base64.b64decode(value["content"])
+                if _is_binary(content):
+                    raise _Refused(400, f"Your push was rejected because it contains binary files: {value['path']}")
+                files[value["path"]] = Blob(content, False)
             elif key == "lfsFile":
                 if value["oid"] not in repo.stored:
                     raise _Refused(400, f"LFS pointer of {value['path']} pointed to a file that does not exist")
@@ -603,6 +607,10 @@ def _xml(status: int, code: str, message: str) -> Answer:
     """Return an error in the format of the stores of LFS files."""
     body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
     return Answer(status, body.encode(), {"Content-Type": "application/xml"})
+
+
+def _is_binary(content: bytes) -> bool:
+    return b"\0" in content
 
 
 def _card_of(text: str) -> dict:

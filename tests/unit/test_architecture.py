@@ -29,7 +29,7 @@ LAYERS = [
     {"transforms.catalog"},
     {"transforms.reading"},
     {"transforms.publish"},
-    {"transforms.audit", "transforms.upkeep"},
+    {"transforms.audit", "transforms.pushing", "transforms.upkeep"},
     {"pipeline"},
 ]
 STEPS = ["read", "parse", "render", "parity", "tokenize", "label", "pack", "write"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -15,6 +16,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.utils import _http
 
 from support.hub import Hub, each
 from support.hub_repos import Blob
@@ -40,7 +42,7 @@ def client(hub, tmp_path):
 def waits(monkeypatch) -> list[float]:
     """How long the client would have waited before each retry."""
     found: list[float] = []
-    monkeypatch.setattr("time.sleep", found.append)
+    monkeypatch.setattr(_http, "time", SimpleNamespace(sleep=found.append))
     return found
 
 

@@ -1,0 +1,88 @@
+"""chatmill push: uploads a dataset to the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from pipeline.cli.console import CommandParser, counted, show_phase
+from transforms.base.errors import UserError
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Push a dataset.
+
+    Args:
+        arguments: what follows the command.
+
+    Returns:
+        0, also if the repository has all of it.
+
+    Raises:
+        UserError: if an option is wrong, there is no finished dataset, no token that may write, or if something in the
+            repository would be replaced.
+        InputError: if the dataset is damaged.
+        Unavailable: if others commit to the repository all the time.
+        StoreError: if a store or the Hub fails.
+    """
+    options = _parse(arguments)
+    show_phase(f"reading {options.dataset}")
+
+    from pipeline.job.temporary import temporary_folder
+    from transforms.pushing.planning import NotReplaceable
+    from transforms.pushing.push import push
+
+    try:
+        with temporary_folder():
+            found = push(
+                options.dataset,
+                options.name,
+                branch=getattr(options, "revision", None),
+                private=options.private,
+                with_rejects=options.with_rejects,
+                with_ledger=options.with_ledger,
+                overwrite=options.overwrite,
+                progress=show_phase,
+            )
+    except NotReplaceable as error:
+        raise UserError(f"{error} --overwrite replaces what is there.") from None
+    if not found.commits:
+        print(f"{found.url} has version {found.version} already.")
+        return 0
+    print(
+        f"{found.url} has version {found.version}: {counted(found.sent, 'file')} sent in "
+        f"{counted(found.commits, 'commit')}, {found.there:,} there already, {found.deleted:,} deleted."
+    )
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The value of each option. Raises UserError."""
+    parser = CommandParser(
+        "push",
+        usage="OUT ORG/NAME [--private] [--revision BRANCH] [--with_rejects] [--with_ledger] [--overwrite]",
+        description="Upload a dataset to a repository of the Hugging Face Hub, with its card, manifest and report, so "
+        'that datasets.load_dataset("ORG/NAME") loads it. The token is that of HF_TOKEN or of `hf auth login`. Files '
+        "that are there are not sent again: run the same command after a kill, or after an append.",
+        examples=["out/mine me/mine --private", "gs://shards/mine@6 my-org/mine --revision v6"],
+    )
+    parser.add_argument("dataset", metavar="OUT", help="the folder or url of the dataset; OUT@6 is its version 6")
+    parser.add_argument("name", metavar="ORG/NAME", help="the repository; it is made if it does not exist")
+    parser.add_argument("--revision", metavar="BRANCH", help="the branch to push to (default: main)")
+    parser.add_argument(
+        "--private",
+        action="store_true",
+        default=False,
+        help="make a new repository private; refuse an existing one that is public",
+    )
+    parser.add_argument(
+        "--with_rejects", action="store_true", default=False, help="also upload rejects/, which has rejected records"
+    )
+    parser.add_argument("--with_ledger", action="store_true", default=False, help="also upload ledger/")
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        default=False,
+        help="replace what the repository has, also if it is not an earlier version of this dataset",
+    )
+    return parser.parse_args(arguments)

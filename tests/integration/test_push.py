@@ -1,0 +1,372 @@
+"""chatmill push: a dataset is uploaded to the Hub, and `datasets` loads it from there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import datasets
+import fsspec
+import pytest
+import tenacity.nap
+from huggingface_hub import file_download
+from huggingface_hub.utils import _http
+
+from pipeline.cli.program import main
+from support.datasets import manifest_of, rows_of, write_jsonl
+from support.hub import Hub, each
+from support.paths import ROOT, TOKENIZER
+from transforms.pushing import push as pushing
+from transforms.reading.reader import Dataset
+
+OPTIONS = [f"--tokenizer={TOKENIZER}", "--split_bytes=2000", "--max_reject_fraction=0.5", "--ledger=all"]
+OPTIONS += ["--direct_num_workers=1", "--validation_fraction=0.2"]
+DERIVED = ["README.md", "_SUCCESS", "manifest.json", "report.html"]
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A dataset of several shards, and the same one after an append."""
+    folder = tmp_path_factory.mktemp("built")
+    texts: list[Any] = [{"text": f"text {number}, which is {'long ' * 20}"} for number in range(120)]
+    first = write_jsonl(folder / "a.jsonl", [*texts, {"text": 1}])
+    assert main(["build", *OPTIONS, f"--input={first}", f"--output={folder / 'one'}"]) == 0
+    shutil.copytree(folder / "one", folder / "two")
+    write_jsonl(folder / "b.jsonl", [{"text": f"new text {number}"} for number in range(30)])
+    inputs = f"--input={first},{folder / 'b.jsonl'}"
+    assert main(["build", "--append", *OPTIONS, inputs, f"--output={folder / 'two'}"]) == 0
+    return [folder / "one", folder / "two"]
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub() as hub:
+        yield hub
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long retries would have waited."""
+    found: list[float] = []
+    for module in (_http, file_download, tenacity.nap):
+        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=found.append))
+    return found
+
+
+@pytest.fixture
+def push(hub: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Push to me/mine in this process: the exit code, and what was printed."""
+    token = hub.token_of("me")
+
+    def run(output: object, *options: str, token: str | None = token, name: str = "me/mine") -> tuple[int, str]:
+        capfd.readouterr()
+        with hub.in_process(tmp_path / "home", token):
+            code = main(["push", str(output), name, *options])
+        printed = "".join(capfd.readouterr())
+        assert not token or token not in printed
+        assert hub.authorizations == []
+        return code, printed
+
+    return run
+
+
+@pytest.fixture
+def loaded(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, list[dict[str, Any]]]]:
+    """Load me/mine with `datasets`: the rows of each split."""
+    token = hub.token_of("me")
+    for name, value in (("HF_ENDPOINT", hub.endpoint), ("HF_HUB_OFFLINE", False)):
+        monkeypatch.setattr(datasets.config, name, value)
+
+    def load(*name: str, **options: str) -> dict[str, list[dict[str, Any]]]:
+        with hub.in_process(tmp_path / "reader", token):
+            found = datasets.load_dataset("me/mine", *name, cache_dir=str(tmp_path / "cache"), **options)
+            return {split: found[split].to_list() for split in found}
+
+    return load
+
+
+def shards_in(output: Path) -> list[str]:
+    return [shard["path"] for shard in manifest_of(output)["shards"]]
+
+
+def data_in(hub: Hub, name: str = "me/mine") -> list[str]:
+    return sorted({*hub.repos[name].files()} - {*DERIVED, ".gitattributes"})
+
+
+def assert_has(hub: Hub, output: Path) -> None:
+    """Assert that the repository has a dataset, byte for byte but for the card, and nothing else."""
+    files = hub.repos["me/mine"].files()
+    shards = shards_in(output)
+    assert sorted(files) == sorted([".gitattributes", *DERIVED, *shards])
+    for path in [*shards, "manifest.json", "report.html", "_SUCCESS"]:
+        assert files[path] == (output / path).read_bytes(), path
+
+
+def test_pushed_dataset_is_loaded_by_its_name(versions, hub, push, loaded):
+    code, printed = push(versions[0], "--private")
+    shards = shards_in(versions[0])
+    assert (code, len(shards) > 2) == (0, True)
+    sent = f"has version 1: {len(shards) + 4} files sent in 1 commit, 0 there already, 0 deleted."
+    assert printed == f"{hub.endpoint}/datasets/me/mine {sent}\n"
+    assert_has(hub, versions[0])
+    assert hub.repos["me/mine"].is_private
+    assert b'datasets.load_dataset("me/mine")' in hub.repos["me/mine"].files()["README.md"]
+    expected = {split: rows_of(versions[0], split) for split in ("train", "validation")}
+    assert loaded() == expected
+    assert push(versions[0], "--private") == (0, f"{hub.endpoint}/datasets/me/mine has version 1 already.\n")
+
+
+def test_append_sends_its_own_shards_alone_and_the_earlier_version_has_its_name(versions, hub, push, loaded):
+    push(versions[0])
+    hub.reset()
+    code, printed = push(versions[1])
+    new = {*shards_in(versions[1])} - {*shards_in(versions[0])}
+    assert code == 0
+    there = len(shards_in(versions[0])) + 1  # and _SUCCESS
+    assert f"{len(new) + 3} files sent in 1 commit, {there} there already, 0 deleted" in printed
+    assert hub.upload_bytes == sum((versions[1] / path).stat().st_size for path in new)
+    assert_has(hub, versions[1])
+    assert loaded()["train"] == rows_of(versions[1])
+    assert loaded("v1")["train"] == rows_of(versions[0])
+
+
+def test_version_is_pinned_while_another_one_is_committed(versions, hub, push, tmp_path):
+    output = tmp_path / "out"
+    shutil.copytree(versions[0], output)
+
+    def append(_: int, request: str) -> None:
+        if request.endswith("/preupload/main"):
+            shutil.copytree(versions[1], output, dirs_exist_ok=True)
+
+    hub.on_request = append
+    code, _ = push(output)
+    assert (code, Dataset(str(output)).version) == (0, 2)
+    assert_has(hub, versions[0])
+
+
+def test_old_version_is_pushed_to_a_branch_and_not_over_a_newer_one(versions, hub, push, loaded):
+    push(versions[1])
+    code, printed = push(f"{versions[1]}@1")
+    assert code == 2
+    assert "it has version 2 of this dataset, which is newer than version 1" in printed
+    assert printed.endswith(" --overwrite replaces what is there.\n")
+    assert push(f"{versions[1]}@1", "--revision=first", "--overwrite")[0] == 0
+    assert loaded(revision="first")["train"] == rows_of(versions[0])
+    assert_has(hub, versions[1])
+
+
+def test_rejects_and_ledger_are_pushed_only_if_they_are_asked_for(versions, hub, push):
+    push(versions[0])
+    manifest = manifest_of(versions[0])
+    asked = {*manifest["rejects"], *(file["path"] for file in manifest["ledger"])}
+    assert push(versions[0], "--with_rejects", "--with_ledger")[0] == 0
+    assert {*data_in(hub)} == {*shards_in(versions[0])} | asked
+    assert all(hub.repos["me/mine"].files()[path] == (versions[0] / path).read_bytes() for path in asked)
+    code, printed = push(versions[0])
+    assert (code, f"{len(asked)} deleted" in printed) == (0, True)
+    assert_has(hub, versions[0])
+
+
+def test_many_files_are_pushed_in_several_commits_and_nothing_is_loaded_before_the_last(
+    versions, hub, push, monkeypatch
+):
+    monkeypatch.setattr(pushing, "FILES_IN_COMMIT", 2)
+    code, printed = push(versions[0])
+    commits = -(-len(shards_in(versions[0])) // 2)
+    assert (code, f"in {commits} commits" in printed) == (0, True)
+    assert_has(hub, versions[0])
+    *earlier, _ = reversed(hub.repos["me/mine"].history()[:-1])
+    for commit in earlier:
+        assert b"chatmill-push-is-not-finished/*" in commit.files["README.md"].content
+        assert not {"manifest.json", "_SUCCESS"} & commit.files.keys()
+
+
+def test_readers_of_an_earlier_version_keep_it_until_the_last_commit(versions, hub, push, monkeypatch):
+    push(versions[0])
+    before = hub.repos["me/mine"].files()
+    monkeypatch.setattr(pushing, "FILES_IN_COMMIT", 1)
+    push(versions[1])
+    new, *_ = hub.repos["me/mine"].history()
+    earlier = hub.repos["me/mine"].commits[new.parent]
+    assert {path: earlier.files[path].content for path in before} == before
+    assert_has(hub, versions[1])
+
+
+@pytest.mark.slow
+def test_killed_push_is_finished_by_the_same_command(versions, hub, tmp_path):
+    program = (
+        "import sys, transforms.pushing.push as push; push.FILES_IN_COMMIT = 3\n"
+        "from pipeline.cli.program import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", program, "push", str(versions[0]), "me/mine"]
+    environment = os.environ | hub.environment(tmp_path / "home", hub.token_of("me"))
+
+    def push_killed_at(part: str, number: int, fault: str | None = None) -> int:
+        """Push, and kill it when it sends its n-th request with this part, which is processed unless it is reset."""
+        hub.reset()
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+
+        def kill(_: int, request: str) -> None:
+            if sum(part in each for each in hub.log) == number and part in request:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                hub.faults = iter([fault])
+
+        hub.on_request = kill
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        return hub.upload_bytes
+
+    sent = push_killed_at("/upload/", 2, "reset")  # in the middle of the first files
+    sent += push_killed_at("/commit/", 1, "reset")  # before the first commit
+    sent += push_killed_at("/commit/", 1)  # after it, before its answer
+    sent += push_killed_at("/commit/", 2, "reset")
+    hub.reset()
+    assert subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
+    assert_has(hub, versions[0])
+    # Only what was being sent when the first process was killed is sent twice.
+    sizes = [(versions[0] / path).stat().st_size for path in shards_in(versions[0])]
+    assert sum(sizes) <= sent + hub.upload_bytes <= sum(sizes) + 5 * max(sizes)
+
+
+@pytest.mark.parametrize("faults", [("429",), ("500", "503"), ("reset", "lost"), ("truncated", "expired")])
+def test_rate_limits_and_failures_are_tried_again(versions, hub, push, waits, monkeypatch, faults):
+    monkeypatch.setattr(pushing, "FILES_IN_COMMIT", 3)
+    hub.faults = each(3, *faults)
+    for output in versions:
+        code, printed = push(output)
+        assert code == 0, printed
+        assert_has(hub, output)
+    assert sum(hub.injected.values()) > 5
+
+
+def test_push_waits_as_long_as_the_rate_limit_says(versions, hub, push, waits):
+    hub.limit_headers = {"RateLimit": '"api";r=0;t=200'}
+    hub.faults = iter(["429"])
+    assert push(versions[0])[0] == 0
+    assert waits == [201]
+
+
+def test_hub_that_does_not_answer_ends_the_push_with_one_line(versions, hub, push, waits):
+    hub.faults = each(1, "503")
+    code, printed = push(versions[0])
+    assert code == 1
+    assert printed.splitlines()[-1].startswith(
+        f"chatmill: {hub.endpoint}/datasets/me/mine: it cannot be pushed to (503"
+    )
+
+
+def test_commit_of_somebody_else_in_between_is_not_lost(versions, hub, push):
+    push(versions[0])
+
+    def edit(_: int, request: str) -> None:
+        if request.endswith("/commit/main"):
+            hub.on_request = None
+            hub.repos["me/mine"].commit({"LICENSE": b"mine"})
+
+    hub.on_request = edit
+    assert push(versions[1])[0] == 0
+    files = hub.repos["me/mine"].files()
+    assert files.pop("LICENSE") == b"mine"
+    assert files["manifest.json"] == (versions[1] / "manifest.json").read_bytes()
+
+
+def test_license_that_was_added_on_the_hub_stays_and_an_edited_text_is_not_replaced(versions, hub, push):
+    push(versions[0])
+    repo = hub.repos["me/mine"]
+    card = repo.files()["README.md"]
+    repo.commit({"README.md": card.replace(b"---\n", b"---\nlicense: mit\n", 1)})
+    assert push(versions[1])[0] == 0
+    pushed = repo.files()["README.md"]
+    assert b"\nlicense: mit\n---\n" in pushed
+    repo.commit({"README.md": pushed + b"\nMy own words.\n"})
+    code, printed = push(versions[1])
+    assert (code, "the text of its README.md was written or edited there" in printed) == (2, True)
+    assert push(versions[1], "--overwrite")[0] == 0
+    assert repo.files()["README.md"] == pushed
+
+
+def test_another_dataset_is_not_replaced(versions, hub, push, tmp_path):
+    other = tmp_path / "other"
+    corpus = write_jsonl(tmp_path / "c.jsonl", [{"text": "another one"}])
+    assert main(["build", *OPTIONS, f"--input={corpus}", f"--output={other}"]) == 0
+    push(other)
+    code, printed = push(versions[0])
+    assert (code, "it has another dataset" in printed, len(printed.splitlines())) == (2, True, 1)
+    assert_has(hub, other)
+    assert push(versions[0], "--overwrite")[0] == 0
+    assert_has(hub, versions[0])
+
+
+def test_token_that_is_missing_wrong_or_may_not_write_is_one_line(versions, hub, push):
+    hub.add("org/mine")
+    asked = {
+        None: "there is no token of the Hub",
+        "hf_wrong": "the Hub does not accept the token",
+        hub.token_of("other"): "the token may not write there (403",
+        hub.token_of("member", "org", role="read"): "the token may not write there (403",
+    }
+    for token, message in asked.items():
+        for name in ("org/mine", "org/new"):
+            code, printed = push(versions[0], token=token, name=name)
+            assert (code, message in printed, len(printed.splitlines())) == (2, True, 1), printed
+            assert f"{hub.endpoint}/settings/tokens, and set HF_TOKEN to it" in printed
+    assert data_in(hub, "org/mine") == []
+    assert hub.upload_bytes == 0
+
+
+@pytest.mark.parametrize("name", ["mine", "me/mine/more", "me/mi ne", "hf://datasets/me/mine"])
+def test_name_that_is_not_one_of_a_repository_is_one_line(versions, hub, push, name):
+    assert push(versions[0], name=name) == (
+        2,
+        f"chatmill: {name}: it is not the name of a repository of the Hub. Give ORG/NAME.\n",
+    )
+
+
+def test_private_dataset_is_not_pushed_to_a_public_repository(versions, hub, push):
+    hub.add("me/mine")
+    code, printed = push(versions[0], "--private")
+    assert (code, printed.startswith("chatmill: --private true: http")) == (2, True)
+    assert data_in(hub) == []
+
+
+def test_what_is_not_a_dataset_and_a_damaged_shard_are_refused_before_anything_is_committed(
+    versions, hub, push, tmp_path
+):
+    assert push(tmp_path)[0] == 2
+    output = tmp_path / "out"
+    shutil.copytree(versions[0], output)
+    shard = output / shards_in(output)[-1]
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-9] + bytes(9))
+    code, printed = push(output)
+    assert (code, f"{shard}: the file is damaged" in printed) == (1, True)
+    shard.unlink()
+    code, printed = push(output)
+    assert (code, f"{shard}: the file is missing" in printed) == (1, True)
+    assert data_in(hub) == []
+
+
+def test_dataset_in_a_store_and_a_copy_without_its_log_are_pushed(versions, hub, push, tmp_path):
+    store = fsspec.filesystem("memory")
+    store.put(str(versions[0]), "/pushed", recursive=True)
+    assert push("memory://pushed")[0] == 0
+    assert_has(hub, versions[0])
+    assert not [*tmp_path.glob("**/tmp*")]
+    copy = tmp_path / "copy"
+    shutil.copytree(versions[1], copy, ignore=shutil.ignore_patterns("_chatmill"))
+    assert push(copy, "--with_rejects")[0] == 0
+    assert {*data_in(hub)} == {*shards_in(versions[1]), *manifest_of(versions[1])["rejects"]}
+
+
+def test_pushed_dataset_is_read_from_the_hub_by_other_commands(versions, hub, push, tmp_path, capfd):
+    push(versions[0])
+    with hub.in_process(tmp_path / "home"):
+        assert main(["verify", "hf://datasets/me/mine"]) == 0

@@ -1,0 +1,106 @@
+"""What a push uploads: the files that one version of a dataset names, and what is derived from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from transforms.catalog.layout import Folder
+from transforms.catalog.manifest import encode_manifest
+from transforms.outputs import datasets_files
+from transforms.publish.card import dataset_card
+from transforms.publish.derived import named_versions
+from transforms.publish.report_page import report_of
+from transforms.reading.reader import Dataset, reading
+from transforms.storage.files import exists, join, read_bytes, sha256_of
+
+CARD, MANIFEST, REPORT, SUCCESS = "README.md", "manifest.json", "report.html", "_SUCCESS"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of rows, rejects or ledger.
+
+    Attributes:
+        path: in the dataset, and in the repository.
+        url: where its content is.
+        sha256: of its content, in hexadecimal.
+        size: in bytes; None if the dataset does not say it.
+    """
+
+    path: str
+    url: str
+    sha256: str
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a push uploads.
+
+    Attributes:
+        data: the files that the version names, in its order.
+        derived: the contents of manifest.json, report.html and _SUCCESS, by path.
+        card: the text of README.md.
+        shards: the path and the sha256 of each shard of the version: what makes it the version that it is.
+    """
+
+    data: tuple[DataFile, ...]
+    derived: dict[str, bytes]
+    card: str
+    shards: frozenset[tuple[str, str]]
+
+
+def contents_of(dataset: Dataset, name: str, with_rejects: bool, with_ledger: bool) -> Contents:
+    """Return what a push of a dataset uploads.
+
+    Args:
+        dataset: the version to push. What is committed later is not in it.
+        name: of the repository, ORG/NAME, with which the card loads the dataset.
+        with_rejects, with_ledger: whether the files of rejects and of the ledger are pushed, too.
+
+    Raises:
+        InputError: if a shard is missing or damaged.
+        StoreError: if the store fails.
+    """
+    manifest, folder = dataset.manifest, dataset.folder
+    entries = [*manifest["shards"], *(manifest.get("ledger", ()) if with_ledger else ())]
+    data = [DataFile(each["path"], join(dataset.url, each["path"]), each["sha256"], each["bytes"]) for each in entries]
+    data += _rejects(dataset) if with_rejects else []
+    derived = {MANIFEST: encode_manifest(manifest), SUCCESS: b""}
+    if exists(folder.report):
+        with reading(folder.report):
+            derived[REPORT] = report_of(folder, manifest) if dataset.snapshot else read_bytes(folder.report)
+    shards = shards_of(manifest["shards"])
+    is_read_by_name = manifest["shards"] and datasets_files(manifest["shards"])
+    where = {"folder": name} if is_read_by_name else {}
+    card = dataset_card(manifest, _loadable(dataset, folder, shards), **where)
+    return Contents(tuple(data), derived, card, shards)
+
+
+def shards_of(entries: list[dict[str, Any]]) -> frozenset[tuple[str, str]]:
+    """Return the path and the sha256 of each shard of a manifest."""
+    return frozenset((shard["path"], shard["sha256"]) for shard in entries)
+
+
+def _rejects(dataset: Dataset) -> list[DataFile]:
+    """The files of rejects. A copy without its log has no sha256 of them."""
+    known = [file for each in dataset.snapshot.increments for file in each.files.rejects] if dataset.snapshot else []
+    of_log = {file["path"]: file["sha256"] for file in known}
+    found = []
+    for path in dataset.manifest["rejects"]:
+        url = join(dataset.url, path)
+        with reading(url):
+            found.append(DataFile(path, url, of_log.get(path) or sha256_of(url)))
+    return found
+
+
+def _loadable(
+    dataset: Dataset, folder: Folder, shards: frozenset[tuple[str, str]]
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The versions that the card names: those of which all shards are pushed, since this version has them, too."""
+    if dataset.snapshot:
+        for version, of_version in named_versions(folder, dataset.snapshot):
+            if shards_of(of_version) <= shards:
+                yield version, of_version
