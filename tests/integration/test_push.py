@@ -159,7 +159,23 @@ def test_old_version_is_pushed_to_a_branch_and_not_over_a_newer_one(versions, hu
     assert printed.endswith(" --overwrite replaces what is there.\n")
     assert push(f"{versions[1]}@1", "--revision=first", "--overwrite")[0] == 0
     assert loaded(revision="first")["train"] == rows_of(versions[0])
+    assert hub.repos["me/mine"].files("first")["report.html"] == (versions[0] / "report.html").read_bytes()
     assert_has(hub, versions[1])
+
+
+def test_compacted_version_replaces_the_others_and_its_card_names_no_version_whose_files_are_gone(
+    versions, hub, push, loaded, tmp_path
+):
+    push(versions[1])
+    output = tmp_path / "out"
+    shutil.copytree(versions[1], output)
+    assert main(["compact", str(output)]) == 0
+    code, printed = push(output)
+    assert (code, f"{len(shards_in(versions[1]))} deleted" in printed) == (0, True)
+    assert_has(hub, output)
+    assert b"config_name: v2" in (output / "README.md").read_bytes()
+    assert b"config_name: v2" not in hub.repos["me/mine"].files()["README.md"]
+    assert loaded("v3") == loaded()
 
 
 def test_rejects_and_ledger_are_pushed_only_if_they_are_asked_for(versions, hub, push):
@@ -263,19 +279,25 @@ def test_hub_that_does_not_answer_ends_the_push_with_one_line(versions, hub, pus
     )
 
 
-def test_commit_of_somebody_else_in_between_is_not_lost(versions, hub, push):
+@pytest.mark.parametrize("edited", ["LICENSE", "README.md"])
+def test_commit_of_somebody_else_in_between_is_not_lost(versions, hub, push, edited):
     push(versions[0])
 
     def edit(_: int, request: str) -> None:
         if request.endswith("/commit/main"):
             hub.on_request = None
-            hub.repos["me/mine"].commit({"LICENSE": b"mine"})
+            hub.repos["me/mine"].commit({edited: b"mine"})
 
     hub.on_request = edit
-    assert push(versions[1])[0] == 0
+    hub.log.clear()
+    code, printed = push(versions[1])
     files = hub.repos["me/mine"].files()
-    assert files.pop("LICENSE") == b"mine"
-    assert files["manifest.json"] == (versions[1] / "manifest.json").read_bytes()
+    assert files[edited] == b"mine"
+    if edited == "README.md":
+        assert (code, "was written or edited there" in printed) == (2, True)
+    else:
+        assert (code, files["manifest.json"]) == (0, (versions[1] / "manifest.json").read_bytes())
+    assert sum("/objects/batch" in request for request in hub.log) == 1  # shards are read and uploaded once
 
 
 def test_license_that_was_added_on_the_hub_stays_and_an_edited_text_is_not_replaced(versions, hub, push):
