@@ -5,33 +5,28 @@ The token is that of the environment (HF_TOKEN) or of `hf auth login`. Only the 
 
 from __future__ import annotations
 
-import json
-import logging
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-import tenacity
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, DatasetInfo, HfApi, get_session, get_token
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, DatasetInfo, get_session, get_token
 from huggingface_hub.errors import (
-    HfHubHTTPError,
     HFValidationError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import disable_progress_bars, validate_repo_id
+from huggingface_hub.utils import validate_repo_id
 
 from transforms.base.errors import ParameterError, StoreError, UserError
 from transforms.pushing.contents import CARD, MANIFEST
 from transforms.pushing.planning import Held, Stored
-from transforms.storage.retries import is_transient, reason_of
+from transforms.storage.hub.client import RETRYING, cause_of, hub, may_pass
+from transforms.storage.retries import http_status, reason_of
 
-# The client itself would wait for ever for a server that has stopped to answer.
+# A large commit takes the Hub some forty seconds.
 _SECONDS_TO_ANSWER = 120
 _KIND = "dataset"
 
@@ -65,13 +60,11 @@ class Repository:
         if not is_name:
             raise UserError(f"{name}: it is not the name of a repository of the Hub. Give ORG/NAME.")
         self._name, self._branch = name, branch or "main"
-        self._api = HfApi(library_name="chatmill")
+        self._api = hub()
         self._known: dict[str, Any] = {"repo_id": name, "repo_type": _KIND}
         self.url = f"{self._api.endpoint}/datasets/{name}"
         if get_token() is None:
             raise UserError(f"{self.url}: there is no token of the Hub. {self._how_to_get_a_token()}")
-        disable_progress_bars()
-        logging.getLogger("huggingface_hub.utils._http").addFilter(_without_queries)
 
     def open(self, private: bool) -> None:
         """Make the repository and the branch, if they do not exist.
@@ -178,38 +171,24 @@ class Repository:
         except Exception as error:  # of the client, of its HTTP library, and of its Xet client
             raise self._as_ours(error) from None
 
-    def _tried(self, function: Callable[..., _T], *arguments: Any, **named: Any) -> _T:
+    @staticmethod
+    def _tried(function: Callable[..., _T], *arguments: Any, **named: Any) -> _T:
         """Call a function of the client, again after transient errors."""
-        return tenacity.Retrying(
-            retry=tenacity.retry_if_exception(self._is_transient),
-            wait=_seconds_to_wait,
-            stop=tenacity.stop_after_attempt(6),
-            reraise=True,
-        )(_answered, function, *arguments, **named)
-
-    def _is_transient(self, error: BaseException) -> bool:
-        if isinstance(error, OfflineModeIsEnabled):
-            return False
-        # The client takes the answer of a proxy, which is not JSON, for that of the Hub.
-        return is_transient(error) or isinstance(error, json.JSONDecodeError) or self._has_expired(error)
-
-    def _has_expired(self, error: BaseException) -> bool:
-        """Whether a signed URL of a store has expired. The next attempt has another one."""
-        answer = _answer_to(error)
-        return _status(error) == 403 and urlsplit(str(answer.url)).netloc != urlsplit(self._api.endpoint).netloc
+        return RETRYING(_answered, function, *arguments, **named)
 
     def _as_ours(self, error: Exception) -> Exception:
         """The error to raise for one of the client's."""
-        status, reason = _status(error), _reason(error)
-        if isinstance(error, OfflineModeIsEnabled):
+        cause = cause_of(error)
+        status, reason = http_status(cause), _reason(cause)
+        if isinstance(cause, OfflineModeIsEnabled):
             return UserError(f"{self.url}: HF_HUB_OFFLINE is set, so nothing can be pushed. Unset it.")
         if status == 412:
             return Moved()
         if status == 401:
             return UserError(f"{self.url}: the Hub does not accept the token. {self._how_to_get_a_token()}")
-        if status == 403 and not self._has_expired(error):
+        if status == 403 and not may_pass(cause):
             return UserError(f"{self.url}: the token may not write there ({reason}). {self._how_to_get_a_token()}")
-        return StoreError(self.url, "pushed to", reason, self._is_transient(error))
+        return StoreError(self.url, "pushed to", reason, may_pass(cause))
 
     def _how_to_get_a_token(self) -> str:
         owner = self._name.split("/")[0]
@@ -220,47 +199,17 @@ class Repository:
 
 
 def _answered(function: Callable[..., _T], *arguments: Any, **named: Any) -> _T:
-    """Call a function of the client, which then does not wait for ever. It may have made itself a new session."""
+    """Call a function of the client, with time to answer. It may have made itself a new session since the last call."""
     get_session().timeout = _SECONDS_TO_ANSWER
     return function(*arguments, **named)
 
 
-def _answer_to(error: BaseException) -> Any:
-    """The response that made an error; None if there was none. Uploads raise a RuntimeError from the real one."""
-    return getattr(error, "response", None) or getattr(error.__cause__, "response", None)
-
-
-def _status(error: BaseException) -> int | None:
-    return getattr(_answer_to(error), "status_code", None)
-
-
-def _reason(error: Exception) -> str:
+def _reason(error: Any) -> str:
     """What the Hub says, in one line. The client's own message has the url, which of a store has a signature."""
-    if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
-        error = error.__cause__
-    if not isinstance(error, HfHubHTTPError):
+    status = http_status(error)
+    if status is None:
         return reason_of(error)
-    return " ".join(f"{_status(error)} {error.server_message or ''}".split())[:300].rstrip(".")
-
-
-def _seconds_to_wait(state: tenacity.RetryCallState) -> float:
-    """How long the Hub asks to wait until its limit is reset, if it does; otherwise longer each time."""
-    error = state.outcome.exception() if state.outcome else None
-    backoff = tenacity.wait_exponential_jitter(initial=1, max=20)(state)
-    if error is None or _status(error) != 429:
-        return backoff
-    headers = _answer_to(error).headers
-    asked = re.search(r";\s*t=(\d+)", headers.get("ratelimit", "")) or re.search(
-        r"(\d+)", headers.get("retry-after", "")
-    )
-    return max(backoff, int(asked[1]) + 1) if asked else backoff
-
-
-def _without_queries(record: logging.LogRecord) -> bool:
-    """Remove what signs a url from a warning of the client."""
-    record.msg = re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]+", r"\1", record.getMessage())
-    record.args = ()
-    return True
+    return " ".join(f"{status} {getattr(error, 'server_message', None) or ''}".split())[:300].rstrip(".")
 
 
 def _text(content: bytes) -> str:

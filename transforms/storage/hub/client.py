@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import os
 from collections.abc import Callable
@@ -76,28 +77,31 @@ def ask(url: str, action: str, repository: str, request: Callable[[Any], _T], re
         StoreError: if the Hub refuses, cannot be reached or fails.
     """
     try:
-        return _RETRYING(request, hub())
+        return RETRYING(request, hub())
     except Exception as error:  # of the Hub's client, of its HTTP library, or of the system
         from huggingface_hub.errors import RemoteEntryNotFoundError
 
         if isinstance(error, RemoteEntryNotFoundError):
             raise FileNotFoundError(url) from None
-        reason = _reason(_cause(error), repository, revision)
-        raise StoreError(url, action, reason, _may_pass(error)) from None
+        reason = _reason(cause_of(error), repository, revision)
+        raise StoreError(url, action, reason, may_pass(error)) from None
 
 
-def _cause(error: Any) -> Any:
-    """Why a download failed: huggingface_hub says that the file is not on this machine, whatever the Hub answered."""
+def cause_of(error: Any) -> Any:
+    """Return why a download or an upload failed, whatever huggingface_hub made of it.
+
+    Of a download it says that the file is not on this machine, and of an upload it raises a RuntimeError.
+    """
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    return error.__cause__ if isinstance(error, LocalEntryNotFoundError) and error.__cause__ else error
+    return error.__cause__ if isinstance(error, (LocalEntryNotFoundError, RuntimeError)) and error.__cause__ else error
 
 
-def _may_pass(error: Any) -> bool:
-    """Whether the Hub, or the storage that it redirects to, may answer later what it did not answer now."""
+def may_pass(error: Any) -> bool:
+    """Return whether the Hub, or the storage that it redirects to, may answer later what it did not answer now."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    error = _cause(error)
+    error = cause_of(error)
     if isinstance(error, OfflineModeIsEnabled):
         return False
     if isinstance(error, HfHubHTTPError) and http_status(error) in (400, 401, 403):
@@ -105,13 +109,14 @@ def _may_pass(error: Any) -> bool:
     # huggingface_hub's error for a body that ended early, and the errors of hf_xet.
     is_cut_short = type(error) is OSError and "Consistency check failed" in str(error)
     is_of_xet = type(error) is RuntimeError or type(error).__module__.startswith("hf_xet")
-    return is_cut_short or is_of_xet or is_transient(error)
+    is_of_a_proxy = isinstance(error, json.JSONDecodeError)  # an answer that huggingface_hub took for the Hub's
+    return is_cut_short or is_of_xet or is_of_a_proxy or is_transient(error)
 
 
 def _is_of_the_hub(url: str) -> bool:
     """Whether a url is one of the Hub itself, which knows the token, not of the storage of its files."""
     path = urlsplit(url).path
-    return path.startswith("/api/") or "/resolve/" in path
+    return path.startswith("/api/") or "/resolve/" in path or ".git/" in path
 
 
 def _reason(error: Any, repository: str, revision: str | None) -> str:
@@ -154,8 +159,8 @@ def _stop(state: tenacity.RetryCallState) -> bool:
     return state.attempt_number >= (_ATTEMPTS if is_connected else _ATTEMPTS_TO_CONNECT)
 
 
-_RETRYING = tenacity.Retrying(
-    retry=tenacity.retry_if_exception(_may_pass),
+RETRYING = tenacity.Retrying(
+    retry=tenacity.retry_if_exception(may_pass),
     wait=tenacity.wait_exponential_jitter(initial=1, max=20),
     stop=_stop,
     reraise=True,
