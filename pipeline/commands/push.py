@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pipeline.cli.console import CommandParser, counted, show_phase
+from pipeline.cli.console import CommandParser, show_phase
 from transforms.base.errors import UserError
+from transforms.base.phrases import counted
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from transforms.base.errors import UserError
-from transforms.catalog.layout import is_published
+from transforms.catalog.layout import increment_of
 from transforms.pushing.card_header import split_card
 from transforms.pushing.contents import CARD, REPORT, Contents, DataFile
 from transforms.storage.files import read_bytes
@@ -123,7 +123,7 @@ def plan(contents: Contents, card: str, held: Held) -> Plan:
         if path not in held.files or not held.files[path].has(content)
     }
     wanted = {*all_derived, *(file.path for file in contents.data)}
-    deleted = [path for path in held.files if path not in wanted and (is_published(path) or path == REPORT)]
+    deleted = [path for path in held.files if path not in wanted and (increment_of(path) or path == REPORT)]
     return Plan(data, derived, deleted, len(wanted) - len(data) - len(derived))
 
 
@@ -199,6 +199,6 @@ def _others(held: Held, contents: Contents) -> list[str]:
     left = {
         path
         for path, stored in held.files.items()
-        if is_published(path) and (is_unfinished or (path in wanted and _is_there(wanted[path], stored)))
+        if increment_of(path) and (is_unfinished or (path in wanted and _is_there(wanted[path], stored)))
     }
     return [path for path in held.files if path not in {_OF_THE_HUB, CARD, *left}]
