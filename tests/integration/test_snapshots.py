@@ -147,7 +147,7 @@ def test_snapshots_lists_the_versions_and_fails_if_the_newest_append_did(grown, 
         assert main(["snapshots", str(output), "--json"]) == code
         return json.loads(capsys.readouterr().out)
 
-    versions, (of_build,) = listed(grown, 0), (path.name for path in (built[0] / "data").iterdir())
+    versions, (of_build,) = listed(grown, 0), {path.name.split("-")[1] for path in (built[0] / "data").iterdir()}
     assert [(each["version"], each["increment"]) for each in versions] == [
         (1, of_build), (2, f"{1:016x}"), (3, f"{2:016x}"), (4, f"{3:016x}")
     ]  # fmt: skip

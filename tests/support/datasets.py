@@ -60,7 +60,7 @@ def rows_of(output: Path, split: str = "train") -> list[dict[str, Any]]:
 
 def rejects_of(output: Path) -> list[dict[str, Any]]:
     """Return all rejects, also those of a build that was not committed."""
-    files = sorted((output / "rejects").glob("*/rejects-*.parquet"))
+    files = sorted((output / "rejects").glob("rejects-*.parquet"))
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 

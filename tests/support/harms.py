@@ -82,7 +82,7 @@ def rewrite(folder: Path, path: str, change: Callable[[pa.Table], pa.Table], rec
         writer.close()
     rows = table if recount else None
     sign(folder, path, rows=rows)
-    for twin in (folder / "tfrecord").glob(f"*/{Path(path).stem}.tfrecord*"):
+    for twin in (folder / "tfrecord").glob(f"{Path(path).stem}.tfrecord*"):
         content = encode_tfrecord(table)
         twin.write_bytes(gzip.compress(content) if twin.suffix == ".gz" else content)
         sign(folder, str(twin.relative_to(folder)), rows=rows)

@@ -25,11 +25,12 @@ from transforms.storage.writing import write_atomically
 def increment_of(output: Path, built: Path, id: str, error: str | None = None) -> Increment:
     """Copy the files of a dataset of one build into another one, as those of an increment of it."""
     increment = Log(Folder(str(built))).versions()[-1].add
-    for folder in PUBLISHED:
-        if (built / folder).exists():
-            shutil.copytree(built / folder / increment.id, output / folder / id)
+    for path in Folder(str(built), increment.id).files(*PUBLISHED):
+        copy = output / path.replace(f"-{increment.id}-", f"-{id}-")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(built / path, copy)
     renamed = msgspec.json.decode(
-        msgspec.json.encode(increment).replace(f"/{increment.id}/".encode(), f"/{id}/".encode()), type=Increment
+        msgspec.json.encode(increment).replace(f"-{increment.id}-".encode(), f"-{id}-".encode()), type=Increment
     )
     files = msgspec.structs.replace(renamed.files, shards=[] if error else renamed.files.shards)
     status: Any = "failed" if error else "done"

@@ -15,7 +15,7 @@ from transforms.pushing.card_header import split_card, with_header_of
 from transforms.pushing.contents import Contents, DataFile, shards_of
 from transforms.pushing.planning import UNFINISHED, Held, NotReplaceable, Stored, check_replaceable, plan
 
-A, B, C = (f"data/{id * 16}/train-000000-000.parquet" for id in "abc")
+A, B, C = (f"data/train-{id * 16}-000000-000.parquet" for id in "abc")
 CARD = "---\nconfigs:\n- config_name: default\n---\n\n# Token shards\n"
 
 
@@ -89,7 +89,7 @@ def test_file_outside_of_large_file_storage_is_compared_by_its_git_id(tmp_path):
 
 
 def test_files_that_the_version_no_longer_has_are_deleted_and_those_of_others_stay():
-    rejects = f"rejects/{'a' * 16}/rejects-000000-000.parquet"
+    rejects = f"rejects/rejects-{'a' * 16}-000000-000.parquet"
     repository = held(A, rejects, "eval/a.parquet", "data/mine.parquet", LICENSE="mine")
     assert plan(contents(2, B), CARD, repository).deleted == [A, rejects]
 
@@ -132,7 +132,7 @@ def test_newer_version_is_not_replaced():
     [
         (held(**{"train.csv": "a"}), "such as train.csv"),
         (held(**{"manifest.json": '{"rows": 1}'}), "such as manifest.json"),
-        (held(C), "such as data/cccc"),
+        (held(C), "such as data/train-cccc"),
         (held(manifest=manifest(1, A, content="other"), card=CARD, pushed=CARD), "it has another dataset"),
         (held(card="# Mine\n"), "the text of its README.md"),
         (held(A, manifest=manifest(1, A), card=CARD + "mine", pushed=CARD), "the text of its README.md"),

@@ -28,7 +28,7 @@ from transforms.base.errors import InputError, StoreError
 from transforms.catalog.consumers import about_rows
 from transforms.catalog.layout import PARTS, increment_of
 from transforms.catalog.log import Log
-from transforms.outputs import ShardEntry, stem_of
+from transforms.outputs import ShardEntry, increment_stem_of, stem_of
 from transforms.reading.reader import Dataset, Unfinished
 from transforms.rows.packing import packing_of
 from transforms.storage.walking import names_below
@@ -106,7 +106,7 @@ def _listing_faults(dataset: Dataset, names: Sequence[str], notes: list[str]) ->
     manifest = dataset.manifest
     named = {shard["path"] for shard in manifest["shards"]} | {*manifest["rejects"]}
     named |= {file["path"] for file in manifest.get("ledger", ())}
-    present, increments = {*names}, {increment_of(path) for path in named}
+    present, read = {*names}, {increment_stem_of(path) for path in named}
     if "README.md" not in present:
         yield Fault("README.md", "the dataset card is missing")
     if dataset.snapshot:  # other versions may have some files of the same increments
@@ -114,7 +114,7 @@ def _listing_faults(dataset: Dataset, names: Sequence[str], notes: list[str]) ->
     for name in names:
         part, _, rest = name.partition("/")
         if rest and part in PARTS and part != "_chatmill" and name not in named:
-            if increment_of(name) not in (None, *increments):
+            if increment_of(name) and increment_stem_of(name) not in read:
                 continue  # of an increment that this version does not have: nobody who reads this one reads it
             yield Fault(name, "the manifest does not name this file, and readers of the folder would read it")
         elif part not in PARTS and not part.startswith("."):
