@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from transforms.inputs.formats import DEFAULT_FORMAT, SNIFFED_BYTES, input_format, recognized_format
 from transforms.inputs.unknown import is_compressed_with, kind_of_text, not_this_table, unknown_kind
 from transforms.storage.files import open_input, read_range
@@ -9,7 +11,9 @@ from transforms.storage.files import open_input, read_range
 _FIRST_BYTES = 512
 
 
-def detect_format(url: str, named: str | None, compression: str | None, size: int) -> str:
+def detect_format(
+    url: str, named: str | None, compression: str | None, size: int, among: Iterable[str] | None = None
+) -> str:
     """Find the format of a file, and whether it can be one.
 
     Args:
@@ -17,6 +21,7 @@ def detect_format(url: str, named: str | None, compression: str | None, size: in
         named: the format that its suffix shows, or None.
         compression: that its suffix shows.
         size: its bytes.
+        among: the names of the formats that its first bytes may show; all by default.
 
     Returns:
         The name of the format.
@@ -31,7 +36,7 @@ def detect_format(url: str, named: str | None, compression: str | None, size: in
     # Some stores refuse a range that ends after the file.
     start = _decompressed_start(url, compression, size) if compression else read_range(url, 0, min(SNIFFED_BYTES, size))
     if named is None or not input_format(named).suffix_is_certain:
-        named = recognized_format(start)
+        named = recognized_format(start) if among is None else recognized_format(start, among)
         if named is None and (problem := unknown_kind(start) or kind_of_text(start)):
             raise ValueError(problem)
         named = named or DEFAULT_FORMAT

@@ -36,7 +36,7 @@ _NOT_RECORDS = {"dataset_info.json", "dataset_infos.json", "state.json", "datase
 _ROWS = "data"
 _SHOWN = 3
 _REQUESTS_AT_ONCE = 32
-# Of more files than this, only the first few are looked at, if their names show the format.
+# Of more files than this, only the first few are looked at, if these have the formats that their names show.
 _MANY, _FIRST = 1_000, 4
 # Roughly how much larger conversations are than the same ones compressed.
 _COMPRESSION_RATIO = 5
@@ -108,12 +108,17 @@ def list_inputs(
         raise ParameterError(parameter, ",".join(patterns), "all files are empty.")
     make = functools.partial(input_file, format=format, parameter=parameter)
     # A store takes some 30 ms for the first bytes of a file, and there may be thousands of files.
-    by_name = [len(entries) > _MANY and number >= _FIRST for number in range(len(entries))]
-    first = look_at_first(entries, _suffixes, make)
+    seen = look_at_first(entries, _suffixes, make)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
-        return list(
-            threads.map(lambda url, is_named: first(url) or make(url, entries[url], is_named), entries, by_name)
-        )
+
+        def made(urls: Iterable[str], by_name: bool) -> list[InputFile]:
+            return list(threads.map(lambda url: seen(url) or make(url, entries[url], by_name), urls))
+
+        first = [*entries][: _FIRST if len(entries) > _MANY else None]
+        files = made(first, by_name=False)
+        named = format_of_suffix()
+        are_as_named = all(file.format == named.get(_suffixes(file.url)[0], file.format) for file in files)
+        return files + made([*entries][len(first) :], by_name=are_as_named)
 
 
 def find_files(
@@ -340,7 +345,8 @@ def input_file(
     if format in ("auto", "json"):
         of_suffix = format_of_suffix().get(suffix) if format == "auto" else format
         if of_suffix is None or of_suffix == "json" or not by_name:
-            of_suffix = _detected(url, of_suffix, compression, entry["size"], parameter)
+            among = None if format == "auto" else (format,)
+            of_suffix = _detected(url, of_suffix, compression, entry["size"], parameter, among)
         named = of_suffix
     if compression and not input_format(named).may_be_compressed:
         raise ParameterError(
@@ -368,10 +374,12 @@ def _unpacked(url: str, compression: str, size: int, parameter: str) -> int:
     return estimated_size(sample, size, compression) or size * _COMPRESSION_RATIO
 
 
-def _detected(url: str, named: str | None, compression: str | None, size: int, parameter: str) -> str:
+def _detected(
+    url: str, named: str | None, compression: str | None, size: int, parameter: str, among: Sequence[str] | None
+) -> str:
     with _store_errors(url, parameter, "read"):
         try:
-            return detect_format(url, named, compression, size)
+            return detect_format(url, named, compression, size, among)
         except ValueError as error:
             formats = ", ".join(name for name in INPUT_FORMATS if name != "auto")
             raise ParameterError(parameter, url, f"{error} These formats are read: {formats}.") from None

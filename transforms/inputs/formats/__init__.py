@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, NamedTuple
 
@@ -58,6 +58,7 @@ class InputFormat:
             yields each record once. If stop is None, all records from start on are yielded. If files cannot be cut, or
             this one is compressed, the file may not be able to seek.
         recognizes: whether the first bytes of a file (SNIFFED_BYTES) show that it has this format; None if none do.
+        is_specific: whether its files have the form of another format, too, so that this one is looked for first.
         can_be_cut: whether byte ranges of a file can be read independently.
         can_be_shared: whether several splits can read a file from its start, each the records of its bytes. Otherwise
             a file that cannot be cut is in one split; `read` gets the start 0 and no stop.
@@ -71,6 +72,7 @@ class InputFormat:
     suffixes: tuple[str, ...]
     read: Callable[[BinaryIO, int, int | None, int, int], Iterator[Part]]
     recognizes: Callable[[bytes], bool] | None = None
+    is_specific: bool = False
     can_be_cut: bool = False
     can_be_shared: bool = False
     may_be_compressed: bool = True
@@ -102,7 +104,18 @@ def format_of_suffix() -> dict[str, str]:
     return {suffix: name for name in _NAMES for suffix in input_format(name).suffixes}
 
 
-def recognized_format(start: bytes) -> str | None:
-    """Return the name of the format that the first bytes of a file show; None if none does, as with JSON lines."""
-    formats = ((name, input_format(name).recognizes) for name in _NAMES)
-    return next((name for name, recognizes in formats if recognizes and recognizes(start)), None)
+def recognized_format(start: bytes, among: Iterable[str] = _NAMES) -> str | None:
+    """Find the format that the first bytes of a file show.
+
+    Args:
+        start: the first bytes.
+        among: the names of the formats that it may have.
+
+    Returns:
+        Its name; None if none is recognized, as with JSON lines.
+    """
+    for name in sorted(among, key=lambda name: not input_format(name).is_specific):
+        recognizes = input_format(name).recognizes
+        if recognizes and recognizes(start):
+            return name
+    return None
