@@ -110,6 +110,7 @@ _NAVIGATION = {
         "Reference": [
             "docs/options",
             "docs/records",
+            "docs/traces",
             "docs/sources",
             "docs/masks",
             "docs/output",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from transforms.base import kinds
 from transforms.base.checks import check_flag
@@ -12,6 +13,8 @@ from transforms.base.errors import ParameterError
 from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
 from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
+from transforms.inputs.traces import TRACE_BRANCHES
+from transforms.inputs.traces.tool_definitions import tool_definitions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +138,22 @@ class ParseOptions(StepOptions):
         "seconds that the formatter may take for a record, which is rejected if it takes longer",
         kinds.positive,
         60,
+    )
+    trace_branches: str = option(
+        "Input",
+        "what becomes of the branches of an agent's trace: messages that were edited, answers that were tried again, "
+        "and subagents; examples: each is an example, and what several share is trained on once; main: only what the "
+        "session came to is read; reject: a session that has some is rejected",
+        kinds.one_of(TRACE_BRANCHES),
+        "examples",
+        of_source=True,
+    )
+    trace_tools: tuple[Any, ...] | None = option(
+        "Input",
+        "tool definitions for traces of agents that have calls and no tools: a JSON list, or the file that has it",
+        tool_definitions,
+        None,
+        of_source=True,
     )
     validation_fraction: float = option(
         "Rows",

@@ -15,6 +15,7 @@ import numpy as np
 
 from transforms.base.errors import RecordError
 from transforms.model.outcomes import Drop, Known, Reject
+from transforms.model.statistics import TraceEvents
 
 Span: TypeAlias = tuple[int, int]
 # The roles of messages, and their texts.
@@ -184,6 +185,7 @@ class Example(msgspec.Struct, frozen=True, gc=False):
         number: among the examples of its record, which are consecutive, from 0.
         schema: by which it was read; empty if a step made it.
         unread: the characters of the columns that have text and were not read, by their names.
+        trace_events: the events of the trace that it was read from, by kind; if it is the first example of that.
     """
 
     position: int
@@ -195,6 +197,7 @@ class Example(msgspec.Struct, frozen=True, gc=False):
     number: int = 0
     schema: str = ""
     unread: Mapping[str, int] = msgspec.field(default_factory=dict)
+    trace_events: Mapping[str, TraceEvents] = msgspec.field(default_factory=dict)
 
     def rejected(self, error: RecordError) -> Reject:
         """Return the reject of this example's record for an error."""

@@ -76,6 +76,13 @@ class Unread(Counts, frozen=True):
     characters: int = 0
 
 
+class TraceEvents(Counts, frozen=True):
+    """Events of traces: those that were read as part of a conversation, and all others."""
+
+    read: int = 0
+    not_read: int = 0
+
+
 class Statistics(Counts, frozen=True):
     """Histograms and counts of the records of a batch, a shard or a dataset.
 
@@ -90,6 +97,7 @@ class Statistics(Counts, frozen=True):
         characters_sampled: all characters of this sample.
         schemas: the examples that were read by each schema.
         unread: text that was not read, by the name of its column, or of its key, such as `messages[].name`.
+        trace_events: the events of the traces of agents, by format and kind, such as `codex/turn_context`.
         span_ends: the last token of each span of trained tokens in rows, before white space: added tokens by their
             texts, and all others as `others`.
     """
@@ -102,6 +110,7 @@ class Statistics(Counts, frozen=True):
     characters_sampled: int = 0
     schemas: Mapping[str, int] = {}
     unread: Mapping[str, Unread] = {}
+    trace_events: Mapping[str, TraceEvents] = {}
     span_ends: Mapping[str, int] = {}
 
 
@@ -171,4 +180,17 @@ def sum_of_unread(records: Iterable[Mapping[str, int]]) -> dict[str, Unread]:
     if others := [found[name] for name in names[_MOST_UNREAD:]]:
         found = {name: found[name] for name in names[:_MOST_UNREAD]}
         found["others"] = Unread.total(others)
+    return dict(sorted(found.items()))
+
+
+def sum_of_events(traces: Iterable[Mapping[str, TraceEvents]]) -> dict[str, TraceEvents]:
+    """Add up the events of traces, by kind; those of rare kinds together, as `others`."""
+    found: dict[str, TraceEvents] = {}
+    for trace in traces:
+        for kind, events in trace.items():
+            found[kind] = found.get(kind, TraceEvents()) + events
+    kinds = sorted(found, key=lambda kind: (-(found[kind].read + found[kind].not_read), kind))
+    if others := [found[kind] for kind in kinds[_MOST_UNREAD:]]:
+        found = {kind: found[kind] for kind in kinds[:_MOST_UNREAD]}
+        found["others"] = TraceEvents.total(others)
     return dict(sorted(found.items()))

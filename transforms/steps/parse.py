@@ -25,12 +25,13 @@ from transforms.inputs.input_options import ParseConfig, ParseOptions
 from transforms.inputs.json_text import decode_beyond_range, duplicate_key, kind_of
 from transforms.inputs.reading import Reading
 from transforms.inputs.schemas import columns_read, content_of
+from transforms.inputs.traces import ReadTrace, is_trace, read_trace
 from transforms.inputs.typed import TypedDecoder
 from transforms.inputs.unread import decided_kinds, find_unread
 from transforms.model.batches import Examples, Records
 from transforms.model.examples import Content, Conversation, Example, Notes, Record, TokenRow, attempt, said_by
 from transforms.model.outcomes import Drop, Known, Reject
-from transforms.model.statistics import Statistics, sum_of_unread
+from transforms.model.statistics import Statistics, TraceEvents, sum_of_events, sum_of_unread
 from transforms.steps.base import Step
 from transforms.steps.spot_checks import every_so_many, noted_difference
 
@@ -40,6 +41,7 @@ _FIRST, _ONE_OF = 16, 512
 _ONE_COMPARED_OF = 128
 _schema_of = operator.attrgetter("schema")
 _ALL_READ: dict[str, int] = {}
+_NO_EVENTS: dict[str, TraceEvents] = {}
 _NOTHING_KEPT: tuple[dict[str, str | None], Notes] = ({}, ())
 
 
@@ -149,11 +151,14 @@ class Parser:
             return [Example(record.position, content, kept, validation, record.raw, notes, 0, schema, unread)]
         reading = Reading(self._read_options)
         fields, beyond = _decoded(record.raw)
-        if is_typed and fields is not record.raw:
+        trace = self._trace(fields) if is_trace(fields) else None
+        if is_typed and fields is not record.raw and not trace:
             self._typed.learn(fields)
-        kept, notes = self._kept(fields)
+        kept, notes = self._kept(fields if trace is None else trace.columns)
         reading.notes.update(notes)
-        if self._format:
+        if trace:
+            read = self._contents_of_trace(trace, reading)
+        elif self._format:
             # A copy, so that its changes are not in a rejected record. JSON was decoded for it alone.
             formatted = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
             read = self._contents(formatted, reading)
@@ -166,6 +171,7 @@ class Parser:
                 *(record.position, made.content, kept, validation, record.raw, () if number else noted, number),
                 schema=made.schema,
                 unread=made.unread,
+                trace_events=_NO_EVENTS if number or not trace else trace.events,
             )
             for number, made in enumerate(read)
         ]
@@ -216,6 +222,25 @@ class Parser:
             if name not in read and name not in self._options.keep_columns
         ]
         return _Read(schema, content, find_unread(others, schema, content, self._decided))
+
+    def _trace(self, fields: Mapping[str, Any]) -> ReadTrace:
+        return read_trace(fields, self._options.trace_branches, self._options.trace_tools)
+
+    def _contents_of_trace(self, trace: ReadTrace, reading: Reading) -> list[_Read]:
+        """Read the conversations of a trace. What is not read of its events is counted with the first one."""
+        reading.notes.update(trace.notes)
+        if self._format:
+            formatted = [made for record in trace.records for made in self._formatted(record)]
+            contents = self._contents(formatted, reading)
+        else:
+            contents = []
+            for number, record in enumerate(trace.records, 1):
+                try:
+                    contents.append(_Read(trace.name, content_of(record, "messages", reading)[1], _ALL_READ))
+                except RecordError as error:
+                    where = f"conversation {number} of the trace: " if len(trace.records) > 1 else ""
+                    raise RecordError(error.reason, f"{where}{error.detail}") from None
+        return [contents[0]._replace(unread={**contents[0].unread, **trace.unread}), *contents[1:]]
 
     def _contents(self, records: list[dict[str, Any]], reading: Reading) -> list[_Read]:
         """Read the records that a formatter made of one."""
@@ -291,7 +316,8 @@ def _statistics(examples: Sequence[Example]) -> Statistics:
     """How many examples were read by each schema, and what was not read of their records."""
     schemas = Counter(map(_schema_of, examples))
     unread = sum_of_unread([example.unread for example in examples if example.unread])
-    return Statistics(schemas=dict(sorted(schemas.items())), unread=unread)
+    events = sum_of_events([example.trace_events for example in examples if example.trace_events])
+    return Statistics(schemas=dict(sorted(schemas.items())), unread=unread, trace_events=events)
 
 
 def _with_duplicate_keys(examples: list[Example]) -> list[Example]:
