@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _print(console: Console, manifest: Mapping[str, Any]) -> None:
-    from transforms.catalog.manifest import unread_text
+    from transforms.catalog.manifest import unread_events_text, unread_text
 
     statistics = manifest["statistics"]
     trained = manifest["trained_tokens"] / max(manifest["tokens"], 1)  # all increments of a dataset may have failed
@@ -89,6 +89,9 @@ def _print(console: Console, manifest: Mapping[str, Any]) -> None:
     if unread := unread_text(manifest, _MOST_LINES):
         console.print("\n[bold]not read[/]")
         console.print(unread, markup=False)
+    if events := unread_events_text(manifest, _MOST_LINES):
+        console.print("\n[bold]events of traces not read[/]")
+        console.print(events, markup=False)
     if turns := manifest["notes"].get("turns_without_end"):
         trained_on = "1 turn that is trained on ends" if turns == 1 else f"{turns:,} turns that are trained on end"
         console.print(f"\n[bold]end of turn[/]\n{trained_on} without one")

@@ -13,7 +13,7 @@ from rich.text import Text
 from pipeline.viewing.row_view import print_preview
 from transforms.base.phrases import counted, most_of
 from transforms.catalog.layout import Folder
-from transforms.catalog.manifest import counts_of_source, records_compared, unread_text
+from transforms.catalog.manifest import counts_of_source, records_compared, unread_events_text, unread_text
 from transforms.chat.parity.contexts import KINDS
 from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS
 from transforms.outputs import loading_code
@@ -107,6 +107,9 @@ def _table(manifest: dict[str, Any], with_warnings: Collection[str]) -> Table:
             table.add_row(f"  {outcome}", f"{count:,}", most_of(reasons, _SHOWN))
     if unread := unread_text(manifest):
         table.add_row("not read", f"{len(manifest['statistics']['unread']):,}", Text(unread))
+    if events := unread_events_text(manifest):
+        unread_events = sum(each["not_read"] for each in manifest["statistics"]["trace_events"].values())
+        table.add_row("events not read", f"{unread_events:,}", Text(events))
     if not manifest["rows"]:
         table.add_row("rows", "0")
         return table

@@ -166,6 +166,22 @@ def unread_text(manifest: Mapping[str, Any], most: int = 4) -> str:
     return ", ".join(described) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def unread_events_text(manifest: Mapping[str, Any], most: int = 4) -> str:
+    """Describe the events of traces that were not read, such as `codex/turn_context (12 of 12)`; empty if all were.
+
+    Args:
+        manifest: of the dataset. Those of earlier versions have no such count.
+        most: how many kinds are named; the most frequent ones are first.
+    """
+    events = manifest.get("statistics", {}).get("trace_events", {})
+    kinds = sorted((kind for kind in events if events[kind]["not_read"]), key=lambda kind: -events[kind]["not_read"])
+    described = [
+        f"{_shown(kind)} ({events[kind]['not_read']:,} of {events[kind]['read'] + events[kind]['not_read']:,})"
+        for kind in kinds[:most]
+    ]
+    return ", ".join(described) + (f" and {len(kinds) - most} more kinds" if len(kinds) > most else "")
+
+
 def _shown(name: str) -> str:
     """A name that comes from the data, in one line."""
     name = escaped(name).replace("\n", " ")

@@ -9,7 +9,7 @@ from typing import Any
 
 from transforms.base.hidden import escaped
 from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
-from transforms.catalog.manifest import counts_of_source, unread_text
+from transforms.catalog.manifest import counts_of_source, unread_events_text, unread_text
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 from transforms.publish.markdown import as_code, as_text
 from transforms.publish.rebuilding import recipe_text
@@ -122,7 +122,11 @@ def _table_of_options(options: Mapping[str, Any]) -> list[str]:
 def _unread(manifest: Mapping[str, Any]) -> list[str]:
     """What the records have and was not read."""
     text = as_text(unread_text(manifest, _MOST_UNREAD))
-    return [f"Not read: {text}.", ""] if text else []
+    events = as_text(unread_events_text(manifest, _MOST_UNREAD))
+    return [
+        *([f"Not read: {text}.", ""] if text else []),
+        *([f"Events of traces that were not read: {events}.", ""] if events else []),
+    ]
 
 
 def _configs(shards: Sequence[ShardEntry], versions: Iterable[tuple[int, Sequence[ShardEntry]]]) -> list[str]:

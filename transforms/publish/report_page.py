@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from transforms.base.hidden import HIDDEN
 from transforms.catalog.layout import Folder
-from transforms.catalog.manifest import unread_text
+from transforms.catalog.manifest import unread_events_text, unread_text
 from transforms.model.statistics import at_most, bins_of
 from transforms.publish.concerns import concerns
 from transforms.publish.rebuilding import recipe_text
@@ -270,6 +270,8 @@ def _findings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
             ))  # fmt: skip
     if unread := unread_text(manifest):
         found.append(("contents", f"Not read: {unread}."))
+    if events := unread_events_text(manifest):
+        found.append(("contents", f"Events of traces that were not read: {events}."))
     for concern in concerns(manifest):
         text = concern.found[0].upper() + concern.found[1:]
         found.append((concern.part, f"{text} ({concern.advice})." if concern.advice else f"{text}."))

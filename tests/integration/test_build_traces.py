@@ -1,0 +1,56 @@
+"""A folder of sessions and of chats is built with no option, and every event is accounted for."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from pipeline.cli.program import main
+from support.chats import assistant, user
+from support.datasets import assert_statistics_add_up, manifest_of, rejects_of, write_jsonl
+from support.paths import TOKENIZER
+from support.traces import TRACES
+
+SESSIONS = ("claude_code.jsonl", "codex.jsonl", "openhands.json", "atif.json", "openai_batch.jsonl")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("traces")
+    (folder / "in").mkdir()
+    for name in SESSIONS:
+        shutil.copy(TRACES / name, folder / "in" / name)
+    write_jsonl(folder / "in" / "chats.jsonl", [{"messages": [user("a"), assistant("b")]}] * 3)
+    options = [f"--input={folder / 'in'}", f"--tokenizer={TOKENIZER}", f"--output={folder / 'out'}"]
+    options += ["--max_reject_fraction=0.5", "--direct_num_workers=1", "--unprinted=report"]
+    assert main(["build", *options]) == 0
+    return folder / "out"
+
+
+def test_sessions_and_chats_of_a_folder_are_read_each_as_what_it_is(built):
+    manifest = manifest_of(built)
+    assert_statistics_add_up(manifest)
+    assert manifest["statistics"]["schemas"] == {
+        "atif": 2,
+        "claude_code": 4,
+        "codex": 3,
+        "messages": 3,
+        "openai_batch": 3,
+        "openhands": 1,
+    }
+    assert manifest["records"]["read"] == 12
+    assert sorted(reject["reason"] for reject in rejects_of(built)) == ["no_answer", "no_prompt"]
+
+
+def test_events_of_all_files_are_in_the_manifest_the_card_the_report_and_the_statistics(built, capsys):
+    events = manifest_of(built)["statistics"]["trace_events"]
+    lines = sum(len((TRACES / name).read_text().splitlines()) for name in ("claude_code.jsonl", "codex.jsonl"))
+    counted = [sum(each.values()) for kind, each in events.items() if kind.startswith(("claude_code/", "codex/"))]
+    assert sum(counted) == lines
+    shown = "codex/event_msg/thread_rolled_back"
+    assert events[shown] == {"read": 0, "not_read": 1}
+    assert main(["stats", str(built)]) == 0
+    assert "events of traces not read" in capsys.readouterr().out
+    assert "Events of traces that were not read: " in (built / "README.md").read_text()
+    assert shown in (built / "report.html").read_text()
