@@ -133,6 +133,16 @@ EXPECTED: dict[str, list[list[dict[str, Any]]]] = {
             calling("", ("c3", "finish", {"message": "Done."})),
         ]
     ],
+    "openhands_sdk.jsonl": [
+        [
+            system("You are OpenHands."),
+            user("What is here?"),
+            calling(LOOKS, ("c1", "terminal", {"command": "ls"}), ("c2", "terminal", {"command": "pwd"})),
+            tool("c1", "a.py"),
+            tool("c2", "timed out"),
+            assistant("a.py."),
+        ]
+    ],
     "atif.json": [
         [
             system("You work in a terminal."),
@@ -223,6 +233,7 @@ EVENTS: dict[str, Callable[[str], int]] = {
     "swe_agent.traj": lambda text: sum(len(json.loads(text)[name]) for name in ("history", "trajectory")),
     "mini_swe_agent.traj.json": lambda text: len(json.loads(text)["messages"]),
     "openhands.json": lambda text: len(json.loads(text)),
+    "openhands_sdk.jsonl": lambda text: text.count('Event", ') + text.count('Event"}'),
     "atif.json": lambda text: text.count('"step_id"'),
     "tau_bench.json": lambda text: text.count('"role"'),
     "tau2.json": lambda text: text.count('"role"'),
@@ -447,6 +458,9 @@ def test_an_image_rejects_its_session(tmp_path):
         (b'{"custom_id": "1", "response": {"status_code": 200}}', "no_prompt"),
         (b'{"custom_id": "1", "url": "/v1", "body": {"messages": [{"role": "user", "content": "a"}]}}', "no_answer"),
         (b'[{"source": "agent", "action": "run", "args": {"command": "ls"}}]', "bad_trace"),
+        (b'[{"source": "agent", "action": "run"}, {"source": "user", "action": "message"}]', "bad_trace"),
+        (b'[{"kind": "MessageEvent", "llm_message": {"role": "assistant", "content": "a"}}]', "bad_trace"),
+        (b'[{"kind": "ActionEvent", "action": {}}, {"kind": "PauseEvent"}]', "bad_trace"),
     ],
 )
 def test_a_trace_that_cannot_be_understood_is_rejected(tmp_path, content, reason):

@@ -10,6 +10,8 @@ from transforms.base.errors import RecordError
 
 # What a conversation is in its trace: what the session came to, what was edited or tried again, what a subagent did.
 MAIN, BRANCH, SUBAGENT = "main", "branch", "subagent"
+# What parts of contents have besides what they say.
+_MARKS = ("cache_control", "cache_prompt")
 
 
 class TraceConversation:
@@ -166,8 +168,15 @@ def parts_of(content: Any) -> list[Any]:
 
 
 def joined(content: Any) -> Any:
-    """Return a content as a text if it is one, and otherwise as parts."""
-    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts_of(content)]
+    """Return a content as a text if it is one, and otherwise as parts, without the marks of caches."""
+    parts = [
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {key: value for key, value in part.items() if key not in _MARKS}
+        if isinstance(part, dict)
+        else part
+        for part in parts_of(content)
+    ]
     is_text = all(isinstance(part, dict) and part.keys() == {"type", "text"} for part in parts)
     if len(parts) < 2 and is_text:
         return parts[0]["text"] if parts else ""

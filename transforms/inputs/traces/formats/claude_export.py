@@ -30,7 +30,8 @@ def read(session: Mapping[str, Any]) -> Trace:
     def add(conversation: TraceConversation, number: int) -> None:
         unread[number] = _add(conversation, number, messages[number])
 
-    trace.conversations = conversations_of(parents, lambda root: MAIN, add)
+    leaf = by_uuid.get(session.get("current_leaf_message_uuid"))
+    trace.conversations = conversations_of(parents, lambda root: MAIN, add, leaf)
     for counts in unread:
         trace.unread.update(counts)
     return trace

@@ -20,12 +20,20 @@ def read(session: Any) -> Trace:
     """Read a session: its events, or an object that has them. Raises RecordError."""
     trace, conversation = Trace(), TraceConversation()
     trace.conversations = [conversation]
-    events = session if isinstance(session, list) else list_in(session.get("history"), "history")
-    for number, event in enumerate(events):
+    for number, event in enumerate(events_of(session)):
         if isinstance(event, list):  # of the first versions: the action, and what was observed
             raise RecordError("bad_trace", f"event {number} is a pair; expected events of OpenHands 0.9 or later")
         _read(trace, conversation, object_in(event, f"event {number}"))
     return trace
+
+
+def events_of(session: Any) -> list[Any]:
+    """Return the events of a session: a list, or the history of an object. Raises RecordError."""
+    events = session if isinstance(session, list) else list_in(session.get("history"), "history")
+    if len(events) == 1:  # OpenHands stores each event in a file of its own
+        join = "jq -s 'sort_by(.timestamp)' events/*.json > session.json"
+        raise RecordError("bad_trace", f"it is one event; expected all events of a session in a file: {join}")
+    return events
 
 
 def _read(trace: Trace, conversation: TraceConversation, event: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from transforms.inputs.traces import Trace, TraceFormat
-from transforms.inputs.traces.conversation import TraceConversation, first_of, list_in, object_in, parts_of
+from transforms.inputs.traces.conversation import TraceConversation, first_of, list_in, object_in
 
 _OF_STEPS = ("action", "observation", "response", "thought")
 
@@ -17,7 +17,7 @@ def read(session: Mapping[str, Any]) -> Trace:
     trace.conversations = [conversation]
     for number, item in enumerate(list_in(session.get("history"), "history")):
         message = object_in(item, f"history[{number}]")
-        role, content = str(message.get("role")), _content(message.get("content"))
+        role, content = str(message.get("role")), message.get("content")
         event = trace.event(f"history ({role}{', demonstration' if message.get('is_demo') else ''})")
         if role == "assistant":
             reasoning = "\n\n".join(
@@ -33,14 +33,6 @@ def read(session: Mapping[str, Any]) -> Trace:
     for _ in session.get("trajectory") or ():
         trace.event("trajectory (step)")
     return trace
-
-
-def _content(content: Any) -> Any:
-    """A content without the marks of caches."""
-    return [
-        {key: value for key, value in part.items() if key != "cache_control"} if isinstance(part, dict) else part
-        for part in parts_of(content)
-    ]
 
 
 def _recognizes(value: Mapping[str, Any]) -> bool:
