@@ -403,6 +403,19 @@ def test_an_answer_belongs_to_the_last_call_with_its_id():
     assert [message["content"] for message in content.messages] == ["1", "2", "3", "4"]
 
 
+def test_a_second_answer_to_a_call_is_counted(tmp_path):
+    def change(events):
+        events.append({**events[6], "uuid": "r5"})  # the answer to t1 once more
+
+    batch = parsed(changed(tmp_path, "claude_code.jsonl", change))
+    assert [example.content.messages for example in batch.examples] == EXPECTED["claude_code.jsonl"]
+    assert events_of(batch)["claude_code/user (answer without call)"] == (0, 1)
+
+
+def test_runs_that_a_later_one_goes_on_from_are_read_with_it():
+    assert events_of(parsed(TRACES / "langsmith.jsonl"))["langsmith/llm"] == (2, 0)
+
+
 def test_an_answer_to_no_call_is_counted(tmp_path):
     def change(events):
         del events[4:6]  # the calls t1 and t2
