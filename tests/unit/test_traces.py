@@ -462,7 +462,6 @@ def test_an_image_rejects_its_session(tmp_path):
     ("content", "reason"),
     [
         (b'{"type": "session_meta", "payload": {}}\n{"type": \n{"type": "x", "payload": {}}\n', "bad_trace"),
-        (b'{"type": "session_meta", "payload": {}}\n{"type": "turn_context", "payload": {}}\n', "empty"),
         (b'{"type": "session_meta", "payload": {}}\n{"type": "turn_context", "payload": 1}\n', "bad_trace"),
         (b'{"type": "user", "sessionId": "a", "uuid": "b", "message": "hi"}\n', "bad_trace"),
         (b'{"schema_version": "ATIF-v1.4", "steps": {}}', "bad_trace"),
@@ -481,6 +480,19 @@ def test_a_trace_that_cannot_be_understood_is_rejected(tmp_path, content, reason
     batch = parsed(tmp_path / "a")
     assert [reject.reason for reject in batch.outcomes.rejects] == [reason]
     assert not batch.examples
+
+
+def test_a_session_in_which_the_model_wrote_nothing_is_dropped(tmp_path):
+    (tmp_path / "a").write_text('{"type": "summary", "summary": "a", "leafUuid": "b"}\n')
+    batch = parsed(tmp_path / "a")
+    assert [drop.reason for drop in batch.outcomes.drops] == ["no_trained_tokens"]
+    assert not batch.outcomes.rejects
+
+
+def test_files_that_claude_code_writes_about_sessions_are_not_listed(tmp_path):
+    for name in ("sessions-index.json", "agent-a9.meta.json", "5e55.jsonl"):
+        (tmp_path / name).write_bytes((TRACES / "claude_code.jsonl").read_bytes())
+    assert [Path(file.url).name for file in list_inputs(str(tmp_path))] == ["5e55.jsonl"]
 
 
 def test_what_begins_no_trace_is_rejected():

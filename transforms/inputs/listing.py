@@ -30,8 +30,9 @@ from transforms.storage.retries import with_retries
 from transforms.storage.versions import version_of
 from transforms.storage.walking import find, find_matching
 
-# Files that `datasets` writes next to files of records.
-_NOT_RECORDS = {"dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json"}
+# Files that `datasets` writes next to files of records, and Claude Code next to sessions.
+_NOT_RECORDS = {"dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json", "sessions-index.json"}
+_ABOUT_SESSIONS = ".meta.json"
 # The folder of a dataset's rows. Its rejects are not read if the dataset is the input.
 _ROWS = "data"
 _SHOWN = 3
@@ -285,7 +286,11 @@ def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
     _log_skipped(folder, skipped)
     for below, (path, entry) in found.items():
         parts = below.split("/")
-        if parts[-1] in _NOT_RECORDS or any(part.startswith((".", "_")) for part in parts):
+        if (
+            parts[-1] in _NOT_RECORDS
+            or parts[-1].endswith(_ABOUT_SESSIONS)
+            or any(part.startswith((".", "_")) for part in parts)
+        ):
             continue
         if any(is_below(below, dataset) for dataset in skipped) or ("" in datasets and parts[0] != _ROWS):
             continue

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from transforms.base.errors import RecordError
+from transforms.base.errors import RecordDropped, RecordError
 from transforms.inputs.traces import formats
 from transforms.inputs.traces.conversation import BRANCH, MAIN, TraceConversation
 from transforms.model.statistics import TraceEvents
@@ -132,12 +132,13 @@ def read_trace(record: Mapping[str, Any], branches: str, tools: Sequence[Any] | 
 
     Raises:
         RecordError: if it cannot be understood, or is to be rejected.
+        RecordDropped: if the model wrote nothing in it.
     """
     name = record["trace"]
     trace = _read(trace_format(name), record["session"])
     chosen = [each for each in trace.conversations if each.is_answered]
     if not chosen:
-        raise RecordError("empty", "the trace has no message of the model")
+        raise RecordDropped("no_trained_tokens")  # agents write files for sessions in which nothing was said
     others = [each for each in chosen if each.kind != MAIN]
     if others and branches == "reject":
         counts = Counter(each.kind for each in others)

@@ -96,7 +96,7 @@ class _Session:
 def _recognizes(value: Mapping[str, Any]) -> bool:
     if value.get("type") == "session_meta":
         return "payload" in value
-    return {"id", "timestamp", "instructions"} <= value.keys() and "messages" not in value
+    return {"id", "timestamp", "instructions"} <= value.keys() <= {"id", "timestamp", "instructions", "git"}
 
 
 FORMAT = TraceFormat("Codex", _recognizes, read, whole_file)
