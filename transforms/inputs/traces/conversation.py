@@ -121,7 +121,7 @@ class TraceConversation:
         if caller is None:
             return False
         self.events.add(event)
-        at = next(i for i, message in enumerate(self.messages) if message is caller) + 1
+        at = next(i for i in range(len(self.messages), 0, -1) if self.messages[i - 1] is caller)
         while at < len(self.messages) and self.messages[at]["role"] == "tool":
             at += 1
         self.messages.insert(at, {"role": "tool", "tool_call_id": call_id, "content": joined(content)})
