@@ -11,6 +11,7 @@ from support.chats import assistant, user
 from support.datasets import assert_statistics_add_up, manifest_of, rejects_of, write_jsonl
 from support.paths import TOKENIZER
 from support.traces import TRACES
+from transforms.publish.concerns import concerns
 
 SESSIONS = ("claude_code.jsonl", "codex.jsonl", "openhands.json", "atif.json", "openai_batch.jsonl")
 
@@ -41,6 +42,12 @@ def test_sessions_and_chats_of_a_folder_are_read_each_as_what_it_is(built):
     }
     assert manifest["records"]["read"] == 12
     assert sorted(reject["reason"] for reject in rejects_of(built)) == ["no_answer", "no_prompt"]
+
+
+def test_traces_with_calls_and_without_tools_are_a_concern(built):
+    [concern] = [each for each in concerns(manifest_of(built)) if "trace" in each.name]
+    assert concern.found == "2 traces with calls and no tool definitions, which a model is given at inference"
+    assert concern.advice == "--trace_tools gives them, docs/traces.md" and not concern.is_rare
 
 
 def test_events_of_all_files_are_in_the_manifest_the_card_the_report_and_the_statistics(built, capsys):

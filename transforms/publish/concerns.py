@@ -94,6 +94,12 @@ _NOTES = {
         "--special_tokens_in_content, docs/records.md",
         is_grave=True,
     ),
+    "traces_without_tools": _Note(
+        "trace",
+        "with calls and no tool definitions, which a model is given at inference",
+        "--trace_tools gives them, docs/traces.md",
+        is_grave=True,
+    ),
     FOREIGN_TOKENS: _Note("record", "with control tokens of other templates as plain text", "docs/records.md"),
     "empty_answers": _Note("record", "with an empty turn of which only the end is trained on", "docs/masks.md"),
     "train_flags_not_understood": _Note(
