@@ -330,7 +330,10 @@ def test_kinds_of_events_that_are_not_read_are_named():
         "claude_code/system (stop_hook_summary)": (0, 1),
     }
     unread = batch.outcomes.statistics.unread
-    assert {name: found.characters for name, found in unread.items()} == {"claude_code/thinking (encrypted)": 4}
+    assert {name: found.characters for name, found in unread.items()} == {
+        "claude_code/thinking (encrypted)": 4,
+        "claude_code/tool_reference": len("Read"),
+    }
     codex = parsed(TRACES / "codex.jsonl").outcomes.statistics.unread
     assert {name: found.characters for name, found in codex.items()} == {
         "codex/reasoning (encrypted)": 4,
@@ -422,6 +425,15 @@ def test_an_answer_to_no_call_is_counted(tmp_path):
 
     batch = parsed(changed(tmp_path, "claude_code.jsonl", change))
     assert events_of(batch)["claude_code/user (answer without call)"] == (0, 2)
+
+
+def test_a_call_that_is_made_while_another_one_runs_is_of_the_same_turn(tmp_path):
+    def change(events):
+        events[5]["parentUuid"] = "r1"  # as newer versions write it: after the answer to the first call
+        events[5:7] = events[6], events[5]
+
+    batch = parsed(changed(tmp_path, "claude_code.jsonl", change))
+    assert [example.content.messages for example in batch.examples] == EXPECTED["claude_code.jsonl"]
 
 
 def test_a_session_without_parents_is_read_in_the_order_of_the_file(tmp_path):

@@ -17,7 +17,7 @@ class Blocks(NamedTuple):
         reasoning: the texts of thinking, joined.
         calls: of tools.
         answers: the ids of calls, and the contents of their answers.
-        unread: the characters of what cannot be read: thinking that is encrypted.
+        unread: the characters of what cannot be read: thinking that is encrypted, names of tools that were looked up.
     """
 
     parts: list[Any]
@@ -58,7 +58,11 @@ def read_blocks(content: Any, where: str) -> Blocks:
         elif kind == "tool_use":
             found.calls.append(call(block.get("id"), block.get("name"), block.get("input")))
         elif kind == "tool_result":
-            found.answers.append((block.get("tool_use_id"), read_blocks(block.get("content"), where).parts))
+            answer = read_blocks(block.get("content"), where)
+            found.answers.append((block.get("tool_use_id"), answer.parts))
+            found.unread.update(answer.unread)
+        elif kind == "tool_reference":  # stands for the definition of a tool, which is not there
+            found.unread["tool_reference"] += len(block.get("tool_name") or "")
         else:
             found.parts.append(block)
     return found._replace(reasoning="\n\n".join(reasoning))

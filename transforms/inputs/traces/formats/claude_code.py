@@ -84,6 +84,7 @@ class _Tree:
         answers: dict[int, int] = {}
         for number, blocks in self._blocks.items():
             event = self._events[number]
+            self._trace.unread.update(blocks.unread)
             node = None
             if event["type"] == "assistant":
                 message_id = event["message"].get("id")
@@ -92,8 +93,6 @@ class _Tree:
                     caller[each.get("id")] = len(self.nodes) if node is None else node
                 if node is None and message_id:
                     by_message[message_id] = len(self.nodes)
-                for name, count in blocks.unread.items():
-                    self._trace.unread[name] += count
             elif blocks.answers and (called := caller.get(blocks.answers[0][0])) is not None:
                 node = answers.get(called)
                 answers[called] = len(self.nodes) if node is None else node
