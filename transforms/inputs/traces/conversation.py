@@ -169,18 +169,17 @@ def parts_of(content: Any) -> list[Any]:
 
 def joined(content: Any) -> Any:
     """Return a content as a text if it is one, and otherwise as parts, without the marks of caches."""
-    parts = [
-        {"type": "text", "text": part}
-        if isinstance(part, str)
-        else {key: value for key, value in part.items() if key not in _MARKS}
-        if isinstance(part, dict)
-        else part
-        for part in parts_of(content)
-    ]
+    parts = [_part(part) for part in parts_of(content)]
     is_text = all(isinstance(part, dict) and part.keys() == {"type", "text"} for part in parts)
     if len(parts) < 2 and is_text:
         return parts[0]["text"] if parts else ""
     return parts
+
+
+def _part(part: Any) -> Any:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    return {key: part[key] for key in part if key not in _MARKS} if isinstance(part, dict) else part
 
 
 def object_in(value: Any, where: str) -> dict[str, Any]:
