@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.chats import assistant, user
-from support.datasets import ledger_of, manifest_of, work_in, write_jsonl
+from support.datasets import ledger_of, manifest_of, name_in_increment, work_in, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import DROPS_REASONING
 from transforms.base.errors import ParameterError
@@ -53,7 +53,7 @@ def test_a_run_over_its_budgets_fails_with_one_message_and_is_finished_with_larg
         assert line in ended.err
     assert not (output / "_SUCCESS").exists() and not (output / "_chatmill" / "log").exists()
     written = {path: path.stat().st_mtime_ns for path in output.glob("*/*.parquet")}
-    assert sorted(path.name for path in written) == [
+    assert sorted(name_in_increment(path.name) for path in written) == [
         "ledger-000000-000.parquet",
         "rejects-000000-000.parquet",
         "train-000000-000.parquet",
