@@ -44,7 +44,7 @@ def test_a_run_over_its_budgets_fails_with_one_message_and_is_finished_with_larg
         "tokens to train on are in no row because of max_length, more than max_lost_fraction 0.0. "
         "Build with a larger max_length, or allow a larger fraction and run again. "
         f"The first is {corpus}, byte 0: ",
-        f"{output}/ledger/{work_in(output).name} lists all of them.",
+        f"{output}/ledger/ledger-{work_in(output).name}-* lists all of them.",
         "1 of 40 trained turns that were compared differ from inference (reasoning dropped 1), more than "
         "max_parity_fraction 0.0",
         "1 of 40 records have a content, a tool call or tools that the chat template does not print, more than "

@@ -158,10 +158,11 @@ def harmed(
 
 
 def check_is_named(changed: set[str], ended: tuple[int, str, str]) -> None:
-    """Assert that a command that failed ended with one line that names what was changed, or its increment."""
+    """Assert that a command that failed ended with one line that names what was changed, its increment, or the log."""
     code, out, err = ended
     assert code in (1, 2) and "Traceback" not in err and "unexpected error" not in err, err
     parts = {part for name in changed for part in (name.rpartition("/")[2], *re.findall("[0-9a-f]{16}", name))}
+    parts |= {"_chatmill/log" for name in changed if "_chatmill/log/" in name}
     assert any(part and part in out + err for part in parts), (changed, out, err)
 
 

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 _VERSION = re.compile(r"(.+)@(\d+)", re.DOTALL)
 
 
+# The files of rejects of an increment that failed, or what their names begin with.
+_OF_REJECTS = re.compile(r"(.+)/rejects/rejects-([0-9a-f]{16})(-.*)?")
+
+
 class Unfinished(UserError):
     """A dataset that has no _SUCCESS."""
 
@@ -299,7 +303,9 @@ def url_of_all(url: str) -> str:
 
 
 def is_finished(url: str) -> bool:
-    """Return whether there is a finished dataset. url: as Dataset takes it."""
+    """Return whether there is a finished dataset. url: as Dataset or FailedBuild takes it."""
+    if _OF_REJECTS.fullmatch(url):
+        return False
     folder = Folder(url_and_version(url)[0])
     return Log(folder).exists() or exists(folder.success)
 
@@ -322,7 +328,7 @@ class FailedBuild:
     def __init__(self, url: str):
         self.url = url
         self.folder = Folder(url)
-        if named := re.fullmatch(r"(.+)/rejects/rejects-([0-9a-f]{16})(-.*)?", url):
+        if named := _OF_REJECTS.fullmatch(url):
             self.folder = Folder(named[1], named[2])
         elif len(begun := self.folder.begun()) == 1:
             self.folder = Folder(url, begun[0])
