@@ -26,7 +26,7 @@ from pipeline.viewing.summary import print_summary
 from transforms.base.errors import ParameterError, RejectsError, StoreError, Unavailable, UserError
 from transforms.base.phrases import counted
 from transforms.catalog.consumers import RowLayout, warnings
-from transforms.catalog.layout import Folder, check_free, check_no_links
+from transforms.catalog.layout import Folder, check_free, check_no_links, increment_of
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Snapshot
 from transforms.publish.claimed import repair
@@ -147,7 +147,7 @@ def _launch(
         expire(folder.output, older_than=0)
     print_summary(folder, manifest, options.max_reject_fraction)
     if status == "done" and (rejected := manifest["records"]["rejected"]):
-        of_build = Folder(folder.output, manifest["rejects"][0].split("/")[1])
+        of_build = Folder(folder.output, increment_of(manifest["rejects"][0]) or "")
         print(f"chatmill: {advice(of_build, options, sources, arguments, rejected)}", file=sys.stderr)
     return {"status": status} | sums(manifest)
 

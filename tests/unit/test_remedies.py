@@ -54,8 +54,8 @@ def rejects_of(output: Path, records: list[Any], options: Options) -> Folder:
             reason, detail = error.value.reason, error.value.detail
         rows.append({"reason": reason, "detail": detail, "record": raw})
     folder = Folder(str(output), work_in(output).name)
-    Path(folder.rejects).mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows), f"{folder.rejects}/rejects-000000-000.parquet")
+    Path(folder.rejects).parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), f"{folder.rejects}-000000-000.parquet")
     return folder
 
 
