@@ -179,7 +179,8 @@ def test_a_reject_of_a_later_step_has_its_option(tmp_path, reject, options, chan
 def test_the_most_frequent_reason_with_a_remedy_counts(tmp_path):
     records = [("template", "")] * 3 + [("too_long", "")] * 2 + [("forged_turn", "")]
     assert changes_for(tmp_path, records, max_record_bytes=10) == {"max_record_bytes": 160}
-    remedy = find_remedy(Folder(str(tmp_path)), vars(Options()), {"too_long": 2, "forged_turn": 9})
+    of_build = Folder(str(tmp_path), work_in(tmp_path).name)
+    remedy = find_remedy(of_build, vars(Options()), {"too_long": 2, "forged_turn": 9})
     assert remedy and remedy.reason == "forged_turn"
 
 
