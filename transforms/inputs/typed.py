@@ -1,7 +1,8 @@
-"""Typed decoders: records of the usual shapes become content while their JSON is decoded.
+"""Typed decoders: usual records become content while their JSON is decoded.
 
-The decoder of a shape knows the types of its columns, so that no dict of a record is made and searched, which takes
-three to ten times as long. What it makes is what `content_of` makes; or it declines, and leaves the record to that.
+The decoder of a typed schema knows the types of its columns, so that no dict of a record is made and searched, which
+takes three to ten times as long. What it makes is what `content_of` makes; or it declines, and leaves the record to
+that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from transforms.base.errors import RecordError
 from transforms.inputs.input_options import ParseConfig
 from transforms.inputs.media import MEDIA_COLUMNS
 from transforms.inputs.schemas import OF_ONE_MESSAGE, SCHEMA_COLUMNS, WITHOUT_ANSWER
-from transforms.inputs.shapes import Maker, shapes
+from transforms.inputs.typed_schemas import Maker, typed_schemas
 from transforms.inputs.unread import kind_of_name
 from transforms.model.examples import Content
 
@@ -30,12 +31,12 @@ _NOT_BOOLEAN: Any = Annotated[str, msgspec.Meta(pattern="^(?!(?i:true|false)$)")
 _NOT_MESSAGE: Any = Annotated[str, msgspec.Meta(pattern="^(?!message$)")] | None
 _NONE_KEPT: dict[str, Any] = {}
 _NONE_UNREAD: list[tuple[str, Any]] = []
-# The names of columns that decoders know, besides those of their shapes. Records with others are decoded without types.
+# The names of columns that decoders know, besides those of their schemas. Others are decoded without types.
 _MOST_NAMES = 256
 _CAN_BE_DECLARED = re.compile('[^"\\\\\x00-\x1f\ud800-\udfff]*').fullmatch
 
 
-# A record of a usual shape: its schema, what `content_of` makes of it without a note, the values of the columns to
+# A usual record: its schema, what `content_of` makes of it without a note, the values of the columns to
 # keep, and the names and values of the columns that may have text and are not read.
 Typed: TypeAlias = tuple[str, Content, dict[str, Any], list[tuple[str, Any]]]
 
@@ -51,7 +52,7 @@ class _Decoder(NamedTuple):
 
 
 class TypedDecoder:
-    """Decodes records of the usual shapes.
+    """Decodes usual records.
 
     Its decoders know the names of all columns of a record: those that are not read stay as JSON, which takes next to no
     time. So no column escapes: a record with another name is left to `content_of`, and `learn` makes new decoders.
@@ -74,7 +75,7 @@ class TypedDecoder:
             self._by_sign = self._made()
 
     def decode(self, raw: bytes) -> Typed | None:
-        """Decode the JSON of a record; None if it has none of the shapes."""
+        """Decode the JSON of a record; None if it is not a usual one."""
         # To search for a sign takes 1 us for each KB, so a record is not tried with later signs than the first it has.
         for sign, group in self._by_sign:
             if sign in raw:
@@ -95,7 +96,7 @@ def _decoded(raw: bytes, decoders: Sequence[_Decoder]) -> Typed | None:
                 raw.decode()  # msgspec does not check the columns that it skips
             values = {name: getattr(record, field) for name, field in kept} if kept else _NONE_KEPT
             return schema, content, values, _values(record, others) if others else _NONE_UNREAD
-        except (ValueError, RecursionError, RecordError):  # of another shape, or an error that content_of finds
+        except (ValueError, RecursionError, RecordError):  # of another schema, or an error that content_of finds
             pass
     return None
 
@@ -108,21 +109,21 @@ def _values(record: Any, columns: Sequence[tuple[str, str]]) -> list[tuple[str, 
 
 def _decoders(options: ParseConfig, others: Iterable[str]) -> Iterator[_Decoder]:
     renamed = options.columns or {}
-    for shape in shapes(options.read_options()):
-        if options.schema not in ("auto", shape.schema) or not renamed.keys() <= shape.required.keys():
+    for typed in typed_schemas(options.read_options()):
+        if options.schema not in ("auto", typed.schema) or not renamed.keys() <= typed.required.keys():
             continue
-        types = {**_others(shape.schema, options.schema == "auto"), **shape.optional, **shape.required}
+        types = {**_others(typed.schema, options.schema == "auto"), **typed.optional, **typed.required}
         # A column whose name stands for another one is not read as its own.
         names = {ours: renamed.get(ours, ours) for ours in types if ours in renamed or ours not in renamed.values()}
         field_of = {theirs: ours for ours, theirs in names.items()}
         kept = [(name, field_of.get(name, f"kept_{i}")) for i, name in enumerate(options.keep_columns)]
-        if any(shape.is_structured(field) for _, field in kept):
+        if any(typed.is_structured(field) for _, field in kept):
             continue
         fields = names | {field: name for name, field in kept}
         taken = {*fields.values()}
         unread = [(name, f"unread_{i}") for i, name in enumerate(others) if name not in taken]
-        required: list[Any] = list(shape.required.items())
-        optional = {field: types.get(field, Any) for field in fields if field not in shape.required}
+        required: list[Any] = list(typed.required.items())
+        optional = {field: types.get(field, Any) for field in fields if field not in typed.required}
         optional |= {field: msgspec.Raw for _, field in unread}
         defaults = [(field, kind, msgspec.Raw() if kind is msgspec.Raw else None) for field, kind in optional.items()]
         record = msgspec.defstruct(
@@ -133,9 +134,9 @@ def _decoders(options: ParseConfig, others: Iterable[str]) -> Iterator[_Decoder]
             gc=False,
         )
         decode = msgspec.json.Decoder(record).decode
-        sign = names[[*shape.required][-1]]  # the last column is the rarer one
+        sign = names[[*typed.required][-1]]  # the last column is the rarer one
         watched = [(name, field) for name, field in unread if kind_of_name(name) != "metadata"]
-        yield _Decoder(f'"{sign}"'.encode(), shape.schema, decode, shape.make, names, kept, watched)
+        yield _Decoder(f'"{sign}"'.encode(), typed.schema, decode, typed.make, names, kept, watched)
 
 
 def _others(schema: str, detected: bool) -> dict[str, Any]:

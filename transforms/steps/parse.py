@@ -56,7 +56,7 @@ class _Read(NamedTuple):
 class Parser:
     """Makes an example of each record; a record that cannot be understood is rejected.
 
-    Records of the usual shapes are parsed by typed decoders. The first of each kind in a batch, and a sample, are also
+    Usual records are parsed by typed decoders. The first of each kind in a batch, and a sample, are also
     parsed without them; what differs is noted, so that nothing of it is published.
 
     Args:
@@ -405,7 +405,7 @@ class ParseConversations(Step):
 
     Args:
         loss_weights: whether messages may have other weights than 0 and 1, for the column loss_weights.
-        engine: `reference` parses each record in the general way; `auto` and `fast` decode those of the usual shapes by
+        engine: `reference` parses each record in the general way; `auto` and `fast` decode usual ones by
             their types, and compare some of each batch with the general way. The output is the same.
         sources: for each source of the records, by its number, the parameters that have another value for it; all but
             formatter_seconds, keep_columns, loss_weights, validation_fraction, seed and engine.

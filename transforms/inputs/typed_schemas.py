@@ -1,4 +1,4 @@
-"""The shapes of usual records: schemas whose columns have the types that most records have."""
+"""Typed schemas: those whose columns have the types that most records have."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _OF_CONVERSATIONS: Mapping[str, Any] = {
 _ROLES_KEPT = 1024
 
 # Makes the content of a record: of a struct with its columns, of its JSON, and of the names that the columns have
-# there. It raises ValueError or RecordError if the record is another one, so that it is read without a shape.
+# there. It raises ValueError or RecordError if the record is another one, so that it is read without types.
 Maker: TypeAlias = Callable[[Any, bytes, Mapping[str, str]], Content]
 
 
-class Shape(NamedTuple):
+class TypedSchema(NamedTuple):
     """A schema whose columns have certain types.
 
     Attributes:
@@ -60,8 +60,8 @@ class Shape(NamedTuple):
         return self.optional.get(column) is msgspec.Raw
 
 
-def shapes(options: ReadOptions) -> Iterator[Shape]:
-    """Yield the shapes, in the order in which they are tried.
+def typed_schemas(options: ReadOptions) -> Iterator[TypedSchema]:
+    """Yield the typed schemas, in the order in which they are tried.
 
     Args:
         options: by which records are read.
@@ -77,31 +77,31 @@ def shapes(options: ReadOptions) -> Iterator[Shape]:
     for schema, column in (("messages", "messages"), ("sharegpt", "conversations")):
         if schema == "sharegpt":
             make = _conversation_maker(column, options.roles, keeps_order=False)
-            yield Shape(schema, {column: _not_empty(turn)}, make, {**_OF_CONVERSATIONS, "system": str | None})
+            yield TypedSchema(schema, {column: _not_empty(turn)}, make, {**_OF_CONVERSATIONS, "system": str | None})
         # A system message would be put before messages that keep the order of their keys.
         make = _conversation_maker(column, options.roles, keeps_order=True)
-        yield Shape(schema, {column: _not_empty(message)}, make, _OF_CONVERSATIONS)
+        yield TypedSchema(schema, {column: _not_empty(message)}, make, _OF_CONVERSATIONS)
         make = _parts_maker(column, options.roles)
-        yield Shape(schema, {column: _not_empty(in_parts)}, make, _OF_CONVERSATIONS)
+        yield TypedSchema(schema, {column: _not_empty(in_parts)}, make, _OF_CONVERSATIONS)
         make = _other_messages_maker(column, options)
-        yield Shape(schema, {column: _not_empty(dict[str, Any])}, make, _OF_CONVERSATIONS)
+        yield TypedSchema(schema, {column: _not_empty(dict[str, Any])}, make, _OF_CONVERSATIONS)
     if options.as_chat:
-        yield Shape("prompt_completion", {"prompt": str, "completion": str}, _chat, {"system": str | None})
+        yield TypedSchema("prompt_completion", {"prompt": str, "completion": str}, _chat, {"system": str | None})
     else:
-        yield Shape("prompt_completion", {"prompt": str, "completion": str}, _prompt_completion)
+        yield TypedSchema("prompt_completion", {"prompt": str, "completion": str}, _prompt_completion)
     of_messages = {"prompt": list[message], "completion": _not_empty(message)}  # type: ignore[valid-type]
-    yield Shape("prompt_completion", of_messages, _prompt_messages_maker(options.roles))
+    yield TypedSchema("prompt_completion", of_messages, _prompt_messages_maker(options.roles))
     of_answers: dict[str, Any] = {"system": str | None, "history": list[tuple[str, str]] | None, "input": str | None}
-    yield Shape(
+    yield TypedSchema(
         "alpaca", {"instruction": str, "output": str}, _answer_maker("instruction", "input", "output"), of_answers
     )
-    yield Shape("text", {"text": _TEXT}, lambda record, raw, names: PlainText(record.text))
+    yield TypedSchema("text", {"text": _TEXT}, lambda record, raw, names: PlainText(record.text))
     of_answers |= {"context": str | None} | dict.fromkeys(("query", "instruction", "response"), None)  # other questions
     make = _answer_maker("question", "input", "context", "answer")
-    yield Shape("question_answer", {"question": str, "answer": str}, make, of_answers)
+    yield TypedSchema("question_answer", {"question": str, "answer": str}, make, of_answers)
     columns: dict[str, Any] = dict.fromkeys(("labels", *MASKS), msgspec.Raw)
     columns |= dict.fromkeys(("loss_weights", *OF_PACKED_ROWS), None)
-    yield Shape("tokenized", {"input_ids": msgspec.Raw}, _token_row_maker(options), columns)
+    yield TypedSchema("tokenized", {"input_ids": msgspec.Raw}, _token_row_maker(options), columns)
 
 
 def _not_empty(kind: type) -> Any:
