@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 
 from transforms.base.checks import check_type
@@ -14,6 +15,7 @@ from transforms.base.errors import InputError, RecordError
 from transforms.chat.config import RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
+from transforms.chat.rendering.adapting import adapted
 from transforms.chat.rendering.limits import OutOfMemory, TemplateLimit
 from transforms.chat.rendering.lookups import quick_template
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
@@ -73,12 +75,34 @@ class Renderer:
         self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self._template, rules)
 
     def __call__(self, batch: Examples) -> Texts:
-        texts = self._rendered(batch)
+        texts = self._rendered(self._adapted(batch))
         if self._typed_tokens is not None:
             texts = _checked(texts, self._typed_tokens)
         texts = check_keys(texts, self._unprinted, self._loss_on, self._template_kwargs)
         outcomes = self._with_notes(texts)
         return replace(texts, outcomes=outcomes.count(of_contents([text.example.content for text in texts.texts])))
+
+    def _adapted(self, batch: Examples) -> Examples:
+        """The batch, with conversations in a way that the template reads."""
+        examples, changed, found = list(batch.examples), False, dict[str, tuple[int, int, str | None]]()
+        for number, example in enumerate(examples):
+            content = example.content
+            if type(content) is not Conversation:
+                continue
+            try:
+                content, notes = adapted(content, self._template)
+            except RecordError:  # which rendering finds again
+                continue
+            if content is not example.content:
+                examples[number] = msgspec.structs.replace(example, content=content)
+                changed = True
+            for name, what in notes.items():
+                count, position, first = found.get(name, (0, example.position, what))
+                found[name] = count + 1, position, first
+        outcomes = batch.outcomes
+        for name, (count, position, what) in found.items():
+            outcomes = outcomes.note(name, count, None if what is None else (position, what))
+        return replace(batch, examples=examples, outcomes=outcomes) if changed or found else batch
 
     def _with_notes(self, texts: Texts) -> Outcomes:
         """The outcomes of a batch, with what is worth reporting of the template for its conversations."""

@@ -16,6 +16,7 @@ import jinja2
 from transforms.base.errors import ParameterError, RecordError
 from transforms.chat.config import MAX_TEXT_BYTES, RenderConfig
 from transforms.chat.rendering.content_forms import CONTENT_FORMS, ContentForms, PrintedContent, find_content_forms
+from transforms.chat.rendering.dialogues import INSTRUCTION, QUESTION
 from transforms.chat.rendering.limits import OutOfMemory, TemplateLimit, limited
 from transforms.chat.rendering.marks import (
     NO_MARKS,
@@ -96,6 +97,7 @@ class ChatTemplate:
         self._arguments = arguments or {}
         self._sources: dict[bool, str] = {}  # without tools, and with them
         self._forms: dict[tuple[str, str], ContentForms] = {}
+        self._printed: dict[tuple[str, str], bool] = {}
 
     def source(self, conversation: Conversation) -> str:
         """Return the text of the template that renders a conversation.
@@ -255,6 +257,19 @@ class ChatTemplate:
     @functools.cached_property
     def _special_tokens(self) -> dict[str, str]:
         return self._tokenizer.special_tokens_map  # which is made for each call
+
+    def prints(self, conversation: Conversation, role: str) -> bool:
+        """Return whether the template prints what messages of a role say; not if it refuses them.
+
+        Args:
+            conversation: which decides the template.
+            role: the role.
+        """
+        key = self.source(conversation), role
+        if key not in self._printed:
+            messages = [{**INSTRUCTION, "role": role}, QUESTION]
+            self._printed[key] = self._probe(key[0], messages, 0).in_any_form
+        return self._printed[key]
 
     def _reads(self, source: str, message: Mapping[str, Any]) -> ContentForms:
         """The forms of content that the template reads in messages of a role, found with messages of our own."""
