@@ -22,7 +22,7 @@ from transforms.base.errors import ParameterError, RecordDropped, RecordError, S
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
 from transforms.inputs.formats import MAX_RECORD_BYTES
-from transforms.inputs.reading import ROLE_NAMES
+from transforms.inputs.shapes.columns import is_dialog
 from transforms.storage.files import join, open_file
 
 # Options and their new values. Those of a mapping are added to the ones that it has.
@@ -33,22 +33,10 @@ Options: TypeAlias = dict[str, Any]  # of a build, by name
 _FILES, _RECORDS, _TRIES = 16, 64, 12
 # The most characters of what the records of a reject say.
 _SHOWN = 160
-# The names that datasets have for messages, for a question and its answer, and for a text, in small letters.
-_MESSAGES = ("messages", "conversations", "conversation", "dialog", "dialogue", "trajectory", "turns", "chat")
-_QUESTIONS_AND_ANSWERS = (
-    *(("question", "answer"), ("question", "response"), ("question", "reply"), ("question", "solution")),
-    *(("problem", "solution"), ("problem", "generated_solution"), ("problem", "answer"), ("query", "answer")),
-    *(("prompt", "response"), ("prompt", "answer"), ("input", "output"), ("inputs", "targets"), ("query", "response")),
-)
+# The names that datasets have for a text, in small letters.
 _TEXTS = ("text", "content", "document", "body", "raw_content", "article", "passage")
-_ROLES = {
-    "assistant": "assistant bot model ai agent chatbot chatgpt gpt-4 gpt4 llm",
-    "user": "user human customer client prompter",
-    "system": "system",
-    "tool": "tool tool_result tool_results tool_output function_output observation ipython environment",
-}
-_ROLE_FIELDS = ("role", "from", "speaker", "author", "sender", "type")
-_TEXT_FIELDS = ("content", "value", "text", "utterance")
+# Roles that are known only together with others: an agent may be a person.
+_ROLES = {"assistant": "agent llm gpt-4 gpt4", "user": "customer client", "tool": "tool_output function_output"}
 
 
 class Reject(NamedTuple):
@@ -200,34 +188,14 @@ _plain = _to(special_tokens_in_content="plain")
 
 
 def _columns(reject: Reject, record: Any, options: Options) -> Iterator[Changes]:
-    """Columns of a record that have messages, a question and its answer, or a text, by the names that they may have."""
+    """A column of a record that has messages or a text, by the names that it may have."""
+    dialogs = [name for name, value in record.items() if is_dialog(value)]
+    if len(dialogs) == 1:
+        yield from _typed({"messages": dialogs[0]}, "columns")
     names = {name.lower(): name for name in record}
-    for name in _MESSAGES:
-        if name in names and isinstance(turns := record[names[name]], list) and turns and isinstance(turns[0], dict):
-            yield from _typed({"messages": names[name]}, "columns")
-    for question, answer in _QUESTIONS_AND_ANSWERS:
-        if {question, answer} <= names.keys():
-            yield from _typed({"question": names[question], "answer": names[answer]}, "columns")
     for name in _TEXTS:
         if name in names:
             yield from _typed({"text": names[name]}, "columns")
-
-
-def _fields(reject: Reject, record: Any, options: Options) -> Iterator[Changes]:
-    """Fields of messages that have the role and the text."""
-    lists = [value for value in record.values() if isinstance(value, list) and value]
-    turns = next((value for value in lists if all(isinstance(turn, dict) for turn in value)), None)
-    if turns is None:
-        return
-    named = {}
-    for ours, words in (("role", _ROLE_FIELDS), ("content", _TEXT_FIELDS)):
-        found = (name for word in words for name in turns[0] if name.lower() == word)
-        name = next((name for name in found if all(isinstance(turn.get(name), str) for turn in turns)), None)
-        if name is None:
-            return
-        if name not in words[:2]:  # those are known
-            named[ours] = name
-    yield from _typed(named, "message_fields")
 
 
 def _roles(reject: Reject, record: Any, options: Options) -> Iterator[Changes]:
@@ -237,7 +205,6 @@ def _roles(reject: Reject, record: Any, options: Options) -> Iterator[Changes]:
         return
     name = found[2]
     role = next((role for role, words in _ROLES.items() if name.lower() in words.split()), None)
-    role = role or ROLE_NAMES.get(name.lower())
     yield from _typed({name: role} if role else {}, "roles")
 
 
@@ -291,11 +258,8 @@ class _Entry(NamedTuple):
 # Each reason of docs/records.md for which an option helps.
 REMEDIES = {
     "unknown_schema": _Entry(_columns, "reads them"),
-    "not_read": _Entry(_columns, "reads them"),
     "missing_column": _Entry(_to(schema="auto"), "reads each by its own columns"),
     "unknown_role": _Entry(_roles, "reads them"),
-    "bad_message": _Entry(_fields, "reads them"),
-    "bad_content": _Entry(_fields, "reads them"),
     "bad_tool_calls": _Entry(
         _to(tool_arguments="keep"), "gives the arguments of their calls to the template as strings"
     ),
@@ -314,11 +278,8 @@ REMEDIES = {
 # Those of records that cannot be read, so that it can be tried whether a change helps; and the options of reading.
 _OF_READING = (
     "unknown_schema",
-    "not_read",
     "missing_column",
     "unknown_role",
-    "bad_message",
-    "bad_content",
     "bad_tool_calls",
     "bad_prompt_completion",
     "preference_data",

@@ -20,6 +20,7 @@ REJECTS = {
     "decode_json": 1,
     "decode_several": 1,
     "_object": 1,
+    "_json_list": 2,
 }
 DROPS = {"drops": 1, "_drops": 2, "dropped": 0, "Drop": 1, "RecordDropped": 0}
 

@@ -800,7 +800,7 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "completion no messages": (as_json(prompt=CHAT[:1], completion=[]), "empty", "completion has no messages"),
     "prompt and completion no messages": (as_json(prompt=[], completion=[]), "empty", "no messages"),
     "completion of an unknown role": (
-        as_json(prompt=[USER], completion=[{"role": "bot", "content": "a"}]),
+        as_json(prompt=[USER], completion=[{"role": "narrator", "content": "a"}]),
         "unknown_role",
         "completion[0]",
     ),

@@ -72,24 +72,14 @@ def reason(record: dict[str, Any] | bytes, **options: Any) -> str:
 @pytest.mark.parametrize(
     "record",
     [
-        LIMO,
-        {"instruction": "What is 6*7?", "cot": "6 times 7", "output": "42"},
-        {"instruction": "What is 6*7?", "thinking": "6 times 7", "output": "42"},
-        {"question": "What is 6*7?", "reasoning": "6 times 7", "answer": "42"},
+        {**LIMO, "answer": "43"},
         {"question": "What is 6*7?", "explanation": "6 times 7", "answer": "42"},
         {"question": "What is 6*7?", "answer": "42", "generations": ["<think>6 times 7</think>42"]},
         {"prompt": "Be brief", "context": "Sums", "question": "What is 6*7?", "answer": "42"},
-        {"messages": OPEN, "response": "4"},
-        {"messages": OPEN, "completion": "4"},
-        {"messages": OPEN, "choices": [{"index": 0, "message": {"role": "assistant", "content": "4"}}]},
         {"messages": OPEN, "replies": [{"text": "4"}]},
-        {"messages": CHAT, "system_prompt": "Be brief."},
-        {"conversations": CHAT, "system_prompt": "Be brief."},
-        {"messages": CHAT, "available_tools": TOOLS},
+        {"messages": OPEN, "answer": "4", "response": "Four"},
         {"messages": CHAT, "documents": [{"title": "a", "text": "Some document"}]},
         {"messages": CHAT, "context": "Some context"},
-        {"messages": CHAT, "rejected_response": "It is 41."},
-        {"messages": CHAT, "rejected_messages": [user("What is 6*7?"), assistant("It is 41.")]},
         {"messages": CHAT, "chosen_messages": [user("What is 6*7?"), assistant("It is forty-two.")]},
         {"text": "A document", "question": "What is it?"},
     ],
@@ -119,7 +109,8 @@ def test_the_option_columns_decides_which_answer_is_read():
         ({"messages_copy": CHAT}, {}),
         ({"summary": "A sum", "notes": ["a b", {"more": "c d"}]}, {"summary": 5, "notes": 6}),
         ({"id": "x", "source": "web", "prompt_id": "p", "meta": {"a": "b"}, "created_at": "now", "n": 3}, {}),
-        ({"reasoning": "off"}, {"reasoning": 3}),
+        ({"reasoning": "off"}, {}),
+        ({"thinking": "off"}, {"thinking": 3}),
         ({"empty": "", "blank": " \n", "nothing": None, "list": [], "numbers": [1, 2.5, True]}, {}),
         ({"tokens of text": "a"}, {"tokens of text": 1}),
         ({"task": "summarise", "label": "very good", "user": "U1", "info": {"row": "x"}}, {}),
@@ -132,8 +123,8 @@ def test_further_columns_are_counted_if_they_have_text_that_is_not_in_the_messag
 
 
 def test_a_short_answer_is_not_taken_for_read_because_its_characters_are_somewhere_in_the_messages():
-    assert reason({"messages": OPEN, "response": "2"}) == "not_read"  # of 2+2
-    assert reason({"messages": OPEN, "response": "It is 42."}) == "not_read"  # an earlier answer is no answer to this
+    assert reason({"messages": OPEN, "reply_text": "2", "reply": "3"}) == "not_read"  # 2 is of 2+2
+    assert reason({"messages": OPEN, "generation": "It is 42."}) == "not_read"  # an earlier answer is no answer to this
     assert read({"text": "The cat sat.", "subtitle": "at"}) == {"subtitle": 2}
 
 
@@ -233,7 +224,7 @@ def test_each_part_counts_schemas_and_what_is_unread():
         {"text": "a", "summary": "four"},
         {"text": "b", "summary": "sixsix"},
         {"messages": CHAT},
-        {"messages": OPEN, "response": "c"},
+        {"messages": OPEN, "generation": "c"},
     ]
     records = [Record(number, json.dumps(row).encode()) for number, row in enumerate(rows)]
     batch = Parser()(Records(SPLIT, 0, True, Outcomes(read=4), records))

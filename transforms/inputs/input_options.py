@@ -11,7 +11,7 @@ from transforms.base.checks import check_flag
 from transforms.base.declaring import StepOptions, option
 from transforms.base.errors import ParameterError
 from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
-from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
+from transforms.inputs.reading import REPEATED_TOOLS, ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.inputs.traces import TRACE_BRANCHES
 from transforms.inputs.traces.tool_definitions import tool_definitions
@@ -91,7 +91,7 @@ class ParseOptions(StepOptions):
     )
     roles: Mapping[str, str] | None = option(
         "Input",
-        "roles that have other names in your data, such as bot=assistant; human=user, gpt=assistant and "
+        "roles that have other names in your data, such as agent=assistant; human=user, gpt=assistant and "
         "observation=tool are known",
         kinds.map_of(kind=kinds.one_of(ROLES)),
         None,
@@ -121,6 +121,14 @@ class ParseOptions(StepOptions):
         "it renders; keep: give the strings to the template",
         kinds.one_of(TOOL_ARGUMENTS),
         "parse",
+        of_source=True,
+    )
+    repeated_tools: str = option(
+        "Input",
+        "what to do with tools that the text of the system message has, too: all their names, parameters and "
+        "descriptions; leave_out: do not give them to the template, which would print them again; print: give them",
+        kinds.one_of(REPEATED_TOOLS),
+        "leave_out",
         of_source=True,
     )
     formatter: str | None = option(
@@ -205,5 +213,6 @@ class ParseConfig(ParseOptions):
             message_fields=dict(self.message_fields or {}),
             train_field=self.train_field,
             tool_arguments=self.tool_arguments,
+            repeated_tools=self.repeated_tools,
             loss_weights=self.loss_weights,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from transforms.base.errors import RecordError
@@ -10,6 +11,7 @@ from transforms.inputs.json_text import kind_of
 from transforms.inputs.reading import ROLES, Reading
 from transforms.inputs.tool_calls import read_function_call, tool_calls_of, with_paired_ids, with_tool_calls
 from transforms.inputs.train_flags import take_weight
+from transforms.inputs.turns import form_of
 from transforms.model.examples import plain
 
 # The roles of a turn whose value is a call: ShareGPT's, and that of ms-swift.
@@ -17,6 +19,8 @@ _CALL_ROLES = ("function_call", "tool_call")
 _SHAREGPT = {"from": "role", "value": "content"}
 # The keys of messages that are not changed if their content is text: no calls, media or flags.
 _AS_THEY_ARE = {"role", "content", "name", "tool_call_id", "reasoning_content", "thinking"}
+# How Python, and thus pandas, writes a list of dicts in the cell of a table.
+_PYTHON = re.compile(r"\s*\[\s*\{\s*'")
 _WITH_CALLS = {*_AS_THEY_ARE, "tool_calls"}
 
 
@@ -29,20 +33,26 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
         reading: the reading of the record.
 
     Returns:
-        The messages; the same list if nothing is to be changed. Roles have the names that templates know, calls the
-        OpenAI form, and `weight` is there only if it is not 1. Keys that are not known stay.
+        The messages; the same list if nothing is to be changed. Turns of another form are made into messages, see
+        `transforms.inputs.turns`; the reading has the name of the form, and the tools in them. Roles have the names
+        that templates know, calls the OpenAI form, and `weight` is there only if it is not 1. Keys that are not known
+        stay.
 
     Raises:
         RecordError: if a message is malformed, or has content that is not text.
     """
     if not isinstance(turns, list):
-        raise RecordError("bad_message", f"{column} is {kind_of(turns)}; expected a list of messages")
+        raise RecordError("bad_message", f"{column} is {_shown_kind(turns)}; expected a list of messages")
     if (usual := _usual(turns, column, reading)) is not None:
         return usual
     turns = _renamed(turns, column, reading)
     roles, roles_and_texts = reading.options.roles, plain(turns)
     if roles_and_texts and roles.keys() >= {*roles_and_texts[0]}:
         return [{"role": roles[role], "content": text} for role, text in zip(*roles_and_texts, strict=True)]
+    if form := form_of(turns, column):
+        turns, tools = form.messages(turns, column)
+        reading.forms.append(form.name)
+        reading.tools.extend(tools)
     messages: list[dict[str, Any]] = []
     calls_end = 0  # the number of messages up to those of a turn that is a call
     for i, turn in enumerate(turns):
@@ -52,7 +62,25 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
             continue
         messages.append(message)
         calls_end = len(messages) if is_call else 0
+    _check_who_answers(turns, messages, column)
     return with_paired_ids(messages)
+
+
+def _shown_kind(value: Any) -> str:
+    if isinstance(value, str) and _PYTHON.match(value):
+        return "a string with Python's repr of a list, which is not JSON (write it with json.dumps)"
+    return kind_of(value)
+
+
+def _check_who_answers(turns: list[Any], messages: list[dict[str, Any]], column: str) -> None:
+    """Check that it is not the system who answers, as in dialogs of tasks. Raises RecordError."""
+    roles = [message["role"] for message in messages]
+    if "assistant" in roles or "system" not in roles[1:] or len(turns) != len(messages):
+        return
+    for i, turn in enumerate(turns):
+        if i and roles[i] == "system" and roles[i - 1] == "user" and turn["role"] != "system":
+            found = f'{column}[{i}] has role "{turn["role"]}", and answers the user'
+            raise RecordError("unknown_role", f"{found}; expected an assistant. Map it to one of the roles with roles")
 
 
 def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, Any]] | None:
@@ -105,7 +133,8 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     if not isinstance(name, str):
         found = f"the role {name!r}; expected a string" if "role" in turn else "no role"
         raise RecordError("bad_message", f"{where} has {found}")
-    role = reading.options.roles.get(name, name)
+    roles = reading.options.roles
+    role = roles.get(name) or roles.get(name.lower(), name)
     is_call = role in _CALL_ROLES
     if role in ROLES and len(turn) == 2 and isinstance(turn.get("content"), str):
         return {"role": role, "content": turn["content"]}, False

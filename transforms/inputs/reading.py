@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-# ShareGPT's names, those of ms-swift and of function-calling sets on the hub, and the one of OpenAI's older API.
+# ShareGPT's names, those of ms-swift and of function-calling sets on the hub, the one of OpenAI's older API, and those
+# that mean one role wherever they are used. Others, such as agent, are of users in some datasets.
 ROLE_NAMES = {role: role for role in ROLES} | {
     "human": "user",
     "gpt": "assistant",
@@ -17,8 +19,21 @@ ROLE_NAMES = {role: role for role in ROLES} | {
     "function": "tool",
     "function_response": "tool",
     "tool_response": "tool",
+    "prompter": "user",
+    "ai": "assistant",
+    "bot": "assistant",
+    "chatbot": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
+    "environment": "tool",
+    "ipython": "tool",
+    "tool_result": "tool",
+    "tool_results": "tool",
 }
 TOOL_ARGUMENTS = ("parse", "keep")
+REPEATED_TOOLS = ("leave_out", "print")
+# Whether the model is to reason, as NVIDIA's datasets say it.
+SWITCHES = {"on": True, "off": False}
 
 
 @dataclass(frozen=True)
@@ -29,6 +44,7 @@ class ReadOptions:
         roles: the role that each name stands for.
         message_fields: the name that messages have for a field, by our name for it.
         tool_arguments: one of TOOL_ARGUMENTS.
+        repeated_tools: one of REPEATED_TOOLS.
         train_field: the field of a message that says whether it is trained on, besides those that are known.
         loss_weights: whether weights other than 0 and 1 can be written.
         as_chat: whether a prompt and completion that are strings are messages of a user and of the assistant.
@@ -37,6 +53,7 @@ class ReadOptions:
     roles: Mapping[str, str]
     message_fields: Mapping[str, str] = field(default_factory=dict)
     tool_arguments: str = "parse"
+    repeated_tools: str = "leave_out"
     train_field: str | None = None
     loss_weights: bool = False
     as_chat: bool = False
@@ -54,7 +71,11 @@ class Reading(msgspec.Struct, frozen=True):
         options: of the job.
         notes: what is worth reporting of the record, by name, in snake_case; with what was found, or None if the name
             says it. The manifest counts the records that have each, and shows the first.
+        forms: the names of the forms that its turns have, if they are not messages in the OpenAI form.
+        tools: the tool definitions that were in its turns.
     """
 
     options: ReadOptions
     notes: dict[str, str | None] = msgspec.field(default_factory=dict)
+    forms: list[str] = msgspec.field(default_factory=list)
+    tools: list[Any] = msgspec.field(default_factory=list)

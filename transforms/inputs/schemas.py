@@ -17,10 +17,13 @@ from transforms.inputs.cells import with_lists
 from transforms.inputs.json_text import decode_json, kind_of
 from transforms.inputs.media import MEDIA_COLUMNS, check_no_media
 from transforms.inputs.messages import messages_of
+from transforms.inputs.names import COMPLETION_IDS
 from transforms.inputs.preference import LABELS, is_pair, is_undesirable, split_chosen, with_pair
-from transforms.inputs.reading import Reading
+from transforms.inputs.reading import SWITCHES, Reading
 from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
 from transforms.inputs.tool_calls import tools_of
+from transforms.inputs.tools_in_text import are_in_system_text
+from transforms.inputs.turns.marked import beginning_of
 from transforms.model.examples import (
     RESERVED_TEMPLATE_KWARGS,
     Content,
@@ -47,6 +50,8 @@ _READERS: dict[str, Reader] = {}
 
 # Columns that any conversation may have. OpenAI's older API has functions instead of tools.
 _OF_CONVERSATIONS = ("tools", "functions", "chat_template_kwargs")
+# Whether the model is to reason: a column that is read if it is one of SWITCHES.
+_SWITCH = "reasoning"
 # Schemas without an answer that a label could be about: `label` is a class there.
 WITHOUT_ANSWER = ("tokenized", "text", "preference")
 # The columns that are named in an error: an object may have thousands.
@@ -60,6 +65,10 @@ _PROMPTS = ("prompt", "conversations", "messages", "question", "instruction")
 _MAY_BE_READ = {"preference": {*_PROMPTS}, "question_answer": {"system_prompt"}}
 # Columns that a message has and a document has not.
 OF_ONE_MESSAGE = ("role", "from", "speaker", "sender", "parent", "parent_id", "replies", "message_id")
+NO_PAIRS = (
+    "the record has a chosen and a rejected answer, which are not for supervised training as they are. With schema "
+    "preference, the chosen answer is trained on"
+)
 # Cells without content, in tables too.
 _NOTHING: tuple[Any, ...] = ("", "[]", "{}", [], {}, None)
 
@@ -107,11 +116,7 @@ def content_of(record: Mapping[str, Any], schema: str, reading: Reading) -> tupl
     if schema == "preference":
         record = with_pair(record)
         if detected:
-            raise RecordError(
-                "preference_data",
-                "the record has a chosen and a rejected answer, which are not for supervised training as they are. "
-                "With schema preference, the chosen answer is trained on",
-            )
+            raise RecordError("preference_data", NO_PAIRS)
     if schema == "question_answer":
         record = _with_question(record, detected)
     if missing := sorted(SCHEMA_COLUMNS[schema].required - record.keys()):
@@ -122,6 +127,19 @@ def content_of(record: Mapping[str, Any], schema: str, reading: Reading) -> tupl
     return schema, _READERS[schema](record, reading)
 
 
+def detected_schema(record: Mapping[str, Any]) -> str | None:
+    """Return the schema by which `auto` reads a record, by its columns; None if there is none."""
+    try:
+        return _detected(record)
+    except RecordError:
+        return None
+
+
+def has_nothing(value: Any) -> bool:
+    """Return whether a cell has no content, in tables too."""
+    return value in _NOTHING
+
+
 def columns_read(schema: str, record: Mapping[str, Any]) -> frozenset[str]:
     """Return the columns that are certainly read of a record.
 
@@ -130,6 +148,9 @@ def columns_read(schema: str, record: Mapping[str, Any]) -> frozenset[str]:
         record: its columns.
     """
     read = _read_of_each(schema)
+    is_plain_text = schema == "prompt_completion" and isinstance(record.get("prompt"), str)
+    if _SWITCH in read and (is_plain_text or record.get(_SWITCH) not in (*SWITCHES, *_NOTHING)):
+        read -= {_SWITCH}
     return read | {"output"} if schema == "preference" and "chosen" not in record else read
 
 
@@ -142,6 +163,10 @@ def _detected(record: Mapping[str, Any]) -> str:
     """Find the schema of a record by its columns. Raises RecordError."""
     if is_pair(record):
         return "preference"
+    if any(isinstance(record.get(name), list) for name in COMPLETION_IDS) and "input_ids" not in record:
+        raise RecordError(
+            "unknown_schema", "the record has token ids of a completion; expected those of its prompt, too"
+        )
     for name, known in SCHEMA_COLUMNS.items():
         if known.required <= record.keys() and name != "preference":
             if name == "text":
@@ -166,7 +191,10 @@ def _detected(record: Mapping[str, Any]) -> str:
 
 
 def _check_is_document(record: Mapping[str, Any]) -> None:
-    """Check that a record with a text is not one message of a conversation. Raises RecordError."""
+    """Check that a record with a text is not a conversation, or one message of it. Raises RecordError."""
+    if isinstance(text := record["text"], str) and (begin := beginning_of(text)):
+        problem = f"the text begins with {begin!r}: it is a conversation. With schema text, it is read as a document"
+        raise RecordError("unknown_schema", problem)
     found = [name for name in OF_ONE_MESSAGE if name in record]
     if found or record.get("type") == "message":
         raise RecordError(
@@ -196,6 +224,7 @@ def has_messages(record: Mapping[str, Any]) -> bool:
         "question",
         "system",
         *_OF_CONVERSATIONS,
+        _SWITCH,
     ],
 )
 def _preference(record: Mapping[str, Any], reading: Reading) -> Content:
@@ -219,13 +248,13 @@ def _tokenized(record: Mapping[str, Any], reading: Reading) -> TokenRow:
     return token_row(record, reading)
 
 
-@schema("messages", ["messages"], ["system", *_OF_CONVERSATIONS])
+@schema("messages", ["messages"], ["system", *_OF_CONVERSATIONS, _SWITCH])
 def _messages(record: Mapping[str, Any], reading: Reading) -> Conversation:
     messages = messages_of(record["messages"], "messages", reading)
     return _conversation(_with_system(messages, record), record, reading)
 
 
-@schema("prompt_completion", ["prompt", "completion"], ["system", *_OF_CONVERSATIONS])
+@schema("prompt_completion", ["prompt", "completion"], ["system", *_OF_CONVERSATIONS, _SWITCH])
 def _prompt_completion(record: Mapping[str, Any], reading: Reading) -> Conversation | PromptCompletion:
     prompt, completion = record["prompt"], record["completion"]
     if isinstance(prompt, str) and isinstance(completion, str):
@@ -253,13 +282,13 @@ def _prompt_completion(record: Mapping[str, Any], reading: Reading) -> Conversat
     return _conversation(messages, record, reading, completion_start=len(messages) - len(answers))
 
 
-@schema("sharegpt", ["conversations"], ["system", *_OF_CONVERSATIONS])
+@schema("sharegpt", ["conversations"], ["system", *_OF_CONVERSATIONS, _SWITCH])
 def _sharegpt(record: Mapping[str, Any], reading: Reading) -> Conversation:
     messages = messages_of(record["conversations"], "conversations", reading)
     return _conversation(_with_system(messages, record), record, reading)
 
 
-@schema("alpaca", ["instruction", "output"], ["input", "history", "system", *_OF_CONVERSATIONS])
+@schema("alpaca", ["instruction", "output"], ["input", "history", "system", *_OF_CONVERSATIONS, _SWITCH])
 def _alpaca(record: Mapping[str, Any], reading: Reading) -> Conversation:
     return _answered(record, ("instruction", "input"), "output", "alpaca", reading)
 
@@ -277,7 +306,7 @@ def _text(record: Mapping[str, Any], reading: Reading) -> PlainText:
 @schema(
     "question_answer",
     ["question", "answer"],
-    ["context", "input", "history", "system", "system_prompt", "choices", "options", *_OF_CONVERSATIONS],
+    ["context", "input", "history", "system", "system_prompt", "choices", "options", *_OF_CONVERSATIONS, _SWITCH],
 )
 def _question_answer(record: Mapping[str, Any], reading: Reading) -> Conversation:
     if choices := next((name for name in ("choices", "options") if record.get(name)), None):
@@ -384,6 +413,14 @@ def _conversation(
     if record.get("tools") and record.get("functions"):
         raise RecordError("bad_tools", "the record has both tools and functions; expected one of them")
     tools = tools_of(record.get("tools") or record.get("functions"), reading)
+    if reading.tools:
+        in_turns = tools_of(reading.tools, reading)
+        if tools not in (None, in_turns):
+            raise RecordError("bad_tools", "the record has tools, and its turns have others; expected one of them")
+        tools = in_turns
+    if reading.options.repeated_tools == "leave_out" and are_in_system_text(tools, messages):
+        reading.notes["tools_in_system_text"] = None
+        tools = None
     arguments = record.get("chat_template_kwargs")
     if isinstance(arguments, str):  # as tables have it if its type varies from row to row
         arguments = arguments.strip() and decode_json(arguments, "bad_template_kwargs", "chat_template_kwargs", reading)
@@ -392,4 +429,7 @@ def _conversation(
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs is {kind_of(arguments)}; expected an object")
     if arguments and (taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys())):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs has {', '.join(taken)}, which the job sets")
+    switch = record.get(_SWITCH)
+    if isinstance(switch, str) and switch in SWITCHES:
+        arguments = {"enable_thinking": SWITCHES[switch], **arguments}
     return Conversation(messages, tools, arguments, completion_start)

@@ -11,7 +11,7 @@ from transforms.base.errors import RecordError
 from transforms.inputs.reading import Reading
 from transforms.model.examples import TokenRow
 
-MASKS = ("completion_mask", "assistant_masks", "attention_mask")
+MASKS = ("completion_mask", "assistant_masks", "loss_mask", "attention_mask")
 # Which tokens of a row are one example.
 OF_PACKED_ROWS = ("seq_lengths", "position_ids")
 

@@ -17,6 +17,12 @@ _TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 # The keys of calls of the OpenAI API, and those of their functions.
 _OF_USUAL_CALLS = {"id", "type", "function"}
 _OF_USUAL_FUNCTIONS = {"name", "arguments"}
+# Where Gemini has tools; where Anthropic and MCP have the parameters of one; where LangChain and others have arguments.
+_DECLARATIONS = {"functionDeclarations", "function_declarations"}
+_SCHEMAS = ("input_schema", "inputSchema")
+_ARGUMENTS = ("arguments", "args", "input")
+# The types of calls: of the OpenAI API, of LangChain and of Anthropic.
+_CALL_TYPES = (None, "function", "tool_call", "tool_use")
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
 
@@ -35,7 +41,18 @@ def tools_of(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
         return None
     if not isinstance(tools, list):
         raise RecordError("bad_tools", f"tools is {kind_of(tools)}; expected a list of objects, or its JSON")
-    return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(tools)]
+    return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(_declared(tools))]
+
+
+def _declared(tools: list[Any]) -> list[Any]:
+    """The tools, also those that Gemini has in lists of function declarations."""
+    if not any(isinstance(tool, dict) and not _DECLARATIONS.isdisjoint(tool) for tool in tools):
+        return tools
+    found: list[Any] = []
+    for tool in tools:
+        lists = [tool[name] for name in _DECLARATIONS & tool.keys()] if isinstance(tool, dict) else []
+        found += lists[0] if len(lists) == len(tool) == 1 and isinstance(lists[0], list) else [tool]
+    return found
 
 
 @functools.lru_cache(256)
@@ -57,7 +74,7 @@ def known_tools(json: bytes) -> list[dict[str, Any]] | None:
 
 
 def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
-    tool = _object(tool, "bad_tools", where, reading)
+    tool = _with_parameters(_object(tool, "bad_tools", where, reading))
     kind = tool.get("type")
     if kind not in (None, "function"):
         return tool
@@ -73,6 +90,15 @@ def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
     if function is tool["function"] and kind:
         return tool
     return _wrapped(tool, function)
+
+
+def _with_parameters(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool with `parameters`, if it has them under the name of Anthropic or of MCP."""
+    schemas = [name for name in _SCHEMAS if isinstance(tool.get(name), dict)]
+    if len(schemas) != 1 or "parameters" in tool or tool.get("type") not in (None, "custom", "function"):
+        return tool
+    names = {schemas[0]: "parameters"}
+    return {names.get(key, key): value for key, value in tool.items() if key not in ("type", "cache_control")}
 
 
 def with_tool_calls(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
@@ -129,14 +155,19 @@ def _usual_call(call: Any, reading: Reading) -> dict[str, Any] | None:
 
 def _call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
     call = _object(call, "bad_tool_calls", where, reading)
-    if call.get("type") not in (None, "function"):
+    if call.get("type") not in _CALL_TYPES:
         raise RecordError("bad_tool_calls", f'{where} has the type {call["type"]!r}; expected "function"')
     function = call.get("function")
     if function is None:  # bare
-        function = {key: call[key] for key in ("name", "arguments") if key in call}
-        if "arguments" not in function:
-            raise RecordError("bad_tool_calls", f"{where} has no arguments; expected name and arguments")
-        call = {key: value for key, value in call.items() if key not in function} | {"function": function}
+        given = [key for key in _ARGUMENTS if key in call]
+        if len(given) != 1:
+            found = f"has {' and '.join(given)}" if given else "has no arguments"
+            raise RecordError("bad_tool_calls", f"{where} {found}; expected name and arguments")
+        function = {key: call[key] for key in ("name",) if key in call} | {"arguments": call[given[0]]}
+        others = {key: value for key, value in call.items() if key not in ("name", *given)}
+        if others.get("type") != "function":
+            others.pop("type", None)
+        call = others | {"function": function}
     function = _object(function, "bad_tool_calls", f"the function of {where}", reading)
     for key in ("name", "arguments"):
         if call.get(key) is not None and call[key] != function.get(key):

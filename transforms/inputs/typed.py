@@ -17,6 +17,7 @@ import msgspec
 from transforms.base.errors import RecordError
 from transforms.inputs.input_options import ParseConfig
 from transforms.inputs.media import MEDIA_COLUMNS
+from transforms.inputs.names import COMPLETION_IDS
 from transforms.inputs.schemas import OF_ONE_MESSAGE, SCHEMA_COLUMNS, WITHOUT_ANSWER
 from transforms.inputs.typed_schemas import Maker, typed_schemas
 from transforms.inputs.unread import kind_of_name
@@ -26,6 +27,7 @@ _NO_TEXT: Any = Literal[""] | None
 # No value has the type of the items, so decoding stops at the first one.
 _EMPTY = msgspec.Meta(max_length=0)
 _NOTHING: Any = Annotated[list[Literal[""]], _EMPTY] | Annotated[dict[str, Literal[""]], _EMPTY] | _NO_TEXT
+_NO_LIST: Any = int | float | str | None  # some count tokens under these names
 _NOT_FALSE: Any = Annotated[int, msgspec.Meta(ge=1)] | None
 _NOT_BOOLEAN: Any = Annotated[str, msgspec.Meta(pattern="^(?!(?i:true|false)$)")]
 _NOT_MESSAGE: Any = Annotated[str, msgspec.Meta(pattern="^(?!message$)")] | None
@@ -147,6 +149,7 @@ def _others(schema: str, detected: bool) -> dict[str, Any]:
         types |= {"label": _NOT_BOOLEAN | _NOT_FALSE, "kto_tag": _NOT_FALSE}
     if detected:  # pairs of answers, and the schemas that are tried before
         types["output"] = None
+        types |= dict.fromkeys(() if schema == "tokenized" else COMPLETION_IDS, _NO_LIST)
         earlier = itertools.takewhile(lambda name: name != schema, SCHEMA_COLUMNS)
         types |= dict.fromkeys((name for other in earlier for name in SCHEMA_COLUMNS[other].required), None)
     if detected and schema == "text":

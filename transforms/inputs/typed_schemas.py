@@ -13,6 +13,8 @@ from transforms.inputs.messages import messages_of
 from transforms.inputs.reading import Reading, ReadOptions
 from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
 from transforms.inputs.tool_calls import known_tools
+from transforms.inputs.tools_in_text import are_in_system_text
+from transforms.inputs.turns.marked import beginning_of
 from transforms.model.examples import (
     RESERVED_TEMPLATE_KWARGS,
     Content,
@@ -95,7 +97,7 @@ def typed_schemas(options: ReadOptions) -> Iterator[TypedSchema]:
     yield TypedSchema(
         "alpaca", {"instruction": str, "output": str}, _answer_maker("instruction", "input", "output"), of_answers
     )
-    yield TypedSchema("text", {"text": _TEXT}, lambda record, raw, names: PlainText(record.text))
+    yield TypedSchema("text", {"text": _TEXT}, _plain_text)
     of_answers |= {"context": str | None} | dict.fromkeys(("query", "instruction", "response"), None)  # other questions
     make = _answer_maker("question", "input", "context", "answer")
     yield TypedSchema("question_answer", {"question": str, "answer": str}, make, of_answers)
@@ -151,7 +153,7 @@ def _other_messages_maker(column: str, options: ReadOptions) -> Maker:
     def make(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
         reading = Reading(options)
         messages = messages_of(getattr(record, column), column, reading)
-        if reading.notes:
+        if reading.notes or reading.forms:
             raise ValueError("there is something to note")
         return _conversation(messages, record)
 
@@ -164,7 +166,17 @@ def _conversation(lazy_messages: Any, record: Any) -> Conversation:
     arguments = record.chat_template_kwargs or {}
     if not RESERVED_TEMPLATE_KWARGS.isdisjoint(arguments):
         raise ValueError("the record has arguments that the job sets")
+    if tools and are_in_system_text(tools, _first_message(lazy_messages)):
+        raise ValueError("there is something to note")
     return Conversation(lazy_messages, tools, arguments)
+
+
+def _first_message(lazy_messages: Any) -> list[dict[str, Any]]:
+    if isinstance(lazy_messages, list):
+        return lazy_messages[:1]
+    roles, texts, _, lengths = lazy_messages
+    parts = texts[: lengths[0]] if lengths else texts[:1]
+    return [{"role": roles[0], "content": [{"text": text} for text in parts]}]
 
 
 def _prompt_messages_maker(role_of: Mapping[str, str]) -> Maker:
@@ -185,6 +197,12 @@ def _prompt_messages_maker(role_of: Mapping[str, str]) -> Maker:
 def _renamer(role_of: Mapping[str, str]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
     """Make a function from the names of the roles of a conversation to the roles; many have the same ones."""
     return functools.lru_cache(_ROLES_KEPT)(lambda names: tuple([role_of[name] for name in names]))
+
+
+def _plain_text(record: Any, raw: bytes, names: Mapping[str, str]) -> PlainText:
+    if beginning_of(record.text):
+        raise ValueError("it may be a conversation")
+    return PlainText(record.text)
 
 
 def _prompt_completion(record: Any, raw: bytes, names: Mapping[str, str]) -> PromptCompletion:

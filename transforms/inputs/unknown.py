@@ -92,7 +92,7 @@ def kind_of_text(start: bytes) -> str | None:
     lines = [line for line in lines if line]
     if not lines:
         return None
-    if any(line.startswith(b"{") for line in lines):
+    if any(line.startswith((b"{", b"[{")) for line in lines):
         if not lines[0].startswith(b"{'") or any(map(_is_json, lines)):
             return None
         return "it looks like Python's notation of dicts. Write them as JSON, with json.dumps."
@@ -129,7 +129,7 @@ def is_compressed_with(start: bytes, compression: str) -> bool:
 
 def _kind_of_lines(lines: list[bytes]) -> tuple[str, str]:
     if _is_json(lines[0]):
-        return "JSON lines that are not objects", "Write each record as an object."
+        return "JSON lines that are not objects", "Write each record as an object, or as a list of messages."
     for kind, sign in _DELIMITERS.items():
         counts = {line.count(sign) for line in lines[:3]}
         if len(lines) > 1 and len(counts) == 1 and 0 not in counts:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from transforms.base.errors import RecordError
+from transforms.inputs.names import WORD
 from transforms.model.examples import Content, Conversation, PlainText, PromptCompletion
 
 # Names that say what a record is about, and not what it says: docs/records.md has the reason for each group.
@@ -63,7 +64,6 @@ _TRANSPARENT = {
     "b",
 }
 _PAIR = {"chosen", "rejected", "preferred", "winner", "loser", "better", "worse", "accepted"}
-_WORD = re.compile(r"CoT|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 # Schemas whose records have an answer already, in messages or tokens: other answers are about it.
 _ANSWERED = ("messages", "sharegpt", "preference", "tokenized")
 # The column that has the answer, of schemas with one.
@@ -96,7 +96,7 @@ IN_A_WORD = re.compile(r"[A-Za-z0-9]")
 @functools.lru_cache(maxsize=4096)
 def kind_of_name(name: str) -> str | None:
     """Return what a column or a key has, by its name: `metadata`, a kind of content, or None if it is not known."""
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = [word.lower() for word in WORD.findall(name)]
     while len(words) > 1 and (_TRANSPARENT & {words[-1], _singular(words[-1])} or words[-1].isdecimal()):
         words.pop()
     if not words:
@@ -171,7 +171,7 @@ def _is_nested_metadata(name: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_ambiguous(name: str) -> bool:
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = [word.lower() for word in WORD.findall(name)]
     return bool(words) and not _AMBIGUOUS.isdisjoint((words[-1], _singular(words[-1])))
 
 
@@ -216,7 +216,12 @@ class ReadTexts:
 
 
 def find_unread(
-    columns: Iterable[tuple[str, Any]], schema: str, content: Content, decided: frozenset[str] | None
+    columns: Iterable[tuple[str, Any]],
+    schema: str,
+    content: Content,
+    decided: frozenset[str] | None,
+    left: Collection[str] = (),
+    by: str = "",
 ) -> dict[str, int]:
     """Find the columns that have text and were not read.
 
@@ -225,6 +230,8 @@ def find_unread(
         schema: by which the record was read.
         content: what was read.
         decided: the kinds of content whose column is named by an option; None for all of them.
+        left: the columns that are known not to be read.
+        by: what does not read the others, if it is not the schema.
 
     Returns:
         The characters of each of them that has text; none of metadata, and of texts that were read elsewhere.
@@ -244,9 +251,9 @@ def find_unread(
         if not characters:
             continue
         unread[name] = characters
-        is_open = kind is not None and decided is not None and kind not in decided
+        is_open = kind is not None and decided is not None and kind not in decided and name not in left
         if is_open and not _is_about(kind, name, value, schema, says.is_answered):
-            raise RecordError("not_read", _question(name, kind, schema, is_text=isinstance(value, str)))
+            raise RecordError("not_read", _question(name, kind, schema, isinstance(value, str), by))
     return unread
 
 
@@ -298,11 +305,14 @@ def _is_about(kind: str | None, name: str, value: Any, schema: str, is_answered:
 
 
 def _is_of_pair(name: str) -> bool:
-    return not _PAIR.isdisjoint(word.lower() for word in _WORD.findall(name))
+    return not _PAIR.isdisjoint(word.lower() for word in WORD.findall(name))
 
 
-def _question(name: str, kind: str | None, schema: str, is_text: bool) -> str:
+def _question(name: str, kind: str | None, schema: str, is_text: bool, by: str) -> str:
     """What was found, and the options that decide."""
+    if by:
+        advice = f"carry it along with keep_columns {name}, or give a formatter"
+        return f"{name} has {_FOUND[kind]}, which {by} does not read; {advice}"
     advice = "a formatter can put it where it belongs"
     if _is_of_pair(name):
         advice = "it may be one of a pair of answers"

@@ -24,8 +24,10 @@ from transforms.inputs.formatter import load_formatter
 from transforms.inputs.input_options import ParseConfig, ParseOptions
 from transforms.inputs.json_text import decode_beyond_range, duplicate_key, kind_of
 from transforms.inputs.reading import Reading
-from transforms.inputs.schemas import columns_read, content_of
+from transforms.inputs.record_reading import FindUnread, read_record
+from transforms.inputs.schemas import content_of
 from transforms.inputs.traces import ReadTrace, is_trace, read_trace
+from transforms.inputs.turns import is_conversation
 from transforms.inputs.typed import TypedDecoder
 from transforms.inputs.unread import decided_kinds, find_unread
 from transforms.model.batches import Examples, Records
@@ -46,7 +48,7 @@ _NOTHING_KEPT: tuple[dict[str, str | None], Notes] = ({}, ())
 
 
 class _Read(NamedTuple):
-    """A record that was read: its schema, its content, and the characters of columns that were not read."""
+    """A record that was read: its schema or its shape, its content, and the characters of what was not read."""
 
     schema: str
     content: Content
@@ -144,11 +146,15 @@ class Parser:
         """
         if is_typed and type(record.raw) is bytes and (typed := self._typed.decode(record.raw)):
             schema, content, columns, others = typed
-            unread = find_unread(others, schema, content, self._decided) if others else _ALL_READ
-            # Most jobs need neither: a call takes as long as 1% of the rest.
-            kept, notes = self._kept(columns) if self._keeps_columns else _NOTHING_KEPT
-            validation = self._validation_below > 0 and self._is_validation(content)
-            return [Example(record.position, content, kept, validation, record.raw, notes, 0, schema, unread)]
+            try:
+                unread = find_unread(others, schema, content, self._decided) if others else _ALL_READ
+            except RecordError:  # it may have a shape in which that is read
+                pass
+            else:
+                # Most jobs need neither: a call takes as long as 1% of the rest.
+                kept, notes = self._kept(columns) if self._keeps_columns else _NOTHING_KEPT
+                validation = self._validation_below > 0 and self._is_validation(content)
+                return [Example(record.position, content, kept, validation, record.raw, notes, 0, schema, unread)]
         reading = Reading(self._read_options)
         fields, beyond = _decoded(record.raw)
         trace = self._trace(fields) if is_trace(fields) else None
@@ -208,20 +214,30 @@ class Parser:
             named = {name: value for name, value in fields.items() if name not in taken} | found
         record = {name: value for name, value in named.items() if value is not None}
         try:
-            schema, content = content_of(record, self._options.schema, reading)
+            read = read_record(record, self._options.schema, reading, self._unread_of(fields, beyond))
         except RecordError as error:
-            raise (_not_json(beyond, error.detail) if beyond else error) from None
-        # A record without the renamed column is read by the name in the schema.
-        theirs = {ours: name for ours, name in self._columns.items() if name in fields}
-        read = {theirs.get(name, name) for name in columns_read(schema, record)}
-        if read_beyond := [name for name in beyond if name in read]:
-            raise _not_json(read_beyond, "expected a number or null")
-        others = [
-            (name, value)
-            for name, value in fields.items()
-            if name not in read and name not in self._options.keep_columns
-        ]
-        return _Read(schema, content, find_unread(others, schema, content, self._decided))
+            raise (_not_json(beyond, error.detail) if beyond and error.reason != "invalid_json" else error) from None
+        return _Read(*read)
+
+    def _unread_of(self, fields: Mapping[str, Any], beyond: Collection[str]) -> FindUnread:
+        """A function that finds what of a record is not read."""
+
+        def find(
+            ours: Collection[str], schema: str, content: Content, left: Collection[str], by: str
+        ) -> dict[str, int]:
+            # A record without the renamed column is read by the name in the schema.
+            theirs = {ours: name for ours, name in self._columns.items() if name in fields}
+            read = {theirs.get(name, name) for name in ours}
+            if read_beyond := [name for name in beyond if name in read]:
+                raise _not_json(read_beyond, "expected a number or null")
+            others = [
+                (name, value)
+                for name, value in fields.items()
+                if name not in read and name not in self._options.keep_columns
+            ]
+            return find_unread(others, schema, content, self._decided, {theirs.get(name, name) for name in left}, by)
+
+        return find
 
     def _trace(self, fields: Mapping[str, Any]) -> ReadTrace:
         return read_trace(fields, self._options.trace_branches, self._options.trace_tools)
@@ -367,6 +383,8 @@ def _decoded(raw: bytes | dict[str, Any]) -> tuple[dict[str, Any], Collection[st
         if found is None:
             raise RecordError("invalid_json", f"the record is not JSON: {error}") from None
         fields, beyond = found
+    if isinstance(fields, list) and is_conversation(fields):
+        return {"messages": fields}, beyond
     if not isinstance(fields, dict):
         raise RecordError("not_an_object", f"the record is {kind_of(fields)}; expected a JSON object")
     return fields, beyond

@@ -1,8 +1,8 @@
 """JSON that is not one record on each line: arrays of records, and objects one after another, in any layout.
 
 The file is a stream of values. msgspec finds where each one ends; the elements of an array and the objects outside of
-arrays are records. A parser of the whole file would lose all of it to one malformed record, and need memory for all of
-it. The end of a malformed record is found by `end_of_malformed`.
+arrays are records. An array of messages is one record. A parser of the whole file would lose all of it to one malformed
+record, and need memory for all of it. The end of a malformed record is found by `end_of_malformed`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import BinaryIO, TypeAlias
 
+import msgspec
+
 from transforms.inputs.formats import KEPT_BYTES, SNIFFED_BYTES, InputFormat, Part, too_long
+from transforms.inputs.json_text import NOT_JSON
 from transforms.inputs.json_values import KEY, has_records_by_id, next_after_value, with_id
 from transforms.inputs.malformed import end_of_malformed
+from transforms.inputs.turns import is_message
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 
@@ -76,7 +81,9 @@ class _Reader:
     def values(self) -> Iterator[tuple[int, _Value]]:
         while sign := self._next():
             begin = self._position
-            if sign == b"[":
+            if sign == b"[" and self._is_conversation():
+                yield begin, self._value(b"")
+            elif sign == b"[":
                 yield from self._elements(b"]")
             elif self._is_by_id and sign == b"{":
                 self._is_by_id = False
@@ -86,6 +93,22 @@ class _Reader:
             # A comma between objects says nothing. Other text is not a record: it is rejected, and so not lost.
             elif (text := self._text()) != b",":
                 yield begin, text
+
+    def _is_conversation(self) -> bool:
+        """Whether the array is one record: a list of messages, as its first element shows."""
+        while True:
+            element = self._buffer[self._at + 1 :].lstrip()
+            if element and not element.startswith(b"{"):
+                return False
+            end = next_after_value(memoryview(element)) if element else len(element) + 1
+            if end is None:
+                return False
+            if end <= len(element):
+                with suppress(*NOT_JSON, UnicodeDecodeError):
+                    return is_message(msgspec.json.decode(element[:end].rstrip()))
+                return False
+            if self._is_too_long() or not self._read_more():
+                return False
 
     def _elements(self, closing: bytes) -> Iterator[tuple[int, _Value]]:
         """The elements of an array; those of an object, if that is what the closing bracket ends, with their ids."""

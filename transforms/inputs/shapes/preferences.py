@@ -1,0 +1,186 @@
+"""Pairs of answers under other names than `chosen` and `rejected`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transforms.base.errors import RecordError
+from transforms.inputs.samples import Sample
+from transforms.inputs.shapes import Column, Shape, Values
+from transforms.inputs.shapes.columns import (
+    DIALOG,
+    QUESTION,
+    SYSTEM,
+    TOOL_LIST,
+    decoded,
+    is_dialog,
+    is_text,
+)
+from transforms.inputs.turns import is_message
+from transforms.inputs.turns.marked import LINES, messages_in
+
+_WINNERS = ("model_a", "model_b", "tie", "tie (bothbad)", "both_bad", "bothbad")
+
+
+def _is_answer(value: Any) -> bool:
+    return is_text(value) or is_message(value) or is_dialog(value)
+
+
+def _is_marked(value: Any) -> bool:
+    return isinstance(value, str) and value.lstrip().startswith("Human:")
+
+
+def _pair(values: Values) -> dict[str, Any]:
+    record = {"chosen": decoded(values["chosen"]), "rejected": decoded(values["rejected"])}
+    for what in ("messages", "tools", "system"):
+        if what in values:
+            record[what] = decoded(values[what])
+    if "question" in values:
+        record["messages"] = [{"role": "user", "content": values["question"]}]
+    if "request" in values:
+        record |= {name: values["request"][name] for name in ("messages", "tools") if values["request"].get(name)}
+    return record
+
+
+def _answered(values: Values) -> dict[str, Any]:
+    """A conversation with its answer, and a rejected answer alone."""
+    messages, rejected = decoded(values["messages"]), decoded(values["rejected"])
+    if is_text(rejected):
+        rejected = [*messages[:-1], {"role": "assistant", "content": rejected}]
+    return {"chosen": messages, "rejected": rejected, **{k: values[k] for k in ("tools", "system") if k in values}}
+
+
+def _marked(values: Values) -> dict[str, Any]:
+    return {name: messages_in(values[name], LINES, name) for name in ("chosen", "rejected")}
+
+
+def _judged(values: Values) -> dict[str, Any]:
+    sides = {"model_a": values["a"], "model_b": values["b"]}
+    winner = values["winner"]
+    if winner not in sides:
+        raise RecordError("bad_preference", f"winner is {winner!r}, so none of the two conversations is the chosen one")
+    rejected = next(value for name, value in sides.items() if name != winner)
+    return {"chosen": decoded(sides[winner]), "rejected": decoded(rejected)}
+
+
+def _scored(values: Values) -> dict[str, Any]:
+    score, answers = values["preference"], (values["first"], values["second"])
+    if not score:
+        raise RecordError("bad_preference", "overall_preference is 0, so none of the two responses is the chosen one")
+    chosen, rejected = answers if score < 0 else answers[::-1]
+    return {"messages": decoded(values["messages"]), "chosen": chosen, "rejected": rejected}
+
+
+_FURTHER = {"tools": TOOL_LIST, "system": SYSTEM}
+
+SHAPES = (
+    Shape(
+        "answers of a pair",
+        {
+            "chosen": Column(
+                ("chosen_response", "chosen_messages", "chosen_answer", "preferred_output", "preferred", "accepted"),
+                _is_answer,
+            ),
+            "rejected": Column(
+                ("rejected_response", "rejected_messages", "rejected_answer", "non_preferred_output", "dispreferred"),
+                _is_answer,
+            ),
+        },
+        _pair,
+        "`chosen` and `rejected`",
+        "`preferred_output` and `non_preferred_output`, `chosen_messages` and `rejected_messages` ..",
+        Sample(
+            {
+                "input": {"messages": [{"role": "user", "content": "Hi"}], "tools": []},
+                "preferred_output": [{"role": "assistant", "content": "Hello"}],
+                "non_preferred_output": [{"role": "assistant", "content": "What"}],
+            },
+            "files for OpenAI's preference tuning",
+            "https://platform.openai.com/docs/guides/direct-preference-optimization",
+        ),
+        schema="preference",
+        optional={
+            **_FURTHER,
+            "request": Column(("input",), lambda value: isinstance(value, dict) and is_dialog(value.get("messages"))),
+            "messages": DIALOG,
+            "question": QUESTION,
+        },
+    ),
+    Shape(
+        "dialog and rejected answer",
+        {"messages": DIALOG, "rejected": Column(("rejected_response", "rejected_messages"), _is_answer)},
+        _answered,
+        "the dialog is `chosen`",
+        "a dialog, and `rejected_response` or `rejected_messages`",
+        Sample(
+            {
+                "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
+                "rejected_response": "What",
+            },
+            "datasets of ms-swift",
+            "https://swift.readthedocs.io/en/latest/Customization/Custom-dataset.html",
+        ),
+        schema="preference",
+        optional=_FURTHER,
+    ),
+    Shape(
+        "marked pair",
+        {"chosen": Column(("chosen",), _is_marked), "rejected": Column(("rejected",), _is_marked)},
+        _marked,
+        "`chosen` and `rejected` of messages",
+        "`chosen` and `rejected`, texts with `Human:` and `Assistant:` before each turn",
+        Sample(
+            {"chosen": "\n\nHuman: Hi\n\nAssistant: Hello", "rejected": "\n\nHuman: Hi\n\nAssistant: What"},
+            "Anthropic/hh-rlhf",
+            "https://huggingface.co/datasets/Anthropic/hh-rlhf",
+        ),
+        schema="preference",
+    ),
+    Shape(
+        "judged conversations",
+        {
+            "a": Column(("conversation_a",), is_dialog),
+            "b": Column(("conversation_b",), is_dialog),
+            "winner": Column(("winner",), lambda value: value in _WINNERS),
+        },
+        _judged,
+        "the winner is `chosen`",
+        "`conversation_a`, `conversation_b` and the `winner`",
+        Sample(
+            {
+                "model_a": "x",
+                "model_b": "y",
+                "winner": "model_b",
+                "conversation_a": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "What"}],
+                "conversation_b": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
+            },
+            "lmarena-ai/arena-human-preference-140k",
+            "https://huggingface.co/datasets/lmarena-ai/arena-human-preference-140k",
+        ),
+        schema="preference",
+        left=("full_conversation",),
+    ),
+    Shape(
+        "scored responses",
+        {
+            "messages": Column(("context",), is_dialog),
+            "first": Column(("response_1",), is_text),
+            "second": Column(("response_2",), is_text),
+            "preference": Column(("overall_preference",), lambda value: isinstance(value, int)),
+        },
+        _scored,
+        "below 0, `response1` is `chosen`; above 0, `response2`",
+        "`context`, `response1`, `response2`, `overall_preference`",
+        Sample(
+            {
+                "context": [{"role": "user", "content": "Hi"}],
+                "response1": "What",
+                "response2": "Hello",
+                "overall_preference": 2,
+            },
+            "nvidia/HelpSteer3",
+            "https://huggingface.co/datasets/nvidia/HelpSteer3",
+        ),
+        schema="preference",
+    ),
+)
