@@ -6,7 +6,8 @@ import functools
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,13 @@ from pipeline.cli.console import CommandParser, unknown_option
 from pipeline.cli.options import Options, add_option
 from transforms.base.declaring import options_in
 from transforms.base.errors import RecordDropped, RecordError, UserError
+from transforms.inputs.input_options import ParseOptions
 
 _SHOWN = 5
 # The options of a build that decide what is trained on.
 _OPTIONS = ("tokenizer", "chat_template", "eot_tokens", "loss_on", "spans", "after_end")
+# Those of ParseOptions that say nothing of how a record is read.
+_OF_ROWS = ("validation_fraction", "seed", "keep_columns")
 
 _TOOL = {
     "type": "function",
@@ -122,7 +126,7 @@ def run(arguments: Sequence[str]) -> int:
         )
         renderer, template, rules = Renderer(config), load_template(config), load_turn_rules(config)
     finder = TurnFinder(template, rules)
-    found = list(_conversations_of(options["input"]) if options["input"] else _built_in_conversations())
+    found = list(_conversations_of(options, template) if options["input"] else _built_in_conversations())
     first = next((example for _, example in found if not isinstance(example, Reject)), None)
     if first is None:
         why = f" The first record is rejected ({found[0][1].reason}): {found[0][1].detail}." if found else ""
@@ -178,7 +182,9 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
         description="Show which parts of conversations are trained on under a chat template.",
         examples=["--tokenizer Qwen/Qwen3-8B", "--tokenizer Qwen/Qwen3-8B --input chats/support.jsonl"],
     )
-    fields = {field.name: field for field in options_in(Options) if field.name in _OPTIONS}
+    reading = {field.name for field in options_in(ParseOptions)} - {*_OF_ROWS}
+    shown = {*_OPTIONS, *reading, "input_format"}
+    fields = {field.name: field for field in options_in(Options) if field.name in shown}
     for field in fields.values():
         add_option(parser, field)
     parser.add_argument(
@@ -264,8 +270,11 @@ def _built_in_conversations() -> Iterator[tuple[str, Any]]:
         yield title, Example(number, Conversation(messages, tools), {}, False, b"")
 
 
-def _conversations_of(inputs: str) -> Iterator[tuple[str, Any]]:
+def _conversations_of(options: Mapping[str, Any], template: Any) -> Iterator[tuple[str, Any]]:
     """The first conversations of the user's files, each with its position: an example, or a reject."""
+    import msgspec
+
+    from transforms.chat.rendering.adapting import adapted
     from transforms.inputs.formats import input_format
     from transforms.inputs.listing import list_inputs
     from transforms.inputs.splits import splits_of
@@ -273,8 +282,10 @@ def _conversations_of(inputs: str) -> Iterator[tuple[str, Any]]:
     from transforms.steps.parse import Parser
     from transforms.steps.read import read_split
 
-    parser, shown = Parser(), 0
-    for split in splits_of(list_inputs(inputs.split(","), parameter="input"), 1 << 20):
+    parsing = {field.name: options[field.name] for field in options_in(ParseOptions) if field.name not in _OF_ROWS}
+    parser, shown = Parser(**parsing), 0
+    inputs = list_inputs(options["input"].split(","), options["input_format"], parameter="input")
+    for split in splits_of(inputs, 1 << 20):
         for record in next(read_split(split, 1 << 20)).records:
             piece, in_file = split.origin(record.position)
             position = f"{Path(piece.url).name}, {input_format(piece.format).position_unit} {in_file:,}"
@@ -283,7 +294,10 @@ def _conversations_of(inputs: str) -> Iterator[tuple[str, Any]]:
             except RecordDropped as drop:
                 print(f"{position}: dropped ({drop.reason})", file=sys.stderr)
                 continue
-            if rejects or isinstance(examples[0].content, Conversation):
+            if rejects or isinstance(content := examples[0].content, Conversation):
+                if not rejects:
+                    with suppress(RecordError):  # which rendering finds again
+                        examples = [msgspec.structs.replace(examples[0], content=adapted(content, template)[0])]
                 yield position, (rejects or examples)[0]
                 shown += 1
                 if shown == _SHOWN:
