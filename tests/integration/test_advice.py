@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
-
-import pytest
 
 from support.chats import assistant, user
 from support.datasets import manifest_of, rows_of, write_jsonl
-from support.paths import SHARED, TOKENIZER
+from support.paths import TOKENIZER
 from support.templates import CHATML
 from transforms.publish.markdown import as_text
 
@@ -23,8 +20,8 @@ def command_in(err: str) -> list[str]:
 def test_a_corpus_of_which_no_record_can_be_read_is_built_by_the_command_that_its_first_build_ends_with(
     build, tmp_path
 ):
-    turns = [{"speaker": "Customer", "utterance": "Hi"}, {"speaker": "Bot", "utterance": "Hello"}]
-    corpus = write_jsonl(tmp_path / "a stranger's.jsonl", [{"id": i, "dialog": turns} for i in range(20)])
+    turns = [{"speaker": "Customer", "utterance": "Hi"}, {"speaker": "Agent", "utterance": "Hello"}]
+    corpus = write_jsonl(tmp_path / "a stranger's.jsonl", [{"id": i, "talk": turns} for i in range(20)])
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--output", tmp_path / "out"]
 
     first = build(*options, "--direct_num_workers=1")
@@ -38,7 +35,7 @@ def test_a_corpus_of_which_no_record_can_be_read_is_built_by_the_command_that_it
 
 def test_a_finished_build_ends_with_the_command_that_keeps_what_was_rejected(build, tmp_path):
     records = [{"messages": [user("Hi"), assistant("Hello")]}] * 300
-    records += [{"messages": [user("Hi"), {"role": "bot", "content": "Hello"}]}] * 2
+    records += [{"messages": [user("Hi"), {"role": "agent", "content": "Hello"}]}] * 2
     corpus = write_jsonl(tmp_path / "corpus.jsonl", records)
 
     first = build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--output", tmp_path / "out")
@@ -48,23 +45,6 @@ def test_a_finished_build_ends_with_the_command_that_keeps_what_was_rejected(bui
     second = build(*command_in(first.err))
     assert (second.code, second.err) == (0, "")
     assert manifest_of(tmp_path / "out")["records"]["rejected"] == {}
-
-
-@pytest.mark.parametrize(
-    "shape",
-    ["ai_roles", "caps_roles", "input_output", "inputs_targets", "limo", "math", "model_role", "prompt_response"],
-)
-def test_the_command_that_is_advised_for_a_shape_keeps_all_records_and_leaves_no_text_unread(build, tmp_path, shape):
-    file = Path(SHARED, "shapes", f"{shape}.jsonl")
-    if not file.exists():
-        pytest.skip("../shared has the shapes")
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(file.read_text() * 3)
-    first = build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--output", tmp_path / "out")
-    assert first.code == 1
-    assert build(*command_in(first.err)).code == 0
-    manifest = manifest_of(tmp_path / "out")
-    assert manifest["records"]["kept"] == manifest["records"]["read"] and manifest["statistics"]["unread"] == {}
 
 
 def test_reasoning_under_another_name_is_kept_by_the_command_that_gives_it_the_usual_one(build, tmp_path):

@@ -9,13 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from pipeline.cli.console import as_typed, error_text
 from pipeline.cli.options import Options, RowOptions, command_line_fields, option_name, parse_options
-from support.datasets import build_in_process, digests, manifest_of, write_jsonl
+from support.datasets import build_in_process, digests, manifest_of, name_in_increment, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.templates import CHATML
 from transforms import __version__
@@ -330,7 +329,7 @@ def test_help_shows_each_option_with_its_default_two_examples_and_the_place_of_t
     for field in command_line_fields():
         [entry] = [entry for entry in entries if entry.startswith(f"--{option_name(field.name)} ")]
         assert re.search(r"\((default: .+|required)\)$", entry), entry
-    assert end.count("  chatmill build --input ") == 2
+    assert end.count("  chatmill build ") == 4
     assert "documentation: README.md and the docs/ folder" in end
     assert max(map(len, done.stdout.splitlines())) <= int(columns)
 
@@ -454,7 +453,7 @@ def test_names_with_colons_and_commas_are_those_of_files_on_this_machine(build, 
         ended = build(*with_options(output, input=str(given).replace(",", "\\,"), **names))
         assert ended.code == 0, ended.err
         of_both = (digests(folder / "data") for folder in (output, tmp_path / "plain"))
-        assert len({tuple((Path(name).name, sha256) for name, sha256 in each.items()) for each in of_both}) == 1
+        assert len({tuple((name_in_increment(name), sha256) for name, sha256 in each.items()) for each in of_both}) == 1
         assert [piece["path"] for piece in manifest_of(output)["shards"]]
     assert {path.name for path in tmp_path.iterdir()} == {
         "a::b", "x::tokenizer", "t::u.jinja", "sums::all.json", "plain", "out::0", "out::1", "out::2",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from support.datasets import digests, manifest_of
+from support.datasets import digests, manifest_of, name_in_increment
 from support.paths import CHATS, TOKENIZER
 from transforms.base.errors import UserError
 from transforms.inputs.listing import list_inputs
@@ -78,7 +78,7 @@ def test_input_over_http_gives_the_same_dataset_as_on_a_disk(build, tmp_path, wi
         ended = build(f"--input={','.join(f'{source}/{name}' for name in names)}", f"--output={output}", *OPTIONS)
         assert ended.code == 0, ended.err
     on_disk, over_http = (
-        {Path(name).name: digest for name, digest in digests(tmp_path / source / "data").items()}
+        {name_in_increment(name): digest for name, digest in digests(tmp_path / source / "data").items()}
         for source in ("disk", "http")
     )
     assert len(on_disk) > 2 and over_http == on_disk

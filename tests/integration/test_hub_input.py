@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.datasets import build_in_process, digests, manifest_of
+from support.datasets import build_in_process, digests, manifest_of, name_in_increment
 from support.faulty_proxy import seeded
 from support.hub import Hub
 from support.killed import start_and_wait_for_receipts
@@ -94,7 +94,7 @@ def on_disk(tmp_path_factory) -> dict[str, str]:
 
 def shards_of(output: Path) -> dict[str, str]:
     """The sha256 of each shard, by its name without the folder of its increment."""
-    return {path.rpartition("/")[2]: digest for path, digest in digests(output / "data").items()}
+    return {name_in_increment(path): digest for path, digest in digests(output / "data").items()}
 
 
 def build(hub: Hub, home: Path, *options: object, token: str | None = None) -> subprocess.CompletedProcess[str]:

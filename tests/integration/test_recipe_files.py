@@ -17,7 +17,7 @@ from pipeline.cli.sources import SOURCE_OPTIONS, read_sources, with_all_inputs
 from pipeline.commands import watch
 from pipeline.job.graph import build_graph
 from pipeline.job.prepare import prepare
-from support.datasets import digests, manifest_of, rows_of, write_jsonl
+from support.datasets import digests, manifest_of, name_in_increment, rows_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms.base.declaring import values_of
 from transforms.catalog.budgets import Budgets
@@ -404,7 +404,9 @@ def test_a_recipe_has_the_options_of_a_watch_too(tmp_path):
 def data_of(output: Path) -> dict[str, str]:
     """The sha256 of each file of rows and of the ledger, by its name without the increment, of which it is part."""
     found = {Path(name): digest for name, digest in digests(output).items()}
-    return {name.name: digest for name, digest in found.items() if name.parts[0] in ("data", "ledger")}
+    return {
+        name_in_increment(str(name)): digest for name, digest in found.items() if name.parts[0] in ("data", "ledger")
+    }
 
 
 def printed_recipe(output: Path, capfd: pytest.CaptureFixture[str]) -> str:
