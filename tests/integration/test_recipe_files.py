@@ -126,7 +126,7 @@ def test_unfinished_and_finished_build_name_what_differs_in_a_source(build, corp
     (corpus / "faq.py").write_text(FORMATTER)
     ended = build(*options, "--max_reject_fraction=0.03")
     assert ended.code == 0, ended.err
-    assert "warning: 1 of 21 records of the source faq were rejected (formatter 1)." in ended.err
+    assert "warning: 1 of 21 records of the source faq rejected: formatter 1\n" in ended.err
     change(corpus, 1, loss_on=None)
     assert "loss_on of the source 2-shared was all and is not set. Give" in error()
     change(corpus, 1, loss_on="all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,21 +17,31 @@ def are_in_system_text(tools: Sequence[Any] | None, messages: Sequence[Mapping[s
         messages: its messages.
 
     Returns:
-        Whether the text has the names of all tools and parameters, as whole words, and their descriptions.
+        Whether the text has a definition of each tool: its name as JSON or Python writes it (`"name": "add"`), and the
+        names of its parameters, as whole words, and all descriptions.
     """
     if not tools or not messages or messages[0].get("role") not in ("system", "developer"):
         return False
     content = messages[0].get("content")
     texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content or ()]
     read = ReadTexts(texts)
-    return all(read.have_printed(text) for tool in tools for text in _texts(tool))
+    return all(_is_defined(tool, texts) and all(map(read.have_printed, _texts(tool))) for tool in tools)
+
+
+def _is_defined(tool: Any, texts: Sequence[str]) -> bool:
+    """Whether a text has the name of a tool as a definition has it, and not as a word: "You add numbers."."""
+    quoted = re.compile(rf"""["']name["']\s*:\s*["']{re.escape(str(_function(tool).get("name")))}["']""")
+    return any(map(quoted.search, texts))
+
+
+def _function(tool: Any) -> Any:
+    function = tool.get("function")
+    return function if isinstance(function, dict) else tool
 
 
 def _texts(tool: Any) -> Iterator[str]:
-    """The names and the descriptions of a tool and its parameters, the name of the tool first."""
-    function = tool.get("function")
-    function = function if isinstance(function, dict) else tool
-    yield str(function.get("name"))
+    """The description of a tool, and the names and the descriptions of its parameters."""
+    function = _function(tool)
     if isinstance(description := function.get("description"), str):
         yield description
     left = [function.get("parameters")]

@@ -12,6 +12,7 @@ import hashlib
 import io
 import os
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def _opened(path: str | None) -> io.BufferedReader | None:
         if path is not None:
             opened = open(path, "rb")  # noqa: SIM115
             with suppress(OSError):  # of the cache of others
-                os.utime(path)
+                os.utime(path, ns=(time.time_ns(),) * 2)  # a disk's own clock may stand for some milliseconds
             return opened
     return None
 
