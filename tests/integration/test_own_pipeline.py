@@ -115,7 +115,7 @@ def test_interrupted_pipeline_resumes_without_duplicate_rows(finished, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in output.glob("data/*")}
     run(output)
     assert digests(output) == digests(finished)
-    written = {path.name.split("-")[1] for path, moment in before.items() if path.stat().st_mtime_ns != moment}
+    written = {path.name.split("-")[2] for path, moment in before.items() if path.stat().st_mtime_ns != moment}
     assert written == {f"{int(receipt.name.split('-')[0]):06d}" for receipt in receipts[:2]}
     assert not (output / "_chatmill" / "increments").exists()
 

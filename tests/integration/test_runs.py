@@ -391,7 +391,7 @@ def test_what_was_damaged_before_a_run_resumes_is_built_again(build, caplog, sto
     assert warning in reported and "Traceback" not in reported
     assert reported.count("is built again") == splits
     assert digests(output) == expected
-    written = {path.name.split("-")[1] for path, moment in before.items() if path.stat().st_mtime_ns != moment}
+    written = {path.name.split("-")[2] for path, moment in before.items() if path.stat().st_mtime_ns != moment}
     assert len(written) == splits
     assert verify(str(output)).faults == []
     victim = output.parent / "victim.parquet"
