@@ -48,7 +48,7 @@ def parse(markdown: str) -> list[Any]:
 def markup_of(card: str) -> list[str]:
     """The kinds of all blocks and spans of a card, in order, and its code that is not of one line."""
     header, _, text = card.removeprefix("---\n").partition("\n---\n")
-    assert yaml.safe_load(header)["configs"][0]["data_files"][0]["path"].startswith("data/0")
+    assert yaml.safe_load(header)["configs"][0]["data_files"][0]["path"].startswith("data/train-0")
     kinds = list[str]()
     for block in parse(text):
         kinds += [block.type, block.content if block.type == "fence" else ""]
