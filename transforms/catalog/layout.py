@@ -8,7 +8,7 @@ from transforms.base.errors import ParameterError, UserError
 from transforms.model.receipts import work_of
 from transforms.outputs import output_folders
 from transforms.storage.files import exists, join, kind_of
-from transforms.storage.walking import holds_anything, link_below, names_below, names_in
+from transforms.storage.walking import holds_anything, link_below, names_beginning, names_in
 
 # Of the rows of a dataset.
 SPLITS = ("train", "validation")
@@ -91,8 +91,7 @@ class Folder:
         paths = [
             join(part, name)
             for part in parts
-            for what in _NAMES[part]
-            for name in names_below(join(self.output, part), f"{what}-{self.increment}-")
+            for name in names_beginning(join(self.output, part), [f"{what}-{self.increment}-" for what in _NAMES[part]])
         ]
         return sorted(filter(increment_of, paths))
 

@@ -6,11 +6,12 @@ fsspec's own find, walk and glob take a folder for empty if the store refuses to
 from __future__ import annotations
 
 import errno
+import functools
 import inspect
 import os
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -31,13 +32,12 @@ _T = TypeVar("_T")
 _REQUESTS_AT_ONCE = 32
 
 
-def find(system: Any, folder: str, prefix: str = "") -> _Entries:
+def find(system: Any, folder: str) -> _Entries:
     """Find all files below a folder.
 
     Args:
         system: an fsspec file system.
         folder: its path there.
-        prefix: if the store can, only files whose names in the folder begin with this are listed.
 
     Returns:
         What the store says of each file, by its path, in no order; nothing if the folder does not exist.
@@ -46,8 +46,7 @@ def find(system: Any, folder: str, prefix: str = "") -> _Entries:
         StoreError: if a folder cannot be listed.
     """
     if _has_no_folders(system):
-        only = {"prefix": prefix} if prefix and _lists_by_prefix(system) else {}
-        return _listed(system, folder, lambda: system.find(folder, detail=True, **only), {})
+        return _listed(system, folder, lambda: system.find(folder, detail=True), {})
     return _walk(system, folder, lambda _: True)
 
 
@@ -130,19 +129,37 @@ def names_in(folder: str) -> list[str]:
 
 
 @with_retries("listed")
-def names_below(folder: str, prefix: str = "") -> list[str]:
+def names_below(folder: str) -> list[str]:
     """Return the names of all files below a folder, relative to it and sorted; none if it does not exist.
-
-    Args:
-        folder: its url.
-        prefix: what the names begin with. Stores that can list only those names, such as S3's and Google's, do so.
 
     Raises:
         StoreError: if the store fails.
     """
     system, path = file_system(folder)
-    names = (name.removeprefix(path).lstrip("/") for name in find(system, path, prefix))
-    return sorted(name for name in names if name.startswith(prefix))
+    return sorted(name.removeprefix(path).lstrip("/") for name in find(system, path))
+
+
+@with_retries("listed")
+def names_beginning(folder: str, prefixes: Sequence[str]) -> list[str]:
+    """Return the names of what is in a folder and begins with a prefix, sorted; none if it does not exist.
+
+    Stores that can list only those names, such as S3's and Google's, do so. A disk lists all names, and looks at no
+    file: there may be many thousands.
+
+    Args:
+        folder: its url.
+        prefixes: what the names may begin with.
+
+    Raises:
+        StoreError: if the store fails.
+    """
+    system, path = file_system(folder)
+    if not _lists_by_prefix(system):
+        return [name for name in names_in(folder) if name.startswith((*prefixes,))]
+    found: list[str] = []
+    for prefix in prefixes:
+        found += _listed(system, path, functools.partial(system.find, path, prefix=prefix), found[:0])
+    return sorted(name.removeprefix(path).lstrip("/") for name in found)
 
 
 @with_retries("listed")
