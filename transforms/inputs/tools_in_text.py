@@ -8,6 +8,9 @@ from typing import Any
 
 from transforms.inputs.unread import ReadTexts
 
+# The name of a tool as a definition has it, and not as a word: "You add numbers."
+_DEFINED = re.compile(r"""["']name["']\s*:\s*["']([^"']*)["']""")
+
 
 def are_in_system_text(tools: Sequence[Any] | None, messages: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the first message is of the system and has all of each tool in its text.
@@ -24,14 +27,11 @@ def are_in_system_text(tools: Sequence[Any] | None, messages: Sequence[Mapping[s
         return False
     content = messages[0].get("content")
     texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content or ()]
+    defined = {name for text in texts for name in _DEFINED.findall(text)}
+    if not all(str(_function(tool).get("name")) in defined for tool in tools):
+        return False
     read = ReadTexts(texts)
-    return all(_is_defined(tool, texts) and all(map(read.have_printed, _texts(tool))) for tool in tools)
-
-
-def _is_defined(tool: Any, texts: Sequence[str]) -> bool:
-    """Whether a text has the name of a tool as a definition has it, and not as a word: "You add numbers."."""
-    quoted = re.compile(rf"""["']name["']\s*:\s*["']{re.escape(str(_function(tool).get("name")))}["']""")
-    return any(map(quoted.search, texts))
+    return all(read.have_printed(text) for tool in tools for text in _texts(tool))
 
 
 def _function(tool: Any) -> Any:
