@@ -19,6 +19,7 @@ import msgspec
 from markupsafe import Markup
 
 from transforms.base.hidden import HIDDEN
+from transforms.base.phrases import in_bytes
 from transforms.catalog.layout import Folder
 from transforms.catalog.manifest import unread_events_text, unread_text
 from transforms.model.statistics import at_most, bins_of
@@ -119,7 +120,7 @@ def _page() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, finalize=_finalized, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"count": _count, "share": _share, "detail": _detail, "bytes": _bytes}
+    environment.filters |= {"count": _count, "share": _share, "detail": _detail, "bytes": in_bytes}
     return environment.from_string(_file("page.html.jinja"))
 
 
@@ -166,16 +167,6 @@ def _share(part: int, whole: int) -> str:
     return (
         "<0.01%" if percent < 0.01 else f"{percent:.2f}%" if percent < 1 else f"{percent:.1f}%".replace("100.0", "100")
     )
-
-
-def _bytes(number: int) -> str:
-    """A size in bytes, as people read it."""
-    size, unit = float(number), "bytes"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
-    return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
 
 
 def _detail(text: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from transforms.base.checks import did_you_mean
 from transforms.base.errors import ParameterError, StoreError
+from transforms.base.phrases import in_bytes
 from transforms.inputs.hub.card import Card, Configuration, read_card
 from transforms.inputs.hub.names import HubName
 from transforms.inputs.hub.patterns import (
@@ -69,7 +70,7 @@ class _Layout:
     def _figures(self, parts: Sequence[tuple[str, str]], paths: Sequence[str]) -> list[str]:
         rows = [self.card.rows[part] for part in parts if part in self.card.rows]
         known = [f"{sum(rows):,} rows"] if rows and len(rows) == len(parts) else []
-        return [*known, _in_bytes(sum(self.files[path]["size"] for path in paths))]
+        return [*known, in_bytes(sum(self.files[path]["size"] for path in paths))]
 
 
 def chosen_files(
@@ -198,10 +199,3 @@ def _of_script(name: HubName, layout: _Layout) -> str:
 def _listed(texts: Sequence[str], shown: int = _SHOWN) -> str:
     more = f", and {len(texts) - shown:,} more" if len(texts) > shown else ""
     return ", ".join(texts[:shown]) + more
-
-
-def _in_bytes(size: int) -> str:
-    """A size for people, such as 1.2 GB."""
-    units = ("bytes", "kB", "MB", "GB", "TB")
-    power = min(max(len(str(size)) - 1, 0) // 3, len(units) - 1)
-    return f"{size / 1000**power:,.{1 if power else 0}f} {units[power]}"
