@@ -31,7 +31,7 @@ from transforms.model.parts import PART_BYTES
 from transforms.reading.reader import Dataset
 from transforms.reading.row_examples import examples_of
 from transforms.rows import IGNORED
-from transforms.rows.packing import packing_of
+from transforms.rows.packing import longer_of
 from transforms.rows.ragged import offsets_of
 from transforms.steps.read import read_split
 from transforms.storage.files import exists, join, sha256_of
@@ -183,7 +183,7 @@ def _replayable_job(dataset: Dataset, trust_formatter: bool) -> Job:
 
 
 def _is_wrapped(job: Job) -> bool:
-    return job.options.packing != "none" and packing_of(job.options.packing).longer == "keep"
+    return longer_of(job.options.packing) == "keep"
 
 
 def _is_of_one_build(dataset: Dataset) -> bool:

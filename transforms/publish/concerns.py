@@ -10,6 +10,7 @@ from transforms.catalog.manifest import records_compared
 from transforms.chat.parity.contexts import KINDS
 from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS
 from transforms.model.receipts import DIFFERS
+from transforms.rows.packing import longer_of
 
 # Of fewer records it is not worth a line of the summary.
 _MANY = 0.01
@@ -183,7 +184,7 @@ def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[Concern]:
     if longer:
         limit = next((limit for limit, cut in longer.items() if 10 * cut <= lost), max(longer))
         advice.append(f"{limit} loses {longer[limit]:,}")
-    if layout["packing"] in ("none", "bfd", "ffd"):
+    if longer_of(layout["packing"]) == "truncate":
         advice.append("--truncation windows loses none")
     found = f"{counted(lost, 'trained token')} of {records} lost to --max_length {layout['max_length']}"
     yield Concern("limits", found, ", ".join(advice))

@@ -68,6 +68,11 @@ def packing_of(name: str) -> Packing:
     return _PACKINGS[name]
 
 
+def longer_of(name: str) -> Longer:
+    """Return what happens to segments that are longer than a row. name: one of PACKINGS."""
+    return "truncate" if name == "none" else _PACKINGS[name].longer
+
+
 @packing("bfd_split", longer="split")
 @packing("bfd")
 def pack_bfd(lengths: np.ndarray, capacity: int) -> Packed:

@@ -13,7 +13,7 @@ from transforms.base.declaring import takes, values_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
-from transforms.rows.packing import packing_of
+from transforms.rows.packing import longer_of, packing_of
 from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
 from transforms.rows.segments import Segments, whole
 from transforms.rows.truncation import split, truncate, truncate_after_turns, turns_of, windows
@@ -71,7 +71,7 @@ class Packer(PackOptions):
     def cut(self, batch: Labels) -> Segments:
         """Truncate or split the rows that are longer than max_length."""
         lengths = np.diff(batch.offsets)
-        longer = "truncate" if self.packing == "none" else packing_of(self.packing).longer
+        longer = longer_of(self.packing)
         if self.max_length is None or longer == "keep" or not (lengths > self.max_length).any():
             return whole(lengths)
         if longer == "split":

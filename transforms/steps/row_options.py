@@ -9,7 +9,7 @@ from transforms.base.declaring import StepOptions, option
 from transforms.base.errors import ParameterError
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS
-from transforms.rows.packing import PACKINGS, packing_of
+from transforms.rows.packing import PACKINGS, longer_of
 from transforms.rows.truncation import TRUNCATIONS
 
 
@@ -59,12 +59,9 @@ class PackOptions(StepOptions):
         super().__post_init__()
         if self.packing != "none" and self.max_length is None:
             raise ParameterError("packing", self.packing, "it needs a max_length, such as 4096.")
-        if self.truncation in ("turns", "windows") and (
-            self.packing != "none" and packing_of(self.packing).longer != "truncate"
-        ):
-            raise ParameterError(
-                "truncation", self.truncation, f"packing {self.packing} cuts longer rows in its own way."
-            )
+        if self.truncation in ("turns", "windows") and longer_of(self.packing) != "truncate":
+            problem = f"packing {self.packing} cuts longer rows in its own way."
+            raise ParameterError("truncation", self.truncation, problem)
         if self.truncation == "windows" and self.max_length is not None and self.max_length < 2:
             raise ParameterError("max_length", self.max_length, "expected at least 2 with truncation windows.")
         if self.window_overlap is not None:

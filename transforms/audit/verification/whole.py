@@ -30,7 +30,7 @@ from transforms.catalog.layout import PARTS, increment_of
 from transforms.catalog.log import Log
 from transforms.outputs import ShardEntry, increment_stem_of, stem_of
 from transforms.reading.reader import Dataset, Unfinished
-from transforms.rows.packing import packing_of
+from transforms.rows.packing import longer_of
 from transforms.storage.walking import names_below
 from transforms.tokens.decoding import TokenDecoder
 
@@ -174,7 +174,7 @@ def _sums_of_shard(shard: ShardEntry, found: Checked) -> Iterator[Fault]:
 def _examples_faults(dataset: Dataset, total: Checked, of_shards: list[tuple[ShardEntry, Checked]]) -> Iterator[Fault]:
     """Compare the examples with the outcomes of the records, and find records that are in the dataset twice."""
     manifest, packing = dataset.manifest, dataset.layout.packing
-    is_split = packing != "none" and packing_of(packing).longer != "truncate"
+    is_split = longer_of(packing) != "truncate"
     expected = expected_examples(manifest)
     if not is_split and total.examples is not None and total.examples != expected:
         yield Fault(MANIFEST, f"the rows hold {total.examples:,} examples, and the records have {expected:,}")
