@@ -6,9 +6,9 @@ They are integers, and each part of a split is counted alone, so that the sum is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,8 +18,10 @@ from transforms.model.counts import Counts
 # The lower bounds of buckets: each number below 16, and then 8 buckets for each power of two.
 _LENGTHS = np.concatenate([np.arange(16), *((8 + np.arange(8)) << power for power in range(1, 40))])
 _PERCENT = np.arange(0, 101, 5)
-# The names whose unread text is counted in a part; there may be more, since keys may differ in each record.
+# The names whose unread text, or events, are counted in a part; keys may differ in each record.
 _MOST_UNREAD = 100
+
+_C = TypeVar("_C", bound=Counts)
 
 
 class Histogram(Counts, frozen=True):
@@ -172,25 +174,23 @@ decode_statistics = msgspec.json.Decoder(Statistics).decode
 
 def sum_of_unread(records: Iterable[Mapping[str, int]]) -> dict[str, Unread]:
     """Add up the characters that were not read of records, by name; those of rare names together, as `others`."""
-    found: dict[str, Unread] = {}
-    for record in records:
-        for name, characters in record.items():
-            found[name] = found.get(name, Unread()) + Unread(1, characters)
-    names = sorted(found, key=lambda name: (-found[name].records, name))
-    if others := [found[name] for name in names[_MOST_UNREAD:]]:
-        found = {name: found[name] for name in names[:_MOST_UNREAD]}
-        found["others"] = Unread.total(others)
-    return dict(sorted(found.items()))
+    found = ({name: Unread(1, characters) for name, characters in record.items()} for record in records)
+    return _most(found, lambda unread: unread.records)
 
 
 def sum_of_events(traces: Iterable[Mapping[str, TraceEvents]]) -> dict[str, TraceEvents]:
     """Add up the events of traces, by kind; those of rare kinds together, as `others`."""
-    found: dict[str, TraceEvents] = {}
-    for trace in traces:
-        for kind, events in trace.items():
-            found[kind] = found.get(kind, TraceEvents()) + events
-    kinds = sorted(found, key=lambda kind: (-(found[kind].read + found[kind].not_read), kind))
-    if others := [found[kind] for kind in kinds[_MOST_UNREAD:]]:
-        found = {kind: found[kind] for kind in kinds[:_MOST_UNREAD]}
-        found["others"] = TraceEvents.total(others)
+    return _most(traces, lambda events: events.read + events.not_read)
+
+
+def _most(counts: Iterable[Mapping[str, _C]], size: Callable[[_C], int]) -> dict[str, _C]:
+    """Add up counts by name, in the order of the names; those of the rarest names together, as `others`."""
+    found: dict[str, _C] = {}
+    for each in counts:
+        for name, count in each.items():
+            found[name] = found[name] + count if name in found else count
+    names = sorted(found, key=lambda name: (-size(found[name]), name))
+    if others := [found[name] for name in names[_MOST_UNREAD:]]:
+        found = {name: found[name] for name in names[:_MOST_UNREAD]}
+        found["others"] = type(others[0]).total(others)
     return dict(sorted(found.items()))
