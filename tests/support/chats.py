@@ -19,6 +19,10 @@ def user(content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
+def system(content: Any) -> dict[str, Any]:
+    return {"role": "system", "content": content}
+
+
 def assistant(content: Any, **keys: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content, **keys}
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from transformers import AutoTokenizer
 
-from support.chats import SPLIT, render_config
+from support.chats import SPLIT, assistant, render_config, system, user
 from support.paths import TOKENIZER
 from transforms.model.batches import Records
 from transforms.model.examples import Record
@@ -46,18 +46,6 @@ class Dataset(NamedTuple):
     record: Maker
     converted: Callable[[int, str, str], Converted]
     option: Mapping[str, Any] = {}  # that it needs, and that the error names
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def assistant(text: str, **keys: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": text, **keys}
-
-
-def system(text: str) -> dict[str, Any]:
-    return {"role": "system", "content": text}
 
 
 def tool(text: str) -> dict[str, Any]:

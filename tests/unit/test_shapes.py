@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from support.chats import assistant, system, user
 from transforms.base.errors import RecordError
 from transforms.inputs.shapes import shapes
 from transforms.inputs.turns import turn_forms
@@ -15,18 +16,6 @@ from transforms.steps.parse import Parser
 
 WEATHER = {"name": "get_weather", "arguments": {"city": "Paris"}}
 CHAT = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
-
-
-def user(content: str) -> dict[str, Any]:
-    return {"role": "user", "content": content}
-
-
-def assistant(content: Any, **keys: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": content, **keys}
-
-
-def system(content: str) -> dict[str, Any]:
-    return {"role": "system", "content": content}
 
 
 def calling(content: str = "", call: dict[str, Any] | None = None, **keys: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.chats import assistant, user
+from support.chats import assistant, system, user
 from support.paths import SHARED, TOKENIZER
 from support.traces import TRACES, parsed, sessions_of
 from transforms import render
@@ -22,10 +22,6 @@ from transforms.steps.parse import Parser
 from transforms.tokens.tokenizer import load_tokenizer
 
 TOOL = {"type": "function", "function": {"name": "Read", "parameters": {"type": "object", "properties": {}}}}
-
-
-def system(content: str) -> dict[str, Any]:
-    return {"role": "system", "content": content}
 
 
 def tool(id: str, content: Any) -> dict[str, Any]:
