@@ -1,7 +1,7 @@
 """The Hub's rate limits, obeyed by all processes of one machine together.
 
-A process that is told to wait writes down until when, and the others do not ask before either: each would otherwise
-find out by a request that counts against the limit.
+A process that has to wait stores the time until which it does, and the others do not ask before that time either:
+otherwise each would find out by a request that counts against the limit.
 """
 
 from __future__ import annotations
