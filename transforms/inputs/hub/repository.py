@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from transforms.storage.hub.client import ask
+from transforms.storage.hub.client import SECONDS_TO_ANSWER, ask
 from transforms.storage.hub.downloads import read_hub_range
 from transforms.storage.hub.urls import HubFile
 
@@ -39,16 +39,13 @@ class Commits:
         """
 
         def request(hub: Any) -> str:
-            return hub.dataset_info(repository, revision=revision, expand=["sha"], timeout=_SECONDS_TO_ANSWER).sha
+            return hub.dataset_info(repository, revision=revision, expand=["sha"], timeout=SECONDS_TO_ANSWER).sha
 
         key = repository, revision
         if key not in self._known:
             url = f"hf://datasets/{repository}" + (f"@{revision}" if revision else "")
             self._known[key] = ask(url, "listed", repository, request, revision)
         return self._known[key]
-
-
-_SECONDS_TO_ANSWER = 30.0
 
 
 @functools.lru_cache(16)

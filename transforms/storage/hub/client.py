@@ -19,7 +19,7 @@ from transforms.storage.retries import http_status, is_transient, reason_of
 
 _T = TypeVar("_T")
 
-_SECONDS_TO_CONNECT, _SECONDS_TO_ANSWER = 5.0, 30.0
+_SECONDS_TO_CONNECT, SECONDS_TO_ANSWER = 5.0, 30.0
 # A host that cannot be reached at all is reported after the second attempt: its name may be mistyped.
 _ATTEMPTS, _ATTEMPTS_TO_CONNECT = 6, 2
 _NOT_CONNECTED = {"ConnectError", "ConnectTimeout"}
@@ -58,7 +58,7 @@ def _http_client() -> Any:
         "request": [*hooks["request"], limits.wait],
         "response": [*hooks["response"], limits.note],
     }
-    client.timeout = type(client.timeout)(_SECONDS_TO_ANSWER, connect=_SECONDS_TO_CONNECT)
+    client.timeout = type(client.timeout)(SECONDS_TO_ANSWER, connect=_SECONDS_TO_CONNECT)
     return client
 
 
