@@ -6,7 +6,8 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from transforms.base.errors import RecordError
-from transforms.inputs.traces.conversation import call, parts_of
+from transforms.inputs.tool_calls import function_call
+from transforms.inputs.traces.conversation import parts_of
 
 
 class Blocks(NamedTuple):
@@ -56,7 +57,7 @@ def read_blocks(content: Any, where: str) -> Blocks:
         elif kind == "redacted_thinking":
             found.unread["thinking (encrypted)"] += len(block.get("data") or "")
         elif kind == "tool_use":
-            found.calls.append(call(block.get("id"), block.get("name"), block.get("input")))
+            found.calls.append(function_call(block.get("id"), block.get("name"), block.get("input")))
         elif kind == "tool_result":
             answer = read_blocks(block.get("content"), where)
             found.answers.append((block.get("tool_use_id"), answer.parts))

@@ -73,6 +73,18 @@ def known_tools(json: bytes) -> list[dict[str, Any]] | None:
     return tools
 
 
+def function_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+    """Return a call in the OpenAI form.
+
+    Args:
+        id: of the call; None if it has none.
+        name: of the function.
+        arguments: an object, or its JSON.
+    """
+    function = {"name": name, "arguments": {} if arguments is None else arguments}
+    return {**({} if id is None else {"id": id}), "type": "function", "function": function}
+
+
 def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
     tool = _with_parameters(_object(tool, "bad_tools", where, reading))
     kind = tool.get("type")

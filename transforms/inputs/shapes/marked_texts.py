@@ -10,6 +10,7 @@ import msgspec
 from transforms.base.errors import RecordError
 from transforms.inputs.samples import Sample
 from transforms.inputs.shapes import Column, Shape, Values
+from transforms.inputs.tool_calls import function_call
 from transforms.inputs.turns.marked import CHATML, GLAIVE, GUANACO, LINES, Marks, beginning_of, messages_in
 
 _CALL = re.compile(r"\s*<functioncall>\s*\{\"name\":\s*\"([^\"]+)\",\s*\"arguments\":\s*'?(.*?)'?\s*\}\s*", re.DOTALL)
@@ -49,8 +50,11 @@ def _with_call(text: str) -> dict[str, Any]:
     if found is None:
         raise RecordError("bad_tool_calls", f"<functioncall> is not followed by a call alone: {rest[:60]!r}")
     arguments = found[2].replace("\\'", "'")
-    call = {"type": "function", "function": {"name": found[1], "arguments": arguments}}
-    return {"role": "assistant", "content": before.strip(), "tool_calls": [call]}
+    return {
+        "role": "assistant",
+        "content": before.strip(),
+        "tool_calls": [function_call(None, found[1], arguments)],
+    }
 
 
 def _system_and_tools(system: str) -> tuple[str, list[Any]]:

@@ -79,7 +79,7 @@ class TraceConversation:
             event: its number.
             content: a text, or parts.
             reasoning: what the model thought before.
-            calls: of tools, as `call` makes them.
+            calls: of tools, as `function_call` makes them.
             turn: what distinguishes this turn from the next one, which follows it with no message between.
             trained: whether the model wrote it.
         """
@@ -146,18 +146,6 @@ class TraceConversation:
             for i, m in enumerate(self.messages)
         ]
         return {"messages": messages} | ({"tools": self.tools} if self.tools else {})
-
-
-def call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    """Return a call in the OpenAI form.
-
-    Args:
-        id: of the call; None if it has none.
-        name: of the function.
-        arguments: an object, or its JSON.
-    """
-    function = {"name": name, "arguments": {} if arguments is None else arguments}
-    return {**({} if id is None else {"id": id}), "type": "function", "function": function}
 
 
 def parts_of(content: Any) -> list[Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transforms.inputs.traces.conversation import TraceConversation, call, object_in
+from transforms.inputs.tool_calls import function_call
+from transforms.inputs.traces.conversation import TraceConversation, object_in
 from transforms.model.examples import REASONING_KEYS
 
 
@@ -36,5 +37,5 @@ def add_message(conversation: TraceConversation, event: int, message: Any, train
 def _call(item: Any) -> Any:
     """A call with its function; verifiers and tau2 have no object of its own for that."""
     if isinstance(item, Mapping) and "function" not in item and "name" in item:
-        return call(item.get("id"), item["name"], item.get("arguments", item.get("args")))
+        return function_call(item.get("id"), item["name"], item.get("arguments", item.get("args")))
     return item

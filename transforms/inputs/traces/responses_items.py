@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from transforms.inputs.tool_calls import function_call
 from transforms.inputs.traces import Trace
-from transforms.inputs.traces.conversation import TraceConversation, call, parts_of
+from transforms.inputs.traces.conversation import TraceConversation, parts_of
 
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 
@@ -35,16 +36,16 @@ def add_item(trace: Trace, conversation: TraceConversation, event: int, item: Ma
         if text:
             conversation.write(event, reasoning=text)
     elif kind == "function_call":
-        conversation.write(event, calls=[call(item.get("call_id"), item.get("name"), item.get("arguments"))])
+        conversation.write(event, calls=[function_call(item.get("call_id"), item.get("name"), item.get("arguments"))])
     elif kind == "custom_tool_call":  # whose input is a text; a chat template prints arguments alone
         arguments = {"input": item.get("input")}
-        conversation.write(event, calls=[call(item.get("call_id"), item.get("name"), arguments)])
+        conversation.write(event, calls=[function_call(item.get("call_id"), item.get("name"), arguments)])
     elif kind == "local_shell_call":
-        conversation.write(event, calls=[call(item.get("call_id"), "local_shell", item.get("action"))])
+        conversation.write(event, calls=[function_call(item.get("call_id"), "local_shell", item.get("action"))])
     elif kind in ("function_call_output", "custom_tool_call_output", "local_shell_call_output"):
         conversation.answer(event, item.get("call_id"), _content(item.get("output")))
     elif kind == "mcp_call":
-        conversation.write(event, calls=[call(item.get("id"), item.get("name"), item.get("arguments"))])
+        conversation.write(event, calls=[function_call(item.get("id"), item.get("name"), item.get("arguments"))])
         conversation.answer(event, item.get("id"), item.get("output") or item.get("error"))
 
 

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from transforms.base.errors import RecordError
+from transforms.inputs.tool_calls import function_call
 
 _ORDER = ("reasoning", "text", "calls")
 
@@ -47,8 +48,7 @@ class Assembler:
 
     def add_call(self, name: Any, arguments: Any, id: Any = None) -> None:
         """Add a tool call of the assistant: its arguments as an object, or as JSON."""
-        call = {"type": "function", "function": {"name": name, "arguments": {} if arguments is None else arguments}}
-        self._at("calls").setdefault("tool_calls", []).append(call if id is None else {"id": id, **call})
+        self._at("calls").setdefault("tool_calls", []).append(function_call(id, name, arguments))
 
     def add_result(self, content: Any, id: Any = None, name: Any = None) -> None:
         """Add the result of a call: a text, text parts, or any other value, which becomes JSON."""

@@ -9,6 +9,7 @@ from typing import Any
 from transforms.base.errors import RecordError
 from transforms.inputs.json_text import kind_of
 from transforms.inputs.samples import Sample
+from transforms.inputs.tool_calls import function_call
 from transforms.inputs.turns import Messages, TurnForm
 
 _KEYS = ("functions", "function_calls")
@@ -70,7 +71,7 @@ def _call(call: ast.expr) -> dict[str, Any]:
     if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
         raise ValueError(f"found {ast.unparse(call)[:60]!r}")
     arguments = {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
-    return {"type": "function", "function": {"name": ast.unparse(call.func), "arguments": arguments}}
+    return function_call(None, ast.unparse(call.func), arguments)
 
 
 def _value(node: ast.expr) -> Any:

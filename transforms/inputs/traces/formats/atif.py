@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from transforms.inputs.tool_calls import function_call
 from transforms.inputs.traces import Trace, TraceFormat
-from transforms.inputs.traces.conversation import MAIN, SUBAGENT, TraceConversation, call, list_in, object_in
+from transforms.inputs.traces.conversation import MAIN, SUBAGENT, TraceConversation, list_in, object_in
 
 
 def read(session: Mapping[str, Any]) -> Trace:
@@ -33,7 +34,7 @@ def _add(trace: Trace, conversation: TraceConversation, step: Mapping[str, Any])
     is_copied, is_model = step.get("is_copied_context"), step.get("llm_call_count") != 0
     event = trace.event(f"step of {source}{' (copied)' if is_copied else '' if is_model else ' (without model)'}")
     calls = [
-        call(each.get("tool_call_id"), each.get("function_name"), each.get("arguments"))
+        function_call(each.get("tool_call_id"), each.get("function_name"), each.get("arguments"))
         for each in step.get("tool_calls") or ()
     ]
     if source == "agent":

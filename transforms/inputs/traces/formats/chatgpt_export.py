@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from transforms.inputs.tool_calls import function_call
 from transforms.inputs.traces import Trace, TraceFormat
-from transforms.inputs.traces.conversation import MAIN, TraceConversation, call, object_in
+from transforms.inputs.traces.conversation import MAIN, TraceConversation, object_in
 from transforms.inputs.traces.trees import conversations_of
 
 _THOUGHTS = ("thoughts", "reasoning_recap")
@@ -44,7 +45,7 @@ def _add(conversation: TraceConversation, number: int, message: Mapping[str, Any
             conversation.write(number, parts, turn=number)
         else:
             text = "\n".join(part for part in parts if isinstance(part, str))
-            conversation.write(number, calls=[call(f"call{number}", recipient, {"input": text})], turn=number)
+            conversation.write(number, calls=[function_call(f"call{number}", recipient, {"input": text})], turn=number)
     elif role == "tool":
         unanswered = conversation.unanswered_calls
         if not unanswered or not conversation.answer(number, unanswered[-1], parts):

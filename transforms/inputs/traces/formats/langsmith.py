@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from transforms.inputs.tool_calls import function_call
 from transforms.inputs.traces import Trace, TraceFormat
-from transforms.inputs.traces.conversation import MAIN, SUBAGENT, TraceConversation, call, first_of, list_in, object_in
+from transforms.inputs.traces.conversation import MAIN, SUBAGENT, TraceConversation, first_of, list_in, object_in
 from transforms.inputs.traces.message_lists import add_message
 
 _ROLES = {"human": "user", "ai": "assistant", "HumanMessage": "user", "AIMessage": "assistant"}
@@ -70,7 +71,9 @@ def _message(message: Any) -> dict[str, Any]:
         message = {**message["data"], "type": message.get("type")}
     role = message.get("role") or message.get("type")
     calls = [
-        call(each.get("id"), each.get("name"), each["args"]) if isinstance(each, dict) and "args" in each else each
+        function_call(each.get("id"), each.get("name"), each["args"])
+        if isinstance(each, dict) and "args" in each
+        else each
         for each in message.get("tool_calls") or (message.get("additional_kwargs") or {}).get("tool_calls") or ()
     ]
     return {**message, "role": _ROLES.get(role, role)} | ({"tool_calls": calls} if calls else {})

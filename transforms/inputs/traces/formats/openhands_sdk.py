@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from transforms.base.errors import RecordError
+from transforms.inputs.tool_calls import function_call
 from transforms.inputs.traces import WHOLE_FILE, Trace, TraceFormat
-from transforms.inputs.traces.conversation import TraceConversation, call, first_of, object_in
+from transforms.inputs.traces.conversation import TraceConversation, first_of, object_in
 from transforms.inputs.traces.formats.openhands import events_of
 from transforms.inputs.traces.message_lists import add_message
 
@@ -37,7 +38,7 @@ def _read(conversation: TraceConversation, number: int, event: Mapping[str, Any]
         if not isinstance(made, dict):
             found = f"event {number} of kind ActionEvent has no tool_call, and so not what the model wrote"
             raise RecordError("bad_trace", found)
-        calls = [call(made.get("id"), made.get("name"), made.get("arguments"))]
+        calls = [function_call(made.get("id"), made.get("name"), made.get("arguments"))]
         reasoning = event.get("reasoning_content") or ""
         turn = event.get("llm_response_id") or number
         conversation.write(number, event.get("thought"), reasoning, calls, turn)
