@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.base.errors import RecordError
-from transforms.inputs.anthropic_blocks import Blocks, read_blocks
 from transforms.inputs.traces import WHOLE_FILE, Trace, TraceFormat
+from transforms.inputs.traces.anthropic_blocks import Blocks, read_blocks
 from transforms.inputs.traces.conversation import MAIN, SUBAGENT, TraceConversation, first_of, list_in
 from transforms.inputs.traces.trees import conversations_of
 

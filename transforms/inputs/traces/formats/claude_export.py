@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from transforms.inputs.anthropic_blocks import read_blocks
 from transforms.inputs.traces import Trace, TraceFormat
+from transforms.inputs.traces.anthropic_blocks import read_blocks
 from transforms.inputs.traces.conversation import MAIN, TraceConversation, first_of, list_in, object_in, parts_of
 from transforms.inputs.traces.trees import conversations_of
 
