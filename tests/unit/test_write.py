@@ -780,7 +780,7 @@ def test_long_split_is_several_shards_with_a_receipt_for_each(tmp_path: Path, mo
     ]
     assert read_receipts(receipts_in(tmp_path), 7, len(receipts), INCREMENT) == receipts
     assert [receipt.shards[0].path.rpartition("/")[2] for receipt in receipts] == [
-        "train-000007-000.parquet", "train-000007-001.parquet"
+        f"train-{INCREMENT}-000007-000.parquet", f"train-{INCREMENT}-000007-001.parquet"
     ]  # fmt: skip
 
 
