@@ -183,15 +183,15 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
         examples=["--tokenizer Qwen/Qwen3-8B", "--tokenizer Qwen/Qwen3-8B --input chats/support.jsonl"],
     )
     reading = {field.name for field in options_in(ParseOptions)} - {*_OF_ROWS}
-    shown = {*_OPTIONS, *reading, "input_format"}
+    shown = {*_OPTIONS, *reading, "input_format", "split", "max_record_bytes"}
     fields = {field.name: field for field in options_in(Options) if field.name in shown}
     for field in fields.values():
         add_option(parser, field)
     parser.add_argument(
         "--input",
         metavar="URL,..",
-        help=f"files of your conversations, of which the first {_SHOWN} are shown (default: {len(_CONVERSATIONS)} "
-        "built-in conversations)",
+        help=f"files of your conversations, or a dataset on the Hub, of which the first {_SHOWN} are shown (default: "
+        f"{len(_CONVERSATIONS)} built-in conversations)",
     )
     known, rest = parser.parse_known_args(arguments)
     for word in rest:
@@ -271,7 +271,7 @@ def _built_in_conversations() -> Iterator[tuple[str, Any]]:
 
 
 def _conversations_of(options: Mapping[str, Any], template: Any) -> Iterator[tuple[str, Any]]:
-    """The first conversations of the user's files, each with its position: an example, or a reject."""
+    """The first conversations of the user's files, each with its position and schema: an example, or a reject."""
     import msgspec
 
     from transforms.chat.rendering.adapting import adapted
@@ -284,9 +284,9 @@ def _conversations_of(options: Mapping[str, Any], template: Any) -> Iterator[tup
 
     parsing = {field.name: options[field.name] for field in options_in(ParseOptions) if field.name not in _OF_ROWS}
     parser, shown = Parser(**parsing), 0
-    inputs = list_inputs(options["input"].split(","), options["input_format"], parameter="input")
+    inputs = list_inputs(options["input"].split(","), options["input_format"], "input", options["split"])
     for split in splits_of(inputs, 1 << 20):
-        for record in next(read_split(split, 1 << 20)).records:
+        for record in next(read_split(split, 1 << 20, options["max_record_bytes"], is_look=True)).records:
             piece, in_file = split.origin(record.position)
             position = f"{Path(piece.url).name}, {input_format(piece.format).position_unit} {in_file:,}"
             try:
@@ -296,6 +296,7 @@ def _conversations_of(options: Mapping[str, Any], template: Any) -> Iterator[tup
                 continue
             if rejects or isinstance(content := examples[0].content, Conversation):
                 if not rejects:
+                    position += f", as {examples[0].schema}"
                     with suppress(RecordError):  # which rendering finds again
                         examples = [msgspec.structs.replace(examples[0], content=adapted(content, template)[0])]
                 yield position, (rejects or examples)[0]

@@ -50,9 +50,9 @@ def records(start: int, stop: int) -> list[dict]:
     ]
 
 
-def as_parquet(found: list[dict]) -> bytes:
+def as_parquet(found: list[dict], compression: str = "snappy") -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(found), sink, row_group_size=200)
+    pq.write_table(pa.Table.from_pylist(found), sink, row_group_size=200, compression=compression)
     return sink.getvalue().to_pybytes()
 
 
@@ -134,6 +134,17 @@ def test_requests_of_a_build_are_few(hub, home, tmp_path):
     assert hub.cdn_bytes < 2.5 * sum(map(len, TRAIN.values()))
     logged = [line for line in ended.stderr.splitlines() if not line.startswith("chatmill: ")]
     assert logged == []
+
+
+def test_masks_shows_the_first_records_of_a_split_without_downloading_its_files(hub, home):
+    large = as_parquet(records(0, 20_000), "none")
+    hub.add(NAME, FILES | {"data/train_sft-00000-of-00003.parquet": large})
+    options = ("masks", f"--tokenizer={TOKENIZER}", f"--input={NAME}", "--split=train_sft")
+    shown = build_in_process(*options, env=os.environ | hub.environment(home))
+    assert shown.returncode == 0, shown.stderr
+    assert "train_sft-00000-of-00003.parquet, row 0, as messages\n" in shown.stdout
+    assert "5 of 5 conversations have trained parts" in shown.stdout
+    assert hub.cdn_bytes < len(large) / 2
 
 
 def test_push_in_the_middle_of_a_build_changes_nothing(hub, home, on_disk, tmp_path):
