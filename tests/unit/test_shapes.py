@@ -304,6 +304,7 @@ def test_whether_to_reason_is_an_argument_of_the_template(switch, given, expecte
     ({"dialog": ["Human: a", "Assistant: b"]}, "bad_message", "the name of a speaker"),
     ({"dialog": ['{"role": "user"}', "b"]}, "bad_message", "looks like JSON"),
     ({"messages": "[{'role': 'user', 'content': 'a'}]"}, "bad_message", "Python's repr"),
+    ({"messages": [user("a"), assistant("b")], "tools": "[{'name': 'f'}]"}, "bad_tools", "Python's repr"),
     ({"text": "Human: a\n\nHuman: b\n\nAssistant: c"}, "bad_message", "two turns of the user in a row"),
     ({"question": "2+2?", "responses": [{"response": "4"}, {"response": "5"}]}, "bad_question_answer", "2 answers"),
     ({"messages": [CHAT[0], {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]}]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -15,9 +16,15 @@ from transforms.inputs.reading import Reading
 # What decoding raises for a string that is not valid JSON, is nested too deeply, or is not valid Unicode.
 NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
 
+# How Python, and thus pandas, writes a list or a dict in the cell of a table.
+_PYTHON = re.compile(r"\s*\[?\s*\{\s*'")
+_OF_PYTHON = "a string with Python's repr, which is not JSON (write it with json.dumps)"
+
 
 def kind_of(value: Any) -> str:
     """Name the type of a JSON value in JSON's words, for errors."""
+    if isinstance(value, str) and _PYTHON.match(value):
+        return _OF_PYTHON
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number" if isinstance(value, (int, float)) else type(value).__name__)
 
@@ -37,7 +44,8 @@ def decode_json(text: str, reason: str, where: str, reading: Reading) -> Any:
     try:
         value = msgspec.json.decode(text)
     except NOT_JSON as error:
-        raise RecordError(reason, f"{where} is a string that is not valid JSON: {error}") from None
+        why = _OF_PYTHON if _PYTHON.match(text) else f"a string that is not valid JSON: {error}"
+        raise RecordError(reason, f"{where} is {why}") from None
     if "duplicate_json_keys" in reading.notes or _is_whole(text, value):
         return value
     if key := duplicate_key(text):

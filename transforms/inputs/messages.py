@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from transforms.base.errors import RecordError
@@ -19,8 +18,6 @@ _CALL_ROLES = ("function_call", "tool_call")
 _SHAREGPT = {"from": "role", "value": "content"}
 # The keys of messages that are not changed if their content is text: no calls, media or flags.
 _AS_THEY_ARE = {"role", "content", "name", "tool_call_id", "reasoning_content", "thinking"}
-# How Python, and thus pandas, writes a list of dicts in the cell of a table.
-_PYTHON = re.compile(r"\s*\[\s*\{\s*'")
 _WITH_CALLS = {*_AS_THEY_ARE, "tool_calls"}
 
 
@@ -42,7 +39,7 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
         RecordError: if a message is malformed, or has content that is not text.
     """
     if not isinstance(turns, list):
-        raise RecordError("bad_message", f"{column} is {_shown_kind(turns)}; expected a list of messages")
+        raise RecordError("bad_message", f"{column} is {kind_of(turns)}; expected a list of messages")
     if (usual := _usual(turns, column, reading)) is not None:
         return usual
     turns = _renamed(turns, column, reading)
@@ -64,12 +61,6 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
         calls_end = len(messages) if is_call else 0
     _check_who_answers(turns, messages, column)
     return with_paired_ids(messages)
-
-
-def _shown_kind(value: Any) -> str:
-    if isinstance(value, str) and _PYTHON.match(value):
-        return "a string with Python's repr of a list, which is not JSON (write it with json.dumps)"
-    return kind_of(value)
 
 
 def _check_who_answers(turns: list[Any], messages: list[dict[str, Any]], column: str) -> None:
