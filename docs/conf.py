@@ -114,6 +114,7 @@ _NAVIGATION = {
             "docs/sources",
             "docs/masks",
             "docs/output",
+            "docs/exports",
             "docs/inspect",
             "docs/verify",
             "docs/growing",

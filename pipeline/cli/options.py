@@ -312,10 +312,10 @@ def parse_build(
     own = {name: given.pop(name) for name in settings if name in given}
     options = Options(**given | dict(fixed or {}))
     try:
-        _check_unknown(command, of_recipe, names, options.runner)
+        check_beam_flags(command, of_recipe, names, options.runner)
     except UserError as error:
         raise UserError(f"{options.recipe}: {error}") from None
-    _check_unknown(command, rest, names, options.runner)
+    check_beam_flags(command, rest, names, options.runner)
     check_options(options)
     return _for_consumer(options), [*of_recipe, *rest], own
 
@@ -382,8 +382,15 @@ def find_summary_json(arguments: Sequence[str]) -> str | None:
     return found if found and not found.startswith("--") else None
 
 
-def _check_unknown(command: str, rest: Sequence[str], names: Sequence[str], runner: str) -> None:
-    """Raise UserError for an argument that is neither an option of ours nor of Beam."""
+def check_beam_flags(command: str, rest: Sequence[str], names: Sequence[str], runner: str) -> None:
+    """Raise UserError for an argument that is neither an option of a command nor of Beam.
+
+    Args:
+        command: its name.
+        rest: the arguments that are not options of the command.
+        names: of its options.
+        runner: Beam's, which may have options that Beam's Python SDK does not know.
+    """
     beam_names = _beam_option_names()
     after_option = False
     for word in rest:

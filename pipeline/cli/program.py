@@ -25,6 +25,7 @@ _COMMANDS = {
     "verify": ("OUT", "read a dataset completely and check it"),
     "recipe": ("OUT", "print the recipe of a dataset"),
     "report": ("OUT", "write the report of a dataset again"),
+    "export": ("OUT --for NAME --output URL", "write a dataset in the layout of a trainer"),
     "push": ("OUT ORG/NAME", "upload a dataset to the Hugging Face Hub"),
     "compact": ("OUT", "join the small shards of a dataset"),
     "expire": ("OUT --older_than DURATION", "drop old versions of a dataset, and their files"),
@@ -32,6 +33,7 @@ _COMMANDS = {
 _DEFAULT = "build"
 _ADVICE = {
     "build": "Run the same command again, without --overwrite, to go on from here.",
+    "export": "Run the same command again to go on from here.",
     "watch": "What is committed is kept: run the same command again to go on.",
 }
 

@@ -25,10 +25,11 @@ from pipeline.viewing.advice import advice
 from pipeline.viewing.summary import print_summary
 from transforms.base.errors import ParameterError, RejectsError, StoreError, Unavailable, UserError
 from transforms.base.phrases import counted
-from transforms.catalog.consumers import RowLayout, warnings
+from transforms.catalog.consumers import RowLayout, title_of, warnings
 from transforms.catalog.layout import Folder, check_free, check_no_links, increment_of
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Snapshot
+from transforms.exports import EXPORTS
 from transforms.publish.claimed import repair
 from transforms.publish.derived import is_stale
 from transforms.storage.files import check_reachable, exists, full_url
@@ -124,11 +125,8 @@ def _launch(
     The status is done, done_before, nothing_new, or, if the job does not end in this process, submitted or dry_run.
     """
     folder = Folder(full_url(options.output))
-    if options.output.startswith(_IN_MEMORY) and not runner_of(options.runner).is_in_process:
-        raise UserError(f"--output {options.output}: memory:// is lost when the process ends. Give a disk or a bucket.")
-    if options.output.startswith(_WEB):
-        raise UserError(f"--output {options.output}: web servers are only read from. Give a disk or a bucket.")
-    _check_reachable(for_runner)
+    check_output(options)
+    check_stores(for_runner)
     if options.append:
         return _append(options, folder, sources, beam_flags, server)
     try:
@@ -146,6 +144,10 @@ def _launch(
 
         expire(folder.output, older_than=0)
     print_summary(folder, manifest, options.max_reject_fraction)
+    if options.consumer in EXPORTS:
+        print(
+            f"{title_of(options.consumer)} reads an export: chatmill export {options.output} --for {options.consumer}"
+        )
     if status == "done" and (rejected := manifest["records"]["rejected"]):
         of_build = Folder(folder.output, increment_of(manifest["rejects"][0]) or "")
         print(f"chatmill: {advice(of_build, options, sources, arguments, rejected)}", file=sys.stderr)
@@ -264,7 +266,15 @@ def _warn_of_layout(options: Options) -> None:
         print(f"chatmill: warning: --{option} {as_typed(getattr(options, option))}: {text}", file=sys.stderr)
 
 
-def _check_reachable(options: Options) -> None:
+def check_output(options: Options) -> None:
+    """Raise UserError if nothing can be written to the output, whatever its store answers."""
+    if options.output.startswith(_IN_MEMORY) and not runner_of(options.runner).is_in_process:
+        raise UserError(f"--output {options.output}: memory:// is lost when the process ends. Give a disk or a bucket.")
+    if options.output.startswith(_WEB):
+        raise UserError(f"--output {options.output}: web servers are only read from. Give a disk or a bucket.")
+
+
+def check_stores(options: Options) -> None:
     """Raise UserError or Unavailable if a store that is needed does not answer, before anything is read from it."""
     stores: dict[tuple[str, str], tuple[str, str]] = {}
     for option, url in reversed(options.urls()):

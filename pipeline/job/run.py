@@ -210,17 +210,22 @@ def _raising_failures(folder: Folder) -> Iterator[None]:
                 raise UserError(
                     f"{folder.output}: it was removed during the build. Run the same command again."
                 ) from None
-        if failure := _failure_of(error, folder):
+        if failure := failure_of(error, folder.failures):
             raise failure from None
         raise
 
 
-def _failure_of(error: Exception, folder: Folder) -> Exception | None:
-    """The error of a worker that made the run fail, if it is meant for the user: from its file, or from the text."""
+def failure_of(error: Exception, failures: str) -> Exception | None:
+    """Return the error of a worker that made a run fail, if it is meant for the user: from its file, or from the text.
+
+    Args:
+        error: that the runner raised.
+        failures: the url of the folder of failures of the run.
+    """
     text = f"{type(error).__name__}: {error}"
     found = _OUR_ERROR.search(text)
     # A traceback without such an error: the run failed because of another one, and the file is of an earlier attempt.
-    if (found or "Traceback" not in text) and (failure := last_failure(folder.failures)):
+    if (found or "Traceback" not in text) and (failure := last_failure(failures)):
         return failure
     return _RAISED_AS[found[1]](found[2].strip()) if found else None
 
@@ -236,7 +241,7 @@ _SECONDS_TO_CANCEL = 12.0
 @contextmanager
 def stopping_all_processes(
     cancel: Callable[[], None] | None,
-    claim: Claim,
+    claim: Claim | None,
     exit_codes: Mapping[signal.Signals, int] = _EXIT_CODES,
     advice: str = _ADVICE,
 ) -> Iterator[Callable[[str | None], None]]:
@@ -250,7 +255,7 @@ def stopping_all_processes(
 
     Args:
         cancel: ends the job if it runs elsewhere.
-        claim: is released then, unless the job continues.
+        claim: is released then, unless the job continues; None if there is none.
         exit_codes: by the signal.
         advice: what to do then.
 
@@ -276,7 +281,7 @@ def stopping_all_processes(
 def _stop(
     code: int,
     cancel: Callable[[], None] | None,
-    claim: Claim,
+    claim: Claim | None,
     continuing: str | None,
     advice: str,
     *_: object,
@@ -286,7 +291,7 @@ def _stop(
     _kill_children()
     if cancel and (error := _error_within(_SECONDS_TO_CANCEL, cancel)):
         continuing = f"the job could not be cancelled: {error}"
-    if not continuing and not claim.is_left:
+    if claim and not continuing and not claim.is_left:
         _error_within(_SECONDS_TO_RELEASE, claim.release)
     show(f"stopped. {f'Only this launcher: {continuing}' if continuing else advice}")
     os._exit(code)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from apache_beam.runners.runner import PipelineResult
 
     from pipeline.cli.options import Options
-    from pipeline.job.job_json import Job
-    from pipeline.runners.runner import Parse
+    from pipeline.runners.runner import Parse, Work
     from transforms.catalog.layout import Folder
 
 # The values of --flink_master with which Flink runs inside Beam's job server.
@@ -217,13 +216,13 @@ class _FlinkRunner(Runner):
         return beam_options.view_as(FlinkRunnerOptions).flink_master
 
     def started(
-        self, job: Job, folder: Folder, beam_options: PipelineOptions, *others: Any
+        self, work: Work, folder: Folder, beam_options: PipelineOptions, *others: Any
     ) -> AbstractContextManager[Any]:
         from apache_beam.options.pipeline_options import FlinkRunnerOptions
 
         flink = beam_options.view_as(FlinkRunnerOptions)
-        flink.parallelism = min(flink.parallelism, job.splits)
-        return super().started(job, folder, beam_options, *others)
+        flink.parallelism = min(flink.parallelism, work.splits)
+        return super().started(work, folder, beam_options, *others)
 
 
 RUNNERS = (

@@ -5,18 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from pipeline.cli.options import Options
-    from pipeline.job.job_json import Job
     from pipeline.local.fork_server import ForkServer
     from transforms.catalog.layout import Folder
 
     # From flags to Beam's options, and its runner.
     Parse: TypeAlias = Callable[[Sequence[str]], tuple[PipelineOptions, Any]]
+
+
+class Work(Protocol):
+    """What a runner must know of what it is to do, such as the Job of a build.
+
+    input_bytes: that are read. splits: how many parts can be worked on at once. tokenizer: sha256 of the files of the
+    tokenizer that workers need; empty if they need none.
+    """
+
+    @property
+    def input_bytes(self) -> int: ...
+    @property
+    def splits(self) -> int: ...
+    @property
+    def tokenizer(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -98,18 +112,18 @@ class Runner:
 
     def started(
         self,
-        job: Job,
+        work: Work,
         folder: Folder,
         beam_options: PipelineOptions,
         options: Options,
         server: ForkServer | None,
         reports: str | None,
     ) -> AbstractContextManager[Any]:
-        """Start what a build needs; inside the context, it can run one pipeline.
+        """Start what a pipeline needs; inside the context, it can run one.
 
         Args:
-            job: what to build.
-            folder: of the increment.
+            work: what it is to do.
+            folder: of the increment, or of the export.
             beam_options: of this run; what depends on the size of the job is set in them.
             options: ours.
             server: forks the workers of a runner that has ours, if this process cannot.

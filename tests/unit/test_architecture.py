@@ -26,10 +26,10 @@ LAYERS = [
     {"transforms.chat.parity"},
     {"transforms.chat"},
     {"transforms.steps"},
-    {"transforms.catalog"},
+    {"transforms.catalog", "transforms.exports"},
     {"transforms.reading"},
     {"transforms.publish"},
-    {"transforms.audit", "transforms.pushing", "transforms.upkeep"},
+    {"transforms.audit", "transforms.exporting", "transforms.pushing", "transforms.upkeep"},
     {"pipeline"},
 ]
 STEPS = ["read", "parse", "render", "parity", "tokenize", "label", "pack", "write"]

@@ -12,6 +12,7 @@ from pipeline.cli.options import parse_options
 from support.paths import ROOT, TOKENIZER
 from transforms.base.errors import UserError
 from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, warnings
+from transforms.exports import EXPORTS, export_of
 from transforms.publish.card import dataset_card
 
 REQUIRED = ["--input=chats/", "--tokenizer=Qwen/Qwen3-8B", "--output=out/mine"]
@@ -125,6 +126,12 @@ def test_recipes_of_the_guide_are_those_that_are_run_with_the_trainers():
     assert recipe("trainer", "out/mine", "Qwen/Qwen3-8B", weighted) in (ROOT / "docs/output.md").read_text()
 
 
+@pytest.mark.parametrize("consumer", EXPORTS)
+def test_recipes_of_exports_are_in_the_documentation(consumer):
+    layout = PACKED_ROWS if export_of(consumer).packs else dataclasses.replace(UNPACKED_ROWS, max_length=4096)
+    assert recipe(consumer, "out/mine", "Qwen/Qwen3-8B", layout) in (ROOT / "docs/exports.md").read_text()
+
+
 def test_card_has_the_recipe_of_the_chosen_trainer_alone():
     layout = {"packing": "bfd", "max_length": 4096, "write_columns": ["input_ids", "labels", "seq_lengths"]}
     card = dataset_card(manifest_of(layout | {"consumer": "trl"}))
@@ -161,5 +168,8 @@ def test_card_has_no_path_of_the_machine():
 
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_recipe_is_given_only_where_there_is_no_problem(consumer):
-    card = dataset_card(manifest_of({"packing": "bfd", "max_length": 8, "shift_labels": True, "consumer": consumer}))
-    assert "Not for" in card and "SFTTrainer" not in card
+    options = {"packing": "bfd", "max_length": 8, "shift_labels": True, "consumer": consumer}
+    card = dataset_card(manifest_of(options))
+    layout = RowLayout.of(options)
+    assert ("Not for" in card) == bool(problems(consumer, layout))
+    assert (recipe(consumer, "PATH OF THIS FOLDER", "Qwen/Qwen3-8B", layout) in card) == ("Not for" not in card)

@@ -1,14 +1,18 @@
 """Consumers: the trainers that read a dataset, what each needs of its rows, and how it reads them.
 
+Those that read another layout are in transforms/exports, one file each.
+
 Each statement about a trainer is checked against the trainer itself by tests/trainers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from transforms.catalog.consumer import Consumer, Problem
+from transforms.exports import EXPORTS, Export, export_of, export_problems
 from transforms.outputs import output_format
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, default_columns
 
@@ -71,35 +75,6 @@ def about_rows(options: Mapping[str, Any], tokenizer: str) -> dict[str, Any]:
     return RowLayout.of(options).described() | {"tokenizer": tokenizer}
 
 
-class Problem(NamedTuple):
-    """Why rows of a layout are not trained on as they should be.
-
-    option: the option of the job that has to be another. text: what would happen, and what to do.
-    """
-
-    option: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Consumer:
-    """What is known of a trainer.
-
-    Attributes:
-        title: its name.
-        columns: the columns that it reads, by whether rows are packed.
-        problems: finds what is wrong with a layout, beyond what is wrong for each trainer.
-        recipe: makes the code that reads a dataset: of its path, of the name of a model, and of its layout.
-        language: of the recipe.
-    """
-
-    title: str
-    columns: Callable[[bool], tuple[str, ...]]
-    problems: Callable[[RowLayout], Iterator[Problem]]
-    recipe: Callable[[str, str, RowLayout], str]
-    language: str = "python"
-
-
 def problems(consumer: str, layout: RowLayout) -> list[Problem]:
     """Find why a trainer would not train on rows of a layout as it should.
 
@@ -110,7 +85,9 @@ def problems(consumer: str, layout: RowLayout) -> list[Problem]:
     Returns:
         The problems; none if the recipe of the consumer holds.
     """
-    known = _CONSUMERS[consumer]
+    known = _known(consumer)
+    if isinstance(known, Export):
+        return [*export_problems(known, layout)]
     found = []
     if layout.shift_labels:
         found.append(Problem("shift_labels", f"{known.title} shifts labels itself: they would be shifted twice."))
@@ -151,12 +128,12 @@ def columns_for(consumer: str, packed: bool) -> tuple[str, ...]:
         consumer: one of CONSUMERS.
         packed: whether a row may hold several examples.
     """
-    return _CONSUMERS[consumer].columns(packed)
+    return _known(consumer).columns(packed)
 
 
 def title_of(consumer: str) -> str:
     """Return the name of a trainer. consumer: one of CONSUMERS."""
-    return _CONSUMERS[consumer].title
+    return _known(consumer).title
 
 
 def recipe(consumer: str, path: str, model: str, layout: RowLayout) -> str:
@@ -168,8 +145,12 @@ def recipe(consumer: str, path: str, model: str, layout: RowLayout) -> str:
         model: the name of a model.
         layout: of the rows.
     """
-    known = _CONSUMERS[consumer]
+    known = _known(consumer)
     return f"```{known.language}\n{known.recipe(path, model, layout)}\n```"
+
+
+def _known(consumer: str) -> Consumer:
+    return export_of(consumer) if consumer in EXPORTS else _CONSUMERS[consumer]
 
 
 def _of_trl(layout: RowLayout) -> Iterator[Problem]:
@@ -289,4 +270,4 @@ _CONSUMERS: dict[str, Consumer] = {
     "trainer": Consumer("transformers' Trainer", default_columns, _of_trainer, _trainer_recipe),
 }
 
-CONSUMERS: tuple[str, ...] = tuple(_CONSUMERS)
+CONSUMERS: tuple[str, ...] = (*_CONSUMERS, *EXPORTS)

@@ -10,6 +10,7 @@ from typing import Any
 from transforms.base.hidden import escaped
 from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
 from transforms.catalog.manifest import counts_of_source, unread_events_text, unread_text
+from transforms.exports import EXPORTS
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 from transforms.publish.markdown import as_code, as_text
 from transforms.publish.rebuilding import recipe_text
@@ -199,10 +200,13 @@ def _training(layout: RowLayout, consumer: str | None, model: str, folder: str) 
     lines = ["## Training", ""]
     if consumer is None:
         lines += [line for _, text in warnings(layout) for line in (f"**Careful**: {as_text(text)}", "")]
-    for name in [consumer] if consumer else CONSUMERS:
+    for name in [consumer] if consumer else (name for name in CONSUMERS if name not in EXPORTS):
         found = problems(name, layout)
         lines += [f"{title_of(name)}:", "", recipe(name, folder, model, layout), ""] if not found else []
         lines += [f"Not for {title_of(name)}: {as_text(found[0].text)}", ""] if found else []
+    if consumer is None:
+        names = ", ".join(EXPORTS)
+        lines += [f"Others read another layout: `chatmill export {folder} --for NAME`, for {names}.", ""]
     return lines
 
 

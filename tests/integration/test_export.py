@@ -1,0 +1,142 @@
+"""chatmill export: the rows in the layout of a trainer, resumed, refused, and the same at any parallelism."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.cli.program import main
+from support.datasets import digests, rows_of
+from support.paths import CHATS, TOKENIZER
+from transforms.exporting import shards
+
+ONE_WORKER = "--direct_num_workers=1"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A dataset of several shards and row groups, in two splits."""
+    output = tmp_path_factory.mktemp("export") / "out"
+    options = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=60000"]
+    assert main([*options, "--validation_fraction=0.2", ONE_WORKER, f"--output={output}", "--for=skyrl"]) == 0
+    return output
+
+
+def export(folder: Path, output: Path, *options: str) -> int:
+    return main(["export", str(folder), "--for=skyrl", f"--output={output}", ONE_WORKER, *options])
+
+
+def rows_in(output: Path, split: str = "train") -> list[list[dict[str, Any]]]:
+    """The rows of each shard of an export for SkyRL."""
+    return [pq.read_table(file).to_pylist() for file in sorted((output / split).glob("*.parquet"))]
+
+
+def expected_rows(folder: Path, split: str = "train") -> list[dict[str, Any]]:
+    return [
+        {"input_ids": row["input_ids"], "loss_mask": [int(label != -100) for label in row["labels"]]}
+        for row in rows_of(folder, split)
+    ]
+
+
+def test_shards_have_the_rows_of_the_dataset_in_order_and_the_summary_adds_up(folder, tmp_path, capsys):
+    assert export(folder, tmp_path / "a", "--shards=5") == 0
+    for split in ("train", "validation"):
+        found = rows_in(tmp_path / "a", split)
+        assert len(found) == 5 and max(map(len, found)) - min(map(len, found)) <= 1
+        assert [row for rows in found for row in rows] == expected_rows(folder, split)
+    manifest, summary = (
+        json.loads(path.read_text()) for path in (folder / "manifest.json", tmp_path / "a/export.json")
+    )
+    for what in ("rows", "tokens", "trained_tokens"):
+        assert sum(split[what] for split in summary["splits"].values()) == manifest[what]
+    assert not (tmp_path / "a" / "_export").exists()
+    assert f"{len(expected_rows(folder)):,} rows in 5 shards" in capsys.readouterr().out
+
+
+def test_rows_that_are_dropped_are_counted(folder, tmp_path):
+    rows = expected_rows(folder)
+    each = len(rows) // 7 - 1
+    assert export(folder, tmp_path / "a", f"--rows_per_shard={each}", "--drop_remainder") == 0
+    found = rows_in(tmp_path / "a")
+    assert {len(of_shard) for of_shard in found} == {each}
+    left = rows[len(found) * each :]
+    dropped = json.loads((tmp_path / "a" / "export.json").read_text())["splits"]["train"]["dropped"]
+    assert left and dropped == {
+        "rows": len(left), "examples": len(left),
+        "tokens": sum(len(row["input_ids"]) for row in left),
+        "trained_tokens": sum(sum(row["loss_mask"]) for row in left),
+    }  # fmt: skip
+
+
+def test_bytes_are_the_same_at_any_parallelism_and_after_a_run_that_was_stopped(folder, tmp_path, monkeypatch):
+    assert export(folder, tmp_path / "a", "--shards=6") == 0
+    assert export(folder, tmp_path / "b", "--shards=6", "--direct_num_workers=2") == 0
+    written, write = [], shards.write_shard
+
+    def stopping(dataset: Any, output: str, plan: Any, shard: Any) -> Any:
+        if len(written) == 4:
+            raise RuntimeError("stopped")
+        written.append(shard)
+        return write(dataset, output, plan, shard)
+
+    monkeypatch.setattr(shards, "write_shard", stopping)
+    assert export(folder, tmp_path / "c", "--shards=6") == 1
+    assert not (tmp_path / "c" / "export.json").exists()
+    damaged = next((tmp_path / "c").glob("*/*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+
+    def noted(*arguments: Any) -> Any:
+        written.append(arguments[-1])
+        return write(*arguments)
+
+    monkeypatch.setattr(shards, "write_shard", noted)
+    assert export(folder, tmp_path / "c", "--shards=6") == 0
+    assert len(written) == 12 + 1  # none twice but for the damaged one
+    assert digests(tmp_path / "a") == digests(tmp_path / "b") == digests(tmp_path / "c")
+    assert export(folder, tmp_path / "c", "--shards=6") == 0 and len(written) == 13
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--for=trl"], "--for trl: TRL reads the dataset as it is"),
+        (["--for=skyrll"], "--for skyrll: .*skyrl"),
+        (["--for=skyrl", "--rows_per_shard=0"], "--rows_per_shard 0: expected a whole number above 0"),
+        (["--for=skyrl", "--shards=100000"], "--shards 100000: train has"),
+        (["--for=skyrl", "--splits=2"], "unknown option --splits"),
+        ([], "--for is missing"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(folder, tmp_path, capsys, options, error):
+    assert main(["export", str(folder), f"--output={tmp_path / 'a'}", *options]) == 2
+    shown = capsys.readouterr().err
+    assert len(shown.splitlines()) == 1 and not (tmp_path / "a").exists()
+    assert re.search(error, shown)
+
+
+def test_folder_with_another_export_or_other_files_is_refused(folder, tmp_path, capsys):
+    assert export(folder, tmp_path / "a", "--shards=2") == 0
+    assert export(folder, tmp_path / "a", "--shards=3") == 2
+    assert "another export is there" in capsys.readouterr().err
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "notes.txt").touch()
+    assert export(folder, tmp_path / "b") == 2
+    assert "the folder holds other files" in capsys.readouterr().err
+    assert export(folder, folder / "export") == 2
+    assert "in the folder of the dataset" in capsys.readouterr().err
+
+
+def test_damaged_shard_of_the_dataset_is_an_error_in_one_line(folder, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    shard = sorted((copy / "data").glob("train-*"))[1]
+    shard.write_bytes(shard.read_bytes()[:-10])
+    assert export(copy, tmp_path / "a") == 1
+    shown = capsys.readouterr().err
+    assert str(shard) in shown and "damaged" in shown and len(shown.splitlines()) == 1
