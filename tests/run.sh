@@ -2,8 +2,8 @@
 # Run lint, types and tests. Sets up .venv with the test dependencies first, if it does not exist or setup.py has changed.
 #   tests/run.sh [PYTEST ARGUMENT ..]            everything
 #   tests/run.sh --fast [PYTEST ARGUMENT ..]     unit tests and the quickest integration tests, in less than two minutes
-#   tests/run.sh --trainers [PYTEST ARGUMENT ..] the recipes with TRL, transformers' Trainer and Axolotl, which it installs
-#                                                into ~/.cache/chatmill the first time (12 GB)
+#   tests/run.sh --trainers [PYTEST ARGUMENT ..] the recipes with the trainers (TRL, Axolotl, ms-swift ..), which it installs
+#                                                into ~/.cache/chatmill the first time (25 GB)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"

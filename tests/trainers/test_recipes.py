@@ -6,96 +6,21 @@ take gigabytes: they are installed, once for each requirements file, if TEST_TRA
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.datasets import build_in_process, manifest_of, rows_of, write_jsonl
-from support.paths import ROOT, TOKENIZER
-from support.programs import CACHE
+from support.datasets import manifest_of, rows_of
+from support.paths import TOKENIZER
+from support.trainers import HERE, environment_in, needs_trainers, python_of
 from transforms.catalog.consumers import RowLayout, recipe
 
-pytestmark = pytest.mark.skipif(
-    "TEST_TRAINERS" not in os.environ, reason="trainers take gigabytes: tests/run.sh --trainers installs and runs them"
-)
-HERE = ROOT / "tests" / "trainers"
+pytestmark = needs_trainers
 PACKED = ("--packing=bfd", "--max_length=256")
 CONTAMINATED = 0.01  # of a loss of 10: examples that attend to others differ by more
-WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu"]
-
-
-def python_of(requirements: str) -> Path:
-    """Return the Python of an environment with a requirements file, which is created once."""
-    content = (HERE / requirements).read_bytes() + sys.version.encode()
-    environment = CACHE / f"{Path(requirements).stem}-{hashlib.sha256(content).hexdigest()[:12]}"
-    python, stamp = environment / "bin" / "python", environment / "installed"
-    if not stamp.exists():
-        install = [python, "-m", "pip", "install", "--quiet", "-r", HERE / requirements]
-        for command in ([sys.executable, "-m", "venv", "--clear", environment], install):
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-                pytest.skip(f"{requirements} cannot be installed: {' '.join(map(str, command))}: {reason}")
-        stamp.touch()
-    return python
-
-
-def conversation(number: int) -> dict[str, Any]:
-    """A conversation of one to three turns; no two are alike. One answer in three has another weight."""
-    messages: list[dict[str, Any]] = []
-    for turn in range(1 + number % 3):
-        words = [WORDS[(number * 5 + turn * 7 + i * (number + 1)) % len(WORDS)] for i in range(4 + (number + turn) % 9)]
-        messages.append({"role": "user", "content": f"{number}: {' '.join(words)}"})
-        answer = {"role": "assistant", "content": " ".join(reversed(words))}
-        messages.append(answer | ({"weight": 0.25} if (number + turn) % 3 == 0 else {}))
-    return {"messages": messages}
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory) -> Callable[..., Path]:
-    """Build a dataset of the same conversations with some options, once for each."""
-    folder = tmp_path_factory.mktemp("datasets")
-    records = [conversation(number) for number in range(9)]
-    weighted = write_jsonl(folder / "weighted.jsonl", records)
-    plain = [{"messages": [{**m, "weight": 1} for m in record["messages"]]} for record in records]
-    unweighted = write_jsonl(folder / "plain.jsonl", plain)
-    built: dict[tuple[str, ...], Path] = {}
-
-    def build(*options: str) -> Path:
-        if options not in built:
-            output = folder / str(len(built))
-            corpus = weighted if any("loss_weights" in option for option in options) else unweighted
-            done = build_in_process(
-                f"--input={corpus}",
-                f"--tokenizer={TOKENIZER}",
-                f"--output={output}",
-                "--direct_num_workers=1",
-                *options,
-            )
-            assert done.returncode == 0, done.stderr
-            built[options] = output
-        return built[options]
-
-    return build
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    subprocess.run([python_of("requirements.txt"), HERE / "make_model.py", TOKENIZER, folder], check=True)
-    return folder
-
-
-def environment_in(folder: Path) -> dict[str, str]:
-    """The environment of a trainer, with a cache of its own: `datasets` may take another dataset from a shared one."""
-    return os.environ | {"HF_DATASETS_CACHE": str(folder / "cache")}
 
 
 def recipe_of(consumer: str, output: Path, model: Path) -> str:

@@ -1,0 +1,48 @@
+"""What the tests of trainers share: datasets of the same conversations, and a tiny model."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.datasets import build_in_process, write_jsonl
+from support.paths import TOKENIZER
+from support.trainers import HERE, conversation, python_of
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory) -> Callable[..., Path]:
+    """Build a dataset of the same conversations with some options, once for each."""
+    folder = tmp_path_factory.mktemp("datasets")
+    records = [conversation(number) for number in range(9)]
+    weighted = write_jsonl(folder / "weighted.jsonl", records)
+    plain = [{"messages": [{**m, "weight": 1} for m in record["messages"]]} for record in records]
+    unweighted = write_jsonl(folder / "plain.jsonl", plain)
+    built: dict[tuple[str, ...], Path] = {}
+
+    def build(*options: str) -> Path:
+        if options not in built:
+            output = folder / str(len(built))
+            corpus = weighted if any("loss_weights" in option for option in options) else unweighted
+            done = build_in_process(
+                f"--input={corpus}",
+                f"--tokenizer={TOKENIZER}",
+                f"--output={output}",
+                "--direct_num_workers=1",
+                *options,
+            )
+            assert done.returncode == 0, done.stderr
+            built[options] = output
+        return built[options]
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    subprocess.run([python_of("requirements.txt"), HERE / "make_model.py", TOKENIZER, folder], check=True)
+    return folder
