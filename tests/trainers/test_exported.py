@@ -44,3 +44,25 @@ def test_command_of_the_trainer_trains_on_each_example_as_if_it_was_alone(datase
     assert found["rows"] == [row["input_ids"] for row in rows_of(output)] and len(found["rows"]) == 9
     assert found["in_trainer"] == pytest.approx(found["alone"], rel=1e-5)
     assert found["trained"] == pytest.approx(found["mean"], rel=1e-5)
+
+
+def test_documents_of_olmo_core_have_the_loss_of_each_example_alone(dataset, model, tmp_path):
+    output = dataset("--for=olmo_core", "--max_length=256")
+    path = tmp_path / "out" / "olmo_core"
+    assert main(["export", str(output), "--for=olmo_core", f"--output={path}", "--shards=2"]) == 0
+    layout = RowLayout(("input_ids", "labels"), ("parquet",), max_length=256)
+    code = "\n".join(recipe("olmo_core", str(output), TOKENIZER.name, layout).splitlines()[1:-1])
+    loads = f'TokenizerConfig.from_hf("{TOKENIZER.name}")'  # from the Hub alone
+    assert loads in code
+    config = json.loads((model / "config.json").read_text())
+    ids = f"vocab_size={config['vocab_size']}, eos_token_id=2, pad_token_id=0"
+    (tmp_path / "recipe.py").write_text(code.replace(loads, f"TokenizerConfig({ids})"))
+    done = subprocess.run(
+        [python_of("olmo_core.txt"), HERE / "run_olmo_core.py", model, "recipe.py", "found.json"],
+        cwd=tmp_path, env=environment_in(tmp_path), input=json.dumps(rows_of(output)),
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert len(found["alone"]) == 9
+    assert found["in_trainer"] == pytest.approx(found["alone"], rel=1e-5)

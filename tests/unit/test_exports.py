@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
@@ -71,6 +72,17 @@ def test_skyrl_gets_the_mask_of_each_token():
         {"input_ids": [4, 5], "loss_mask": [0, 1]},
         {"input_ids": [6, 7, 8, 9], "loss_mask": [0, 1, 0, 1]},
     ]
+
+
+def test_olmo_core_gets_memory_maps_where_documents_begin_and_no_first_token_is_trained_on():
+    trains_on_all = dataclasses.replace(EXAMPLES, labels=EXAMPLES.ids)
+    files = written("olmo_core", trains_on_all, Place(3, 4))
+    assert np.frombuffer(files["token_ids_part_0003.npy"], np.uint32).tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert np.frombuffer(files["labels_mask_part_0003.npy"], bool).tolist() == [
+        False, True, True, False, True, False, True, True, True,
+    ]  # fmt: skip
+    assert gzip.decompress(files["token_ids_part_0003.csv.gz"]) == b"0,3\n3,5\n5,9\n"
+    assert files == written("olmo_core", trains_on_all, Place(3, 4))
 
 
 @pytest.mark.parametrize(
