@@ -13,7 +13,7 @@ from transforms.exporting.shards import ExportReceipt, as_json, read_receipt
 from transforms.exports import ShardFile, export_of
 from transforms.reading.reader import Dataset
 from transforms.storage.files import join, read_bytes
-from transforms.storage.writing import remove, write_atomically
+from transforms.storage.writing import remove, remove_attempts, write_atomically
 
 _SUMS = ("rows", "tokens", "trained_tokens")
 
@@ -57,6 +57,7 @@ def finish(dataset: Dataset, output: str, plan: ExportPlan) -> dict[str, Any]:
     ending = export_of(plan.consumer).ending({split: _files(of_split) for split, of_split in of_splits.items()})
     for path, content in ending.items():
         write_atomically(join(output, path), content)
+    remove_attempts(output)
     summary["plan"] = msgspec.to_builtins(plan)
     write_atomically(join(output, SUMMARY), msgspec.json.format(msgspec.json.encode(summary), indent=2))
     remove(join(output, STATE))
