@@ -81,4 +81,4 @@ def _sums(receipts: Sequence[ExportReceipt]) -> Mapping[str, int]:
 
 def _files(receipts: Sequence[ExportReceipt]) -> list[ShardFile]:
     """The files of a split, in order."""
-    return [ShardFile(file.path.partition("/")[2], file.sha256, file.bytes) for each in receipts for file in each.files]
+    return [ShardFile(file.path.partition("/")[2], file.sha256) for each in receipts for file in each.files]

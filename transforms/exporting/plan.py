@@ -7,7 +7,7 @@ written by itself.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -198,8 +198,3 @@ def _planned(url: str) -> ExportPlan:
         return _decode(msgspec.json.encode(summary["plan"]))
     except (msgspec.MsgspecError, KeyError) as error:
         raise InputError(f"{url}: it is not the summary of an export ({error!r}). Remove the folder.") from None
-
-
-def dropped(shards: Sequence[ShardPlan]) -> int:
-    """Return how many rows are dropped."""
-    return sum(shard.stop - shard.start for shard in shards if shard.number < 0)

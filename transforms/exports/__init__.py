@@ -58,11 +58,10 @@ class ShardWriter(Protocol):
 
 
 class ShardFile(NamedTuple):
-    """A file of a shard. name: in the folder of its split. sha256: of its content, in hexadecimal. bytes: its size."""
+    """A file of a shard. name: in the folder of its split. sha256: of its content, in hexadecimal."""
 
     name: str
     sha256: str
-    bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
