@@ -443,6 +443,11 @@ def check_options(options: Options) -> None:
         raise UserError("--retry_failed needs --append.")
     for step in STEPS:
         step(**values_of(step, options))  # which checks them
+    if options.part_weights and "loss_weights" not in (options.write_columns or ()):
+        raise UserError(
+            "--part_weights needs a column for the weights: list loss_weights in --write_columns, such as "
+            "--write_columns input_ids,labels,loss_weights."
+        )
     check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance, options.ledger)
 
 

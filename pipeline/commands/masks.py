@@ -20,7 +20,7 @@ from transforms.inputs.input_options import ParseOptions
 
 _SHOWN = 5
 # The options of a build that decide what is trained on.
-_OPTIONS = ("tokenizer", "chat_template", "eot_tokens", "loss_on", "spans", "after_end")
+_OPTIONS = ("tokenizer", "chat_template", "eot_tokens", "loss_on", "spans", "after_end", "train_parts")
 # Those of ParseOptions that say nothing of how a record is read.
 _OF_ROWS = ("validation_fraction", "seed", "keep_columns")
 
@@ -83,6 +83,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     options = _parse(arguments)
 
+    import numpy as np
     from rich.console import Console
     from rich.text import Text
 
@@ -93,7 +94,7 @@ def run(arguments: Sequence[str]) -> int:
         read_tokenizer_files,
         resolve_template,
     )
-    from pipeline.viewing.view import as_text, marked_spans, visible
+    from pipeline.viewing.view import as_text, legend, marked_spans, visible
     from transforms.chat.config import RenderConfig
     from transforms.chat.rendering.limits import TemplateLimit
     from transforms.chat.rendering.template import NO_TEMPLATE, load_template
@@ -101,6 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     from transforms.chat.spans.turns import TurnFinder
     from transforms.model.examples import attempt
     from transforms.model.outcomes import Reject
+    from transforms.rows.parts import kinds_of
     from transforms.steps.render import Omitted, Renderer
     from transforms.storage.files import join
     from transforms.storage.writing import write_atomically
@@ -122,6 +124,7 @@ def run(arguments: Sequence[str]) -> int:
             eot_tokens=options["eot_tokens"],
             spans=options["spans"],
             after_end=options["after_end"],
+            train_parts=options["train_parts"],
             engine="reference",
         )
         renderer, template, rules = Renderer(config), load_template(config), load_turn_rules(config)
@@ -144,6 +147,8 @@ def run(arguments: Sequence[str]) -> int:
     _print_template(console, template, finder, first.content)
     _print_stop_tokens(console, rules, tokenizer)
     _print_turn_endings(console, finder, first.content)
+    if options["train_parts"]:
+        console.print(legend())
     special_tokens = re.compile(longest_of(token.content for token in tokenizer.added_tokens_decoder.values()))
     rejected = untrained = 0
     for title, example in found:
@@ -157,11 +162,14 @@ def run(arguments: Sequence[str]) -> int:
         for omissions in omitted.values():
             console.print(f"note: {omissions.reasoning_detail()}", style="yellow", markup=False)
         for text in texts:
-            if not any(start < stop for start, stop in text.spans):
+            weights = text.weights or [1.0] * len(text.spans)
+            trained_on = [span for span, weight in zip(text.spans, weights, strict=True) if weight]
+            if not any(start < stop for start, stop in trained_on):
                 untrained += 1
                 console.print("nothing in this conversation is trained on:", style="yellow")
             special = [match.span() for match in special_tokens.finditer(text.text)]
-            console.print(as_text(marked_spans(text.text, text.spans, special)))
+            kinds = zip(text.spans, kinds_of(np.array(text.parts or [], np.int32)).tolist(), strict=False)
+            console.print(as_text(marked_spans(text.text, trained_on, special, kinds)))
     trained = len(found) - rejected - untrained
     console.print(
         f"\n{trained} of {len(found)} conversations have trained parts (between ⟦ and ⟧); {untrained} have none and "

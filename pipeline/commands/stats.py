@@ -80,6 +80,7 @@ def _print(console: Console, manifest: Mapping[str, Any]) -> None:
         ("examples by schema", statistics.get("schemas", {})),
         ("messages by role", statistics["roles"]),
         ("tools", statistics["tools"]),
+        ("trained tokens by part of the turn", statistics.get("parts", {})),
         ("trained spans end with", statistics.get("span_ends", {})),
         (scripts, statistics["scripts"]),
     ):

@@ -154,6 +154,7 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         chat_template=job.chat_template,
         now=job.now,
         engine=engine,
+        part_columns="part_lengths" in (options.write_columns or ()),
         **values_of(RenderOptions, options),
     )
     parsing, rendering = _options_of_sources(job, folder)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.viewing.view import Marked, as_text, marked_tokens, runs, shown_tokens, visible
+from pipeline.viewing.view import Marked, as_text, legend, marked_tokens, runs, shown_tokens, visible
 from transforms.base.phrases import counted
 from transforms.outputs import ShardEntry, stem_of
 from transforms.reading.reader import Dataset
 from transforms.reading.row_examples import EXAMPLE_COLUMNS, examples_of
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
+from transforms.rows.parts import KINDS, kinds_of
 from transforms.tokens.decoding import TokenDecoder
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Example:
         origin: the source and the position of its record, if the dataset has them.
         kept: the columns of its record that were kept.
         lost: how many tokens of its record are in no row, and how many of them would have been trained on.
+        kinds: int8, shape (tokens,): the part of a turn that each token is, as a number of KINDS; None if the rows do
+            not say it.
     """
 
     ids: np.ndarray
@@ -44,6 +47,7 @@ class Example:
     origin: tuple[str, int] | None
     kept: Mapping[str, Any]
     lost: tuple[int, int] = (0, 0)
+    kinds: np.ndarray | None = None
 
     @property
     def trained(self) -> np.ndarray:
@@ -122,7 +126,8 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
     origins, lines = _origins(values, len(found.offsets) - 1), _lines_of_row(dataset, shard, in_shard)
     examples = []
     for segment, (start, stop) in enumerate(pairwise(found.offsets.tolist())):
-        example = Example(found.ids[start:stop], found.labels[start:stop], origins[segment], kept)
+        kinds = None if found.parts is None else kinds_of(found.parts[start:stop])
+        example = Example(found.ids[start:stop], found.labels[start:stop], origins[segment], kept, kinds=kinds)
         examples.append(with_line(example, lines[segment]) if found.are_known and segment in lines else example)
     return Row(*place, examples, note)
 
@@ -198,6 +203,8 @@ def print_row(
     console.print(Text(row.title, "bold"))
     if row.note:
         console.print(Text(row.note, "yellow"))
+    if any(example.kinds is not None for example in row.examples):
+        console.print(legend())
     for number, example in enumerate(row.examples):
         heading = f"example {number + 1:,} of {len(row.examples):,}: " if len(row.examples) > 1 else ""
         near = example.trained
@@ -237,7 +244,7 @@ def print_example(
         console.print(_token_list(example, decoder, shown))
     else:
         decoded = decoder.decode(example.ids)
-        marked = marked_tokens(decoded, example.trained, decoder.is_added(example.ids))
+        marked = marked_tokens(decoded, example.trained, decoder.is_added(example.ids), example.kinds)
         stop = int(decoded.stops[shown.stop - 1]) if shown.stop else 0
         text = as_text(marked[int(decoded.starts[shown.start]) if shown.start else 0 : stop])
         if search:
@@ -297,7 +304,9 @@ def row_as_json(row: Row, decoder: TokenDecoder, tokens: bool = False) -> dict[s
     """
     examples = []
     for example in row.examples:
-        marked = marked_tokens(decoder.decode(example.ids), example.trained, decoder.is_added(example.ids))
+        marked = marked_tokens(
+            decoder.decode(example.ids), example.trained, decoder.is_added(example.ids), example.kinds
+        )
         examples.append(
             {
                 **(dict(zip(("source", "position"), example.origin, strict=True)) if example.origin else {}),
@@ -328,6 +337,7 @@ def pieces_of(marked: Marked) -> list[dict[str, Any]]:
         {
             "text": marked.text[start:stop].encode("utf-8", "surrogateescape").decode(errors="replace"),
             "trained": bool(marked.trained[start]),
+            **({"part": KINDS[marked.kinds[start]]} if marked.kinds.any() else {}),
         }
-        for start, stop in runs(marked.trained)
+        for start, stop in runs(2 * marked.kinds + marked.trained)
     ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transforms.base.hidden import HIDDEN
+from transforms.rows.parts import KINDS
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 # How many tokens are shown before the first one that is trained on.
 _BEFORE = 24
 _TRAINED, _OTHER, _SPECIAL, _ESCAPE = "bold green", "dim", "cyan", "red"
+# Of trained parts of turns, if they are known.
+_COLOURS = {
+    "reasoning": "magenta",
+    "content": "green",
+    "tool_calls": "blue",
+    "template": "yellow",
+    "end": "cyan",
+    "after_end": "cyan",
+}
 
 
 @dataclass(frozen=True)
@@ -34,36 +44,50 @@ class Marked:
         text: of any contents; a lone surrogate stands for a byte that is not UTF-8.
         trained: bool, shape (characters,): whether it is trained on.
         special: bool, shape (characters,): whether it is of a special token.
+        kinds: int8, shape (characters,): the part of a turn that it is, as a number of KINDS; 0 if that is not known.
     """
 
     text: str
     trained: np.ndarray
     special: np.ndarray
+    kinds: np.ndarray
 
     def __getitem__(self, part: slice) -> Marked:
-        return Marked(self.text[part], self.trained[part], self.special[part])
+        return Marked(self.text[part], self.trained[part], self.special[part], self.kinds[part])
 
 
-def marked_spans(text: str, trained: Iterable[tuple[int, int]], special: Iterable[tuple[int, int]] = ()) -> Marked:
+def marked_spans(
+    text: str,
+    trained: Iterable[tuple[int, int]],
+    special: Iterable[tuple[int, int]] = (),
+    kinds: Iterable[tuple[tuple[int, int], int]] = (),
+) -> Marked:
     """Mark the characters of a text.
 
     Args:
         text: any.
         trained, special: (start, stop) of what is trained on, and of special tokens.
+        kinds: the same of parts of turns, each with the number of its kind.
     """
     marks = np.zeros((2, len(text)), bool)
     for of, spans in zip(marks, (trained, special), strict=True):
         for start, stop in spans:
             of[start:stop] = True
-    return Marked(text, *marks)
+    of_characters = np.zeros(len(text), np.int8)
+    for (start, stop), kind in kinds:
+        of_characters[start:stop] = kind
+    return Marked(text, marks[0], marks[1], of_characters)
 
 
-def marked_tokens(decoded: Decoded, trained: np.ndarray, special: np.ndarray) -> Marked:
+def marked_tokens(
+    decoded: Decoded, trained: np.ndarray, special: np.ndarray, kinds: np.ndarray | None = None
+) -> Marked:
     """Mark the characters of decoded tokens. One of several tokens is trained on if one of them is.
 
     Args:
         decoded: the tokens.
         trained, special: bool, shape (tokens,).
+        kinds: int8, shape (tokens,): of the parts of turns; None if they are not known.
     """
     marks = []
     for tokens in (trained, special):
@@ -71,7 +95,11 @@ def marked_tokens(decoded: Decoded, trained: np.ndarray, special: np.ndarray) ->
         np.add.at(depth, decoded.starts[tokens], 1)
         np.add.at(depth, decoded.stops[tokens], -1)
         marks.append(np.cumsum(depth)[:-1] > 0)
-    return Marked(decoded.text, *marks)
+    of_characters = np.zeros(len(decoded.text), np.int8)
+    if kinds is not None:
+        for start, stop in runs(kinds):
+            of_characters[decoded.starts[start] : decoded.stops[stop - 1]] = kinds[start]
+    return Marked(decoded.text, marks[0], marks[1], of_characters)
 
 
 def shown_tokens(trained: np.ndarray, limit: int | None) -> slice:
@@ -101,18 +129,18 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def as_text(marked: Marked) -> Text:
-    """Make what a console prints of a text: the trained parts are green, and between ⟦ and ⟧."""
+    """Make what a console prints of a text: what is trained on is between ⟦ and ⟧, in the colour of its part."""
     from rich.text import Text
 
     text = Text()
     for start, stop in runs(marked.trained):
         is_trained = bool(marked.trained[start])
         text.append("⟦" if is_trained else "", _TRAINED)
-        for inner_start, inner_stop in runs(marked.special[start:stop]):
+        for inner_start, inner_stop in runs(2 * marked.kinds[start:stop] + marked.special[start:stop]):
             piece = marked.text[start + inner_start : start + inner_stop]
-            style = _TRAINED if is_trained else _OTHER
+            style = _trained_style(int(marked.kinds[start + inner_start])) if is_trained else _OTHER
             if marked.special[start + inner_start]:
-                style = f"{_TRAINED} underline" if is_trained else _SPECIAL
+                style = f"{style} underline" if is_trained else _SPECIAL
             last = 0
             for escaped in HIDDEN.finditer(piece):
                 text.append(piece[last : escaped.start()], style)
@@ -123,7 +151,19 @@ def as_text(marked: Marked) -> Text:
     return text
 
 
+def _trained_style(kind: int) -> str:
+    return f"bold {_COLOURS[KINDS[kind]]}" if kind else _TRAINED
+
+
+def legend() -> Text:
+    """Make the names of the parts of turns, in their colours."""
+    from rich.text import Text
+
+    names = (Text(part, f"bold {colour}") for part, colour in _COLOURS.items())
+    return Text("parts of turns: ").append_text(Text(", ").join(names))
+
+
 def runs(flags: np.ndarray) -> list[tuple[int, int]]:
-    """Return (start, stop) of each run of equal flags. flags: bool, shape (any,)."""
+    """Return (start, stop) of each run of equal flags. flags: bool or int8, shape (any,)."""
     edges = [0, *(np.flatnonzero(np.diff(flags)) + 1).tolist(), len(flags)] if len(flags) else []
     return list(pairwise(edges))

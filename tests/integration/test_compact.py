@@ -31,7 +31,8 @@ LAYOUTS = {
     "packed, all columns, both formats": [
         "--packing=bfd", "--max_length=48", "--shift_labels", "--ledger=all", "--validation_fraction=0.3",
         "--output_format=parquet,tfrecord", "--keep_columns=id",
-        "--write_columns=input_ids,labels,attention_mask,position_ids,seq_lengths,loss_mask,loss_weights",
+        "--write_columns=input_ids,labels,attention_mask,position_ids,seq_lengths,loss_mask,loss_weights,"
+        "part_lengths,part_kinds,part_messages",
     ],
     "windows": ["--truncation=windows", "--max_length=12", "--packing=bfd", "--ledger=all"],
     "split": ["--packing=bfd_split", "--max_length=12", "--ledger=all"],

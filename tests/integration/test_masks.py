@@ -136,6 +136,12 @@ def test_white_space_after_the_end_of_a_turn_that_is_not_trained_is_shown(masks)
     assert "⟦4<|im_end|>⟧\n" in out
 
 
+def test_parts_of_turns_that_are_not_chosen_are_not_between_the_marks(masks):
+    code, out, _ = masks(f"--tokenizer={TOKENIZER}", "--train_parts=content")
+    assert code == 0 and "parts of turns: reasoning, content, tool_calls, template, end, after_end" in out
+    assert "⟦4⟧<|im_end|>" in out
+
+
 def test_a_conversation_that_a_build_would_reject_for_a_key_is_shown_as_rejected(masks, tmp_path):
     messages = [{"role": "user", "content": "ls"}, {"role": "assistant", "content": "Listing.", "thought": "I should"}]
     write_jsonl(tmp_path / "chats.jsonl", [{"messages": messages}])

@@ -13,7 +13,10 @@ from support.datasets import write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.templates import DROPS_REASONING
 
-ALL_COLUMNS = "input_ids,labels,seq_lengths,attention_mask,position_ids,loss_mask,loss_weights"
+ALL_COLUMNS = (
+    "input_ids,labels,seq_lengths,attention_mask,position_ids,loss_mask,loss_weights,"
+    "part_lengths,part_kinds,part_messages"
+)
 _CHATS = {"input": CHATS, "split_bytes": 200_000}
 _PACKED = {"max_length": 512, "packing": "bfd"}
 _SEVERAL = """

@@ -14,7 +14,7 @@ from transforms.model.batches import RowSource, Tokens
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
 from transforms.steps.label import build_labels
-from transforms.tokens.trained import is_trained, weights_of
+from transforms.tokens.trained import is_trained, of_first_span
 
 CHARACTERS = 24
 
@@ -37,7 +37,7 @@ def tokens_of(
         ids=np.array([token for row in rows for token in row], np.int32),
         offsets=np.cumsum([0, *lengths]).astype(np.int64),
         trained=is_trained(starts, stops, edges),
-        weights=weights_of(starts, edges, np.array(weights, np.float32)) if weights else None,
+        weights=of_first_span(starts, edges, np.array(weights, np.float32)) if weights else None,
         source=RowSource(
             positions=np.array([100 + i for i in range(len(rows))], np.int64),
             validation=np.array([i % 2 == 1 for i in range(len(rows))], bool),

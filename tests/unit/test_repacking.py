@@ -21,12 +21,13 @@ from transforms.reading.row_examples import examples_of, flat_values
 from transforms.rows import IGNORED
 from transforms.rows.columns import column_of
 from transforms.rows.packing import PACKINGS
+from transforms.rows.parts import PART_COLUMNS, codes_of_tokens
 from transforms.steps.pack import Packer
 from transforms.upkeep.compaction.repacking import knows_segments, repack
 
 ALL = (
     "input_ids", "labels", "attention_mask", "position_ids", "seq_lengths", "loss_mask", "loss_weights",
-    "source", "source_position",
+    "part_lengths", "part_kinds", "part_messages", "source", "source_position",
 )  # fmt: skip
 PACKED = [packing for packing in PACKINGS if packing != "none"]
 
@@ -44,7 +45,8 @@ def rows_of(masks: list[list[bool]], layout: RowLayout, first: int = 0) -> pa.Ta
     offsets = np.cumsum([0, *lengths]).astype(np.int64)
     labels = np.where(trained, ids, IGNORED).astype(np.int32)
     weights = (1 + ids % 3).astype(np.float32)
-    batch = Labels(SPLIT, 0, True, Outcomes(read=len(masks)), ids, labels, offsets, source, weights)
+    parts = np.where(trained, 8 * ids + 1 + ids % 6, 0).astype(np.int32)
+    batch = Labels(SPLIT, 0, True, Outcomes(read=len(masks)), ids, labels, offsets, source, weights, parts)
     packer = Packer(max_length=layout.max_length, packing=layout.packing, shift_labels=layout.shift_labels)
     table = packer(batch).train
     columns = []
@@ -95,10 +97,12 @@ def test_each_segment_is_there_once_and_as_it_was_and_the_rows_are_sound(
     assert Counter(examples(found.rows, shift)) == Counter(examples(rows, shift))
     assert check_rows(found.rows, layout, vocabulary=10_000).faults == []
     assert len(found.rows) <= len(rows)
-    # Weights stay with their labels.
+    # Weights and parts stay with their labels.
     for of_rows in (rows, found.rows):
         labels, weights = (flat_values(of_rows, name)[0] for name in ("labels", "loss_weights"))
         assert np.array_equal(weights, np.where(labels == IGNORED, 0, 1 + labels % 3))
+        codes = codes_of_tokens(*(flat_values(of_rows, name)[0] for name in PART_COLUMNS))
+        assert np.array_equal(codes, np.where(labels == IGNORED, 0, 8 * labels + 1 + labels % 6))
     # What is said of the rows and of the places of segments is so.
     lengths, segments = flat_values(found.rows, "seq_lengths")
     assert found.row_lengths.tolist() == np.diff(flat_values(found.rows, "input_ids")[1]).tolist()

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from pipeline.viewing.reject_view import Rejected, print_reject, reject_as_json
 from pipeline.viewing.view import as_text, marked_spans, marked_tokens, shown_tokens, visible
 from support.paths import SHARED, TOKENIZER
+from transforms.rows.parts import KINDS
 from transforms.tokens.decoding import TokenDecoder
 
 
@@ -35,6 +36,15 @@ def test_what_is_trained_on_is_between_the_marks_with_and_without_colours():
     assert printed(as_text(marked)) == "<s>⟦Hi</s>⟧there\n"
     coloured = printed(as_text(marked), colour=True)
     assert "\x1b[1;32mHi\x1b[0m" in coloured and "⟦" in coloured and "\x1b[36m<s>\x1b[0m" in coloured
+
+
+def test_parts_of_a_turn_have_their_colours():
+    reasoning, content = (KINDS.index(part) for part in ("reasoning", "content"))
+    marked = marked_spans("<t>Hm</t>No.<e>", [(9, 15)], [(12, 15)], [((0, 9), reasoning), ((9, 12), content)])
+    assert printed(as_text(marked)) == "<t>Hm</t>⟦No.<e>⟧\n"
+    assert "\x1b[2m<t>Hm</t>\x1b[0m" in printed(as_text(marked), colour=True)
+    trained = marked_spans("<t>Hm</t>No.", [(0, 12)], [], [((0, 9), reasoning), ((9, 12), content)])
+    assert "\x1b[1;35m<t>Hm</t>\x1b[0m\x1b[1;32mNo.\x1b[0m" in printed(as_text(trained), colour=True)
 
 
 def test_escapes_stand_for_what_a_terminal_acts_on_or_does_not_show():

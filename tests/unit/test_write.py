@@ -171,6 +171,9 @@ def test_each_column_has_its_values_and_its_type(tmp_path: Path):
         "seq_lengths": [[3, 2], [4], [1, 1, 2]],
         "loss_mask": [[0, 1, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1]],
         "loss_weights": [[0, 1, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1]],
+        "part_lengths": [[3, 2], [4], [1, 1, 2]],
+        "part_kinds": [[0, 0], [0], [0, 0, 0]],
+        "part_messages": [[-1, -1], [-1], [-1, -1, -1]],
     }
     assert {field.name: field.type.value_type for field in table.schema} == {
         "input_ids": pa.int32(),
@@ -180,6 +183,9 @@ def test_each_column_has_its_values_and_its_type(tmp_path: Path):
         "seq_lengths": pa.int32(),
         "loss_mask": pa.int8(),
         "loss_weights": pa.float32(),
+        "part_lengths": pa.int32(),
+        "part_kinds": pa.int8(),
+        "part_messages": pa.int32(),
     }
 
 
@@ -269,7 +275,8 @@ def test_datasets_loads_a_shard_with_its_features(tmp_path: Path):
     )
 
     assert loaded.to_dict() == pq.read_table(path_of(tmp_path, shard)).to_pydict()
-    types = {"attention_mask": "int8", "loss_mask": "int8", "loss_weights": "float32", "source_position": "int64"}
+    types = {"attention_mask": "int8", "loss_mask": "int8", "loss_weights": "float32", "part_kinds": "int8"}
+    types["source_position"] = "int64"
     lists = (*OUTPUT_COLUMNS, "source_position")
     expected = {name: datasets.List(datasets.Value(types.get(name, "int32"))) for name in lists}
     assert loaded.features == datasets.Features(expected | {"source": datasets.List(datasets.Value("string"))})

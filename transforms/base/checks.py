@@ -78,6 +78,16 @@ def check_fraction(parameter: str, value: Any) -> None:
         raise ParameterError(parameter, value, "expected a number from 0 to 1.")
 
 
+def check_weight(parameter: str, value: Any) -> None:
+    """Check that a value is a weight in the loss, which float32 has.
+
+    Raises:
+        ParameterError: if it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1e-6 <= value <= 1e6:
+        raise ParameterError(parameter, value, "expected a number from 0.000001 to 1000000.")
+
+
 def check_text(parameter: str, value: Any, optional: bool = False) -> None:
     """Check that a value is a string that is not empty, or None if it is optional.
 

@@ -20,6 +20,7 @@ from transforms.base.checks import (
     check_names,
     check_text,
     check_type,
+    check_weight,
     did_you_mean,
 )
 from transforms.base.errors import ParameterError
@@ -215,6 +216,13 @@ def _convert_list(values: Any) -> tuple[Any, ...]:
     return tuple(values)
 
 
+def _weight_of(text: str) -> float:
+    found = float(text)
+    if not 1e-6 <= found <= 1e6:
+        raise ValueError
+    return found
+
+
 _POSITIVE, _COUNT = "0*[1-9][0-9]{0,17}", "a whole number above 0, of at most 18 digits"
 _SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 any_text = Kind(None, str)
@@ -235,6 +243,9 @@ fraction = matching(
     float,
     check_fraction,
     "FRACTION",
+)
+weight = matching(
+    "[0-9]+([.][0-9]*)?|[.][0-9]+", "a number from 0.000001 to 1000000", _weight_of, check_weight, "WEIGHT"
 )
 moment = matching(
     "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?",

@@ -15,6 +15,7 @@ from transforms.catalog.consumer import Consumer, Problem
 from transforms.exports import EXPORTS, Export, export_of, export_problems
 from transforms.outputs import output_format
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, default_columns
+from transforms.rows.parts import KINDS
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class RowLayout:
             "packing": self.packing,
             "max_length": self.max_length,
             "shift_labels": self.shift_labels,
+            **({"part_kinds": list(KINDS)} if "part_kinds" in self.columns else {}),
         }
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from transforms.catalog.consumers import RowLayout
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
 
-_NUMBERS = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "loss_weights": pa.float32()}
+_NUMBERS = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "loss_weights": pa.float32(), "part_kinds": pa.int8()}
 _PROVENANCE = dict(zip(PROVENANCE_COLUMNS, (pa.string(), pa.int64()), strict=True))
 
 

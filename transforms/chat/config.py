@@ -12,6 +12,7 @@ from transforms.base.checks import check_choice, check_sources, check_text
 from transforms.base.declaring import StepOptions, option
 from transforms.base.errors import ParameterError
 from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
+from transforms.rows.parts import PARTS
 
 ENGINES = ("auto", "reference", "fast")
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
@@ -27,7 +28,12 @@ MAX_TEXT_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class RenderOptions(StepOptions):
-    """How conversations are rendered, and what of them is trained on."""
+    """How conversations are rendered, and what of them is trained on.
+
+    Raises:
+        ParameterError: for a value that an option does not take; if a part has a weight and is not trained on;
+            if parts are chosen and the loss is on everything.
+    """
 
     chat_template_kwargs: Mapping[str, Any] | None = option(
         "Tokenizer and template",
@@ -81,6 +87,26 @@ class RenderOptions(StepOptions):
         kinds.one_of(AFTER_END),
         "train",
     )
+    train_parts: tuple[str, ...] | None = option(
+        "Rows",
+        "the parts of a turn that are trained on; template: what the chat template prints itself between the others; "
+        "end: what ends the turn; after_end: white space after that",
+        kinds.list_of(PARTS),
+        None,
+        ",".join(PARTS),
+        "all of them",
+        of_source=True,
+    )
+    part_weights: Mapping[str, float] | None = option(
+        "Rows",
+        "the weights of parts of a turn in the loss, such as reasoning=0.5; others have the weight 1. They multiply "
+        "the weights of messages, and need the column loss_weights",
+        kinds.map_of(kinds.one_of(PARTS), kinds.weight),
+        None,
+        "PART=WEIGHT,..",
+        "all 1",
+        of_source=True,
+    )
     unprinted: str = option(
         "Rows",
         "what to do with a conversation whose content, tool calls or tools the chat template omits; "
@@ -100,6 +126,15 @@ class RenderOptions(StepOptions):
         of_source=True,
         common=True,
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("train_parts", "part_weights"):
+            if getattr(self, name) and self.loss_on == "all":
+                problem = "loss_on all trains on everything, and not on parts of turns. Give loss_on auto."
+                raise ParameterError(name, getattr(self, name), problem)
+        if others := [part for part in self.part_weights or () if part not in (self.train_parts or PARTS)]:
+            raise ParameterError("part_weights", self.part_weights, f"{others[0]} is not in train_parts.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +181,7 @@ class RenderConfig(RenderOptions):
             it.
         engine: `reference` renders with transformers alone; `auto` renders faster and falls back to the reference if a
             sample differs; `fast` fails then. The output is the same.
+        part_columns: whether it is written which part of a turn each token is.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -155,6 +191,7 @@ class RenderConfig(RenderOptions):
     chat_template: str | None = None
     now: str | None = None
     engine: str = "auto"
+    part_columns: bool = False
 
     def __post_init__(self) -> None:
         check_text("tokenizer", self.tokenizer)
@@ -169,6 +206,14 @@ class RenderConfig(RenderOptions):
         except (TypeError, ValueError):
             problem = "expected a moment in ISO 8601, such as 2026-11-20T12:00:00."
             raise ParameterError("now", self.now, problem) from None
+
+    @property
+    def weight_of_part(self) -> dict[str, float] | None:
+        """The weight of each of PARTS, 0 if it is not trained on; None if the parts of turns need not be known."""
+        if not (self.part_columns or self.train_parts or self.part_weights):
+            return None
+        weights, chosen = self.part_weights or {}, self.train_parts or PARTS
+        return {part: weights.get(part, 1.0) if part in chosen else 0.0 for part in PARTS}
 
     def of_sources(self, sources: Sequence[Mapping[str, Any]]) -> list[RenderConfig]:
         """Return the configuration of each source.

@@ -251,6 +251,8 @@ class Tokens(Batch):
         trained: bool, shape (tokens,): whether the token has a character in a span that is trained on.
         source: of the rows.
         weights: float32, shape (tokens,): the weight in the loss of each token that is trained on; None if all are 1.
+        parts: int32, shape (tokens,): the code of the part of a turn that each token is, see `rows.parts`; None if that
+            is not asked for.
     """
 
     ids: np.ndarray
@@ -258,6 +260,7 @@ class Tokens(Batch):
     trained: np.ndarray
     source: RowSource
     weights: np.ndarray | None = None
+    parts: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -270,6 +273,7 @@ class Labels(Batch):
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
         source: of the rows.
         weights: float32, shape (tokens,): the weight in the loss of each token that has a label; None if all are 1.
+        parts: as in Tokens.
     """
 
     ids: np.ndarray
@@ -277,6 +281,7 @@ class Labels(Batch):
     offsets: np.ndarray
     source: RowSource
     weights: np.ndarray | None = None
+    parts: np.ndarray | None = None
 
     @functools.cached_property
     def trained_tokens(self) -> np.ndarray:
@@ -294,7 +299,7 @@ class RowTable:
         segment_lengths: int64, shape (segments,): the tokens of each segment.
         segment_offsets: int64, shape (rows + 1,): row i has the segments segment_offsets[i]:segment_offsets[i + 1].
         sources: int64, shape (segments,): the labelled row that each segment is of.
-        weights: as in Labels.
+        weights, parts: as in Labels.
     """
 
     ids: np.ndarray
@@ -304,6 +309,7 @@ class RowTable:
     segment_offsets: np.ndarray
     sources: np.ndarray
     weights: np.ndarray | None = None
+    parts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -330,6 +336,7 @@ class RowTable:
             segment_offsets=offsets_of(segment_counts),
             sources=self.sources[segments],
             weights=None if self.weights is None else slices_of(self.weights, self.offsets[rows], lengths),
+            parts=None if self.parts is None else slices_of(self.parts, self.offsets[rows], lengths),
         )
 
 

@@ -102,6 +102,8 @@ class Statistics(Counts, frozen=True):
         trace_events: the events of the traces of agents, by format and kind, such as `codex/turn_context`.
         span_ends: the last token of each span of trained tokens in rows, before white space: added tokens by their
             texts, and all others as `others`.
+        parts: the trained tokens of rows by the part of a turn that they are, `none` for those of texts without turns;
+            empty if that is not asked for.
     """
 
     histograms: Mapping[str, Histogram] = {}
@@ -114,6 +116,7 @@ class Statistics(Counts, frozen=True):
     unread: Mapping[str, Unread] = {}
     trace_events: Mapping[str, TraceEvents] = {}
     span_ends: Mapping[str, int] = {}
+    parts: Mapping[str, int] = {}
 
 
 def bounds_of(histogram: str) -> np.ndarray:

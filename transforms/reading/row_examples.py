@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.rows import IGNORED
+from transforms.rows.parts import PART_COLUMNS, codes_of_tokens
 from transforms.rows.ragged import indices_of, offsets_of, sums_of
 
 # The columns that say what the examples of a row are, as far as they were written.
-EXAMPLE_COLUMNS = ("input_ids", "labels", "loss_mask", "seq_lengths", "position_ids")
+EXAMPLE_COLUMNS = ("input_ids", "labels", "loss_mask", "seq_lengths", "position_ids", *PART_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class RowExamples:
         labels: int32, shape (tokens,): the label of each token, as before a shift.
         offsets: int64, shape (examples + 1,): example i has the tokens offsets[i]:offsets[i + 1].
         counts: int64, shape (rows,): how many examples each row has.
+        parts: int32, shape (tokens,): the code of the part of a turn that each token is, see `rows.parts`; None without
+            the columns.
         are_known: whether the columns say where the examples of packed rows begin. Otherwise each row is taken for one.
     """
 
@@ -33,6 +36,7 @@ class RowExamples:
     offsets: np.ndarray
     counts: np.ndarray
     are_known: bool = True
+    parts: np.ndarray | None = None
 
     @property
     def trained(self) -> np.ndarray:
@@ -89,6 +93,8 @@ def examples_of(rows: pa.RecordBatch, packed: bool, shift_labels: bool) -> RowEx
         The examples. Without labels or a loss_mask, no token has a label.
     """
     values = {name: flat_values(rows, name) for name in EXAMPLE_COLUMNS if name in rows.schema.names}
+    of_runs = [values.pop(name)[0] for name in PART_COLUMNS if name in values]
+    parts = codes_of_tokens(*of_runs) if of_runs else None
     ids, offsets = values["input_ids"]
     if "labels" in values:
         labels = values["labels"][0]
@@ -102,19 +108,26 @@ def examples_of(rows: pa.RecordBatch, packed: bool, shift_labels: bool) -> RowEx
         is_not_empty = np.diff(offsets) > 0
         ends = offsets[1:][is_not_empty]
         has_last = labels[ends - 1] != IGNORED
+        if parts is not None:
+            parts = _values_unshifted(parts, ends, has_last, 0)
         labels, ids = _unshifted(labels, ids, ends, has_last)
         lengths[of_rows[1:][is_not_empty][has_last] - 1] += 1
-    return RowExamples(ids, labels, offsets_of(lengths), np.diff(of_rows), known is not None)
+    return RowExamples(ids, labels, offsets_of(lengths), np.diff(of_rows), known is not None, parts)
 
 
 def _unshifted(labels: np.ndarray, ids: np.ndarray, ends: np.ndarray, has_last: np.ndarray) -> tuple[Any, Any]:
     """Labels and ids before the shift. ends: of rows; has_last: bool, whether the last label of each is one."""
-    starts = np.concatenate([[0], ends[:-1]])
     whole = np.insert(ids, ends[has_last], labels[ends[has_last] - 1])
-    # Of each row: -100, its labels, and the last of them only if the row has a token for it.
-    kept = np.diff(np.append(starts, len(ids))) - ~has_last
-    with_first = np.insert(labels, starts, np.int32(IGNORED))
-    return with_first[indices_of(starts + np.arange(len(starts)), kept + 1)], whole
+    return _values_unshifted(labels, ends, has_last, IGNORED), whole
+
+
+def _values_unshifted(values: np.ndarray, ends: np.ndarray, has_last: np.ndarray, first: int) -> np.ndarray:
+    """What is shifted with the labels, before the shift. first: the value of the first token of each row."""
+    starts = np.concatenate([[0], ends[:-1]])
+    # Of each row: the first value, those it has, and the last of them only if the row has a token for it.
+    kept = np.diff(np.append(starts, len(values))) - ~has_last
+    with_first = np.insert(values, starts, np.int32(first))
+    return with_first[indices_of(starts + np.arange(len(starts)), kept + 1)]
 
 
 def flat_values(rows: pa.Table | pa.RecordBatch, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,8 @@ import numpy as np
 from transforms.base.checks import check_names
 from transforms.base.errors import ParameterError
 from transforms.rows import IGNORED
-from transforms.rows.ragged import indices_of
+from transforms.rows.parts import kinds_of, messages_of, run_starts
+from transforms.rows.ragged import indices_of, offsets_of
 
 if TYPE_CHECKING:
     from transforms.model.batches import RowTable
@@ -30,6 +31,13 @@ def _loss_weights(table: RowTable) -> np.ndarray:
     return np.where(table.labels != IGNORED, np.float32(1) if table.weights is None else table.weights, np.float32(0))
 
 
+def _runs_of_parts(table: RowTable, values: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Column:
+    """Make a value for each run of tokens of one part of a turn. values: of the tokens and the code of each run."""
+    codes = np.zeros(len(table.ids), np.int32) if table.parts is None else table.parts
+    starts = run_starts(codes, offsets_of(table.segment_lengths)[:-1])
+    return values(np.diff(starts, append=len(codes)), codes[starts]), np.searchsorted(starts, table.offsets)
+
+
 _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
     "input_ids": lambda table: (table.ids.astype(np.int32, copy=False), table.offsets),
     "labels": lambda table: (table.labels.astype(np.int32, copy=False), table.offsets),
@@ -38,6 +46,9 @@ _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
     "seq_lengths": lambda table: (table.segment_lengths.astype(np.int32), table.segment_offsets),
     "loss_mask": lambda table: ((table.labels != IGNORED).astype(np.int8), table.offsets),
     "loss_weights": lambda table: (_loss_weights(table), table.offsets),
+    "part_lengths": lambda table: _runs_of_parts(table, lambda lengths, _: lengths.astype(np.int32)),
+    "part_kinds": lambda table: _runs_of_parts(table, lambda _, codes: kinds_of(codes)),
+    "part_messages": lambda table: _runs_of_parts(table, lambda _, codes: messages_of(codes)),
 }
 
 OUTPUT_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)

@@ -21,6 +21,7 @@ def build_labels(batch: Tokens) -> Labels:
         offsets=batch.offsets,
         source=batch.source,
         weights=batch.weights,
+        parts=batch.parts,
     )
     if labels.trained_tokens.all():
         return labels
@@ -37,6 +38,7 @@ def build_labels(batch: Tokens) -> Labels:
         offsets=offsets_of(lengths),
         source=source,
         weights=None if batch.weights is None else slices_of(batch.weights, starts, lengths),
+        parts=None if batch.parts is None else slices_of(batch.parts, starts, lengths),
     )
 
 

@@ -14,6 +14,7 @@ from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
 from transforms.rows.packing import longer_of, packing_of
+from transforms.rows.parts import count_parts
 from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
 from transforms.rows.segments import Segments, whole
 from transforms.rows.truncation import split, truncate, truncate_after_turns, turns_of, windows
@@ -40,6 +41,8 @@ class Packer(PackOptions):
             row_lengths=joined([np.diff(table.offsets) for table in (train, validation)], np.int64),
             examples_per_row=joined([np.diff(table.segment_offsets) for table in (train, validation)], np.int64),
         )
+        if batch.parts is not None:
+            statistics = msgspec.structs.replace(statistics, parts=_trained_tokens_by_part(tables))
         outcomes = outcomes.count(statistics)
         return batch.succeeded_by(
             Rows,
@@ -92,6 +95,14 @@ class Packer(PackOptions):
         if segments.repeated is not None:
             labels = _ignored_at(labels, indices_of(starts, segments.repeated))
         return labels
+
+    def _parts_in(self, parts: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return the parts of segments. If labels are shifted, the first token of a segment is of none."""
+        found = slices_of(parts, starts, lengths)
+        if self.shift_labels:
+            found = found.copy()
+            found[offsets_of(lengths)[:-1][lengths > 0]] = 0
+        return found
 
     def _outcomes(
         self, batch: Labels, segments: Segments, left: np.ndarray, in_rows: np.ndarray, tables: list[RowTable]
@@ -164,6 +175,7 @@ class Packer(PackOptions):
             segment_offsets=segment_offsets,
             sources=segments.source,
             weights=None if batch.weights is None else slices_of(batch.weights, starts, segments.length),
+            parts=None if batch.parts is None else self._parts_in(batch.parts, starts, segments.length),
         )
         return table if table.trained_tokens.all() else table.take(np.flatnonzero(table.trained_tokens))
 
@@ -179,11 +191,18 @@ def shifted(table: RowTable) -> RowTable:
         ids=np.delete(table.ids, ends - 1),
         labels=np.delete(table.labels, table.offsets[:-1]),
         weights=None if table.weights is None else np.delete(table.weights, table.offsets[:-1]),
+        parts=None if table.parts is None else np.delete(table.parts, table.offsets[:-1]),
         offsets=table.offsets - np.arange(len(table.offsets)),
         segment_lengths=lengths[left],
         segment_offsets=offsets_of(sums_of(left, table.segment_offsets)),
         sources=table.sources[left],
     )
+
+
+def _trained_tokens_by_part(tables: Sequence[RowTable]) -> dict[str, int]:
+    """Count the labels of rows by the part of a turn that they are."""
+    codes = [table.parts[table.labels != IGNORED] for table in tables if table.parts is not None]
+    return count_parts(joined(codes, np.int32))
 
 
 def _ignored_at(labels: np.ndarray, positions: np.ndarray) -> np.ndarray:

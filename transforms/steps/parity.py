@@ -35,6 +35,7 @@ from transforms.chat.parity.contexts import (
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
+from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
@@ -135,7 +136,7 @@ class ParityChecker:
             turns, kinds = found.comparison.turns, found.comparison.kinds
             try:
                 if suspects := found.comparison.suspects:
-                    kinds = {**kinds, **_kinds(differing(found, text.text, text.spans, suspects))}
+                    kinds = {**kinds, **_kinds(differing(found, text.text, merged(text.spans), suspects))}
                 compared[number] = _Compared(turns, kinds, found)
             except NotCompiled:
                 compared[number] = self._by_reference(text, turns)
@@ -186,13 +187,13 @@ class ParityChecker:
         """Compare the turns of a conversation that is not compared by signature."""
         beginnings = self._rendered_fast(_conversation(text), text.text)
         try:
-            return _Compared(turns, _kinds(differing(beginnings, text.text, text.spans, turns)))
+            return _Compared(turns, _kinds(differing(beginnings, text.text, merged(text.spans), turns)))
         except NotFollowed:
             return self._by_reference(text, turns)
 
     def _by_reference(self, text: Text, turns: Sequence[int]) -> _Compared:
         beginnings = self._rendered(_conversation(text), text.text)
-        return _Compared(turns, _kinds(differing(beginnings, text.text, text.spans, turns)))
+        return _Compared(turns, _kinds(differing(beginnings, text.text, merged(text.spans), turns)))
 
     def _noted(self, batch: Texts, compared: Mapping[int, _Compared]) -> Outcomes:
         outcomes = batch.outcomes.note("parity_records_checked", len(compared))
@@ -215,7 +216,7 @@ class ParityChecker:
         if found.beginnings and found.kinds[turns[0]] == REASONING_DROPPED:  # as most
             return Difference(REASONING_DROPPED, turns[0], "", "").detail
         beginnings = found.beginnings or self._rendered(_conversation(text), text.text)
-        differences = differing(beginnings, text.text, text.spans, turns)
+        differences = differing(beginnings, text.text, merged(text.spans), turns)
         return next((difference.detail for difference in differences.values()), "")
 
     def _expanded(self, text: Text, found: _Compared) -> list[Text]:

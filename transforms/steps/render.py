@@ -65,6 +65,8 @@ class Renderer:
         rules = load_turn_rules(config)
         self._turns = TurnFinder(self._template, rules)
         self._loss_on = config.loss_on
+        self._weight_of_part = config.weight_of_part
+        self._chooses_parts = bool(config.train_parts or config.part_weights)
         self._template_kwargs = config.chat_template_kwargs
         self._unprinted = config.unprinted
         self._max_text_bytes = config.max_text_bytes
@@ -210,7 +212,7 @@ class Renderer:
                 return None
             found, wanted = (f"it is rejected as {error[0]}" if error else "it is kept" for error in errors)
             return f"{found}, and by transformers {wanted}"
-        for what in ("text", "spans", "weights", "prompt"):
+        for what in ("text", "spans", "weights", "parts", "prompt"):
             if getattr(result, what) != getattr(expected, what):
                 return f"other {what}"
         key = example.position, example.number
@@ -232,6 +234,8 @@ class Renderer:
         content = example.content
         if self._trace_cache is None or not isinstance(content, Conversation):
             return self.render(example, omitted)
+        if self._weight_of_part is not None:  # whether a content has reasoning depends on its text
+            return self._render_uncompiled(example, content, SlowPath("not_followed"), slow_paths, omitted)
         loss_on = loss_of(content, self._loss_on)
         found = self._trace_cache.render_with_spans(content, loss_on)
         if isinstance(found, SlowPath):
@@ -248,7 +252,7 @@ class Renderer:
     ) -> Text:
         """The text of an example for which there is no compiled template."""
         try:
-            text, rendering = self._fast_turns.trained_text(example, content, self._loss_on)
+            text, rendering = self._fast_turns.trained_text(example, content, self._loss_on, self._weight_of_part)
             text, omissions = self._within_limits(text), omissions_of(rendering)
         except NotFollowed as error:
             slow = SlowPath("not_followed", str(error)) if why.reason == "not_followed" else why
@@ -270,7 +274,7 @@ class Renderer:
         """
         if not isinstance(example.content, Conversation):
             return self._within_limits(self._not_rendered(example))
-        text, rendering = self._turns.trained_text(example, example.content, self._loss_on)
+        text, rendering = self._turns.trained_text(example, example.content, self._loss_on, self._weight_of_part)
         text, omissions = self._within_limits(text), omissions_of(rendering)
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, {} if omitted is None else omitted)
@@ -309,6 +313,10 @@ class Renderer:
     def _not_rendered(self, example: Example) -> Text:
         """The text of an example that is no conversation."""
         content = example.content
+        if self._chooses_parts:
+            raise RecordError(
+                "loss_not_applicable", "train_parts and part_weights ask for what only conversations have"
+            )
         if isinstance(content, TokenRow):
             spans = _runs(content.trained) if self._loss_on != "all" else [(0, len(content.input_ids))]
             return Text(example, "", spans, token_ids=content.input_ids)

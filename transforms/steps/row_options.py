@@ -10,6 +10,7 @@ from transforms.base.errors import ParameterError
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS
 from transforms.rows.packing import PACKINGS, longer_of
+from transforms.rows.parts import PART_COLUMNS
 from transforms.rows.truncation import TRUNCATIONS
 
 
@@ -103,3 +104,10 @@ class WriteOptions(StepOptions):
         kinds.one_of(LEDGERS),
         "exceptions",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        found = [name for name in PART_COLUMNS if name in (self.write_columns or ())]
+        if found and len(found) < len(PART_COLUMNS):
+            problem = f"{found[0]} is read together with the others of {', '.join(PART_COLUMNS)}. Write all of them."
+            raise ParameterError("write_columns", self.write_columns, problem)

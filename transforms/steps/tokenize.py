@@ -31,7 +31,7 @@ from transforms.tokens.plain import PlainEncoder
 from transforms.tokens.prompt_end import CutEncoder, without_prefix
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
-from transforms.tokens.trained import is_trained, weights_of
+from transforms.tokens.trained import is_trained, of_first_span
 
 # Of a longer text, an excerpt of this many characters is compared.
 _EXCERPT = 4096
@@ -45,12 +45,15 @@ class _Rows:
     offsets: np.ndarray
     trained: np.ndarray
     weights: np.ndarray | None
+    parts: np.ndarray | None
 
     def cut(self, starts: np.ndarray, counts: np.ndarray) -> _Rows:
         """Return the tokens starts[i]:starts[i] + counts[i] of each row."""
-        weights = None if self.weights is None else slices_of(self.weights, starts, counts)
         ids, trained = (slices_of(values, starts, counts) for values in (self.ids, self.trained))
-        return _Rows(ids, offsets_of(counts), trained, weights)
+        weights, parts = (
+            None if values is None else slices_of(values, starts, counts) for values in (self.weights, self.parts)
+        )
+        return _Rows(ids, offsets_of(counts), trained, weights, parts)
 
     def take(self, rows: np.ndarray) -> _Rows:
         """Return some of the rows, by their numbers."""
@@ -162,6 +165,7 @@ class Encoder:
         not_prefixes = 0
         across: list[tuple[int, int]] = []  # the position of the record, and the token
         has_weights = any(text.weights for text in batch.texts)
+        has_parts = any(text.parts for text in batch.texts)
         for chunk in _chunks(batch.texts, encoder.characters_at_once):
             of_chunk, strings = self._encoder_of(chunk, encoder)
             encoded = self._encode_chunk(chunk, of_chunk, strings)
@@ -178,7 +182,7 @@ class Encoder:
             found = _across_prompt_end(chunk, encoded, spans, counts)
             across += [(chunk[row].example.position, token) for row, token in found]
             kept += chunk
-            rows = _rows(chunk, encoded, spans, has_weights)
+            rows = _rows(chunk, encoded, spans, has_weights, has_parts)
             parts.append(self._without_bos(rows) if self._strip_bos else rows)
         rows = _joined(parts)
         if rejects:  # all texts of a rejected record are removed
@@ -331,6 +335,7 @@ def _excerpt(text: Text, seed: str) -> Text:
         spans=spans,
         prompt=None,
         weights=None,
+        parts=None,
         added_tokens=None if text.added_tokens is None else within,
     )
 
@@ -400,14 +405,24 @@ def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
             yield chunk
 
 
-def _rows(texts: list[Text], encoded: Encoded, spans: np.ndarray, has_weights: bool) -> _Rows:
-    """The tokens of texts of one kind, and which of them are trained on. spans: as of _spans."""
-    trained = is_trained(encoded.starts, encoded.stops, spans)
-    weights = None
+def _rows(texts: list[Text], encoded: Encoded, spans: np.ndarray, has_weights: bool, has_parts: bool) -> _Rows:
+    """The tokens of texts of one kind, and which of them are trained on. spans: as of _spans.
+
+    A token with characters of several spans is of the first one that is trained on, or of the first one.
+    """
+    starts, stops = encoded.starts, encoded.stops
+    weights = parts = None
+    chosen: Any = slice(None)
     if has_weights:
-        of_spans = [np.array(text.weights or [1.0] * len(text.spans), np.float32) for text in texts]
-        weights = weights_of(encoded.starts, spans, joined(of_spans, np.float32))
-    return _Rows(encoded.ids, encoded.offsets, trained, weights)
+        of_spans = joined([np.array(text.weights or [1.0] * len(text.spans), np.float32) for text in texts], np.float32)
+        chosen = of_spans > 0
+        weights = of_first_span(starts, spans[chosen], of_spans[chosen])
+    trained = is_trained(starts, stops, spans[chosen])
+    if has_parts:
+        codes = joined([np.array(text.parts or [0] * len(text.spans), np.int32) for text in texts], np.int32)
+        of_others = np.where(is_trained(starts, stops, spans), of_first_span(starts, spans, codes), np.int32(0))
+        parts = np.where(trained, of_first_span(starts, spans[chosen], codes[chosen]), of_others)
+    return _Rows(encoded.ids, encoded.offsets, trained, weights, parts)
 
 
 def _spans(texts: list[Text], encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
@@ -429,6 +444,9 @@ def _joined(parts: list[_Rows]) -> _Rows:
         trained=joined([part.trained for part in parts], bool),
         weights=joined([part.weights for part in parts if part.weights is not None], np.float32)
         if parts and parts[0].weights is not None
+        else None,
+        parts=joined([part.parts for part in parts if part.parts is not None], np.int32)
+        if parts and parts[0].parts is not None
         else None,
     )
 

@@ -33,17 +33,17 @@ def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.n
     return exists & (span_starts < np.maximum(stops, starts + 1))
 
 
-def weights_of(starts: np.ndarray, spans: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Find the weight of each token that is trained on: that of the first span which it has a character in.
+def of_first_span(starts: np.ndarray, spans: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Find for each token in a span the value of the first span which it has a character in.
 
     Args:
         starts, spans: as for is_trained.
-        weights: float32, shape (spans,): the weight of each span.
+        values: shape (spans,): the value of each span.
 
     Returns:
-        float32, shape (tokens,). The values of tokens that are not trained on mean nothing.
+        Shape (tokens,), with the type of the values. What it has for tokens that are in no span means nothing.
     """
     if not len(spans):
-        return np.ones(len(starts), np.float32)
+        return np.zeros(len(starts), values.dtype)
     first_that_ends_later = np.searchsorted(spans[:, 1], starts, side="right")
-    return weights[np.minimum(first_that_ends_later, len(spans) - 1)]
+    return values[np.minimum(first_that_ends_later, len(spans) - 1)]

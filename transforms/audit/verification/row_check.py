@@ -14,6 +14,7 @@ from transforms.catalog.consumers import RowLayout
 from transforms.reading.row_examples import flat_values, segments_of, whole_column
 from transforms.rows import IGNORED
 from transforms.rows.columns import PROVENANCE_COLUMNS
+from transforms.rows.parts import KINDS, PART_COLUMNS, codes_of_tokens, count_parts, run_starts
 from transforms.rows.ragged import indices_of, offsets_of, sums_of
 from transforms.tokens.span_ends import SpanEnds
 
@@ -55,6 +56,7 @@ class Checked:
             row; none without provenance.
         faults: what is wrong with them.
         span_ends: what spans of trained tokens end with, as SpanEnds counts it; None if the columns do not show it.
+        parts: the trained tokens by part, as `count_parts` counts them; None if the columns do not show it.
         segments: of rows that are checked at once: int64, shape (segments, 4), the row, the number in the row, tokens
             and trained tokens of each; None if the columns do not show it.
     """
@@ -66,12 +68,13 @@ class Checked:
     records: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     span_ends: Counter[str] | None = field(default_factory=Counter)
+    parts: Counter[str] | None = field(default_factory=Counter)
     segments: np.ndarray | None = None
 
     def add(self, other: Checked) -> None:
         """Add what other rows hold, but for their segments."""
         self.rows += other.rows
-        for name in ("tokens", "trained_tokens", "examples", "span_ends"):
+        for name in ("tokens", "trained_tokens", "examples", "span_ends", "parts"):
             ours, others = getattr(self, name), getattr(other, name)
             setattr(self, name, None if ours is None or others is None else ours + others)
         self.records += other.records
@@ -114,7 +117,7 @@ class _Checker:
         self._rows, self._layout, self._path, self._first = rows, layout, path, first
         self._vocabulary = _MOST_IDS if vocabulary is None else vocabulary
         self._span_ends = span_ends
-        self.found = Checked(len(rows), None, None, None if layout.packed else len(rows), span_ends=None)
+        self.found = Checked(len(rows), None, None, None if layout.packed else len(rows), span_ends=None, parts=None)
 
     def check(self) -> None:
         columns = {
@@ -158,6 +161,8 @@ class _Checker:
                 labels = np.where(trained, values["input_ids"], np.int32(IGNORED))
             if labels is not None:
                 self.found.span_ends = self._span_ends.count(labels, starts)
+        if "part_lengths" in self._layout.columns:
+            self._check_parts(offsets, starts, trained)
         if "attention_mask" in values:
             self._expect(values["attention_mask"] == 1, offsets, "attention_mask", values, "1")
         if "position_ids" in values:
@@ -238,6 +243,32 @@ class _Checker:
         if wrong.any():
             whose = "the next token" if self._layout.shift_labels else "the token"
             self._expect(~wrong, offsets, "labels", values, f"the id of {whose}, or {IGNORED}")
+
+    def _check_parts(self, offsets: np.ndarray, starts: np.ndarray | None, trained: np.ndarray | None) -> None:
+        """Check the columns of parts, and count the trained tokens of each."""
+        (lengths, of_rows), (kinds, *_), (messages, *_) = columns = [
+            flat_values(self._rows, name) for name in PART_COLUMNS
+        ]
+        counts = [np.diff(column[1]) for column in columns]
+        for name, count in zip(PART_COLUMNS[1:], counts[1:], strict=True):
+            if not self._no_fault(count != counts[0], f"it has not as many {name} as part_lengths"):
+                return
+        sums = sums_of(lengths, of_rows)
+        if not self._no_fault(sums != np.diff(offsets), "part_lengths does not add up to the tokens of the row"):
+            return
+        for holds, problem in (
+            (lengths > 0, "part_lengths has a run without a token"),
+            ((kinds >= 0) & (kinds < len(KINDS)), f"part_kinds has a number that is not from 0 to {len(KINDS) - 1}"),
+            ((messages >= 0) == (kinds > 0), "part_messages has to be -1 where part_kinds is 0, and only there"),
+        ):
+            if len(bad := np.flatnonzero(~holds)):
+                self._fault(self._rows_of(bad, of_rows), problem)
+                return
+        codes = codes_of_tokens(lengths, kinds, messages)
+        if starts is not None and not np.array_equal(run_starts(codes, starts), offsets_of(lengths)[:-1]):
+            self._fault(np.arange(len(counts[0])), "part_lengths are not the longest runs of one part in each example")
+        elif trained is not None:
+            self.found.parts = Counter(count_parts(codes[trained]))
 
     def _check_positions(self, positions: np.ndarray, offsets: np.ndarray, starts: np.ndarray | None) -> None:
         fits = np.empty(len(positions), bool)

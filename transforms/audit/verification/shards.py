@@ -189,7 +189,7 @@ def _metadata_problems(schema: pa.Schema, about: Mapping[str, Any]) -> Iterator[
 def _compare(expected: Expected, task: Task, file: Any, twin: ShardEntry, found: Checked) -> None:
     """Check that a shard has the rows of its twin, whose own task checks them."""
     path, schema = task.shard["path"], schema_of(expected.layout)
-    found.tokens = found.trained_tokens = found.examples = found.span_ends = None
+    found.tokens = found.trained_tokens = found.examples = found.span_ends = found.parts = None
     found.rows = task.shard["rows"]
     new_reader = output_format(task.shard["format"]).reader
     try:

@@ -182,6 +182,9 @@ def _examples_faults(dataset: Dataset, total: Checked, of_shards: list[tuple[Sha
     if total.span_ends is not None and total.rows and dict(sorted(total.span_ends.items())) != written:
         problem = f"spans of trained tokens end with {_counted(total.span_ends)}; the manifest has {_counted(written)}"
         yield Fault(MANIFEST, problem)
+    if total.parts is not None and dict(total.parts) != (of_parts := manifest["statistics"].get("parts", {})):
+        problem = f"the trained tokens are of the parts {_counted(total.parts)}; the manifest has {_counted(of_parts)}"
+        yield Fault(MANIFEST, problem)
     records = manifest["records"]["kept"] + manifest["records"]["truncated"]
     # A file that was rewritten has its records in two increments.
     for _, of_increment in groupby(of_shards, key=lambda each: increment_of(each[0]["path"])):

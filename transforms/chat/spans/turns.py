@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.base.errors import RecordError
@@ -10,6 +10,7 @@ from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, has_weights, loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import Template, TemplateFacts, settings_of
+from transforms.chat.spans.turn_parts import PartedSpans, parted
 from transforms.chat.spans.turn_search import Turn, TurnSearch, merged, not_established
 from transforms.chat.spans.untrained_parts import spans_of_untrained_parts, subtracted
 from transforms.model.examples import Conversation, Example, Span, Text
@@ -41,28 +42,39 @@ class TurnFinder:
         """Return whether headers are trained on, because the template ignores add_generation_prompt."""
         return not self.follows_blocks(conversation) and self.facts(conversation).ignores_prompt
 
-    def trained_text(self, example: Example, conversation: Conversation, loss_on: str) -> tuple[Text, Rendering]:
+    def trained_text(
+        self,
+        example: Example,
+        conversation: Conversation,
+        loss_on: str,
+        weight_of_part: Mapping[str, float] | None = None,
+    ) -> tuple[Text, Rendering]:
         """Render a conversation, and find what is trained on.
 
         Args:
             example: the example of the conversation.
             conversation: the conversation.
             loss_on: one of LOSSES.
+            weight_of_part: as for `parted`; None if the parts of turns need not be known.
 
         Raises:
-            RecordError: if the template refuses it, or it is unknown what is trained on.
+            RecordError: if the template refuses it, or it is unknown what is trained on, or which part it is.
         """
         resolved = loss_of(conversation, loss_on)
         rendering = self._template.rendering(conversation)
-        text, weights = rendering.text, None
+        text, weights, parts = rendering.text, None, None
         if resolved == "all":
             spans: list[Span] = [(0, len(text))]
+        elif weight_of_part is not None:
+            resolved = "completion_turns" if resolved == "completion" else resolved
+            spans, weights, parts = self.parted_spans(rendering, trained_turns(conversation, resolved), weight_of_part)
+            weights = None if {*weights} <= {1} else weights
         elif resolved != "completion" and has_weights(conversation):
             spans, weights = self.weighted_spans(rendering, resolved)
         else:
             spans = self.trained_spans(rendering, resolved)
         prompt = text[: spans[0][0]] if resolved == "completion" else None
-        return Text(example, text, spans, prompt=prompt, weights=weights), rendering
+        return Text(example, text, spans, prompt=prompt, weights=weights, parts=parts), rendering
 
     def trained_spans(self, rendering: Rendering, loss_on: str = "assistant") -> list[Span]:
         """Find the spans that are trained on.
@@ -116,6 +128,23 @@ class TurnFinder:
                 spans.append((start, stop))
                 weights.append(weight)
         return spans, weights
+
+    def parted_spans(
+        self, rendering: Rendering, turns: Sequence[int], weight_of_part: Mapping[str, float]
+    ) -> PartedSpans:
+        """Find the parts of some turns.
+
+        Args:
+            rendering: of the conversation.
+            turns: the numbers of messages of the assistant, none of weight 0.
+            weight_of_part: as for `parted`.
+
+        Raises:
+            RecordError: if the spans or their parts cannot be established.
+        """
+        by_turn = self.spans_of_turns(rendering, turns)
+        spans = sorted((span, turn) for turn, own in by_turn.items() for span in own)
+        return parted(rendering, self.turns(rendering, turns), spans, weight_of_part)
 
     def spans_of_turns(self, rendering: Rendering, turns: Sequence[int], whole: bool = False) -> dict[int, list[Span]]:
         """Find the spans of each of some turns.

@@ -18,6 +18,7 @@ from transforms.reading.row_examples import flat_values, segments_of
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, column_of
 from transforms.rows.packing import pack_bfd, packing_of
+from transforms.rows.parts import PART_COLUMNS, codes_of_tokens
 from transforms.rows.ragged import offsets_of, slices_of, sums_of
 
 
@@ -99,6 +100,7 @@ def _packed(table: RowTable, stays: np.ndarray, packing: str, capacity: int) -> 
         segment_offsets=segment_offsets,
         sources=order,
         weights=None if table.weights is None else slices_of(table.weights, starts, lengths),
+        parts=None if table.parts is None else slices_of(table.parts, starts, lengths),
     )
 
 
@@ -122,6 +124,7 @@ def _with_last_tokens(table: RowTable, of_rows: np.ndarray) -> RowTable:
         ids=np.insert(table.ids, ends, table.labels[ends - 1]),
         labels=np.insert(table.labels, ends, IGNORED),
         weights=None if table.weights is None else np.insert(table.weights, ends, 0),
+        parts=None if table.parts is None else np.insert(table.parts, ends, 0),
         offsets=table.offsets + offsets_of(longer),
         segment_lengths=lengths,
     )
@@ -130,13 +133,23 @@ def _with_last_tokens(table: RowTable, of_rows: np.ndarray) -> RowTable:
 def _table_of(rows: pa.Table, layout: RowLayout) -> RowTable:
     """The table from which the columns are made; `sources` are the numbers of its segments."""
     values = {name: flat_values(rows, name) for name in layout.columns if name in OUTPUT_COLUMNS}
+    of_runs = [values.pop(name)[0] for name in PART_COLUMNS if name in values]
     segments = segments_of(values, layout.packed)
     assert segments is not None  # knows_segments holds
     lengths, segment_offsets = segments
     offsets = offsets_of(lengths)[segment_offsets]
     ids = values["input_ids"][0] if "input_ids" in values else np.zeros(offsets[-1], np.int32)
     weights = values["loss_weights"][0] if "loss_weights" in values else None
-    return RowTable(ids, _labels_of(values, ids), offsets, lengths, segment_offsets, np.arange(len(lengths)), weights)
+    return RowTable(
+        ids=ids,
+        labels=_labels_of(values, ids),
+        offsets=offsets,
+        segment_lengths=lengths,
+        segment_offsets=segment_offsets,
+        sources=np.arange(len(lengths)),
+        weights=weights,
+        parts=codes_of_tokens(*of_runs) if of_runs else None,
+    )
 
 
 def _labels_of(values: Mapping[str, tuple[np.ndarray, np.ndarray]], ids: np.ndarray) -> np.ndarray:

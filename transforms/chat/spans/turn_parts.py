@@ -1,0 +1,82 @@
+"""Parts of turns: which of what the model writes is reasoning, content and so on, and how much each part weighs."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from transforms.base.errors import RecordError
+from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.spans.message_segments import Segment, segments_of
+from transforms.chat.spans.turn_search import Turn
+from transforms.model.examples import Span
+from transforms.rows.parts import PARTS, code_of
+
+# How many characters of a text of an unknown part an error shows.
+_SHOWN = 40
+
+
+class PartedSpans(NamedTuple):
+    """The parts of turns.
+
+    Attributes:
+        spans: those of all parts, ascending and disjoint.
+        weights: the weight of each in the loss; 0 if it is not trained on.
+        parts: the code of each, see `rows.parts`.
+    """
+
+    spans: list[Span]
+    weights: list[float]
+    parts: list[int]
+
+
+def parted(
+    rendering: Rendering,
+    turns: Mapping[int, Turn],
+    spans: Sequence[tuple[Span, int]],
+    weight_of_part: Mapping[str, float],
+) -> PartedSpans:
+    """Divide the spans of turns into their parts.
+
+    Args:
+        rendering: of the conversation.
+        turns: those that have spans, with their ends.
+        spans: what is trained on, ascending and disjoint, each with its turn.
+        weight_of_part: the weight of each of PARTS; 0 if it is not trained on.
+
+    Raises:
+        RecordError: if it is not known which part some of it is.
+    """
+    segments = segments_of(rendering, turns)
+    stops = [one.stop for one in segments]
+    found = PartedSpans([], [], [])
+    for (start, stop), turn in spans:
+        weight_of_turn = rendering.conversation.messages[turn].get("weight", 1)
+        for segment in segments[bisect.bisect_right(stops, start) :]:
+            first, last = max(start, segment.start), min(stop, segment.stop)
+            if first >= last:
+                break
+            part = _part_of(rendering, segment._replace(start=first, stop=last, message=turn))
+            values = weight_of_turn * weight_of_part[part], code_of(part, turn)
+            if found.spans and (found.spans[-1][1], found.weights[-1], found.parts[-1]) == (first, *values):
+                found.spans[-1] = found.spans[-1][0], last
+            else:
+                found.spans.append((first, last))
+                found.weights.append(values[0])
+                found.parts.append(values[1])
+    return found
+
+
+def _part_of(rendering: Rendering, segment: Segment) -> str:
+    """The part that a segment of a turn is. Raises RecordError if that is not known."""
+    if segment.kind in PARTS:
+        return segment.kind
+    if not any(text.key[0] is not None for text in rendering.texts_between(segment.start, segment.stop)):
+        return "template"
+    shown = rendering.text[segment.start : segment.stop][:_SHOWN]
+    raise RecordError(
+        "parts_not_established",
+        f"of messages[{segment.message}] it is unknown which part of the turn is {shown!r}; without train_parts, "
+        "part_weights and columns of parts the record is kept",
+    )
