@@ -10,7 +10,7 @@ import pytest
 from support.chats import assistant, examples_of, render_config, user
 from support.generated import generate
 from support.paths import SHARED, TOKENIZER
-from support.templates import CHATML, MARKED, oracle_templates, templates_of_oracles
+from support.templates import CHATML, DROPS_REASONING, MARKED, oracle_templates, templates_of_oracles
 from transforms.base.errors import ParameterError, RecordError
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.turn_search import merged
@@ -20,6 +20,7 @@ from transforms.rows.columns import column_of
 from transforms.rows.parts import KINDS, PART_COLUMNS, PARTS
 from transforms.steps.label import build_labels
 from transforms.steps.pack import Packer
+from transforms.steps.parity import ParityChecker
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
 
@@ -187,6 +188,47 @@ def test_columns_say_of_each_label_which_part_it_is(pack: dict[str, Any]):
         assert text and all(character in words + "\n" for character in text), (kind, text)
     counts = {kind: int(np.sum(kinds[trained] == KINDS.index(kind))) for kind in KINDS}
     assert rows.outcomes.statistics.parts == {kind: count for kind, count in counts.items() if count}
+
+
+def test_parity_compares_whole_turns_and_finds_the_parts_of_the_rows_that_it_makes():
+    messages = [
+        *QWEN,
+        user("And 9?"),
+        assistant("Nor is 9.", reasoning_content="3 * 3."),
+        user("Good."),
+        assistant("!"),
+    ]
+    contents = examples_of(*[Conversation(messages)] * 3)
+    for parity in ("report", "reject", "expand"):
+        config = render_config(DROPS_REASONING, unprinted="report")
+        whole = ParityChecker(config, parity)(Renderer(config)(contents))
+        config = render_config(DROPS_REASONING, unprinted="report", train_parts=("reasoning", "content"))
+        found = ParityChecker(config, parity)(Renderer(config)(contents))
+        assert found.outcomes.notes == whole.outcomes.notes and found.outcomes.notes["parity_turns_differing"]
+        assert [text.text for text in found.texts] == [text.text for text in whole.texts]
+        assert [merged(text.spans) for text in found.texts] == [text.spans for text in whole.texts]
+    trained = [
+        [piece for piece, weight in zip(pieces(text), text.weights or (), strict=True) if weight]
+        for text in found.texts
+    ]
+    assert trained[:3] == [
+        [("reasoning", 1, "<think>It is even.</think>"), ("content", 1, "No.")],
+        [("reasoning", 3, "<think>3 * 3.</think>"), ("content", 3, "Nor is 9.")],
+        [("content", 5, "!")],
+    ]
+
+
+@pytest.mark.parametrize("template", [CHATML, MARKED], ids=["unmarked", "marked"])
+def test_text_is_cut_where_a_turn_begins_and_not_within_it(template: str):
+    content = Conversation([*THOUGHT, user("And 9?"), assistant("Nor is 9.")])
+    tokens = [
+        Encoder(str(TOKENIZER), at_prompt_end="split")(
+            Renderer(render_config(template, **options))(examples_of(content))
+        )
+        for options in ({}, {"train_parts": ("content",)})
+    ]
+    assert tokens[0].ids.tolist() == tokens[1].ids.tolist()
+    assert decoded(tokens[1].ids[tokens[1].trained]) == "No.Nor is 9."
 
 
 def test_what_is_not_known_rejects_the_record_only_if_parts_are_asked_for():

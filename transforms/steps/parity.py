@@ -27,6 +27,7 @@ from transforms.chat.parity.contexts import (
     KINDS,
     REASONING_DROPPED,
     Difference,
+    Expanded,
     RenderedBeginnings,
     differing,
     expanded,
@@ -79,10 +80,12 @@ class ParityChecker:
 
     def __init__(self, config: RenderConfig, parity: str = "report"):
         check_choice("parity", parity, PARITIES)
-        template = load_template(config)
+        self._template = template = load_template(config)
         rules = load_turn_rules(config)
         # A stop token that is printed for the next turn is not compared: no template prints it after the last turn.
         plain, as_trained = (TurnFinder(template, these) for these in (TurnRules(traced=rules.traced), rules))
+        self._as_trained = as_trained
+        self._weight_of_part = config.weight_of_part
         self._rendered = functools.partial(RenderedBeginnings, template, plain, as_trained)
         fast = FastTemplate(template)
         fast_turns = TurnFinder(fast, plain.rules, plain)
@@ -228,7 +231,7 @@ class ParityChecker:
                 raise RecordError("differs_from_inference", how)
             if text.prompt is not None:
                 raise RecordError("not_expandable", f"a completion is one context: {how}")
-        if text.weights is not None:
+        if text.weights is not None and self._weight_of_part is None:
             raise RecordError("not_expandable", "the weights of its turns are not known for other contexts")
         if text.added_tokens is not None:
             how = "special tokens were typed in its contents, and which these are is not known for other contexts"
@@ -238,7 +241,16 @@ class ParityChecker:
             rows = expanded(found.beginnings or rendered, found.turns)
         except NotCompiled:
             rows = expanded(rendered, found.turns)
-        return [msgspec.structs.replace(text, text=row, spans=spans) for row, spans in rows]
+        return [self._text_of(text, row) for row in rows]
+
+    def _text_of(self, text: Text, row: Expanded) -> Text:
+        """One of the texts that replace another one. Raises RecordError."""
+        if self._weight_of_part is None:
+            return msgspec.structs.replace(text, text=row.text, spans=row.spans)
+        content = _conversation(text)
+        rendering = self._template.rendering(content.with_messages(content.messages[: row.length]))
+        found = self._as_trained.parted_spans(rendering, row.turns, self._weight_of_part)
+        return msgspec.structs.replace(text, text=row.text, **found._asdict())
 
     def _trained_turns(self, content: Conversation) -> list[int]:
         """The numbers of the assistant's messages that are trained on; a part of them if they are very many."""

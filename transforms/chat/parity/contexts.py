@@ -183,7 +183,23 @@ def differing(beginnings: EndsOfTurns, text: str, spans: Sequence[Span], turns: 
     return {turn: difference for turn, difference in found.items() if difference}
 
 
-def expanded(beginnings: Beginnings, turns: Sequence[int]) -> list[tuple[str, list[Span]]]:
+class Expanded(NamedTuple):
+    """A text in which some turns are trained on.
+
+    Attributes:
+        text: of the first messages of the conversation.
+        spans: what of it is trained on.
+        length: how many messages it has.
+        turns: the numbers of those that are trained on.
+    """
+
+    text: str
+    spans: list[Span]
+    length: int
+    turns: list[int]
+
+
+def expanded(beginnings: Beginnings, turns: Sequence[int]) -> list[Expanded]:
     """Make texts in which each of the turns is trained on once, as at its inference.
 
     Args:
@@ -191,13 +207,13 @@ def expanded(beginnings: Beginnings, turns: Sequence[int]) -> list[tuple[str, li
         turns: the numbers of the messages that are trained on.
 
     Returns:
-        Texts and their spans. The last is that of the whole conversation, for the turns that are right in it.
+        The texts. The last is that of the whole conversation, for the turns that are right in it.
         Before it comes the conversation up to the last of the others, and so on.
 
     Raises:
         RecordError: if a turn has no such text.
     """
-    rows: list[tuple[str, list[Span]]] = []
+    rows: list[Expanded] = []
     count = beginnings.conversation.count
     left, length = list(turns), count
     as_last = {turn: _as_last(beginnings, turn) for turn in turns}
@@ -213,7 +229,7 @@ def expanded(beginnings: Beginnings, turns: Sequence[int]) -> list[tuple[str, li
             how = f"a turn differs even at the end of its text: {difference.detail}"
             raise RecordError("not_expandable", how)
         if right:
-            rows.append((text, beginnings.trained(length, right)))
+            rows.append(Expanded(text, beginnings.trained(length, right), length, right))
         left = [turn for turn in left if turn not in right]
         length = left[-1] + 1 if left else 0
     return rows[::-1]

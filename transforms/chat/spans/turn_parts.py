@@ -22,12 +22,12 @@ class PartedSpans(NamedTuple):
 
     Attributes:
         spans: those of all parts, ascending and disjoint.
-        weights: the weight of each in the loss; 0 if it is not trained on.
+        weights: the weight of each in the loss; 0 if it is not trained on. None if all are 1.
         parts: the code of each, see `rows.parts`.
     """
 
     spans: list[Span]
-    weights: list[float]
+    weights: list[float] | None
     parts: list[int]
 
 
@@ -50,7 +50,7 @@ def parted(
     """
     segments = segments_of(rendering, turns)
     stops = [one.stop for one in segments]
-    found = PartedSpans([], [], [])
+    found: list[tuple[Span, float, int]] = []
     for (start, stop), turn in spans:
         weight_of_turn = rendering.conversation.messages[turn].get("weight", 1)
         for segment in segments[bisect.bisect_right(stops, start) :]:
@@ -59,13 +59,12 @@ def parted(
                 break
             part = _part_of(rendering, segment._replace(start=first, stop=last, message=turn))
             values = weight_of_turn * weight_of_part[part], code_of(part, turn)
-            if found.spans and (found.spans[-1][1], found.weights[-1], found.parts[-1]) == (first, *values):
-                found.spans[-1] = found.spans[-1][0], last
-            else:
-                found.spans.append((first, last))
-                found.weights.append(values[0])
-                found.parts.append(values[1])
-    return found
+            if found and (found[-1][0][1], *found[-1][1:]) == (first, *values):
+                first = found.pop()[0][0]
+            found.append(((first, last), *values))
+    weights = [weight for _, weight, _ in found]
+    is_weighted = any(weight != 1 for weight in weights)
+    return PartedSpans([span for span, *_ in found], weights if is_weighted else None, [part for *_, part in found])
 
 
 def _part_of(rendering: Rendering, segment: Segment) -> str:

@@ -68,7 +68,6 @@ class TurnFinder:
         elif weight_of_part is not None:
             resolved = "completion_turns" if resolved == "completion" else resolved
             spans, weights, parts = self.parted_spans(rendering, trained_turns(conversation, resolved), weight_of_part)
-            weights = None if {*weights} <= {1} else weights
         elif resolved != "completion" and has_weights(conversation):
             spans, weights = self.weighted_spans(rendering, resolved)
         else:
