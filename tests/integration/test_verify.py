@@ -425,10 +425,21 @@ signed("attention_mask", put(0), r"attention_mask\[5\] is 0; expected 1")
 signed("loss_mask", lambda mask: [*mask[1:], mask[0]], r"loss_mask\[\d+\] is [01]; expected 1 where there is a label")
 signed("loss_weights", put(0.5, 0), r"loss_weights\[0\] is 0.5; expected a weight above 0 where there is a label, 0")
 signed("loss_weights", lambda weights: [-w for w in weights], r"loss_weights\[\d+\] is -1.0; expected a weight above 0")
+signed("part_lengths", lambda lengths: lengths[:-1], "it has not as many part_kinds as part_lengths")
+signed("part_lengths", lambda lengths: [lengths[0] + 1, *lengths[1:]], "part_lengths does not add up to the tokens")
+signed("part_lengths", lambda lengths: [lengths[0] + lengths[1], 0, *lengths[2:]], "part_lengths has a run without a")
+signed("part_kinds", put(7, 1), "part_kinds has a number that is not from 0 to 6")
+signed("part_kinds", put(0, 1), "part_messages has to be -1 where part_kinds is 0, and only there")
+signed("part_kinds", lambda kinds: [5 if kind == 2 else kind for kind in kinds], "part_lengths are not the longest")
 signed("source", lambda sources: [*sources, "x"], r"it has \d+ examples, and the sources of \d+")
 signed("labels", first_trained(off_by_one), r"labels\[\d+\] is \d+; expected the id of the next token", "shifted")
 signed("position_ids", put(77), r"position_ids\[5\] is 77; expected to count from 0", "shifted")
 signed("seq_lengths", lambda lengths: [lengths[0] - 1, 1], "a row that is not packed has two examples", "shifted")
+
+
+@harm(r"the trained tokens are of the parts .*'content' \d+,\d+, .*; the manifest has .*'content' \d+,\d+, ")
+def signed_parts_of_another_kind(folder):
+    rewrite(folder, shards_of(folder)[0], with_values("part_kinds", lambda kinds: [4 if k == 2 else k for k in kinds]))
 
 
 @harm(f"{FIRST}.*row 3: the first token of an example is predicted from another one", "shifted_and_packed")

@@ -81,6 +81,12 @@ def test_hostile_texts_are_shown_as_text():
     assert page.count("<script") == 3 and "alert(1)</script" not in page
 
 
+def test_parts_of_turns_are_named_and_have_classes():
+    page = page_of((excerpt(Piece("Hm.", True, False, 1, "reasoning"), Piece("<e>", True, True, 0, "end")),))
+    assert '<mark class=" part reasoning" title="reasoning">Hm.</mark>' in page
+    assert '<mark class="special part end" title="end">&lt;e&gt;</mark>' in page
+
+
 def test_texts_of_any_size_are_cut():
     huge = "x" * 10_000_000
     page = page_of((excerpt(Piece(huge, True, False, 1)),), first_rejects={"not_json": first_example(huge)})

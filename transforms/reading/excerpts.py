@@ -16,6 +16,7 @@ from transforms.catalog.schema import schema_of
 from transforms.outputs import ShardEntry, most_readable
 from transforms.reading.reader import open_shard
 from transforms.reading.row_examples import EXAMPLE_COLUMNS, RowExamples, examples_of
+from transforms.rows.parts import KINDS, kinds_of
 from transforms.tokens.decoding import TokenDecoder
 from transforms.tokens.tokenizer import load_tokenizer, reading_tokenizer
 
@@ -31,13 +32,15 @@ class Piece(NamedTuple):
     """A piece of the text of a row, in which nothing changes.
 
     trained: whether it is trained on. special: whether it is special tokens. starts: the number of the example that
-    begins with it, or that the excerpt begins in, from 1; otherwise 0.
+    begins with it, or that the excerpt begins in, from 1; otherwise 0. part: which part of a turn it is; empty if it is
+    none, or that is not known.
     """
 
     text: str
     trained: bool
     special: bool
     starts: int
+    part: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,17 +119,21 @@ def _excerpt(shard: str, row: int, examples: RowExamples, decoder: TokenDecoder)
     first = int(trained.argmax())
     start = max(first - _TOKENS_BEFORE, 0)
     stop = min(start + _TOKENS, len(ids))
-    pieces = _pieces(ids[start:stop], trained[start:stop], examples.offsets[:-1] - start, decoder)
+    kinds = kinds_of(np.zeros(len(ids), np.int32) if examples.parts is None else examples.parts)[start:stop]
+    pieces = _pieces(ids[start:stop], trained[start:stop], kinds, examples.offsets[:-1] - start, decoder)
     count = len(examples.offsets) - 1
     return Excerpt(shard, row, len(ids), int(trained.sum()), count, start, len(ids) - stop, tuple(pieces))
 
 
-def _pieces(ids: np.ndarray, trained: np.ndarray, starts: np.ndarray, decoder: TokenDecoder) -> Iterator[Piece]:
+def _pieces(
+    ids: np.ndarray, trained: np.ndarray, kinds: np.ndarray, starts: np.ndarray, decoder: TokenDecoder
+) -> Iterator[Piece]:
     """Cut tokens where something changes. starts: of the examples of the row, relative to these tokens."""
     decoded, special = decoder.decode(ids), decoder.is_added(ids)
     number_at = {max(start, 0): number for number, start in enumerate(starts.tolist(), start=1) if start < len(ids)}
-    changes = np.flatnonzero((trained[1:] != trained[:-1]) | (special[1:] != special[:-1])) + 1
+    changes = np.flatnonzero(np.any([np.diff(each) for each in (trained, special, kinds)], axis=0)) + 1
     places = [*decoded.starts.tolist(), len(decoded.text)]
     for begin, end in pairwise(sorted({*number_at, *changes.tolist(), len(ids)})):
         text = decoded.text[places[begin] : places[end]]
-        yield Piece(text, bool(trained[begin]), bool(special[begin]), number_at.get(begin, 0))
+        part = KINDS[kinds[begin]] if kinds[begin] else ""
+        yield Piece(text, bool(trained[begin]), bool(special[begin]), number_at.get(begin, 0), part)

@@ -265,8 +265,11 @@ class _Checker:
                 self._fault(self._rows_of(bad, of_rows), problem)
                 return
         codes = codes_of_tokens(lengths, kinds, messages)
-        if starts is not None and not np.array_equal(run_starts(codes, starts), offsets_of(lengths)[:-1]):
-            self._fault(np.arange(len(counts[0])), "part_lengths are not the longest runs of one part in each example")
+        begins = offsets_of(lengths)[:-1]
+        wrong = np.setxor1d(begins if starts is None else run_starts(codes, starts), begins)
+        if len(wrong):
+            rows = self._rows_of(wrong, offsets)
+            self._fault(rows, "part_lengths are not the longest runs of one part in each example")
         elif trained is not None:
             self.found.parts = Counter(count_parts(codes[trained]))
 
