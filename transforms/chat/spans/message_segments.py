@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
 from transforms.chat.rendering.renderings import PrintedText, Rendering
 from transforms.chat.rendering.tags import CLOSES, OPENS, Tag, tags_in
 from transforms.chat.rendering.texts import Key, texts_of
@@ -66,13 +68,17 @@ def segments_of(rendering: Rendering, turns: Mapping[int, Turn]) -> list[Segment
         if end:
             found += Segment(*end, turn, "end"), Segment(end[1], spans[-1][1], turn, "after_end")
     # The later ones are known better.
-    owners: list[tuple[int | None, Kind | None]] = [(None, None)] * length
-    for start, stop, message, kind in found:
-        owners[start:stop] = [(message, kind)] * (stop - start)
-    at, result = 0, []
-    for (message, kind), characters in groupby(owners):
-        start, at = at, at + sum(1 for _ in characters)
-        result.append(Segment(start, at, message, kind))
+    numbers = np.full(length, -1, np.int32)  # of the segment that each character is of
+    for number, (start, stop, _, _) in enumerate(found):
+        numbers[start:stop] = number
+    found.append(Segment(0, 0, None, None))  # number -1
+    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), length] if length else []
+    result: list[Segment] = []
+    for start, stop in pairwise(edges):
+        one = found[numbers[start]]._replace(start=start, stop=stop)
+        if result and result[-1][2:] == one[2:]:
+            one = one._replace(start=result.pop().start)
+        result.append(one)
     return result
 
 
