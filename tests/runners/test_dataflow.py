@@ -274,6 +274,8 @@ SAMPLES = {
     "formatter": (["package.module:function", "gs://a/f.py:f"], ["function", ":f", "f:"]),
     "split_bytes": (["1", "0064", "67108864"], ["0", "-1", "1.5", "1e6", "", "64MiB"]),
     "chat_template": (["default", "gs://a/b.jinja", "{{ messages }}"], []),
+    "train_parts": (["content", "content, end "], ["contents", ",", "content;end"]),
+    "part_weights": (["reasoning=0.5", "end=2, content = .5"], ["reasoning", "answer=1", "end=-1", "end=x"]),
     "chat_template_kwargs": (['{"enable_thinking": false}', "{}", ' {"a": {}} '], ["", "[]", "null", "true", "{"]),
     "now": (
         ["2026-11-20T12:00:00", "2026-11-20", "2026-11-20 23:59"],
@@ -305,7 +307,9 @@ def test_regexes_match_what_the_options_accept(metadata, name):
                 found = subprocess.run(["grep", "-Eq", regex], input=f"{sample}\n", text=True, check=False)
                 assert (found.returncode == 0) == is_valid, f"{regex} and {sample!r}"
             # Some values need another option: bfd needs a max_length.
-            more = {"max_length": "9"} if name == "packing" else {}
+            more = {"packing": {"max_length": "9"}, "part_weights": {"write_columns": "labels,loss_weights"}}.get(
+                name, {}
+            )
             given = required | more | {name: sample}
             try:
                 parse_options([f"--{option}={value}" for option, value in given.items()])
