@@ -25,7 +25,7 @@ from transforms.catalog.consumers import CONSUMERS, RowLayout, columns_for, prob
 from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, TokenizeOptions
 from transforms.inputs.input_options import InputOptions, ParseOptions
 from transforms.rows.columns import check_kept_columns
-from transforms.steps.row_options import PackOptions, WriteOptions
+from transforms.steps.row_options import KeepOptions, PackOptions, WriteOptions
 
 REWRITTEN = ("refuse", "append", "replace")
 PREFERENCE_ADVICE = "--schema preference --overwrite trains on the chosen answers instead"
@@ -61,16 +61,19 @@ class _WhichInput:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowOptions(WriteOptions, PackOptions, TokenizeOptions, ParityOptions, RenderOptions, ParseOptions, InputOptions):
+class RowOptions(
+    WriteOptions, PackOptions, KeepOptions, TokenizeOptions, ParityOptions, RenderOptions, ParseOptions, InputOptions
+):
     """The options that decide what the rows are: those of all steps, which a resumed build must have the same."""
 
     consumer: str | None = option(
         "Output",
-        "the trainer that will read the rows: chooses the columns that it needs, and refuses options with which it "
-        "would train on something else, such as examples that attend to each other; trainer: that of transformers",
+        f"the trainer that will read the rows, one of {', '.join(CONSUMERS)}: chooses the columns that it needs, and "
+        "refuses options with which it would train on something else, such as examples that attend to each other; "
+        "trainer: that of transformers",
         kinds.one_of(CONSUMERS),
         None,
-        None,
+        "TRAINER",
         "none; the build warns of traps",
         "for",
         common=True,
@@ -82,6 +85,8 @@ class RowOptions(WriteOptions, PackOptions, TokenizeOptions, ParityOptions, Rend
 
 # The configurations of the steps: where each option of rows is declared.
 STEPS = RowOptions.__bases__
+# Of them those whose options `chatmill repack` may change: of what follows the examples.
+STEPS_OF_REPACK = (PackOptions, WriteOptions, KeepOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,7 +322,7 @@ def parse_build(
         raise UserError(f"{options.recipe}: {error}") from None
     check_beam_flags(command, rest, names, options.runner)
     check_options(options)
-    return _for_consumer(options), [*of_recipe, *rest], own
+    return for_consumer(options), [*of_recipe, *rest], own
 
 
 def _add_options(parser: CommandParser, shows_all: bool) -> None:
@@ -441,6 +446,11 @@ def check_options(options: Options) -> None:
         raise UserError(f"--rewritten {options.rewritten} needs --append.")
     if options.retry_failed and not options.append:
         raise UserError("--retry_failed needs --append.")
+    check_row_options(options)
+
+
+def check_row_options(options: RowOptions) -> None:
+    """Raise ParameterError if an option of rows has a wrong value, or two do not go together."""
     for step in STEPS:
         step(**values_of(step, options))  # which checks them
     if options.part_weights and "loss_weights" not in (options.write_columns or ()):
@@ -451,8 +461,12 @@ def check_options(options: Options) -> None:
     check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance, options.ledger)
 
 
-def _for_consumer(options: Options) -> Options:
-    """The options with the columns that the trainer needs. Raises UserError if another option does not suit it."""
+def for_consumer(options: Options) -> Options:
+    """Return the options with the columns that their trainer needs, if they name one.
+
+    Raises:
+        UserError: if another option does not suit it.
+    """
     consumer = options.consumer
     if consumer is None:
         return options

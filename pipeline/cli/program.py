@@ -24,6 +24,7 @@ _COMMANDS = {
     "stats": ("OUT", "print histograms and counts of a dataset"),
     "verify": ("OUT", "read a dataset completely and check it"),
     "recipe": ("OUT", "print the recipe of a dataset"),
+    "repack": ("OUT --output URL OPTIONS", "make other rows of the examples that a build kept"),
     "report": ("OUT", "write the report of a dataset again"),
     "export": ("OUT --for NAME --output URL", "write a dataset in the layout of a trainer"),
     "push": ("OUT ORG/NAME", "upload a dataset to the Hugging Face Hub"),

@@ -24,6 +24,7 @@ from transforms.model.receipts import FirstExample, Receipt
 from transforms.publish.commit import CommitDataset
 from transforms.publish.increment_commit import Change
 from transforms.steps.base import Step
+from transforms.steps.keep import KeepExamples, ReadExamples
 from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
 from transforms.steps.parity import CheckParity
@@ -48,6 +49,7 @@ def build_graph(
     engine: str,
     report: str,
     change: Change,
+    examples: str | None = None,
 ) -> None:
     """Build the graph of a job.
 
@@ -59,10 +61,11 @@ def build_graph(
         engine: one of ENGINES.
         report: one of REPORTS.
         change: what its commit does.
+        examples: the folder of those of the same splits that a build kept; None if they are to be made.
     """
     splits = pipeline | "plan" >> ReadPlan(folder, job.split_bytes)
-    receipts = build_splits(splits, job, folder, engine)
-    if engine == "auto":
+    receipts = build_splits(splits, job, folder, engine, examples=examples)
+    if engine == "auto" and not examples:
         receipts = (splits, receipts) | "by reference" >> _ByReferenceIfDiffering(job, folder)
     receipts | "commit" >> CommitDataset(folder, budgets, report, change)
 
@@ -73,6 +76,7 @@ def build_splits(
     folder: Folder,
     engine: str,
     on_error: Callable[[Split, Exception], None] | None = None,
+    examples: str | None = None,
 ) -> beam.PCollection:
     """Build shards of splits, of one increment or of several.
 
@@ -82,14 +86,22 @@ def build_splits(
         folder: of the dataset, or of an increment.
         engine: one of ENGINES.
         on_error: as WriteShards has it.
+        examples: as of build_graph.
 
     Returns:
         PCollection[Receipt], also of splits that were finished before.
     """
     options = job.options
     skipped = splits | "skip" >> SkipFinished(folder.output)
-    parts = skipped.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
-    for name, step in steps_of(job, folder, engine).items():
+    steps = steps_of(job, folder, engine)
+    if examples:
+        parts = skipped.unfinished | "examples" >> ReadExamples(examples)
+        steps = {"pack": steps["pack"]}
+    else:
+        parts = skipped.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
+    for name, step in steps.items():
+        if name == "pack" and options.keep_examples:
+            parts |= "keep" >> KeepExamples(folder.output)
         parts |= name >> step
     receipts = parts | "write" >> WriteShards(
         folder.output,

@@ -101,6 +101,7 @@ def run_job(
     server: ForkServer | None,
     claim: Claim,
     change: Change,
+    examples: str | None = None,
 ) -> tuple[str, str]:
     """Run the job until it ends, or until it is submitted.
 
@@ -112,6 +113,7 @@ def run_job(
         server: forks the workers of a local runner, if the launcher cannot.
         claim: of the folder, which is kept while the job runs, and left to a job that goes on without this process.
         change: what its commit does.
+        examples: the folder of those of the same splits that a build kept; None if they are to be made.
 
     Returns:
         The status, and a message about it: `done` (no message); `submitted`, if a cluster goes on with the job;
@@ -136,7 +138,7 @@ def run_job(
         pipeline = beam.Pipeline(beam_runner, beam_options)
         with failures_written_to(folder.failures), reports_written_to(reports), kept_by_steps(claim, is_left):
             budgets = budgets_of(options)
-            build_graph(pipeline, job, folder, budgets, options.engine, options.report, change)
+            build_graph(pipeline, job, folder, budgets, options.engine, options.report, change, examples)
         _freeze_what_is_loaded()
         gc.enable()
         with _raising_failures(folder):

@@ -122,14 +122,14 @@ class RowSource:
         columns: strings, shape (rows,) for each column that is carried along; None if there are none.
         numbers: int64, shape (rows,): the number of the row's example among those of its record; None if each record
             has one example.
-        contents: what the row's example says, for each row; None if that is not known.
+        contents: what the row's example says, for each row, or the digest of it; None if that is not known.
     """
 
     positions: np.ndarray
     validation: np.ndarray
     columns: pa.Table | None
     numbers: np.ndarray | None = None
-    contents: Sequence[Content] | None = None
+    contents: Sequence[Content | bytes | None] | None = None
 
     def first_rows(self) -> np.ndarray:
         """Return the number of the first row of each record: int64, shape (records,)."""

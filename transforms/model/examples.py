@@ -315,16 +315,18 @@ def said_by(content: Content) -> Said | str | list[int]:
     return content.text if isinstance(content, PlainText) else content.input_ids.tolist()
 
 
-def content_digest(content: Content) -> bytes | None:
+def content_digest(content: Content | bytes | None) -> bytes | None:
     """Return a digest of what an example says; the same for duplicates with another schema, id, tools or order of keys.
 
     Args:
-        content: of the example.
+        content: of the example; or its digest, None if that is not known.
 
     Returns:
         16 bytes, of the SHA-256 of MessagePack, which take half the time of BLAKE2b and JSON. None if the content is
         not Unicode, or not what it should be: own steps may make any.
     """
+    if content is None or isinstance(content, bytes):
+        return content
     try:
         return hashlib.sha256(_pack(said_by(content))).digest()[:DIGEST_BYTES]
     except Exception:

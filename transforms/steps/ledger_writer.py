@@ -221,11 +221,11 @@ def _in_order(lines: pa.Table) -> pa.Table:
     return lines.take(pa.array(np.argsort(positions, kind="stable")))
 
 
-def _digests(contents: Iterable[Content]) -> list[bytes | None]:
+def _digests(contents: Iterable[Content | bytes | None]) -> list[bytes | None]:
     """The digests of contents. Rows of one example share a content."""
     digests = list[bytes | None]()
     last = None
     for content in contents:
-        digests.append(digests[-1] if content is last else content_digest(content))
+        digests.append(digests[-1] if digests and content is last else content_digest(content))
         last = content
     return digests

@@ -111,3 +111,16 @@ class WriteOptions(StepOptions):
         if found and len(found) < len(PART_COLUMNS):
             problem = f"{found[0]} is read together with the others of {', '.join(PART_COLUMNS)}. Write all of them."
             raise ParameterError("write_columns", self.write_columns, problem)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepOptions(StepOptions):
+    """What is stored of the examples: the options of KeepExamples, which a build without the option does not have."""
+
+    keep_examples: bool = option(
+        "Output",
+        "also store each example whole, before rows are cut and packed, so that `chatmill repack` can make other rows "
+        "of them",
+        kinds.flag,
+        False,
+    )

@@ -1,0 +1,118 @@
+"""chatmill repack: the bytes of a build with the same options, from the examples that another build kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.program import main
+from support.datasets import digests, manifest_of, stopped_before_the_commit, write_jsonl
+from support.paths import CHATS, TOKENIZER
+from transforms.steps import keep
+
+INPUTS = ("--input", CHATS, "--tokenizer", TOKENIZER, "--split_bytes=200000", "--validation_fraction=0.1")
+OTHERS = ("--keep_columns=id", "--max_reject_fraction=1", "--direct_num_workers=1", "--ledger=all")
+COMBINATIONS = {
+    "as it was": (),
+    "packed, shifted, both formats": (
+        *("--max_length=256", "--packing=bfd", "--shift_labels", "--output_format=parquet,tfrecord"),
+    ),
+    "windows with provenance": ("--max_length=64", "--truncation=windows", "--provenance"),
+    "for a trainer": ("--for=trl", "--max_length=128", "--packing=bfd_split", "--ledger=exceptions"),
+}
+
+
+def run(*arguments: object) -> int:
+    return main([*map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("kept") / "out"
+    assert run("build", *INPUTS, *OTHERS, "--keep_examples", "--output", output) == 0
+    return output
+
+
+def examples_of(output: Path) -> list[Path]:
+    return [path for path in (output / "_chatmill/examples").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("options", COMBINATIONS.values(), ids=COMBINATIONS)
+def test_repacked_dataset_is_that_of_a_build(kept, tmp_path, options):
+    assert run("repack", kept, "--output", tmp_path / "repacked", "--direct_num_workers=1", *options) == 0
+    assert run("build", *INPUTS, *OTHERS, "--output", tmp_path / "built", *options) == 0
+    assert digests(tmp_path / "repacked") == digests(tmp_path / "built")
+    assert run("verify", tmp_path / "repacked", "--replay=0.1") == 0
+
+
+def test_repack_that_was_stopped_goes_on_with_its_shards(kept, tmp_path, monkeypatch):
+    options = ("--output", tmp_path / "out", "--max_length=64", "--direct_num_workers=1")
+    with stopped_before_the_commit():
+        assert run("repack", kept, *options) == 1
+        raise RuntimeError("stopped before the commit")  # the command line has shown it
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/data").iterdir()}
+    assert before and not (tmp_path / "out/_SUCCESS").exists()
+    monkeypatch.setattr(keep, "read_examples", None)  # nothing is left to be made
+    assert run("repack", kept, *options) == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out/data").iterdir()} == before
+    assert run("verify", tmp_path / "out") == 0
+
+
+def test_repacked_dataset_can_keep_its_examples(kept, tmp_path, capfd):
+    output = tmp_path / "out"
+    assert run("repack", kept, "--output", output, "--keep_examples", "--max_length=64", "--direct_num_workers=1") == 0
+    of_kept, of_output = (sorted(file.read_bytes() for file in examples_of(each)) for each in (kept, output))
+    assert len(of_kept) == 5 and of_kept == of_output
+    again = run("repack", kept, "--output", output, "--keep_examples", "--max_length=64")
+    assert again == 0 and "is finished already" in capfd.readouterr().err
+    assert run("repack", kept, "--output", output, "--max_length=32") == 2
+    assert "holds another dataset" in capfd.readouterr().err
+
+
+def test_damaged_examples_are_an_error_that_names_them(kept, tmp_path, capfd):
+    chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": [{"role": "user", "content": "a"},
+                                                                 {"role": "assistant", "content": "b"}]}])  # fmt: skip
+    output = tmp_path / "one"
+    options = ("--input", chats, "--tokenizer", TOKENIZER, "--direct_num_workers=1", "--output", output)
+    assert run("build", *options, "--keep_examples") == 0
+    [file] = examples_of(output)
+    content = file.read_bytes()
+    file.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    repacking = ("repack", output, "--output", tmp_path / "other", "--direct_num_workers=1")
+    assert run(*repacking) == 1
+    assert f"{file}: the kept examples are damaged" in capfd.readouterr().err
+    file.unlink()
+    file.with_name("other").write_bytes(b"")
+    assert run(*repacking) == 1
+    assert f"{file}: the kept examples are missing" in capfd.readouterr().err
+    # A build that replaces the dataset keeps no examples; those of the replaced one go with it.
+    assert run("build", *options, "--overwrite", "--expire_replaced") == 0
+    assert not [*(output / "_chatmill").glob("examples/*")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--tokenizer=other",), "--tokenizer decides what the examples are"),
+        (("--validation_fraction=0.5",), "--validation_fraction decides what the examples are"),
+        (("--write_columns=input_ids,loss_weights",), "--write_columns: with loss_weights records are read in another"),
+        (("--packing=bfd",), "--packing bfd: it needs a max_length"),
+        (("--max_lenght=3",), "Did you mean --max_length?"),
+        (("--keep_columns=x",), "--keep_columns decides what the examples are"),
+    ],
+)
+def test_what_repack_cannot_change_is_one_line(kept, tmp_path, capfd, options, message):
+    assert run("repack", kept, "--output", tmp_path / "out", *options) == 2
+    error = capfd.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_dataset_without_examples_is_one_line(kept, tmp_path, capfd):
+    assert run("repack", kept, "--output", tmp_path / "out", "--direct_num_workers=1") == 0
+    capfd.readouterr()
+    assert run("repack", tmp_path / "out", "--output", tmp_path / "again") == 2
+    assert "it does not keep its examples. Build it with --keep_examples." in capfd.readouterr().err
+    assert json.dumps(manifest_of(tmp_path / "out")["job"]["recipe"]).count("keep_examples") == 0
