@@ -118,8 +118,13 @@ def _options_of(kept: _Kept, given: Mapping[str, Any]) -> Options:
         before["write_columns"] = None  # the trainer chose them
     if not any(field.name in given for field in options_in(KeepOptions)):
         before |= {field.name: field.default for field in options_in(KeepOptions)}
-    inputs = tuple(url for source in kept.job.sources for url in source.input)
-    options = Options(**before | {"tokenizer": kept.job.tokenizer_name, "input": inputs} | dict(given))
+    of_build = {
+        "tokenizer": kept.job.tokenizer_name,
+        "input": tuple(url for source in kept.job.sources for url in source.input),
+        # Those of records, that the build has met.
+        **dict.fromkeys(("max_reject_fraction", "max_parity_fraction", "max_unprinted_fraction"), 1.0),
+    }
+    options = Options(**before | of_build | dict(given))
     check_row_options(options)
     options = for_consumer(options)
     before_and_now = [{*(each.write_columns or ())} for each in (kept.job.options, options)]

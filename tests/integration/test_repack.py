@@ -72,11 +72,13 @@ def test_repacked_dataset_can_keep_its_examples(kept, tmp_path, capfd):
 
 
 def test_damaged_examples_are_an_error_that_names_them(kept, tmp_path, capfd):
-    chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": [{"role": "user", "content": "a"},
-                                                                 {"role": "assistant", "content": "b"}]}])  # fmt: skip
+    good = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    chats = write_jsonl(tmp_path / "chats.jsonl", [good, {"messages": "none"}])
     output = tmp_path / "one"
-    options = ("--input", chats, "--tokenizer", TOKENIZER, "--direct_num_workers=1", "--output", output)
+    options = ("--input", chats, "--tokenizer", TOKENIZER, "--output", output, *OTHERS)
     assert run("build", *options, "--keep_examples") == 0
+    # The build accepted its rejects.
+    assert run("repack", output, "--output", tmp_path / "fine", "--max_length=64", "--direct_num_workers=1") == 0
     [file] = examples_of(output)
     content = file.read_bytes()
     file.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
