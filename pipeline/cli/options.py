@@ -25,10 +25,14 @@ from transforms.catalog.consumers import CONSUMERS, RowLayout, columns_for, prob
 from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, TokenizeOptions
 from transforms.inputs.input_options import InputOptions, ParseOptions
 from transforms.rows.columns import check_kept_columns
+from transforms.rows.preference_options import check_preference, of_preference
 from transforms.steps.row_options import KeepOptions, PackOptions, WriteOptions
 
 REWRITTEN = ("refuse", "append", "replace")
-PREFERENCE_ADVICE = "--schema preference --overwrite trains on the chosen answers instead"
+PREFERENCE_ADVICE = (
+    "--schema preference --overwrite writes both answers, for DPO and reward models, and --schema chosen --overwrite "
+    "trains on the chosen ones"
+)
 _REQUIRED = "required"
 _GROUPS = ("Input", "Tokenizer and template", "Rows", "Output", "Running")
 
@@ -321,8 +325,9 @@ def parse_build(
     except UserError as error:
         raise UserError(f"{options.recipe}: {error}") from None
     check_beam_flags(command, rest, names, options.runner)
+    options = for_consumer(options)
     check_options(options)
-    return for_consumer(options), [*of_recipe, *rest], own
+    return options, [*of_recipe, *rest], own
 
 
 def _add_options(parser: CommandParser, shows_all: bool) -> None:
@@ -458,6 +463,7 @@ def check_row_options(options: RowOptions) -> None:
             "--part_weights needs a column for the weights: list loss_weights in --write_columns, such as "
             "--write_columns input_ids,labels,loss_weights."
         )
+    check_preference(vars(options), options.write_columns)
     check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance, options.ledger)
 
 
@@ -469,9 +475,10 @@ def for_consumer(options: Options) -> Options:
     """
     consumer = options.consumer
     if consumer is None:
-        return options
+        return dataclasses.replace(options, **of_preference(vars(options)))
     columns = options.write_columns or columns_for(consumer, options.packing != "none")
     options = dataclasses.replace(options, write_columns=columns)
+    options = dataclasses.replace(options, **of_preference(vars(options)))
     for name, text in problems(consumer, RowLayout.of(vars(options))):
         raise UserError(f"--for {consumer}: --{name} {as_typed(getattr(options, name))}: {text}")
     return options

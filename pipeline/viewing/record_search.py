@@ -21,13 +21,14 @@ from transforms.base.phrases import counted
 from transforms.catalog.layout import SPLITS
 from transforms.reading.reader import Dataset, FailedBuild
 from transforms.reading.row_examples import examples_of
+from transforms.rows.answers import ANSWER_COLUMNS
 from transforms.rows.columns import PROVENANCE_COLUMNS
 from transforms.tokens.decoding import TokenDecoder
 
 # What is shown: a row, a reject, a line of the ledger about a record without a row, or a note as a sentence.
 Found: TypeAlias = Row | Rejected | dict[str, Any] | str
 
-_TOKEN_COLUMNS = ("input_ids", "seq_lengths", "position_ids")
+_TOKEN_COLUMNS = ("input_ids", "seq_lengths", "position_ids", *ANSWER_COLUMNS)
 
 
 def first_row(dataset: Dataset, split: str) -> Iterator[Found]:
@@ -77,7 +78,7 @@ def search(dataset: Dataset, decoder: TokenDecoder, split: str, text: str, limit
         UserError: if the rows have no input_ids.
     """
     columns = [name for name in _TOKEN_COLUMNS if name in dataset.layout.columns]
-    if "input_ids" not in columns:
+    if not dataset.layout.has_ids:
         raise UserError("--search: the rows have no input_ids, so there is no text to search.")
     found, rows = 0, dataset.row_count(split)
     for _, first, batch in dataset.rows(split, columns):

@@ -264,7 +264,7 @@ REMEDIES = {
         _to(tool_arguments="keep"), "gives the arguments of their calls to the template as strings"
     ),
     "bad_prompt_completion": _Entry(_to(as_chat=True), "renders them with the chat template"),
-    "preference_data": _Entry(_to(schema="preference"), "trains on the chosen answers"),
+    "preference_data": _Entry(_to(schema="preference"), "writes both answers, and chosen the chosen ones alone"),
     "too_long": _Entry(_longer_records, "reads longer ones"),
     "formatter": _Entry(_more_seconds, "gives the formatter more time"),
     "forged_turn": _Entry(_plain, "encodes the special tokens in them as plain text"),

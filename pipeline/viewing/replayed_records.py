@@ -31,6 +31,7 @@ from transforms.model.parts import PART_BYTES
 from transforms.reading.reader import Dataset
 from transforms.reading.row_examples import examples_of
 from transforms.rows import IGNORED
+from transforms.rows.answers import ANSWER_COLUMNS
 from transforms.rows.packing import longer_of
 from transforms.rows.ragged import offsets_of
 from transforms.steps.read import read_split
@@ -40,7 +41,7 @@ from transforms.storage.hub.urls import without_commit
 _DIGEST_BYTES = 16
 _Record: TypeAlias = tuple[str, int]  # its source and position
 _Outcome: TypeAlias = tuple[str, str | None]  # and its reason
-_COMPARED = ("input_ids", "labels", "loss_mask", "seq_lengths", "position_ids")
+_COMPARED = ("input_ids", "labels", "loss_mask", "seq_lengths", "position_ids", *ANSWER_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -168,11 +169,10 @@ def _replayable_job(dataset: Dataset, trust_formatter: bool) -> Job:
             "elsewhere: a dataset with several increments cannot be replayed."
         )
     columns = {*dataset.layout.columns}
-    if "input_ids" not in columns or not columns & (
-        {"labels"} if job.options.shift_labels else {"labels", "loss_mask"}
-    ):
+    of_labels = {"labels"} if job.options.shift_labels else {"labels", "loss_mask", "chosen_mask", "completion_mask"}
+    if not dataset.layout.has_ids or not columns & of_labels:
         raise UserError(f"{dataset.url}: the rows have no input_ids or no labels, so they cannot be compared.")
-    if dataset.packed and not columns & {"seq_lengths", "position_ids"} and job.options.packing != "wrapped":
+    if not dataset.layout.has_segments and job.options.packing != "wrapped":
         raise UserError(f"{dataset.url}: examples cannot be located: the rows have no seq_lengths and no position_ids.")
     if not trust_formatter and (names := [*formatters_of(job, dataset.folder)]):
         raise UserError(
@@ -253,7 +253,7 @@ class _Replayer:
         if self.is_wrapped:
             yield from self._rows_of(self._packer(batch))
             return
-        segments = self._packer.cut(batch)
+        segments = self._packer.used(batch)
         starts, labels_of_all = batch.offsets[segments.source] + segments.start, self._packer.labels_in(batch, segments)
         offsets = offsets_of(segments.length).tolist()
         for number, (source, start) in enumerate(zip(segments.source.tolist(), starts.tolist(), strict=True)):

@@ -112,7 +112,7 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
     split = dataset.shards(shard["split"], shard["format"])
     number = sum(other["rows"] for other in split[: split.index(shard)]) + in_shard
     place = shard["split"], number, shard["path"], in_shard
-    if "input_ids" not in values:
+    if not dataset.layout.has_ids:
         return Row(*place, [], "The rows have no input_ids, so there is no text to show.")
     names = [name for name in EXAMPLE_COLUMNS if name in values]
     lists = [_list_array(values[name]) for name in names]
@@ -120,7 +120,7 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
     note = ""
     if not found.are_known:
         note = "The rows have neither seq_lengths nor position_ids, so the examples are not shown separately."
-    elif not {"labels", "loss_mask"} & values.keys():
+    elif not {"labels", "loss_mask", "chosen_mask", "completion_mask"} & values.keys():
         note = "The rows have no labels, so what is trained on is not shown."
     kept = {name: value for name, value in values.items() if name not in (*OUTPUT_COLUMNS, *PROVENANCE_COLUMNS)}
     origins, lines = _origins(values, len(found.offsets) - 1), _lines_of_row(dataset, shard, in_shard)

@@ -105,7 +105,7 @@ def openai_calls(i: int, q: str, a: str) -> list[dict[str, Any]]:
 
 
 HERMES = f"You are a function calling AI model. <tools> {json.dumps(TOOLS)} </tools>"
-PAIR = {"schema": "preference"}
+PAIR = {"schema": "chosen"}
 
 
 def marked(q: str, a: str) -> str:

@@ -146,7 +146,7 @@ def is_metadata(path: tuple[Any, ...]) -> bool:
 @functools.cache
 def parsed() -> tuple[dict[str, list[Example]], list[tuple[str, tuple[Any, ...], list[Example]]]]:
     """The examples of each shape, and those of each shape with a marker that parsing does not reject or count."""
-    parser, of_pairs = Parser(), Parser(schema="preference")
+    parser, of_pairs = Parser(), Parser(schema="chosen")
 
     def examples(record: dict[str, Any]) -> list[Example]:
         try:

@@ -16,7 +16,7 @@ BAD = {"role": "assistant", "content": "No."}
 SYSTEM = {"role": "system", "content": "Be brief."}
 TOOL = {"type": "function", "function": {"name": "f"}}
 STRINGS = {"schema": "prompt_completion"}
-CHOSEN: dict[str, Any] = {"schema": "preference"}
+CHOSEN: dict[str, Any] = {"schema": "chosen"}
 
 
 def tokens_of(record: dict[str, Any]) -> TokenRow:

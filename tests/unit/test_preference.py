@@ -103,18 +103,18 @@ def parse_batch(records: list[dict[str, Any]], **options: Any) -> Examples:
 
 @pytest.mark.parametrize("record", [record for record, _ in PAIRS.values()], ids=PAIRS)
 def test_a_pair_is_rejected_with_a_message_that_names_the_parameters(record):
-    with pytest.raises(RecordError, match="With schema preference") as raised:
+    with pytest.raises(RecordError, match="with schema chosen, the") as raised:
         parse(record)
     assert raised.value.reason == "preference_data"
 
 
 @pytest.mark.parametrize(("record", "expected"), PAIRS.values(), ids=PAIRS)
 def test_the_chosen_answer_is_the_completion(record, expected):
-    assert parse(record, schema="preference") == expected
+    assert parse(record, schema="chosen") == expected
 
 
 def test_pairs_are_counted_in_the_notes():
-    batch = parse_batch([{"prompt": "a", "chosen": "b", "rejected": "c"}] * 3, schema="preference")
+    batch = parse_batch([{"prompt": "a", "chosen": "b", "rejected": "c"}] * 3, schema="chosen")
     assert (len(batch.examples), batch.outcomes.notes) == (3, {"preference_chosen": 3})
 
 
@@ -129,7 +129,7 @@ def test_columns_name_the_answers():
     with pytest.raises(RecordError) as raised:
         parse(record, **options)
     assert raised.value.reason == "preference_data"
-    assert parse(record, schema="preference", **options) == PromptCompletion("a", "b")
+    assert parse(record, schema="chosen", **options) == PromptCompletion("a", "b")
 
 
 @pytest.mark.parametrize("flags", [{"chosen": True, "rejected": False}, {"chosen": GOOD["content"], "rejected": None}])
@@ -151,13 +151,13 @@ def test_columns_of_these_names_that_are_not_two_answers_mean_nothing(flags):
 )
 def test_a_pair_without_a_certain_prompt_is_rejected(record):
     with pytest.raises(RecordError) as raised:
-        parse(record, schema="preference")
+        parse(record, schema="chosen")
     assert raised.value.reason == "bad_preference"
 
 
 def test_a_record_without_a_pair_does_not_fit_the_schema():
     with pytest.raises(RecordError) as raised:
-        parse({"messages": [USER, GOOD]}, schema="preference")
+        parse({"messages": [USER, GOOD]}, schema="chosen")
     assert raised.value.reason == "missing_column"
 
 

@@ -163,7 +163,7 @@ def test_arguments_that_are_nested_too_deeply_do_not_end_the_launch(tmp_path):
 
 def test_pairs_of_strings_are_messages_as_chat():
     record = {"prompt": "Is tea hot?", "chosen": "Mostly, yes.", "rejected": "No."}
-    options: dict[str, Any] = {"schema": "preference", "as_chat": True}
+    options: dict[str, Any] = {"schema": "chosen", "as_chat": True}
     assert parse(record, **options) == Conversation([ASKED, ANSWERED], completion_start=1)
 
 

@@ -20,7 +20,7 @@ from transforms.model.outcomes import Outcomes
 from transforms.reading.row_examples import examples_of, flat_values
 from transforms.rows import IGNORED
 from transforms.rows.columns import column_of
-from transforms.rows.packing import PACKINGS
+from transforms.rows.packing import PACKINGS, PAIRS
 from transforms.rows.parts import PART_COLUMNS, codes_of_tokens
 from transforms.steps.pack import Packer
 from transforms.upkeep.compaction.repacking import knows_segments, repack
@@ -29,7 +29,7 @@ ALL = (
     "input_ids", "labels", "attention_mask", "position_ids", "seq_lengths", "loss_mask", "loss_weights",
     "part_lengths", "part_kinds", "part_messages", "source", "source_position",
 )  # fmt: skip
-PACKED = [packing for packing in PACKINGS if packing != "none"]
+PACKED = [packing for packing in PACKINGS if packing not in ("none", PAIRS)]  # rows of pairs are moved
 
 
 def layout_of(packing: str = "bfd", columns: tuple[str, ...] = ALL, max_length: int = 8, shift: bool = False) -> Any:

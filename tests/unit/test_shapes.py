@@ -199,7 +199,7 @@ ENTRIES = [*shapes(), *turn_forms()]
 def test_the_sample_of_each_shape_and_form_is_read_as_it_was_converted_by_hand(entry):
     name, messages, completion_start = SAMPLES[entry.name]
     schema = getattr(entry, "schema", "messages")
-    found, content = read(entry.sample.record, schema="preference" if schema == "preference" else "auto")
+    found, content = read(entry.sample.record, schema="chosen" if schema == "preference" else "auto")
     assert (found, content.messages, content.completion_start) == (name, messages, completion_start)
     if schema == "preference":
         assert rejected(entry.sample.record)[0] == "preference_data"
@@ -323,7 +323,7 @@ def test_what_is_not_certain_is_rejected_with_words(record, reason, fragment):
 
 def test_a_pair_without_a_winner_has_no_chosen_answer():
     pair = {"conversation_a": CHAT, "conversation_b": CHAT, "winner": "tie"}
-    assert rejected(pair, schema="preference")[0] == "bad_preference"
+    assert rejected(pair, schema="chosen")[0] == "bad_preference"
 
 
 def test_a_text_with_marks_is_a_document_if_the_schema_says_so_or_nobody_answers():

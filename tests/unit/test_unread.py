@@ -141,10 +141,10 @@ def test_a_record_without_the_renamed_column_is_read_by_the_name_in_the_schema()
 
 def test_a_pair_is_read_as_its_schema_says():
     pair = {"prompt": "What is 6*7?", "chosen": "42", "rejected": "41"}
-    assert read(pair, schema="preference") == {}
+    assert read(pair, schema="chosen") == {}
     chosen = {**pair, "chosen": CHAT, "rejected": [CHAT[0], assistant("41")], "messages": CHAT, "score_chosen": 3}
-    assert read(chosen, schema="preference") == {}
-    assert read({**chosen, "critique": "Good"}, schema="preference") == {"critique": 4}
+    assert read(chosen, schema="chosen") == {}
+    assert read({**chosen, "critique": "Good"}, schema="chosen") == {"critique": 4}
 
 
 @pytest.mark.parametrize(

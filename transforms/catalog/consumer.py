@@ -30,6 +30,7 @@ class Consumer:
         problems: finds what is wrong with a layout, beyond what is wrong for each trainer.
         recipe: makes the code that reads a dataset: of its path, of the name of a model, and of its layout.
         language: of the recipe.
+        schema: of the preference data that it reads; empty if it reads other records.
     """
 
     title: str
@@ -37,3 +38,4 @@ class Consumer:
     problems: Callable[[RowLayout], Iterator[Problem]]
     recipe: Callable[[str, str, RowLayout], str]
     language: str = "python"
+    schema: str = ""

@@ -14,6 +14,7 @@ from typing import Any
 from transforms.catalog.consumer import Consumer, Problem
 from transforms.exports import EXPORTS, Export, export_of, export_problems
 from transforms.outputs import output_format
+from transforms.rows.answers import COLUMNS_OF, PREFERENCE, UNPAIRED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, default_columns
 from transforms.rows.parts import KINDS
 
@@ -28,6 +29,7 @@ class RowLayout:
         packing: one of PACKINGS.
         max_length: tokens in a row at most; None for any number.
         shift_labels: whether labels are shifted.
+        schema: of the records, if they are preference data; otherwise empty.
     """
 
     columns: tuple[str, ...]
@@ -35,6 +37,7 @@ class RowLayout:
     packing: str = "none"
     max_length: int | None = None
     shift_labels: bool = False
+    schema: str = ""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RowLayout:
@@ -49,12 +52,23 @@ class RowLayout:
             packing=packing,
             max_length=options.get("max_length"),
             shift_labels=options.get("shift_labels", False),
+            schema=options["schema"] if options.get("schema") in COLUMNS_OF else "",
         )
 
     @property
     def packed(self) -> bool:
         """Whether a row may hold several examples."""
         return self.packing != "none"
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether the rows have all their tokens."""
+        return bool({"input_ids", "chosen_ids", "completion_ids"} & {*self.columns})
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether the columns say where the examples of a row begin."""
+        return not self.packed or bool({"seq_lengths", "position_ids", "chosen_ids"} & {*self.columns})
 
     def described(self) -> dict[str, Any]:
         """Return what the manifest and the shards say of the layout, as JSON."""
@@ -88,6 +102,11 @@ def problems(consumer: str, layout: RowLayout) -> list[Problem]:
         The problems; none if the recipe of the consumer holds.
     """
     known = _known(consumer)
+    if layout.schema != known.schema:
+        text = f"{known.title} reads records of the schema {known.schema}."
+        if not known.schema:
+            text = f"{known.title} would train on rejected answers. Schema chosen leaves them out."
+        return [Problem("schema", text)]
     if isinstance(known, Export):
         return [*export_problems(known, layout)]
     found = []
@@ -105,7 +124,7 @@ def problems(consumer: str, layout: RowLayout) -> list[Problem]:
 def warnings(layout: RowLayout) -> list[Problem]:
     """Find what is a trap in a layout for every trainer, if it is not known which one will read it."""
     found = []
-    if layout.packed and "seq_lengths" not in layout.columns:
+    if layout.packed and not layout.has_segments:
         text = "without seq_lengths, nothing separates the examples in a packed row, so each attends to others."
         found.append(Problem("write_columns", text))
     if layout.packed and "attention_mask" in layout.columns:
@@ -131,6 +150,11 @@ def columns_for(consumer: str, packed: bool) -> tuple[str, ...]:
         packed: whether a row may hold several examples.
     """
     return _known(consumer).columns(packed)
+
+
+def consumers_of(schema: str) -> list[str]:
+    """Return the trainers that read records of a schema. schema: of preference data; empty for other records."""
+    return [name for name, known in _CONSUMERS.items() if known.schema == schema]
 
 
 def title_of(consumer: str) -> str:
@@ -266,10 +290,85 @@ datasets:
   - path: {path}      # without a type: the rows are tokenized"""
 
 
+def _no_problem(layout: RowLayout) -> Iterator[Problem]:
+    yield from ()
+
+
+def _dpo_columns(packed: bool) -> tuple[str, ...]:
+    return ("prompt_ids", "chosen_ids", "rejected_ids")
+
+
+def _kto_columns(packed: bool) -> tuple[str, ...]:
+    return ("prompt_ids", "completion_ids", "label")
+
+
+def _reward_columns(packed: bool) -> tuple[str, ...]:
+    return ("chosen_ids", "rejected_ids")
+
+
+# DPOTrainer and KTOTrainer have no option to keep a dataset that is prepared, as RewardTrainer does. All three cut in
+# their collator, or drop what is longer than their own max_length: the build has cut already.
+def _dpo_recipe(path: str, model: str, layout: RowLayout) -> str:
+    return f"""import datasets
+from trl import DPOConfig, DPOTrainer
+
+
+class PreparedDPOTrainer(DPOTrainer):
+    def _prepare_dataset(self, dataset, *args):
+        return dataset
+
+
+dataset = datasets.load_dataset("{path}")
+trainer = PreparedDPOTrainer(
+    model="{model}",
+    train_dataset=dataset["train"],
+    args=DPOConfig(max_length=None),
+)"""
+
+
+def _kto_recipe(path: str, model: str, layout: RowLayout) -> str:
+    return f"""import datasets
+from trl import KTOConfig, KTOTrainer
+
+
+def with_kl(rows):
+    completions = rows["completion_ids"]
+    return {{"KL_completion_ids": [completions[-1], *completions[:-1]]}}
+
+
+class PreparedKTOTrainer(KTOTrainer):
+    def _prepare_dataset(self, dataset, processing_class, args, name):
+        # As KTOTrainer does: each prompt gets the completion of another one of its batch.
+        return dataset.map(with_kl, batched=True, batch_size=args.per_device_train_batch_size)
+
+
+dataset = datasets.load_dataset("{path}")
+trainer = PreparedKTOTrainer(
+    model="{model}",
+    train_dataset=dataset["train"],
+    args=KTOConfig(max_length=None),
+)"""
+
+
+def _reward_recipe(path: str, model: str, layout: RowLayout) -> str:
+    return f"""import datasets
+from trl import RewardConfig, RewardTrainer
+
+dataset = datasets.load_dataset("{path}")
+trainer = RewardTrainer(
+    model="{model}",
+    train_dataset=dataset["train"],
+    args=RewardConfig(max_length=None),
+)"""
+
+
 _CONSUMERS: dict[str, Consumer] = {
     "trl": Consumer("TRL", default_columns, _of_trl, _trl_recipe),
     "axolotl": Consumer("Axolotl", _axolotl_columns, _of_axolotl, _axolotl_recipe, language="yaml"),
     "trainer": Consumer("transformers' Trainer", default_columns, _of_trainer, _trainer_recipe),
+    "trl_dpo": Consumer("TRL's DPOTrainer", _dpo_columns, _no_problem, _dpo_recipe, schema=PREFERENCE),
+    "trl_kto": Consumer("TRL's KTOTrainer", _kto_columns, _no_problem, _kto_recipe, schema=UNPAIRED),
+    "trl_reward": Consumer("TRL's RewardTrainer", _reward_columns, _no_problem, _reward_recipe, schema=PREFERENCE),
 }
 
 CONSUMERS: tuple[str, ...] = (*_CONSUMERS, *EXPORTS)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from transforms.catalog.consumers import RowLayout
+from transforms.rows.answers import ANSWER_COLUMNS, LABEL
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
 
 _NUMBERS = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "loss_weights": pa.float32(), "part_kinds": pa.int8()}
+_NUMBERS |= {name: pa.int8() for name in ANSWER_COLUMNS if name.endswith("_mask")}
 _PROVENANCE = dict(zip(PROVENANCE_COLUMNS, (pa.string(), pa.int64()), strict=True))
 
 
@@ -17,6 +19,8 @@ def schema_of(layout: RowLayout) -> pa.Schema:
 
 
 def _field(name: str, packed: bool) -> pa.Field:
+    if name == LABEL:
+        return pa.field(name, pa.bool_(), nullable=False)
     if name in OUTPUT_COLUMNS:
         return pa.field(name, _list_of(_NUMBERS.get(name, pa.int32())), nullable=False)
     if name in PROVENANCE_COLUMNS:

@@ -15,6 +15,7 @@ from transforms.inputs.reading import REPEATED_TOOLS, ROLE_NAMES, ROLES, TOOL_AR
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.inputs.traces import TRACE_BRANCHES
 from transforms.inputs.traces.tool_definitions import tool_definitions
+from transforms.rows.answers import PREFERENCE, UNPAIRED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,8 @@ class ParseOptions(StepOptions):
     schema: str = option(
         "Input",
         f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns; preference: "
-        "trains on the chosen one of two answers, which auto rejects",
+        "a chosen and a rejected answer, for DPO and reward models; unpaired_preference: answers with a label, for "
+        "KTO; chosen: trains on the chosen one of two answers",
         kinds.one_of(SCHEMAS),
         "auto",
         "NAME",
@@ -215,4 +217,6 @@ class ParseConfig(ParseOptions):
             tool_arguments=self.tool_arguments,
             repeated_tools=self.repeated_tools,
             loss_weights=self.loss_weights,
+            with_rejected=self.schema in (PREFERENCE, UNPAIRED),
+            labelled=self.schema == UNPAIRED,
         )

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
+import msgspec
+
 from transforms.base.errors import RecordError
 from transforms.inputs.reading import Reading
+from transforms.model.examples import Content, Conversation, PromptCompletion
 
 # Columns that say whether an answer is good: that of TRL, and that of LLaMA-Factory.
 LABELS = ("label", "kto_tag")
@@ -47,15 +50,50 @@ def is_undesirable(record: Mapping[str, Any], reading: Reading) -> bool:
     return False
 
 
+def is_desirable(record: Mapping[str, Any]) -> bool:
+    """Return whether a record's answer is labelled as good.
+
+    Raises:
+        RecordError: if the first of LABELS that it has does not say it.
+    """
+    name = next((name for name in LABELS if name in record), None)
+    if name is None:
+        raise RecordError("no_label", f"the record has no {' and no '.join(LABELS)}; expected true or false")
+    label = record[name]
+    if isinstance(label, str):
+        label = _BOOLEANS.get(label.lower(), label)
+    if not isinstance(label, (int, float)) or label not in (0, 1):
+        raise RecordError("no_label", f"{name} is {record[name]!r}; expected true or false, or 1 or 0")
+    return bool(label)
+
+
+def with_last_answer(content: Content) -> Content:
+    """Return a conversation as a prompt and its last message, which a label is about, unless it has a prompt.
+
+    Raises:
+        RecordError: if that is not an answer of the assistant; or if it is no conversation with an answer.
+    """
+    if isinstance(content, PromptCompletion):
+        return content
+    if not isinstance(content, Conversation):
+        raise RecordError("no_label", "the record has no prompt with an answer that its label could be about")
+    if content.completion_start is not None:
+        return content
+    if content.messages[-1]["role"] != "assistant":
+        raise RecordError("no_label", "the last message, which the label is about, is not one of the assistant")
+    return msgspec.structs.replace(content, completion_start=len(content.messages) - 1)
+
+
 def split_chosen(
-    prompt: list[dict[str, Any]], chosen: list[dict[str, Any]], rejected: list[dict[str, Any]]
+    prompt: list[dict[str, Any]], chosen: list[dict[str, Any]], rejected: list[dict[str, Any]], name: str = "chosen"
 ) -> tuple[list[dict[str, Any]], int]:
-    """Split the chosen conversation of a pair into prompt and completion.
+    """Split one conversation of a pair, the chosen one, into prompt and completion.
 
     Args:
         prompt: the messages of the columns that say what is answered; none if only chosen and rejected have them.
         chosen: the messages of the chosen answer: the answer alone, or the conversation with it.
         rejected: those of the rejected answer.
+        name: of the answer that is split, for errors: the rejected one is split in the same way.
 
     Returns:
         The messages of the whole conversation, and how many of them are the prompt. In conversations without a prompt
@@ -66,17 +104,17 @@ def split_chosen(
     """
     answers = [number for number, message in enumerate(chosen) if message["role"] == "assistant"]
     if not answers:
-        raise RecordError("bad_preference", "chosen has no message of the assistant")
+        raise RecordError("bad_preference", f"{name} has no message of the assistant")
     if answers[0] == 0:
         if not prompt:
-            raise RecordError("bad_preference", "chosen is an answer alone, and the record has no prompt")
+            raise RecordError("bad_preference", f"{name} is an answer alone, and the record has no prompt")
         if prompt[-len(chosen) :] == chosen:  # the conversation with its answer
             prompt = prompt[: -len(chosen)]
         return prompt + chosen, len(prompt)
     system, turns = _split_system(prompt)
     own_system, own_turns = _split_system(chosen)
     if (system and own_system not in ([], system)) or _compared(own_turns[: len(turns)]) != _compared(turns):
-        raise RecordError("bad_preference", "chosen is a conversation that does not begin with the record's prompt")
+        raise RecordError("bad_preference", f"{name} is a conversation that does not begin with the record's prompt")
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
     known = len(own_system) + len(turns) if turns else shared
     if not known:

@@ -59,7 +59,7 @@ def read_record(
     except RecordError as error:
         if schema not in ("auto", "preference") or error.reason not in _OF_SCHEMAS:
             raise
-        for found_before in (reading.notes, reading.forms, reading.tools):
+        for found_before in (reading.notes, reading.forms, reading.tools, reading.rejected, reading.desirable):
             found_before.clear()
         reading.notes.update(notes)
         read = _read_by_shape(record, schema, reading, find_unread, error)
@@ -78,7 +78,7 @@ def _read_by_shape(
         found = find_shape(record, SCHEMA_COLUMNS if schema == "auto" else (schema,))
         if found is None or _lost(found, record, schema, error):
             return None
-        if found.shape.schema == "preference" and schema == "auto":
+        if found.shape.schema == "preference" and schema == "auto" and not reading.options.labelled:
             raise RecordError("preference_data", NO_PAIRS)
         _, content = content_of(found.record(), found.shape.schema, reading)
         # Of a question with one answer, another answer is not about it, as it is of a dialog that has an answer.

@@ -18,7 +18,15 @@ from transforms.inputs.json_text import decode_json, kind_of
 from transforms.inputs.media import MEDIA_COLUMNS, check_no_media
 from transforms.inputs.messages import messages_of
 from transforms.inputs.names import COMPLETION_IDS
-from transforms.inputs.preference import LABELS, is_pair, is_undesirable, split_chosen, with_pair
+from transforms.inputs.preference import (
+    LABELS,
+    is_desirable,
+    is_pair,
+    is_undesirable,
+    split_chosen,
+    with_last_answer,
+    with_pair,
+)
 from transforms.inputs.reading import SWITCHES, Reading
 from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
 from transforms.inputs.tool_calls import tools_of
@@ -32,6 +40,7 @@ from transforms.model.examples import (
     PromptCompletion,
     TokenRow,
 )
+from transforms.rows.answers import UNPAIRED
 
 # Makes the content of a record.
 Reader: TypeAlias = Callable[[Mapping[str, Any], Reading], Content]
@@ -65,9 +74,11 @@ _PROMPTS = ("prompt", "conversations", "messages", "question", "instruction")
 _MAY_BE_READ = {"preference": {*_PROMPTS}, "question_answer": {"system_prompt"}}
 # Columns that a message has and a document has not.
 OF_ONE_MESSAGE = ("role", "from", "speaker", "sender", "parent", "parent_id", "replies", "message_id")
+# Reads what `preference` reads, but for the rejected answer.
+CHOSEN = "chosen"
 NO_PAIRS = (
     "the record has a chosen and a rejected answer, which are not for supervised training as they are. With schema "
-    "preference, the chosen answer is trained on"
+    "preference, both are written, for DPO and reward models; with schema chosen, the chosen answer is trained on"
 )
 # Cells without content, in tables too.
 _NOTHING: tuple[Any, ...] = ("", "[]", "{}", [], {}, None)
@@ -115,13 +126,16 @@ def content_of(record: Mapping[str, Any], schema: str, reading: Reading) -> tupl
         schema = _detected(record)
     if schema == "preference":
         record = with_pair(record)
-        if detected:
+        if detected and not reading.options.labelled:
             raise RecordError("preference_data", NO_PAIRS)
     if schema == "question_answer":
         record = _with_question(record, detected)
     if missing := sorted(SCHEMA_COLUMNS[schema].required - record.keys()):
         raise RecordError("missing_column", f"schema {schema} needs {' and '.join(missing)}, which the record lacks")
     check_no_media(record)
+    if reading.options.labelled:
+        reading.desirable.extend((True, False) if schema == "preference" else (is_desirable(record),))
+        return schema, with_last_answer(_READERS[schema](record, reading))
     if schema not in WITHOUT_ANSWER and is_undesirable(record, reading):
         raise RecordDropped("undesirable")
     return schema, _READERS[schema](record, reading)
@@ -228,7 +242,8 @@ def has_messages(record: Mapping[str, Any]) -> bool:
     ],
 )
 def _preference(record: Mapping[str, Any], reading: Reading) -> Content:
-    reading.notes["preference_chosen"] = None
+    if not reading.options.with_rejected:
+        reading.notes["preference_chosen"] = None
     prompt, answer = record.get("prompt"), record["chosen"]
     column = _prompt_column(record)
     others = [name for name in ("question", "instruction", "input") if column not in (None, name, "instruction")]
@@ -237,9 +252,21 @@ def _preference(record: Mapping[str, Any], reading: Reading) -> Content:
             "bad_preference", f"{' and '.join((str(column), *lost))} may each be the prompt; expected one"
         )
     if isinstance(prompt, str) and isinstance(answer, str) and "system" not in record:
+        if reading.options.with_rejected:
+            if not isinstance(record["rejected"], str):
+                raise RecordError(
+                    "bad_preference", f"rejected is {kind_of(record['rejected'])}; expected a string, as chosen is"
+                )
+            reading.rejected.append(_prompt_completion({**record, "completion": record["rejected"]}, reading))
         return _prompt_completion({**record, "completion": answer}, reading)
     chosen, rejected = (_answer(record[name], name, reading) for name in ("chosen", "rejected"))
     messages, start = split_chosen(_with_system(_prompt(record, reading), record), chosen, rejected)
+    if reading.options.with_rejected:
+        with_rejected, start_of_rejected = split_chosen(messages[:start], rejected, chosen, "rejected")
+        start = min(start, start_of_rejected)
+        if messages[:start] != with_rejected[:start]:
+            raise RecordError("bad_preference", "chosen and rejected are not answers to the same prompt")
+        reading.rejected.append(_conversation(with_rejected, record, reading, completion_start=start))
     return _conversation(messages, record, reading, completion_start=start)
 
 
@@ -317,7 +344,7 @@ def _question_answer(record: Mapping[str, Any], reading: Reading) -> Conversatio
     return _answered(record, ("question", "input", "context"), "answer", "question_answer", reading)
 
 
-SCHEMAS = ("auto", *SCHEMA_COLUMNS)
+SCHEMAS = ("auto", *SCHEMA_COLUMNS, CHOSEN, UNPAIRED)
 INPUT_COLUMNS = tuple(
     dict.fromkeys((*(column for known in SCHEMA_COLUMNS.values() for column in known.all), *LABELS, *MEDIA_COLUMNS))
 )

@@ -123,6 +123,7 @@ class RowSource:
         numbers: int64, shape (rows,): the number of the row's example among those of its record; None if each record
             has one example.
         contents: what the row's example says, for each row, or the digest of it; None if that is not known.
+        desirable: bool, shape (rows,): whether the answer is desirable; None if the records do not say that.
     """
 
     positions: np.ndarray
@@ -130,6 +131,7 @@ class RowSource:
     columns: pa.Table | None
     numbers: np.ndarray | None = None
     contents: Sequence[Content | bytes | None] | None = None
+    desirable: np.ndarray | None = None
 
     def first_rows(self) -> np.ndarray:
         """Return the number of the first row of each record: int64, shape (records,)."""
@@ -156,7 +158,8 @@ class RowSource:
         columns = None if self.columns is None else self.columns.take(pa.array(rows))
         numbers = None if self.numbers is None else self.numbers[rows]
         contents = None if self.contents is None else [self.contents[row] for row in rows.tolist()]
-        return RowSource(self.positions[rows], self.validation[rows], columns, numbers, contents)
+        desirable = None if self.desirable is None else self.desirable[rows]
+        return RowSource(self.positions[rows], self.validation[rows], columns, numbers, contents, desirable)
 
     def drops(self, records: np.ndarray, reason: str, tokens: np.ndarray, trained_tokens: np.ndarray) -> list[Drop]:
         """Return the drops of some of the records for a reason.

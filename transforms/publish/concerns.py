@@ -10,7 +10,7 @@ from transforms.catalog.manifest import records_compared
 from transforms.chat.parity.contexts import KINDS
 from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS
 from transforms.model.receipts import DIFFERS
-from transforms.rows.packing import longer_of
+from transforms.rows.packing import PAIRS, longer_of
 
 # Of fewer records it is not worth a line of the summary.
 _MANY = 0.01
@@ -156,7 +156,9 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[Concern]:
     if turns := notes.get("parity_turns_differing"):
         sample = f" of {records_compared(notes)}" * bool(notes.get("parity_records_not_checked"))
         found = f"{counted(turns, 'trained turn')}{sample} not as at inference: {kinds_of_differences(notes)}"
-        advice = _AFTER_PARITY.get(manifest["job"]["options"].get("parity"), "") + "docs/masks.md"
+        options = manifest["job"]["options"]
+        advice = "" if options.get("packing") == PAIRS else _AFTER_PARITY.get(options.get("parity"), "")
+        advice += "docs/masks.md"
         yield Concern("checks", found, advice, name="parity_records_differing")
 
 
@@ -181,12 +183,15 @@ def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[Concern]:
     }
     longer = {limit: cut for limit, cut in beyond.items() if limit > (layout["max_length"] or 0) and cut < lost}
     advice = []
-    if longer:
+    if longer and layout["max_length"]:  # pairs of equal answers are lost without one
         limit = next((limit for limit, cut in longer.items() if 10 * cut <= lost), max(longer))
         advice.append(f"{limit} loses {longer[limit]:,}")
-    if longer_of(layout["packing"]) == "truncate":
+    if longer_of(layout["packing"]) == "truncate" and layout["packing"] != PAIRS:
         advice.append("--truncation windows loses none")
-    found = f"{counted(lost, 'trained token')} of {records} lost to --max_length {layout['max_length']}"
+    cause = f"to --max_length {layout['max_length']}"
+    if layout["packing"] == PAIRS:
+        cause = "with pairs that were cut or dropped"
+    found = f"{counted(lost, 'trained token')} of {records} lost {cause}"
     yield Concern("limits", found, ", ".join(advice))
 
 

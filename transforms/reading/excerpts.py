@@ -81,7 +81,7 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
         StoreError: if the store fails.
     """
     layout = RowLayout.of(manifest["job"]["options"])
-    if "input_ids" not in layout.columns or not manifest["shards"]:
+    if not layout.has_ids or not manifest["shards"]:
         return []
     format = most_readable(shard["format"] for shard in manifest["shards"])
     shards = [shard for shard in manifest["shards"] if shard["format"] == format and shard["rows"]]

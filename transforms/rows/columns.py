@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from transforms.base.checks import check_names
 from transforms.base.errors import ParameterError
 from transforms.rows import IGNORED
+from transforms.rows.answers import ANSWER_COLUMNS, LABEL, answer_column
 from transforms.rows.parts import kinds_of, messages_of, run_starts
 from transforms.rows.ragged import indices_of, offsets_of
 
@@ -51,7 +52,8 @@ _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
     "part_messages": lambda table: _runs_of_parts(table, lambda _, codes: messages_of(codes)),
 }
 
-OUTPUT_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)
+TOKEN_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)
+OUTPUT_COLUMNS = (*TOKEN_COLUMNS, *ANSWER_COLUMNS, LABEL)
 PROVENANCE_COLUMNS = ("source", "source_position")
 # Which records have lines in the ledger: all of them, those that are not plainly kept, or none.
 LEDGERS = ("all", "exceptions", "none")
@@ -100,15 +102,16 @@ def check_kept_columns(
         raise ParameterError("keep_columns", both[0], "Chatmill writes a column of that name. Rename yours.")
 
 
-def column_of(table: RowTable, name: str) -> Column:
+def column_of(table: RowTable, name: str, names: Collection[str] = ()) -> Column:
     """Return a column of a table of rows.
 
     Args:
         table: the rows.
-        name: one of OUTPUT_COLUMNS.
+        name: one of OUTPUT_COLUMNS, but LABEL.
+        names: of all columns that are written.
 
     Returns:
         The values of all rows, shape (values,), in the type in which they are written; and the offsets of the rows in
         them, int64, shape (rows + 1,).
     """
-    return _COLUMNS[name](table)
+    return answer_column(table, name, names) if name in ANSWER_COLUMNS else _COLUMNS[name](table)

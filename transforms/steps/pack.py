@@ -13,7 +13,8 @@ from transforms.base.declaring import takes, values_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
-from transforms.rows.packing import longer_of, packing_of
+from transforms.rows.packing import PAIRS, longer_of, packing_of
+from transforms.rows.pairs import pairs_in
 from transforms.rows.parts import count_parts
 from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
 from transforms.rows.segments import Segments, whole
@@ -29,10 +30,10 @@ class Packer(PackOptions):
     def __call__(self, batch: Labels) -> Rows:
         if self.shift_labels:
             batch = dataclasses.replace(batch, labels=_ignored_at(batch.labels, batch.offsets[:-1]))
-        segments, left, in_rows = self._segments(batch)
+        segments, left, in_rows, equal = self._segments(batch)
         held_back = batch.source.validation[segments.source]
         tables = [self._table(batch, segments.take(held_back == validation)) for validation in (False, True)]
-        outcomes, used = self._outcomes(batch, segments, left, in_rows, tables)
+        outcomes, used = self._outcomes(batch, segments, left, in_rows, tables, equal)
         train, validation = map(shifted, tables) if self.shift_labels else tables
         statistics = of_tokens(
             labels=batch.labels,
@@ -54,12 +55,17 @@ class Packer(PackOptions):
             used=used,
         )
 
-    def _segments(self, batch: Labels) -> tuple[Segments, np.ndarray, np.ndarray]:
+    def used(self, batch: Labels) -> Segments:
+        """Cut the labelled rows, and return the segments that will be in rows."""
+        return self._segments(batch)[0]
+
+    def _segments(self, batch: Labels) -> tuple[Segments, np.ndarray, np.ndarray, np.ndarray]:
         """Cut the labelled rows.
 
         Returns:
-            The segments of rows that have a label left; int64 (rows,), the labels of each row after cutting; int64
-            (rows,), the tokens of each row after cutting, without those that are repeated.
+            The segments of rows that have a label left, and are not of a pair that is dropped; int64 (rows,), the
+            labels of each row after cutting; int64 (rows,), the tokens of each row after cutting, without those that
+            are repeated; bool (records,), whether it is a pair of equal answers.
         """
         lengths = np.diff(batch.offsets)
         segments = self.cut(batch)
@@ -69,7 +75,12 @@ class Packer(PackOptions):
             left = np.bincount(segments.source, in_segment, len(lengths))
         else:
             left = batch.trained_tokens
-        return segments.take(left[segments.source] > 0), left, in_rows
+        segments, equal = segments.take(left[segments.source] > 0), np.zeros(batch.source.records(), bool)
+        if self.packing == PAIRS:
+            both, equal = pairs_in(batch, segments, left)
+            left = np.where(both[batch.source.record_numbers()], left, 0)
+            segments = segments.take(left[segments.source] > 0)
+        return segments, left, in_rows, equal
 
     def cut(self, batch: Labels) -> Segments:
         """Truncate or split the rows that are longer than max_length."""
@@ -105,9 +116,22 @@ class Packer(PackOptions):
         return found
 
     def _outcomes(
-        self, batch: Labels, segments: Segments, left: np.ndarray, in_rows: np.ndarray, tables: list[RowTable]
+        self,
+        batch: Labels,
+        segments: Segments,
+        left: np.ndarray,
+        in_rows: np.ndarray,
+        tables: list[RowTable],
+        equal: np.ndarray,
     ) -> tuple[Outcomes, Used]:
-        """Find the outcome of each record. segments, left, in_rows: of _segments. tables: before labels are shifted."""
+        """Find the outcome of each record.
+
+        Args:
+            batch: the labelled rows.
+            segments, left, in_rows: of _segments.
+            tables: before labels are shifted.
+            equal: bool, shape (records,): whether it is a pair of equal answers.
+        """
         source, lengths, trained = batch.source, np.diff(batch.offsets), batch.trained_tokens
         numbers, records = source.record_numbers(), source.records()
 
@@ -128,10 +152,15 @@ class Packer(PackOptions):
         trained_tokens_lost = lost(trained, [table.segment_trained_tokens for table in tables])
         survives, cut, had_labels = sums(left > 0) > 0, sums(in_rows < lengths) > 0, sums(trained > 0) > 0
         dropped_whole = ~survives & cut & (self.truncation == "drop")
-        without, left_without = ~survives & ~dropped_whole & ~had_labels, ~survives & ~dropped_whole & had_labels
+        if self.packing == PAIRS:  # a row without a trained token was removed before
+            had_labels &= np.bincount(numbers, minlength=records) > 1
+        without = ~survives & ~dropped_whole & ~equal & ~had_labels
+        left_without = ~survives & ~dropped_whole & ~equal & had_labels
         outcomes = batch.outcomes.drop(
             [
                 *source.drops(np.flatnonzero(dropped_whole), "too_long", lengths, trained),
+                *source.drops(np.flatnonzero(equal & ~cut), "equal_answers", lengths, trained),
+                *source.drops(np.flatnonzero(equal & cut), "equal_answers_left", lengths, trained),
                 *source.drops(np.flatnonzero(without), "no_trained_tokens", lengths, trained),
                 *source.drops(np.flatnonzero(left_without), "no_trained_tokens_left", lengths, trained),
             ]
@@ -146,7 +175,9 @@ class Packer(PackOptions):
             outcomes = outcomes.note("records_that_lost_trained_tokens", len(losers), first)
         examples = int(np.count_nonzero(np.bincount(source.example_numbers(), left > 0)))
         outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0)) - examples)
-        outcomes = outcomes.note("formatter_rows_added", examples - int(np.sum(survives)))
+        is_preference = self.packing == PAIRS or source.desirable is not None
+        added = "pair_rows_added" if is_preference else "formatter_rows_added"
+        outcomes = outcomes.note(added, examples - int(np.sum(survives)))
         if segments.repeated is not None:
             windows_of_all = sum(len(table.sources) for table in tables)
             outcomes = outcomes.note("window_rows_added", windows_of_all - int(np.sum(left > 0)))

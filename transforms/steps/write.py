@@ -16,12 +16,13 @@ import pyarrow as pa
 from transforms.base.checks import check_text
 from transforms.base.declaring import takes
 from transforms.inputs.formats import input_format
-from transforms.model.batches import Rows, RowTable, Split
+from transforms.model.batches import Rows, RowSource, RowTable, Split
 from transforms.model.counts import StepCounts
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.parts import Parts
 from transforms.model.receipts import DIFFERS, FirstExample, Receipt, RejectsFile, name_of, work_of, write_receipt
 from transforms.outputs.parquet import ParquetWriter
+from transforms.rows.answers import LABEL
 from transforms.rows.columns import column_of, default_columns
 from transforms.rows.ragged import offsets_of
 from transforms.steps.base import Step, StepCall
@@ -217,7 +218,12 @@ class _OpenShard:
 
     def _columns(self, part: Rows, table: RowTable) -> pa.Table:
         names = self._options.write_columns or default_columns(part.packed)
-        columns = {name: _list_array(*column_of(table, name)) for name in names}
+        columns: dict[str, pa.Array] = {
+            name: pa.array(_desirable(part.source)[table.sources])
+            if name == LABEL
+            else _list_array(*column_of(table, name, names))
+            for name in names
+        }
         if self._options.provenance:
             urls, positions = self._split.origins(part.source.positions[table.sources])
             values = {"source": urls, "source_position": pa.array(positions)}
@@ -261,6 +267,13 @@ class _RejectsWriter:
         self._writer.close()
         self._file.complete()
         return RejectsFile(self._path, self._file.sha256)
+
+
+def _desirable(source: RowSource) -> np.ndarray:
+    """Whether the answer of each labelled row is desirable: bool, shape (rows,). Raises ValueError if unknown."""
+    if source.desirable is None:
+        raise ValueError(f"the column {LABEL} needs records of which a step read whether their answers are desirable")
+    return source.desirable
 
 
 @functools.cache  # the folder has the name of its content

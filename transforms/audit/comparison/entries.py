@@ -47,7 +47,7 @@ def entries_of(dataset: Dataset) -> pa.Table:
         UserError: if the rows have no input_ids.
         InputError, StoreError: if it cannot be read.
     """
-    if "input_ids" not in dataset.layout.columns:
+    if not dataset.layout.has_ids:
         raise UserError(f"{dataset.url}: the rows have no input_ids, so there is nothing to compare.")
     found = _by_ledger(dataset) if _has_whole_ledger(dataset) else _by_shard(dataset)
     batches = (pa.record_batch(columns, SCHEMA) for columns in found)
@@ -55,8 +55,7 @@ def entries_of(dataset: Dataset) -> pa.Table:
 
 
 def _has_whole_ledger(dataset: Dataset) -> bool:
-    examples_are_known = not dataset.packed or {"seq_lengths", "position_ids"} & set(dataset.layout.columns)
-    return dataset.options.get("ledger") == "all" and bool(examples_are_known)
+    return dataset.options.get("ledger") == "all" and dataset.layout.has_segments
 
 
 def _by_shard(dataset: Dataset) -> Iterator[dict[str, Any]]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from transforms.catalog.consumers import RowLayout
-from transforms.reading.row_examples import flat_values, segments_of, whole_column
+from transforms.reading.row_examples import Segments, flat_values, segments_of, whole_column
 from transforms.rows import IGNORED
+from transforms.rows.answers import ANSWER_COLUMNS, with_tokens
 from transforms.rows.columns import PROVENANCE_COLUMNS
+from transforms.rows.packing import PAIRS
+from transforms.rows.pairs import equal_pairs
 from transforms.rows.parts import KINDS, PART_COLUMNS, codes_of_tokens, count_parts, run_starts
 from transforms.rows.ragged import indices_of, offsets_of, sums_of
 from transforms.tokens.span_ends import SpanEnds
@@ -121,8 +124,13 @@ class _Checker:
 
     def check(self) -> None:
         columns = {
-            name: flat_values(self._rows, name) for name in (*_OF_TOKENS, "seq_lengths") if name in self._layout.columns
+            name: flat_values(self._rows, name)
+            for name in (*_OF_TOKENS, "seq_lengths", *ANSWER_COLUMNS)
+            if name in self._layout.columns
         }
+        if not self._check_masks(columns):
+            return
+        columns = with_tokens(columns)
         of_tokens = [name for name in columns if name != "seq_lengths"]
         for name in of_tokens[1:]:
             if not np.array_equal(columns[name][1], columns[of_tokens[0]][1]):
@@ -148,12 +156,16 @@ class _Checker:
             self.found.examples = len(starts)
         if "input_ids" in values:
             self._check_ids(values["input_ids"], offsets)
+        if self._layout.packing == PAIRS and segments is not None:
+            self._check_pairs(segments, values.get("input_ids"))
         trained = self._check_labels(values, offsets, starts)
         if segments is not None and trained is not None:
             counts = np.diff(segments.offsets)
             rows = np.repeat(np.arange(self._first, self._first + len(counts)), counts)
             numbers = indices_of(np.zeros(len(counts), np.int64), counts)
             of_segments = sums_of(trained, offsets_of(segments.lengths))
+            if self._layout.packing == PAIRS:
+                self._no_fault(np.bincount(rows - self._first, of_segments == 0) > 0, "an answer has no trained token")
             self.found.segments = np.stack([rows, numbers, segments.lengths, of_segments], axis=1)
         if self._span_ends and starts is not None and trained is not None:
             labels = values.get("labels")
@@ -169,6 +181,18 @@ class _Checker:
             self._check_positions(values["position_ids"], offsets, starts)
         if "source" in self._layout.columns:
             self._check_provenance(None if seq_lengths is None else np.diff(seq_lengths[1]))
+
+    def _check_masks(self, columns: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> bool:
+        """Check that the mask of each answer has a 0 or a 1 for each of its tokens."""
+        for name in [name for name in columns if name in ANSWER_COLUMNS and name.endswith("_mask")]:
+            ids = name.replace("_mask", "_ids")
+            mask, offsets = columns[name]
+            lengths, of_ids = np.diff(offsets), np.diff(columns[ids][1])
+            if len(bad := np.flatnonzero(lengths != of_ids)):
+                self._fault(bad, f"it has {of_ids[bad[0]]} {ids} and {lengths[bad[0]]} {name}")
+                return False
+            self._expect((mask == 0) | (mask == 1), offsets, name, {name: mask}, "0 or 1")
+        return True
 
     def _check_seq_lengths(self, lengths: np.ndarray, of_rows: np.ndarray, offsets: np.ndarray | None) -> bool:
         if not self._no_fault(np.diff(of_rows) == 0, "seq_lengths is empty"):
@@ -186,11 +210,22 @@ class _Checker:
 
     def _check_lengths(self, lengths: np.ndarray) -> bool:
         limit = self._layout.max_length
-        if limit is not None:
+        if limit is not None and self._layout.packing != PAIRS:  # its answers have the limit
             limit -= self._layout.shift_labels
             if len(bad := np.flatnonzero(lengths > limit)):
                 self._fault(bad, f"it has {lengths[bad[0]]:,} tokens; the job allows {limit:,}")
         return self._no_fault(lengths == 0, "it has no token")
+
+    def _check_pairs(self, segments: Segments, ids: np.ndarray | None) -> None:
+        """Check that each row has two answers, each with a trained token, which are not the same nor too long."""
+        if not self._no_fault(np.diff(segments.offsets) != 2, "it does not have two answers, as a pair has"):
+            return
+        limit = self._layout.max_length
+        lengths = segments.lengths.reshape(-1, 2)
+        if limit is not None and len(bad := np.flatnonzero((lengths > limit).any(axis=1))):
+            self._fault(bad, f"an answer has {lengths[bad[0]].max():,} tokens; the job allows {limit:,}")
+        if ids is not None:
+            self._no_fault(equal_pairs(ids, segments.lengths), "its two answers are equal")
 
     def _check_ids(self, ids: np.ndarray, offsets: np.ndarray) -> None:
         if int(ids.view(np.uint32).max()) >= self._vocabulary:  # negative ones are above all others

@@ -17,7 +17,7 @@ from transforms.model.batches import RowTable
 from transforms.reading.row_examples import flat_values, segments_of
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, column_of
-from transforms.rows.packing import pack_bfd, packing_of
+from transforms.rows.packing import PAIRS, pack_bfd, packing_of
 from transforms.rows.parts import PART_COLUMNS, codes_of_tokens
 from transforms.rows.ragged import offsets_of, slices_of, sums_of
 
@@ -42,11 +42,11 @@ class Repacked:
 
 
 def knows_segments(layout: RowLayout) -> bool:
-    """Return whether the columns say what the segments of packed rows are. Otherwise rows can only be moved."""
+    """Return whether segments can get other rows: the columns say what they are. Otherwise rows can only be moved."""
     columns = {*layout.columns}
     # A row whose labels are shifted has lost its last token: it is in the labels alone.
     knows_ends = not layout.shift_labels or columns >= {"input_ids", "labels"}
-    return layout.packed and knows_ends and bool(columns & {"seq_lengths", "position_ids"})
+    return layout.packed and layout.packing != PAIRS and knows_ends and bool(columns & {"seq_lengths", "position_ids"})
 
 
 def repack(rows: pa.Table, layout: RowLayout) -> Repacked:
