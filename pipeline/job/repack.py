@@ -125,8 +125,8 @@ def _options_of(kept: _Kept, given: Mapping[str, Any]) -> Options:
         **dict.fromkeys(("max_reject_fraction", "max_parity_fraction", "max_unprinted_fraction"), 1.0),
     }
     options = Options(**before | of_build | dict(given))
-    check_row_options(options)
     options = for_consumer(options)
+    check_row_options(options)
     before_and_now = [{*(each.write_columns or ())} for each in (kept.job.options, options)]
     for name in (*PART_COLUMNS, "loss_weights"):
         has = [name in columns for columns in before_and_now]

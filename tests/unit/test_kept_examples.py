@@ -45,6 +45,7 @@ FULL = labels_of(
         pa.table({"id": pa.array(["ä", None], pa.string())}),
         np.array([0, 1]),
         [PlainText("a"), PlainText("b")],
+        np.array([True, False]),
     ),
 )
 EMPTY = labels_of(
@@ -67,6 +68,7 @@ def fields_of(batch: Labels) -> dict[str, object]:
 
 @pytest.mark.parametrize("batch", [labels_of(), FULL, EMPTY], ids=["plain", "all fields", "no rows"])
 def test_examples_are_read_as_they_were_written(batch):
+    assert None not in fields_of(FULL).values()  # a new field has to be kept, too
     content = encode_examples(batch)
     assert encode_examples(batch) == content
     expected = fields_of(batch)

@@ -36,6 +36,7 @@ class _Kept(msgspec.Struct, frozen=True):
     positions: bytes
     validation: bytes
     numbers: bytes | None
+    desirable: bytes | None
     columns: bytes | None
     contents: list[bytes | None] | None
 
@@ -65,6 +66,7 @@ def encode_examples(batch: Labels) -> bytes:
         positions=_bytes(source.positions, "<i8"),
         validation=_bytes(source.validation, "?"),
         numbers=None if source.numbers is None else _bytes(source.numbers, "<i8"),
+        desirable=None if source.desirable is None else _bytes(source.desirable, "?"),
         columns=None if source.columns is None else _table_bytes(source.columns),
         contents=contents,
     )
@@ -98,6 +100,7 @@ def decode_examples(content: bytes, split: Split, url: str) -> Labels:
         columns=None if kept.columns is None else pa.ipc.open_stream(kept.columns).read_all(),
         numbers=None if kept.numbers is None else np.frombuffer(kept.numbers, "<i8"),
         contents=kept.contents,
+        desirable=None if kept.desirable is None else np.frombuffer(kept.desirable, "?"),
     )
     return Labels(
         split=split,
