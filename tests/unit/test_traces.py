@@ -173,7 +173,7 @@ EXPECTED: dict[str, list[list[dict[str, Any]]]] = {
             user("My phone is off."),
             calling("", ("c1", "get_line", {"n": 1})),
             tool("c1", '{"on": false}'),
-            assistant("Turn it on."),
+            assistant("Turn it on.", reasoning_content="The line is fine."),
             user("Done."),
             assistant("Great."),
         ]

@@ -44,7 +44,20 @@ def _read(trace: Trace, messages: Any, policy: str | None) -> None:
             continue
         if role == "tool" and "id" in message:
             message = {**message, "tool_call_id": message["id"]}
+        if role == "assistant" and (reasoning := _reasoning(message.get("raw_data"))):
+            message = {"reasoning_content": reasoning, **message}
         add_message(conversation, number, message)
+
+
+def _reasoning(answer: Any) -> str:
+    """The reasoning in the answer of the model's provider, which tau2 keeps as it was: Anthropic's, or as OpenAI's."""
+    if not isinstance(answer, dict):
+        return ""
+    blocks = answer.get("thinking_blocks")
+    found = [block.get("thinking") for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+    message = answer.get("message")
+    found += [message.get("reasoning_content")] if isinstance(message, dict) and not found else []
+    return "\n\n".join(text for text in found if isinstance(text, str) and text)
 
 
 def _recognizes(value: Mapping[str, Any]) -> bool:
