@@ -75,8 +75,7 @@ def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> Non
                 raise UserError(f"{folder.output}: it holds another dataset. Give another --output.")
             of_increment = Folder(folder.output, id)
             if snapshot is None:
-                if others := [other for other in folder.begun() if other != id]:
-                    forget(folder, others)
+                forget(folder, [other for other in folder.begun() if other != id])
                 _store_what_is_needed(kept, folder)
                 begin_increment(of_increment, job, kept.files)
                 change = Change(is_build=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transforms.catalog.consumer import Consumer, Problem
-from transforms.exports import EXPORTS, Export, export_of, export_problems
+from transforms.exports import EXPORTS, Export, export_of, export_problems, no_problems
 from transforms.outputs import output_format
 from transforms.rows.answers import COLUMNS_OF, PREFERENCE, UNPAIRED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, default_columns
@@ -290,10 +290,6 @@ datasets:
   - path: {path}      # without a type: the rows are tokenized"""
 
 
-def _no_problem(layout: RowLayout) -> Iterator[Problem]:
-    yield from ()
-
-
 def _dpo_columns(packed: bool) -> tuple[str, ...]:
     return ("prompt_ids", "chosen_ids", "rejected_ids")
 
@@ -366,9 +362,9 @@ _CONSUMERS: dict[str, Consumer] = {
     "trl": Consumer("TRL", default_columns, _of_trl, _trl_recipe),
     "axolotl": Consumer("Axolotl", _axolotl_columns, _of_axolotl, _axolotl_recipe, language="yaml"),
     "trainer": Consumer("transformers' Trainer", default_columns, _of_trainer, _trainer_recipe),
-    "trl_dpo": Consumer("TRL's DPOTrainer", _dpo_columns, _no_problem, _dpo_recipe, schema=PREFERENCE),
-    "trl_kto": Consumer("TRL's KTOTrainer", _kto_columns, _no_problem, _kto_recipe, schema=UNPAIRED),
-    "trl_reward": Consumer("TRL's RewardTrainer", _reward_columns, _no_problem, _reward_recipe, schema=PREFERENCE),
+    "trl_dpo": Consumer("TRL's DPOTrainer", _dpo_columns, no_problems, _dpo_recipe, schema=PREFERENCE),
+    "trl_kto": Consumer("TRL's KTOTrainer", _kto_columns, no_problems, _kto_recipe, schema=UNPAIRED),
+    "trl_reward": Consumer("TRL's RewardTrainer", _reward_columns, no_problems, _reward_recipe, schema=PREFERENCE),
 }
 
 CONSUMERS: tuple[str, ...] = (*_CONSUMERS, *EXPORTS)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.exports import Place, ShardFile
+from transforms.exports import CreateFile, Place, ShardFile
 from transforms.outputs import TableWriter
 from transforms.outputs.parquet import features_of
 
@@ -65,13 +65,20 @@ class ArrowWriter:
         self._stream.close()
 
 
+def saved_shards(
+    schema: pa.Schema, rows_of: Callable[[RowExamples], pa.Table]
+) -> Callable[[CreateFile, Place], TableShard]:
+    """Return what makes a writer of a shard of `save_to_disk`. schema: of the rows. rows_of: as of TableShard."""
+    return lambda create, place: TableShard(ArrowWriter(create(_arrow_name(place)), schema), rows_of)
+
+
 def list_column(values: np.ndarray, offsets: np.ndarray) -> pa.ListArray:
     """Return a column of lists. values: of all rows. offsets: of the rows in them, int64, shape (rows + 1,)."""
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
 
 
-def arrow_name(place: Place) -> str:
-    """Return the name that `datasets` gives a file of `save_to_disk`."""
+def _arrow_name(place: Place) -> str:
+    """The name that `datasets` gives a file of `save_to_disk`."""
     return f"data-{place.number:05d}-of-{place.shards:05d}.arrow"
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from transforms.exports import CreateFile, Export, Place, no_problems
-from transforms.exports.tables import ArrowWriter, TableShard, arrow_name, list_column, saved_to_disk
+from transforms.exports import Export, no_problems
+from transforms.exports.tables import list_column, saved_shards, saved_to_disk
 from transforms.rows.columns import default_columns
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ def _rows(examples: RowExamples) -> pa.Table:
     return pa.table([list_column(values, examples.offsets) for values in columns], schema=_SCHEMA)
 
 
-def _writer(create: CreateFile, place: Place) -> TableShard:
-    return TableShard(ArrowWriter(create(arrow_name(place)), _SCHEMA), _rows)
-
-
 def _recipe(path: str, model: str, layout: RowLayout) -> str:
     return f"""chatmill export {path} --for llamafactory --output out/llamafactory
 llamafactory-cli train --stage sft --do_train --model_name_or_path {model} \\
@@ -44,6 +40,6 @@ EXPORT = Export(
     problems=no_problems,
     recipe=_recipe,
     language="bash",
-    writer=_writer,
+    writer=saved_shards(_SCHEMA, _rows),
     ending=lambda splits: saved_to_disk(splits, _SCHEMA),
 )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from transforms.exports import CreateFile, Export, Place, no_problems
-from transforms.exports.tables import ArrowWriter, TableShard, arrow_name, list_column, saved_to_disk
+from transforms.exports import Export, no_problems
+from transforms.exports.tables import list_column, saved_shards, saved_to_disk
 from transforms.rows.columns import default_columns
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ def _rows(examples: RowExamples) -> pa.Table:
     return pa.table([*lists, pa.array(np.diff(examples.offsets).astype(np.int32))], schema=_SCHEMA)
 
 
-def _writer(create: CreateFile, place: Place) -> TableShard:
-    return TableShard(ArrowWriter(create(arrow_name(place)), _SCHEMA), _rows)
-
-
 def _recipe(path: str, model: str, layout: RowLayout) -> str:
     return f"""chatmill export {path} --for ms_swift --output out/ms_swift
 swift sft --model {model} --cached_dataset out/ms_swift/train \\
@@ -45,6 +41,6 @@ EXPORT = Export(
     problems=no_problems,
     recipe=_recipe,
     language="bash",
-    writer=_writer,
+    writer=saved_shards(_SCHEMA, _rows),
     ending=lambda splits: saved_to_disk(splits, _SCHEMA),
 )
