@@ -14,7 +14,7 @@ from pipeline.growth.increments import forget
 from pipeline.job.beam_import import import_beam
 from pipeline.job.increment_plan import begin_increment, increment_of
 from pipeline.job.job_json import Job, job_of, row_options_of
-from pipeline.job.launch import environment
+from pipeline.job.launch import check_output, environment
 from pipeline.runners import runner_of
 from pipeline.viewing.summary import print_summary
 from transforms.base.declaring import options_in, values_of
@@ -58,6 +58,7 @@ def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> Non
     kept = _kept_of(Dataset(full_url(url)))
     options = _options_of(kept, given)
     job = _job_of(kept, options)
+    check_output(options)
     with environment(options) as server:
         import_beam(options)
         from pipeline.job.run import parse_beam_options, run_job

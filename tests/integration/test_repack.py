@@ -112,6 +112,11 @@ def test_what_repack_cannot_change_is_one_line(kept, tmp_path, capfd, options, m
     assert not (tmp_path / "out").exists()
 
 
+def test_output_that_would_be_lost_is_refused_as_by_a_build(kept, capfd):
+    assert run("repack", kept, "--output", "memory://out") == 2
+    assert "--output memory://out: memory:// is lost when the process ends" in capfd.readouterr().err
+
+
 def test_dataset_without_examples_is_one_line(kept, tmp_path, capfd):
     assert run("repack", kept, "--output", tmp_path / "out", "--direct_num_workers=1") == 0
     capfd.readouterr()
