@@ -112,6 +112,7 @@ _NAVIGATION = {
             "docs/records",
             "docs/traces",
             "docs/sources",
+            "docs/corpus",
             "docs/masks",
             "docs/output",
             "docs/exports",

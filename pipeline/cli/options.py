@@ -26,7 +26,7 @@ from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, Tokeni
 from transforms.inputs.input_options import InputOptions, ParseOptions
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.preference_options import check_preference, of_preference
-from transforms.steps.row_options import KeepOptions, PackOptions, WriteOptions
+from transforms.steps.row_options import KeepOptions, PackOptions, ShuffleOptions, WriteOptions
 
 REWRITTEN = ("refuse", "append", "replace")
 PREFERENCE_ADVICE = (
@@ -66,7 +66,15 @@ class _WhichInput:
 
 @dataclass(frozen=True, kw_only=True)
 class RowOptions(
-    WriteOptions, PackOptions, KeepOptions, TokenizeOptions, ParityOptions, RenderOptions, ParseOptions, InputOptions
+    WriteOptions,
+    PackOptions,
+    KeepOptions,
+    ShuffleOptions,
+    TokenizeOptions,
+    ParityOptions,
+    RenderOptions,
+    ParseOptions,
+    InputOptions,
 ):
     """The options that decide what the rows are: those of all steps, which a resumed build must have the same."""
 

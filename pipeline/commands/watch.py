@@ -111,6 +111,11 @@ def parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
     elif not runner.streams:
         names = ", ".join(known.name for known in known_runners() if known.streams)
         raise UserError(f"--runner {runner.name}: it does not support streaming; expected {names}, or none.")
+    elif options.shuffle != "none":
+        raise UserError(
+            f"--shuffle {options.shuffle}: with --runner, shards are written as records arrive. Leave --runner out, "
+            "and what arrives at once is shuffled."
+        )
     elif settings.every > _LONGEST_TICK:
         raise UserError(f"--every {settings.every}s: with --runner, 60s or less: each poll renews the lock.")
     elif options.summary_json == "-":

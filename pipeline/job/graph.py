@@ -18,6 +18,8 @@ from transforms.catalog.consumers import about_rows
 from transforms.catalog.finished import SkipFinished
 from transforms.catalog.layout import Folder
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
+from transforms.exchange.receive import PlanBuckets, ReadBuckets, ShuffleRows
+from transforms.exchange.send import SendExamples
 from transforms.inputs.input_options import ParseOptions
 from transforms.model.batches import Split
 from transforms.model.receipts import FirstExample, Receipt
@@ -63,10 +65,12 @@ def build_graph(
         change: what its commit does.
         examples: the folder of those of the same splits that a build kept; None if they are to be made.
     """
-    splits = pipeline | "plan" >> ReadPlan(folder, job.split_bytes)
+    splits = pipeline | "plan" >> ReadPlan(folder, job)
     receipts = build_splits(splits, job, folder, engine, examples=examples)
     if engine == "auto" and not examples:
         receipts = (splits, receipts) | "by reference" >> _ByReferenceIfDiffering(job, folder)
+    if job.options.shuffle != "none":
+        receipts = (splits, receipts) | "exchange" >> _Exchange(job, folder)
     receipts | "commit" >> CommitDataset(folder, budgets, report, change)
 
 
@@ -99,19 +103,48 @@ def build_splits(
         steps = {"pack": steps["pack"]}
     else:
         parts = skipped.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
+    pack = steps.pop("pack")
     for name, step in steps.items():
-        if name == "pack" and options.keep_examples:
-            parts |= "keep" >> KeepExamples(folder.output)
         parts |= name >> step
-    receipts = parts | "write" >> WriteShards(
+    if options.keep_examples:
+        parts |= "keep" >> KeepExamples(folder.output)
+    if options.shuffle != "none":
+        parts |= "send" >> SendExamples(folder.output, seed=options.seed, packed=options.packing != "none")
+    else:
+        parts |= "pack" >> pack
+    return (parts | "write" >> _write(job, folder, on_error), skipped.finished) | "all" >> beam.Flatten()
+
+
+def _write(job: Job, folder: Folder, on_error: Callable[[Split, Exception], None] | None = None) -> WriteShards:
+    return WriteShards(
         folder.output,
-        **values_of(WriteOptions, options),
-        about=about_rows(dataclasses.asdict(options), job.tokenizer),
+        **values_of(WriteOptions, job.options),
+        about=about_rows(dataclasses.asdict(job.options), job.tokenizer),
         tokenizer=folder.tokenizer(job.tokenizer),
-        keep_columns=options.keep_columns,
+        keep_columns=job.options.keep_columns,
         on_error=on_error,
     )
-    return (receipts, skipped.finished) | "all" >> beam.Flatten()
+
+
+class _Exchange(beam.PTransform):
+    """Build the shards of the buckets that splits have sent to.
+
+    (PCollection[Split], PCollection[Receipt] of them) -> PCollection[Receipt], of the splits and of the buckets.
+    """
+
+    def __init__(self, job: Job, folder: Folder):
+        super().__init__()
+        self._job, self._folder = job, folder
+
+    def expand(self, sent: tuple[beam.PCollection, beam.PCollection]) -> beam.PCollection:
+        options, output = self._job.options, self._folder.output
+        skipped = sent | "plan" >> PlanBuckets() | "skip" >> SkipFinished(output)
+        parts = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed)
+        parts |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
+        if options.packing != "none":
+            parts |= "shuffle rows" >> ShuffleRows(options.seed)
+        receipts = parts | "write" >> _write(self._job, self._folder)
+        return (sent[1], receipts, skipped.finished) | "all" >> beam.Flatten()
 
 
 class _ByReferenceIfDiffering(beam.PTransform):

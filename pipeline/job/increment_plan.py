@@ -8,12 +8,15 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import msgspec
 
+from pipeline.cli.options import RowOptions
 from pipeline.job.job_json import Job, encode_job, read_job
 from transforms.catalog.layout import Folder
+from transforms.exchange.buckets import MOST_SPLIT_BYTES, bucket_count, with_buckets
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan, encode_plan
 from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
@@ -22,6 +25,26 @@ from transforms.publish.increment_commit import is_committed
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import exists, read_bytes
 from transforms.storage.writing import write_atomically
+
+
+def plan_of(options: RowOptions, files: Sequence[InputFile]) -> dict[str, Any]:
+    """Return what a job says of its inputs, by the names of its fields.
+
+    Args:
+        options: of the job.
+        files: its inputs.
+    """
+    size = default_split_bytes(sum(file.unpacked_bytes for file in files))
+    if options.shuffle != "none":
+        size = min(size, MOST_SPLIT_BYTES)
+    split_bytes = options.split_bytes or size
+    splits = sum(1 for _ in splits_of(files, split_bytes))
+    return {
+        "split_bytes": split_bytes,
+        "inputs": hashlib.sha256(encode_plan(files)).hexdigest(),
+        "input_bytes": sum(file.bytes for file in files),
+        "splits": splits if options.shuffle == "none" else splits + bucket_count(splits, options.shards),
+    }
 
 
 def increment_of(job: Job, files: Sequence[InputFile], taken: Collection[str] = ()) -> tuple[str, Job]:
@@ -33,14 +56,7 @@ def increment_of(job: Job, files: Sequence[InputFile], taken: Collection[str] = 
         taken: ids of increments that are there. The same files that are built again have another one, so that what is
             there stays as it is until the commit.
     """
-    split_bytes = job.options.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in files))
-    of_increment = msgspec.structs.replace(
-        job,
-        split_bytes=split_bytes,
-        inputs=hashlib.sha256(encode_plan(files)).hexdigest(),
-        input_bytes=sum(file.bytes for file in files),
-        splits=sum(1 for _ in splits_of(files, split_bytes)),
-    )
+    of_increment = msgspec.structs.replace(job, **plan_of(job.options, files))
     sources = tuple(msgspec.structs.replace(source, input=()) for source in job.sources)
     without_names = msgspec.structs.replace(of_increment, tokenizer_name="", sources=sources, recipe={})
     id = hashlib.sha256(encode_job(without_names)).hexdigest()[:16]
@@ -72,23 +88,33 @@ class ReadPlan(beam.PTransform):
 
     Args:
         folder: of the increment that is built.
-        split_bytes: the size of a split, at most.
+        job: of the same.
     """
 
-    def __init__(self, folder: Folder, split_bytes: int):
+    def __init__(self, folder: Folder, job: Job):
         super().__init__()
         self._folder = folder
-        self._split_bytes = split_bytes
+        self._split_bytes = job.split_bytes
+        self._shuffle = None if job.options.shuffle == "none" else _Shuffle(job.options.shards, job.options.seed)
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         return (
             pipeline
             | beam.Impulse()
-            | beam.FlatMap(_planned_splits, self._folder, self._split_bytes, FailureWriter()).with_output_types(Split)
+            | beam.FlatMap(
+                _planned_splits, self._folder, self._split_bytes, self._shuffle, FailureWriter()
+            ).with_output_types(Split)
         )
 
 
-def _planned_splits(_impulse: bytes, folder: Folder, split_bytes: int, failures: FailureWriter) -> list[Split]:
+class _Shuffle(NamedTuple):
+    shards: int | None
+    seed: int
+
+
+def _planned_splits(
+    _impulse: bytes, folder: Folder, split_bytes: int, shuffle: _Shuffle | None, failures: FailureWriter
+) -> list[Split]:
     with failures:
         try:
             files = decode_plan(read_bytes(folder.plan))
@@ -96,4 +122,5 @@ def _planned_splits(_impulse: bytes, folder: Folder, split_bytes: int, failures:
             if is_committed(folder):  # by an earlier run of the same pipeline, which removed it
                 return []
             raise
-        return largest_first(splits_of(files, split_bytes, folder.increment))
+        splits = list(splits_of(files, split_bytes, folder.increment))
+        return largest_first(with_buckets(splits, *shuffle) if shuffle else splits)

@@ -17,7 +17,7 @@ from pipeline.cli.console import shortened, show_phase
 from pipeline.cli.options import PREFERENCE_ADVICE, Options
 from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, parse_options_of
 from pipeline.growth.increments import forget, planned_files
-from pipeline.job.increment_plan import begin_increment, increment_of
+from pipeline.job.increment_plan import begin_increment, increment_of, plan_of
 from pipeline.job.job_json import Job, differences, job_sources, read_job, recipe_of, row_options_of
 from pipeline.job.temporary import temporary_folder
 from pipeline.job.tokenizer_source import (
@@ -42,8 +42,7 @@ from transforms.chat.spans.turns import TurnFinder
 from transforms.inputs.formats import input_format
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.listing import InputFile
-from transforms.inputs.plan_file import encode_plan
-from transforms.inputs.splits import default_split_bytes, splits_of
+from transforms.inputs.splits import splits_of
 from transforms.model.batches import Split
 from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.publish.increment_commit import Change
@@ -264,25 +263,20 @@ def resolve(
         if first := next((file for file in files if file.source == number), None):
             with source.named_in_errors():
                 warnings += _check_first_records(source, first, tokenizer, template)
-    total = sum(file.bytes for file in files)
-    split_bytes = options.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in files))
     now = options.now
     if now is None and reads_clock(template or tokenizer.chat_template):
         now = datetime.now().replace(microsecond=0).isoformat()
     job = Job(
         options=row_options_of(options),
-        split_bytes=split_bytes,
         now=now,
         tokenizer=fingerprint(materials.tokenizer),
         tokenizer_name=options.tokenizer,
         chat_template=template,
         formatter=None if materials.formatter is None else hashlib.sha256(materials.formatter).hexdigest(),
-        inputs=hashlib.sha256(encode_plan(files)).hexdigest(),
-        input_bytes=total,
-        splits=sum(1 for _ in splits_of(files, split_bytes)),
         versions=library_versions(),
         sources=job_sources(sources, materials.formatters),
         recipe=recipe_of(options, sources, now, files),
+        **plan_of(options, files),
     )
     return job, warnings
 

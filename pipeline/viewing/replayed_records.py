@@ -168,6 +168,11 @@ def _replayable_job(dataset: Dataset, trust_formatter: bool) -> Job:
             f"{dataset.url}: packing wrapped cuts examples where a row is full, and appends and compactions end rows "
             "elsewhere: a dataset with several increments cannot be replayed."
         )
+    if _is_wrapped(job) and job.options.shuffle != "none":
+        raise UserError(
+            f"{dataset.url}: packing wrapped cuts examples where a row is full, and --shuffle decides where that is: "
+            "such a dataset cannot be replayed."
+        )
     columns = {*dataset.layout.columns}
     of_labels = {"labels"} if job.options.shift_labels else {"labels", "loss_mask", "chosen_mask", "completion_mask"}
     if not dataset.layout.has_ids or not columns & of_labels:

@@ -26,6 +26,7 @@ LAYERS = [
     {"transforms.chat.parity"},
     {"transforms.chat"},
     {"transforms.steps"},
+    {"transforms.exchange"},
     {"transforms.catalog", "transforms.exports"},
     {"transforms.reading"},
     {"transforms.publish"},

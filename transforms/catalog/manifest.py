@@ -12,8 +12,8 @@ from msgspec.structs import asdict
 
 from transforms.base.hidden import escaped
 from transforms.catalog.description import Description
-from transforms.catalog.sums import Sums, Totals
-from transforms.model.counts import ROWS_ADDED, RecordCounts, StepCounts
+from transforms.catalog.sums import Sums
+from transforms.model.counts import ROWS_ADDED, RecordCounts, StepCounts, Totals
 from transforms.model.receipts import Firsts, Receipt
 from transforms.model.statistics import Statistics, decode_statistics
 
@@ -132,9 +132,14 @@ def _totals(receipts: Sequence[Receipt]) -> Totals:
 def _by_source(count: int, receipts: Sequence[Receipt], totals: Totals) -> list[Totals]:
     """The totals of each source. Raises ValueError if they do not add up to those of the dataset."""
     of_source: defaultdict[int, list[Receipt]] = defaultdict(list)
+    of_several: defaultdict[int, list[Totals]] = defaultdict(list)
     for receipt in receipts:
-        of_source[receipt.source].append(receipt)
-    sources = [_totals(of_source[number]) for number in range(count)]
+        if receipt.of_sources:
+            for number, totals_of_source in enumerate(receipt.of_sources):
+                of_several[number].append(totals_of_source)
+        else:
+            of_source[receipt.source].append(receipt)
+    sources = [Totals.total([_totals(of_source[number]), *of_several[number]]) for number in range(count)]
     if (found := Totals.total(sources)) != totals:
         raise ValueError(f"the sources have {found}; the dataset has {totals}")
     return sources

@@ -80,7 +80,8 @@ class Increment(msgspec.Struct, frozen=True):
         """
         has_sources = len(job.sources) > 1  # a compaction joins only shards of the same source
         shards = [
-            msgspec.structs.asdict(shard) | ({"source": receipt.source} if has_sources else {})
+            msgspec.structs.asdict(shard)
+            | ({"source": receipt.source} if has_sources and not receipt.of_sources else {})
             for receipt in receipts
             for shard in receipt.shards
         ]

@@ -7,18 +7,9 @@ from typing import Any
 
 import msgspec
 
-from transforms.model.counts import Counts, RecordCounts, StepCounts
+from transforms.model.counts import RecordCounts, StepCounts, Totals
 from transforms.model.receipts import FirstExample
 from transforms.model.statistics import Statistics
-
-
-class Totals(Counts, frozen=True):
-    """The outcomes of records, and what their rows hold."""
-
-    records: RecordCounts = RecordCounts()
-    rows: int = 0
-    tokens: int = 0
-    trained_tokens: int = 0
 
 
 class Sums(StepCounts, frozen=True):

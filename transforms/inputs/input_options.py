@@ -173,7 +173,9 @@ class ParseOptions(StepOptions):
         0.0,
         common=True,
     )
-    seed: int = option("Rows", "seed of the validation split", kinds.integer, 0)
+    seed: int = option(
+        "Rows", "seed of the validation split, and of the order of examples if they are shuffled", kinds.integer, 0
+    )
     keep_columns: tuple[str, ...] = option(
         "Output",
         "input columns to copy to the rows and to the ledger, as strings; with packing only to the ledger",

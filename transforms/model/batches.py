@@ -9,6 +9,7 @@ Rows are in flat arrays with offsets, as in Arrow's list layout.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from transforms.model.examples import Content, Example, Record, Text, attempt, content_digest
 from transforms.model.outcomes import Drop, Known, Outcomes
-from transforms.model.receipts import FirstExample
+from transforms.model.receipts import FirstExample, Sent
 from transforms.rows import IGNORED
 from transforms.rows.ragged import indices_of, offsets_of, slices_of, sums_of
 
@@ -58,17 +59,37 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """What a split has sent to a bucket of an exchange: examples, in a part of a file.
+
+    Attributes:
+        path: of the file, relative to the folder of the dataset.
+        start, stop: bytes of the file; stop is exclusive.
+        source: the number of the source of the split.
+        first_slice: the number of the split's first slice among those of the bucket.
+    """
+
+    path: str
+    start: int
+    stop: int
+    source: int
+    first_slice: int
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
-    """The input of one shard: a slice of a file, or several small files.
+    """The input of one shard: a slice of a file, or several small files; or what an exchange has sent to a bucket.
 
     Attributes:
         number: of the split in the plan, from 0.
-        slices: in the order in which they are read.
+        slices: in the order in which they are read. A bucket has those of all splits that sent something to it.
         source: the number of the source that the files belong to, from 0. Steps may have other options for each source.
         input_bytes: about how many bytes the input of all splits is without compression; 0 if that is not known.
         increment: the id of the increment of the dataset that it belongs to; empty if the dataset is built in one go.
         differing: the record of the build of which the engines differed, so that only the reference may make rows; None
             if any engine may.
+        sends_to: the numbers of the buckets that its examples are sent to, if they are exchanged.
+        blocks: of a bucket: what was sent to it, in the order of the splits.
     """
 
     number: int
@@ -77,11 +98,13 @@ class Split:
     input_bytes: int = 0
     increment: str = ""
     differing: FirstExample | None = None
+    sends_to: range = range(0)
+    blocks: tuple[Block, ...] = ()
 
     @property
     def bytes(self) -> int:
-        """The size of all slices."""
-        return sum(piece.stop - piece.start for piece in self.slices)
+        """The size of all slices, or of what was sent to a bucket."""
+        return sum(piece.stop - piece.start for piece in self.blocks or self.slices)
 
     @property
     def unpacked_bytes(self) -> int:
@@ -109,6 +132,19 @@ class Split:
         numbers, positions = np.divmod(positions, _SLICE)
         urls = pa.array([piece.url for piece in self.slices], pa.string())
         return urls.take(pa.array(numbers)), positions
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether its records may be of several sources."""
+        return len({block.source for block in self.blocks}) > 1
+
+    def sources_of(self, positions: np.ndarray) -> np.ndarray:
+        """Return the numbers of the sources of records. positions: int64, shape (records,): in this split."""
+        if not self.blocks:
+            return np.full(len(positions), self.source)
+        firsts = np.array([block.first_slice for block in self.blocks])
+        blocks = np.searchsorted(firsts, positions // _SLICE, "right") - 1
+        return np.array([block.source for block in self.blocks])[blocks]
 
 
 @dataclass(frozen=True)
@@ -291,6 +327,20 @@ class Labels(Batch):
         """The number of tokens with a label in each row: int64, shape (rows,)."""
         return sums_of(self.labels != IGNORED, self.offsets)
 
+    def take(self, rows: np.ndarray, outcomes: Outcomes) -> Labels:
+        """Return some of the rows. rows: int64, shape (any,): their numbers. outcomes: of their records."""
+        starts, lengths = self.offsets[rows], np.diff(self.offsets)[rows]
+        return dataclasses.replace(
+            self,
+            outcomes=outcomes,
+            ids=slices_of(self.ids, starts, lengths),
+            labels=slices_of(self.labels, starts, lengths),
+            offsets=offsets_of(lengths),
+            source=self.source.take(rows),
+            weights=None if self.weights is None else slices_of(self.weights, starts, lengths),
+            parts=None if self.parts is None else slices_of(self.parts, starts, lengths),
+        )
+
 
 @dataclass(frozen=True)
 class RowTable:
@@ -368,6 +418,8 @@ class Rows(Batch):
         packed: whether a row may have several segments.
         source: of the labelled rows that the segments are of.
         used: the records that are kept or truncated.
+        sent: what became of the examples of a split that sends them to buckets, and so has no rows; None if it is not
+            its last part.
     """
 
     train: RowTable
@@ -375,3 +427,4 @@ class Rows(Batch):
     packed: bool
     source: RowSource
     used: Used
+    sent: Sent | None = None

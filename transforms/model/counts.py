@@ -54,6 +54,15 @@ class RecordCounts(Counts, frozen=True):
     rejected: Mapping[str, int] = {}
 
 
+class Totals(Counts, frozen=True):
+    """The outcomes of records, and what their rows hold."""
+
+    records: RecordCounts = RecordCounts()
+    rows: int = 0
+    tokens: int = 0
+    trained_tokens: int = 0
+
+
 class StepCounts(Counts, frozen=True):
     """What steps count of records, beyond their outcomes.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from transforms.model.counts import Counts, StepCounts
+from transforms.model.counts import Counts, StepCounts, Totals
 from transforms.storage.files import join, read_bytes
 from transforms.storage.writing import write_atomically
 
@@ -81,6 +81,20 @@ class RejectsFile(msgspec.Struct, frozen=True):
     sha256: str
 
 
+class Sent(msgspec.Struct, frozen=True):
+    """The file of the examples that a split has sent to the buckets of an exchange.
+
+    Attributes:
+        path: of the file, relative to the folder of the dataset.
+        sha256: of its content, in hexadecimal.
+        offsets: the bytes of the file at which what each bucket gets begins, and the end of the last one.
+    """
+
+    path: str
+    sha256: str
+    offsets: list[int]
+
+
 class FirstExample(msgspec.Struct, frozen=True):
     """The first record that was rejected for a reason, or counted under a name.
 
@@ -114,6 +128,8 @@ class Receipt(StepCounts, frozen=True, kw_only=True):
         rejects: the file of rejected records; None if there are none.
         first_examples, first_rejects, first_drops: as in Firsts.
         source: the number of the split's source, from 0.
+        of_sources: of a shard with records of several sources: what each of them has of the outcomes and the rows.
+        sent: the file of the examples that were sent to buckets; None if none was.
         statistics: `statistics.Statistics`, as JSON, which takes a tenth of its memory: all receipts are held at once.
         ledger: of the records; None if it has no line.
         increment: the id of the increment of the dataset that the split belongs to.
@@ -138,11 +154,13 @@ class Receipt(StepCounts, frozen=True, kw_only=True):
     ledger: Ledger | None = None
     increment: str = ""
     by_reference: bool = False
+    of_sources: list[Totals] = msgspec.field(default_factory=list)
+    sent: Sent | None = None
 
-    def files(self) -> Iterator[Shard | RejectsFile | Ledger]:
+    def files(self) -> Iterator[Shard | RejectsFile | Ledger | Sent]:
         """Yield each file; all of them have a path and a sha256."""
         yield from self.shards
-        yield from filter(None, (self.rejects, self.ledger))
+        yield from filter(None, (self.rejects, self.ledger, self.sent))
 
     @property
     def differing(self) -> FirstExample | None:
@@ -208,9 +226,9 @@ def read_receipt(url: str, increment: str) -> Receipt:
     if checksum != _checksum(content, increment) + b'"}':
         raise ValueError(f"{url} is damaged, or a receipt of another increment")
     receipt = _decode(content)
+    own = rf"\w+/\w+-{increment}-[\w-]+(\.\w+)*|_chatmill/increments/{increment}/sent/\w+"
     for file in receipt.files():
-        folder, _, name = file.path.rpartition("/")
-        if not re.fullmatch(r"\w+", folder) or not re.fullmatch(rf"\w+-{increment}-[\w-]+(\.\w+)*", name):
+        if not re.fullmatch(own, file.path):
             raise ValueError(f"{url} names the file {file.path!r}, which is not one of the increment {increment}")
     return receipt
 

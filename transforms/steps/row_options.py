@@ -128,3 +128,32 @@ class KeepOptions(StepOptions):
         kinds.flag,
         False,
     )
+
+
+SHUFFLES = ("none", "global")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffleOptions(StepOptions):
+    """In which order examples are packed and written: the options of the exchange."""
+
+    shuffle: str = option(
+        "Rows",
+        "the order of the examples; none: that of the files; global: pseudo-random, by the seed, across all files and "
+        "sources, so that a packed row and a shard have examples from everywhere",
+        kinds.one_of(SHUFFLES),
+        "none",
+        common=True,
+    )
+    shards: int | None = option(
+        "Rows",
+        "with shuffle global, how many shards are written, each with all kinds of examples",
+        kinds.positive,
+        None,
+        default_help="one for some megabytes of input",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shards is not None and self.shuffle == "none":
+            raise ParameterError("shards", self.shards, "it needs shuffle global.")

@@ -17,10 +17,19 @@ from transforms.base.checks import check_text
 from transforms.base.declaring import takes
 from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowSource, RowTable, Split
-from transforms.model.counts import StepCounts
+from transforms.model.counts import StepCounts, Totals
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.parts import Parts
-from transforms.model.receipts import DIFFERS, FirstExample, Receipt, RejectsFile, name_of, work_of, write_receipt
+from transforms.model.receipts import (
+    DIFFERS,
+    FirstExample,
+    Receipt,
+    RejectsFile,
+    Sent,
+    name_of,
+    work_of,
+    write_receipt,
+)
 from transforms.outputs.parquet import ParquetWriter
 from transforms.rows.answers import LABEL
 from transforms.rows.columns import column_of, default_columns
@@ -32,6 +41,7 @@ from transforms.steps.metrics import CountReceipts
 from transforms.steps.reports import ReportWriter
 from transforms.steps.row_files import RowFiles
 from transforms.steps.row_options import WriteOptions
+from transforms.steps.source_totals import added, totals_of_sources
 from transforms.storage.claim import ClaimKeeper
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
@@ -91,8 +101,9 @@ class ShardWriter:
             ValueError: if a record of the part does not have exactly one outcome.
         """
         if part.outcomes.unaccounted():
+            place = part.split.slices[0].url if part.split.slices else "no input"
             raise ValueError(
-                f"{part.split.slices[0].url}, split {part.split.number}, part {part.part}: of {part.outcomes.read} "
+                f"{place}, split {part.split.number}, part {part.part}: of {part.outcomes.read} "
                 f"records read, {part.outcomes.unaccounted()} have no outcome. "
                 "A step that drops records must use FilterExamples."
             )
@@ -130,6 +141,8 @@ class _OpenShard:
         self._first_rejects: dict[str, FirstExample] = {}
         self._first_drops: dict[str, FirstExample] = {}
         self._first_truncated: dict[str, FirstExample] = {}
+        self._of_sources: list[Totals] = []
+        self._sent: Sent | None = None
 
     @property
     def tokens(self) -> int:
@@ -165,6 +178,9 @@ class _OpenShard:
         if not self._first_truncated and part.used.truncated.any():
             self._first_truncated["truncated"] = self._first(*_first_truncated(part))
         self._outcomes += msgspec.structs.replace(part.outcomes, drops=(), rejects=())
+        if self._split.has_sources:
+            self._of_sources = added(self._of_sources, totals_of_sources(part))
+        self._sent = part.sent or self._sent
 
     def complete(self, last: bool) -> Receipt:
         """Complete the files, and after them write the receipt that names them."""
@@ -198,6 +214,8 @@ class _OpenShard:
             ledger=self._ledger.complete() if self._ledger else None,
             increment=self._split.increment,
             by_reference=self._split.differing is not None,
+            of_sources=self._of_sources,
+            sent=self._sent,
         )
         write_receipt(join(work_of(self._options.folder, self._split.increment), "receipts"), receipt)
         return receipt

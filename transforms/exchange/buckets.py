@@ -1,0 +1,92 @@
+"""Buckets: to which of them each split sends, and what each of them gets, by the plan and the seed alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from transforms.exchange.places import places_of
+from transforms.model.batches import Block, Slice, Split
+from transforms.model.receipts import FirstExample, Sent
+
+# With more splits than that there are several groups, and a split sends to the buckets of its own: a bucket reads a
+# block of each split that sends to it, and at a store each block is a request.
+_MOST_SPLITS_IN_GROUP = 256
+# The largest split by default, of which a bucket has as much.
+MOST_SPLIT_BYTES = 64 << 20
+
+
+def bucket_count(splits: int, shards: int | None) -> int:
+    """Return the number of buckets. shards: how many were asked for; None for as many as there are splits."""
+    return splits if shards is None else shards
+
+
+def with_buckets(splits: Sequence[Split], shards: int | None, seed: int) -> list[Split]:
+    """Return splits with the numbers of the buckets that they send to, which follow those of the splits.
+
+    Splits of each source are evenly spread over the groups, in pseudo-random order.
+
+    Args:
+        splits: all of a plan, in order.
+        shards: as of bucket_count.
+        seed: of the order.
+    """
+    buckets = bucket_count(len(splits), shards)
+    groups = min(-(-len(splits) // _MOST_SPLITS_IN_GROUP), buckets)
+    order = _dealt(splits, seed)
+    found = list(splits)
+    for group in range(groups):
+        first, stop = (buckets * each // groups for each in (group, group + 1))
+        for number in order[len(splits) * first // buckets : len(splits) * stop // buckets]:
+            found[number] = replace(splits[number], sends_to=range(len(splits) + first, len(splits) + stop))
+    return found
+
+
+def _dealt(splits: Sequence[Split], seed: int) -> list[int]:
+    """The numbers of splits in an order in which each stretch has its share of every source."""
+    places = places_of(seed, -1 % 2**64, np.arange(len(splits)))
+    of_sources: defaultdict[int, list[int]] = defaultdict(list)
+    for number in np.argsort(places, kind="stable").tolist():
+        of_sources[splits[number].source].append(number)
+    share = {
+        number: ((rank + 0.5) / len(numbers), source)
+        for source, numbers in of_sources.items()
+        for rank, number in enumerate(numbers)
+    }
+    return sorted(share, key=share.__getitem__)
+
+
+def buckets_of(
+    splits: Iterable[Split], sent: Mapping[int, Sent], differing: FirstExample | None, increment: str
+) -> Iterator[Split]:
+    """Yield the buckets, each with its blocks.
+
+    Args:
+        splits: all of a plan, with the buckets that they send to.
+        sent: by the number of the split, the file that it sent; without those that sent nothing.
+        differing: of all of them, if the reference made them since the engines differ.
+        increment: the id of that they belong to.
+    """
+    of_buckets: defaultdict[range, list[Split]] = defaultdict(list)
+    for split in sorted(splits, key=lambda split: split.number):
+        of_buckets[split.sends_to].append(split)
+    for buckets, senders in sorted(of_buckets.items(), key=lambda item: item[0].start):
+        for place, bucket in enumerate(buckets):
+            slices, blocks = list[Slice](), list[Block]()
+            for split in senders:
+                if (file := sent.get(split.number)) and file.offsets[place] < file.offsets[place + 1]:
+                    start, stop = file.offsets[place : place + 2]
+                    blocks.append(Block(file.path, start, stop, split.source, len(slices)))
+                    slices += split.slices
+            yield Split(
+                number=bucket,
+                slices=tuple(slices),
+                source=blocks[0].source if blocks else 0,
+                input_bytes=senders[0].input_bytes,
+                increment=increment,
+                differing=differing,
+                blocks=tuple(blocks),
+            )

@@ -1,0 +1,104 @@
+"""Send: the examples of a split go to a file, ordered by the bucket that each is for."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from transforms.exchange.places import bucket_of, places_of
+from transforms.model.batches import Labels, Rows, RowTable, Used
+from transforms.model.kept_examples import encode_examples
+from transforms.model.outcomes import Outcomes
+from transforms.model.receipts import Sent, work_of
+from transforms.rows.ragged import offsets_of
+from transforms.steps.base import Step
+from transforms.storage.files import join
+from transforms.storage.writing import write_atomically
+
+# Before the examples of each part of a split in a block: how many bytes they are.
+LENGTH_BYTES = 8
+_NOTHING = np.zeros(0, np.int64)
+_NO_ROWS = RowTable(
+    ids=np.zeros(0, np.int32),
+    labels=np.zeros(0, np.int32),
+    offsets=np.zeros(1, np.int64),
+    segment_lengths=_NOTHING,
+    segment_offsets=np.zeros(1, np.int64),
+    sources=_NOTHING,
+)
+
+
+class Sender:
+    """Collects the examples of a split, part by part, and writes them with its last part.
+
+    Args:
+        output: the folder of the dataset.
+        seed: of the buckets.
+        packed: whether a row may have several segments.
+    """
+
+    def __init__(self, *, output: str, seed: int, packed: bool):
+        self._output = output
+        self._seed = seed
+        self._packed = packed
+        self._blocks: list[list[bytes]] = []
+
+    def __call__(self, batch: Labels) -> Rows:
+        split, source = batch.split, batch.source
+        if batch.part == 0:  # also of a split that is tried again
+            self._blocks = [[] for _ in split.sends_to]
+        places = places_of(self._seed, split.number, source.positions)
+        buckets = bucket_of(places, len(split.sends_to))
+        order = np.argsort(buckets, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1):
+            if len(rows):
+                records = len(source.take(rows).first_rows())
+                content = encode_examples(batch.take(rows, Outcomes(read=records)))
+                self._blocks[buckets[rows[0]]] += len(content).to_bytes(LENGTH_BYTES, "little"), content
+        # The records of these examples have their outcomes in the buckets, and those of the others here.
+        outcomes = batch.outcomes
+        outcomes = msgspec.structs.replace(outcomes, read=len(outcomes.drops) + len(outcomes.rejects))
+        return batch.succeeded_by(
+            Rows,
+            outcomes,
+            train=_NO_ROWS,
+            validation=_NO_ROWS,
+            packed=self._packed,
+            source=source,
+            used=Used(_NOTHING, _NOTHING.astype(bool), _NOTHING, _NOTHING),
+            sent=self._write(batch) if batch.last else None,
+        )
+
+    def _write(self, batch: Labels) -> Sent | None:
+        """Write the file of a split. None if no example is left."""
+        blocks = [b"".join(pieces) for pieces in self._blocks]
+        self._blocks = []
+        if not any(blocks):
+            return None
+        name = f"{batch.split.number:07d}{'r' if batch.split.differing else ''}"
+        path, content = join(work_of("", batch.split.increment), "sent", name), b"".join(blocks)
+        write_atomically(join(self._output, path), content)
+        offsets = offsets_of(np.array([len(block) for block in blocks]))
+        return Sent(path, hashlib.sha256(content).hexdigest(), offsets.tolist())
+
+
+class SendExamples(Step):
+    """Write the examples of each split to a file, for the buckets that it sends to.
+
+    PCollection[Parts[Labels]] -> PCollection[Parts[Rows]], without rows: with the outcomes of those records that have
+    no example.
+
+    Args:
+        output: the folder of the dataset, at any url that fsspec opens.
+        seed: of the buckets that examples are sent to.
+        packed: whether a row may have several segments.
+    """
+
+    input, output = Labels, Rows
+
+    def __init__(self, output: str, *, seed: int, packed: bool):
+        options: dict[str, Any] = {"output": output, "seed": seed, "packed": packed}
+        super().__init__(Sender, **options)
