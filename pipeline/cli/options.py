@@ -26,7 +26,7 @@ from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, Tokeni
 from transforms.inputs.input_options import InputOptions, ParseOptions
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.preference_options import check_preference, of_preference
-from transforms.steps.row_options import KeepOptions, PackOptions, ShuffleOptions, WriteOptions
+from transforms.steps.row_options import CorpusOptions, KeepOptions, PackOptions, WriteOptions
 
 REWRITTEN = ("refuse", "append", "replace")
 PREFERENCE_ADVICE = (
@@ -69,7 +69,7 @@ class RowOptions(
     WriteOptions,
     PackOptions,
     KeepOptions,
-    ShuffleOptions,
+    CorpusOptions,
     TokenizeOptions,
     ParityOptions,
     RenderOptions,

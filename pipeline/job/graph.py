@@ -18,6 +18,7 @@ from transforms.catalog.consumers import about_rows
 from transforms.catalog.finished import SkipFinished
 from transforms.catalog.layout import Folder
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
+from transforms.exchange.duplicates import JudgeDuplicates
 from transforms.exchange.receive import PlanBuckets, ReadBuckets, ShuffleRows
 from transforms.exchange.send import SendExamples
 from transforms.inputs.input_options import ParseOptions
@@ -69,7 +70,7 @@ def build_graph(
     receipts = build_splits(splits, job, folder, engine, examples=examples)
     if engine == "auto" and not examples:
         receipts = (splits, receipts) | "by reference" >> _ByReferenceIfDiffering(job, folder)
-    if job.options.shuffle != "none":
+    if job.options.is_exchanged:
         receipts = (splits, receipts) | "exchange" >> _Exchange(job, folder)
     receipts | "commit" >> CommitDataset(folder, budgets, report, change)
 
@@ -108,8 +109,13 @@ def build_splits(
         parts |= name >> step
     if options.keep_examples:
         parts |= "keep" >> KeepExamples(folder.output)
-    if options.shuffle != "none":
-        parts |= "send" >> SendExamples(folder.output, seed=options.seed, packed=options.packing != "none")
+    if options.is_exchanged:
+        parts |= "send" >> SendExamples(
+            folder.output,
+            seed=options.seed,
+            packed=options.packing != "none",
+            digests=options.dedup != "none",
+        )
     else:
         parts |= "pack" >> pack
     return (parts | "write" >> _write(job, folder, on_error), skipped.finished) | "all" >> beam.Flatten()
@@ -122,6 +128,7 @@ def _write(job: Job, folder: Folder, on_error: Callable[[Split, Exception], None
         about=about_rows(dataclasses.asdict(job.options), job.tokenizer),
         tokenizer=folder.tokenizer(job.tokenizer),
         keep_columns=job.options.keep_columns,
+        details=job.options.dedup != "none",
         on_error=on_error,
     )
 
@@ -138,10 +145,15 @@ class _Exchange(beam.PTransform):
 
     def expand(self, sent: tuple[beam.PCollection, beam.PCollection]) -> beam.PCollection:
         options, output = self._job.options, self._folder.output
-        skipped = sent | "plan" >> PlanBuckets() | "skip" >> SkipFinished(output)
-        parts = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed)
+        found: tuple[beam.PCollection, ...] = sent
+        if options.dedup != "none":
+            judge = JudgeDuplicates(output, self._folder.increment, self._folder.plan, self._job.split_bytes)
+            found = (*sent, sent[1] | "judge" >> judge)
+        skipped = found | "plan" >> PlanBuckets() | "skip" >> SkipFinished(output)
+        is_shuffled = options.shuffle != "none"
+        parts = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)
         parts |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
-        if options.packing != "none":
+        if is_shuffled and options.packing != "none":
             parts |= "shuffle rows" >> ShuffleRows(options.seed)
         receipts = parts | "write" >> _write(self._job, self._folder)
         return (sent[1], receipts, skipped.finished) | "all" >> beam.Flatten()

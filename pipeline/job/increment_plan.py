@@ -5,10 +5,11 @@ The plan has one line for each file, so it stays small for a corpus of any size.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import apache_beam as beam
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from pipeline.cli.options import RowOptions
 from pipeline.job.job_json import Job, encode_job, read_job
 from transforms.catalog.layout import Folder
-from transforms.exchange.buckets import MOST_SPLIT_BYTES, bucket_count, with_buckets
+from transforms.exchange.buckets import MOST_SPLIT_BYTES, bucket_count, unshuffled, with_buckets
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan, encode_plan
 from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
@@ -35,7 +36,7 @@ def plan_of(options: RowOptions, files: Sequence[InputFile]) -> dict[str, Any]:
         files: its inputs.
     """
     size = default_split_bytes(sum(file.unpacked_bytes for file in files))
-    if options.shuffle != "none":
+    if options.is_exchanged:
         size = min(size, MOST_SPLIT_BYTES)
     split_bytes = options.split_bytes or size
     splits = sum(1 for _ in splits_of(files, split_bytes))
@@ -43,7 +44,7 @@ def plan_of(options: RowOptions, files: Sequence[InputFile]) -> dict[str, Any]:
         "split_bytes": split_bytes,
         "inputs": hashlib.sha256(encode_plan(files)).hexdigest(),
         "input_bytes": sum(file.bytes for file in files),
-        "splits": splits if options.shuffle == "none" else splits + bucket_count(splits, options.shards),
+        "splits": splits + (bucket_count(splits, options.shards) if options.is_exchanged else 0),
     }
 
 
@@ -95,25 +96,30 @@ class ReadPlan(beam.PTransform):
         super().__init__()
         self._folder = folder
         self._split_bytes = job.split_bytes
-        self._shuffle = None if job.options.shuffle == "none" else _Shuffle(job.options.shards, job.options.seed)
+        self._with_buckets = _buckets_of(job.options)
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         return (
             pipeline
             | beam.Impulse()
             | beam.FlatMap(
-                _planned_splits, self._folder, self._split_bytes, self._shuffle, FailureWriter()
+                _planned_splits, self._folder, self._split_bytes, self._with_buckets, FailureWriter()
             ).with_output_types(Split)
         )
 
 
-class _Shuffle(NamedTuple):
-    shards: int | None
-    seed: int
+# Adds the buckets that they send to.
+_WithBuckets = Callable[[list[Split]], list[Split]]
+
+
+def _buckets_of(options: RowOptions) -> _WithBuckets:
+    if options.shuffle != "none":
+        return functools.partial(with_buckets, shards=options.shards, seed=options.seed)
+    return unshuffled if options.is_exchanged else list
 
 
 def _planned_splits(
-    _impulse: bytes, folder: Folder, split_bytes: int, shuffle: _Shuffle | None, failures: FailureWriter
+    _impulse: bytes, folder: Folder, split_bytes: int, with_own_buckets: _WithBuckets, failures: FailureWriter
 ) -> list[Split]:
     with failures:
         try:
@@ -122,5 +128,4 @@ def _planned_splits(
             if is_committed(folder):  # by an earlier run of the same pipeline, which removed it
                 return []
             raise
-        splits = list(splits_of(files, split_bytes, folder.increment))
-        return largest_first(with_buckets(splits, *shuffle) if shuffle else splits)
+        return largest_first(with_own_buckets(list(splits_of(files, split_bytes, folder.increment))))

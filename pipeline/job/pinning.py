@@ -84,6 +84,11 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
         InputError: if the log is damaged.
     """
     check_no_links(folder)
+    if options.dedup != "none":
+        raise UserError(
+            f"--dedup {options.dedup}: an append does not see the records that are there already, and would keep their "
+            "duplicates. Build all inputs in one, or leave it out."
+        )
     snapshot = Log(folder).newest() or Snapshot()
     if not snapshot.version:
         if exists(folder.success):

@@ -150,10 +150,23 @@ def _replayed(dataset: Dataset, fraction: float, job: Job) -> Replayed:
             for record, (outcome, reason) in of_batch.items():
                 if outcome == "rejected":
                     rejected[record].append(reason or "")
+    if job.options.dedup != "none":
+        duplicates = _duplicates_of(dataset)
+        units = [unit for unit in units if (unit.source, unit.position) not in duplicates]
+        outcomes = {record: outcome for record, outcome in outcomes.items() if record not in duplicates}
     found.examples, found.rejects = len(units), sum(map(len, rejected.values()))
     found.faults += _compare_units(dataset, units, replayer.is_wrapped)
     found.faults += _compare_rejects(dataset, rejected, replayer)
     found.faults += _compare_ledger(dataset, outcomes)
+    return found
+
+
+def _duplicates_of(dataset: Dataset) -> set[_Record]:
+    """The records that are dropped as duplicates of others, by the ledger."""
+    found = set[_Record]()
+    for batch in dataset.ledger():
+        lines = zip(*(batch.column(name).to_pylist() for name in ("source", "position", "reason")), strict=True)
+        found.update((source, position) for source, position, reason in lines if reason == "duplicate")
     return found
 
 
@@ -173,6 +186,8 @@ def _replayable_job(dataset: Dataset, trust_formatter: bool) -> Job:
             f"{dataset.url}: packing wrapped cuts examples where a row is full, and --shuffle decides where that is: "
             "such a dataset cannot be replayed."
         )
+    if job.options.dedup != "none" and job.options.ledger == "none":
+        raise UserError(f"{dataset.url}: there is no ledger that tells dropped duplicates from lost records.")
     columns = {*dataset.layout.columns}
     of_labels = {"labels"} if job.options.shift_labels else {"labels", "loss_mask", "chosen_mask", "completion_mask"}
     if not dataset.layout.has_ids or not columns & of_labels:

@@ -19,6 +19,11 @@ _MOST_SPLITS_IN_GROUP = 256
 MOST_SPLIT_BYTES = 64 << 20
 
 
+def unshuffled(splits: Sequence[Split]) -> list[Split]:
+    """Return splits that send all to a bucket of their own."""
+    return [replace(split, sends_to=range(number, number + 1)) for number, split in enumerate(splits, len(splits))]
+
+
 def bucket_count(splits: int, shards: int | None) -> int:
     """Return the number of buckets. shards: how many were asked for; None for as many as there are splits."""
     return splits if shards is None else shards
@@ -60,13 +65,18 @@ def _dealt(splits: Sequence[Split], seed: int) -> list[int]:
 
 
 def buckets_of(
-    splits: Iterable[Split], sent: Mapping[int, Sent], differing: FirstExample | None, increment: str
+    splits: Iterable[Split],
+    sent: Mapping[int, Sent],
+    verdicts: Mapping[int, Sequence[tuple[str, int, int]]],
+    differing: FirstExample | None,
+    increment: str,
 ) -> Iterator[Split]:
     """Yield the buckets, each with its blocks.
 
     Args:
         splits: all of a plan, with the buckets that they send to.
         sent: by the number of the split, the file that it sent; without those that sent nothing.
+        verdicts: by the number of the split, as Block has them.
         differing: of all of them, if the reference made them since the engines differ.
         increment: the id of that they belong to.
     """
@@ -79,7 +89,8 @@ def buckets_of(
             for split in senders:
                 if (file := sent.get(split.number)) and file.offsets[place] < file.offsets[place + 1]:
                     start, stop = file.offsets[place : place + 2]
-                    blocks.append(Block(file.path, start, stop, split.source, len(slices)))
+                    of_split = tuple(verdicts.get(split.number, ()))
+                    blocks.append(Block(file.path, start, stop, split.source, len(slices), of_split))
                     slices += split.slices
             yield Split(
                 number=bucket,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any
@@ -14,13 +15,15 @@ import pyarrow as pa
 
 from transforms.base.errors import InputError
 from transforms.exchange.buckets import buckets_of
+from transforms.exchange.duplicates import decode_verdict
 from transforms.exchange.places import places_of
 from transforms.exchange.send import LENGTH_BYTES
 from transforms.model.batches import Labels, Rows, RowSource, RowTable, Split
 from transforms.model.kept_examples import decode_examples
-from transforms.model.outcomes import Outcomes
+from transforms.model.outcomes import Drop, Known, Outcomes
 from transforms.model.parts import Parts
 from transforms.model.receipts import FirstExample, Receipt, Sent
+from transforms.model.statistics import Statistics
 from transforms.rows.ragged import joined, offsets_of
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
@@ -29,15 +32,16 @@ from transforms.storage.files import join, read_range
 # About as many as the input of a part of a split has.
 _TOKENS_IN_PART = 1 << 20
 _READERS = 16
+_NONE = np.zeros(0, np.int64)
 
 
-def read_bucket(split: Split, output: str, seed: int) -> Iterator[Labels]:
-    """Read the examples that were sent to a bucket, in a pseudo-random order of their records.
+def read_bucket(split: Split, output: str, seed: int | None) -> Iterator[Labels]:
+    """Read the examples that were sent to a bucket, in a pseudo-random order of their records, without duplicates.
 
     Args:
         split: the bucket, with its blocks.
         output: the folder of the dataset.
-        seed: of the order.
+        seed: of the order; None for that of the input.
 
     Yields:
         Its parts; one without examples if nothing was sent to it.
@@ -45,19 +49,61 @@ def read_bucket(split: Split, output: str, seed: int) -> Iterator[Labels]:
     Raises:
         InputError: if a file is missing or damaged.
     """
-    batches = list(_batches(split, output))
-    batch = _joined(batches, split)
+    batch = _joined(list(_batches(split, output)), split)
+    duplicates = _duplicates(split, output)
     positions = batch.source.positions
-    order = np.lexsort((positions, places_of(seed, split.number, positions)))  # rows of one record stay together
+    order = np.arange(len(positions))
+    if seed is not None:
+        order = np.lexsort((positions, places_of(seed, split.number, positions)))  # rows of one record stay together
     positions, tokens = positions[order], np.cumsum(np.diff(batch.offsets)[order])
     begins = np.flatnonzero(np.diff(positions, prepend=-1))
     before = np.concatenate([[0], tokens])[begins] // _TOKENS_IN_PART
     first_rows = begins[np.flatnonzero(np.diff(before, prepend=-1))]
     pieces = np.split(order, first_rows[1:])
     for number, rows in enumerate(pieces):
-        records = int(np.count_nonzero(np.diff(batch.source.positions[rows], prepend=-1)))
-        part = batch.take(rows, Outcomes(read=records))
+        part = _without_duplicates(batch.take(rows, Outcomes()), duplicates)
         yield dataclasses.replace(part, part=number, last=number + 1 == len(pieces))
+
+
+# Of a duplicate: the record that is kept, and the number of that's source.
+_Kept = tuple[str, int]
+
+
+def _duplicates(split: Split, output: str) -> dict[int, _Kept]:
+    """The duplicates among the records of a bucket's splits, by their positions in the bucket."""
+    found = dict[int, _Kept]()
+    for block in split.blocks:
+        for path, start, stop in block.verdicts:
+            verdict = decode_verdict(read_range(join(output, path), start, stop))
+            positions = split.position(block.first_slice, 0) + np.frombuffer(verdict.positions, "<i8")
+            kept = [
+                (f"{url}:{position}", source)
+                for (url, position), source in zip(verdict.kept, verdict.kept_sources, strict=True)
+            ]
+            found.update(zip(positions.tolist(), kept, strict=True))
+    return found
+
+
+def _without_duplicates(part: Labels, duplicates: Mapping[int, _Kept]) -> Labels:
+    """Drop the records of a part that are duplicates, and count all of them as read."""
+    source = part.source
+    of_records = source.positions[source.first_rows()]
+    outcomes = Outcomes(read=len(of_records))
+    dropped = np.flatnonzero([position in duplicates for position in of_records.tolist()]) if duplicates else _NONE
+    if not len(dropped):
+        return dataclasses.replace(part, outcomes=outcomes)
+    drops = source.drops(dropped, "duplicate", np.diff(part.offsets), part.trained_tokens)
+    kept = [duplicates[drop.position] for drop in drops]
+    outcomes = outcomes.drop(
+        # Its tokens are not lost: they are in the other record.
+        Drop(drop.position, drop.reason, Known(drop.known.columns, drop.known.content), f"of {record}")
+        for drop, (record, _) in zip(drops, kept, strict=True)
+    )
+    own = part.split.sources_of(of_records[dropped]).tolist()
+    pairs = Counter(f"{number} of {of_kept}" for number, (_, of_kept) in zip(own, kept, strict=True))
+    outcomes = outcomes.count(Statistics(duplicates=dict(sorted(pairs.items()))))
+    stays = ~np.isin(source.record_numbers(), dropped)
+    return part.take(np.flatnonzero(stays), outcomes)
 
 
 def _batches(split: Split, output: str) -> Iterator[Labels]:
@@ -162,10 +208,10 @@ class ReadBuckets(beam.PTransform):
 
     Args:
         output: the folder of the dataset.
-        seed: of the order of the examples.
+        seed: of the order of the examples; None for that of the input.
     """
 
-    def __init__(self, output: str, seed: int):
+    def __init__(self, output: str, seed: int | None):
         super().__init__()
         self._read = _ReadBucket(output, seed)
 
@@ -174,7 +220,7 @@ class ReadBuckets(beam.PTransform):
 
 
 class _ReadBucket(beam.DoFn):
-    def __init__(self, output: str, seed: int):
+    def __init__(self, output: str, seed: int | None):
         self._output, self._seed = output, seed
         self._failures = FailureWriter()
 
@@ -192,15 +238,18 @@ class _ReadBucket(beam.DoFn):
 class PlanBuckets(beam.PTransform):
     """Make buckets of all that was sent to them, once all splits of a plan have sent.
 
-    (PCollection[Split], PCollection[Receipt] of them) -> PCollection[Split], the buckets.
+    (PCollection[Split], PCollection[Receipt] of them, PCollection[Judged] of them, if duplicates are dropped) ->
+    PCollection[Split], the buckets.
     """
 
-    def expand(self, sent: tuple[beam.PCollection, beam.PCollection]) -> beam.PCollection:
-        splits, receipts = sent
+    def expand(self, sent: tuple[beam.PCollection, ...]) -> beam.PCollection:
+        splits, receipts, *judged = sent
         found = {
             "splits": splits | beam.WithKeys(0),
             "sent": receipts | beam.Map(_sent_of) | "one key" >> beam.WithKeys(0),
         }
+        if judged:
+            found["judged"] = judged[0] | "of judges" >> beam.WithKeys(0)
         return found | beam.CoGroupByKey() | beam.FlatMap(_planned).with_output_types(Split)
 
 
@@ -216,4 +265,8 @@ def _planned(group: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[Split]:
     found: list[_OfReceipt] = sorted(group[1]["sent"], key=lambda each: each[0])
     sent = {number: file for number, _, file, _ in found if file}
     differing = next((each[3] for each in found if each[3]), None)
-    yield from buckets_of(group[1]["splits"], sent, differing, found[0][1])
+    verdicts: defaultdict[int, list[tuple[str, int, int]]] = defaultdict(list)
+    for judged in sorted(group[1].get("judged", ()), key=lambda each: each.path):
+        for number, (start, stop) in judged.offsets.items():
+            verdicts[number].append((judged.path, start, stop))
+    yield from buckets_of(group[1]["splits"], sent, verdicts, differing, found[0][1])

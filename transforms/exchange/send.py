@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from transforms.exchange.duplicates import entries_of, sorted_entries
 from transforms.exchange.places import bucket_of, places_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.kept_examples import encode_examples
@@ -38,18 +39,21 @@ class Sender:
         output: the folder of the dataset.
         seed: of the buckets.
         packed: whether a row may have several segments.
+        digests: whether those of its records are written, too.
     """
 
-    def __init__(self, *, output: str, seed: int, packed: bool):
+    def __init__(self, *, output: str, seed: int, packed: bool, digests: bool):
         self._output = output
         self._seed = seed
         self._packed = packed
+        self._digests = digests
         self._blocks: list[list[bytes]] = []
+        self._entries: list[np.ndarray] = []
 
     def __call__(self, batch: Labels) -> Rows:
         split, source = batch.split, batch.source
         if batch.part == 0:  # also of a split that is tried again
-            self._blocks = [[] for _ in split.sends_to]
+            self._blocks, self._entries = [[] for _ in split.sends_to], []
         places = places_of(self._seed, split.number, source.positions)
         buckets = bucket_of(places, len(split.sends_to))
         order = np.argsort(buckets, kind="stable")
@@ -58,6 +62,8 @@ class Sender:
                 records = len(source.take(rows).first_rows())
                 content = encode_examples(batch.take(rows, Outcomes(read=records)))
                 self._blocks[buckets[rows[0]]] += len(content).to_bytes(LENGTH_BYTES, "little"), content
+        if self._digests:
+            self._entries.append(entries_of(batch))
         # The records of these examples have their outcomes in the buckets, and those of the others here.
         outcomes = batch.outcomes
         outcomes = msgspec.structs.replace(outcomes, read=len(outcomes.drops) + len(outcomes.rejects))
@@ -79,10 +85,13 @@ class Sender:
         if not any(blocks):
             return None
         name = f"{batch.split.number:07d}{'r' if batch.split.differing else ''}"
-        path, content = join(work_of("", batch.split.increment), "sent", name), b"".join(blocks)
+        path = join(work_of("", batch.split.increment), "sent", name)
+        offsets = offsets_of(np.array([len(block) for block in blocks])).tolist()
+        entries, starts = sorted_entries(self._entries) if self._digests else (b"", [])
+        self._entries = []
+        content = b"".join([*blocks, entries])
         write_atomically(join(self._output, path), content)
-        offsets = offsets_of(np.array([len(block) for block in blocks]))
-        return Sent(path, hashlib.sha256(content).hexdigest(), offsets.tolist())
+        return Sent(path, hashlib.sha256(content).hexdigest(), offsets, [offsets[-1] + start for start in starts])
 
 
 class SendExamples(Step):
@@ -95,10 +104,11 @@ class SendExamples(Step):
         output: the folder of the dataset, at any url that fsspec opens.
         seed: of the buckets that examples are sent to.
         packed: whether a row may have several segments.
+        digests: whether those of its records are written, too, to find duplicates.
     """
 
     input, output = Labels, Rows
 
-    def __init__(self, output: str, *, seed: int, packed: bool):
-        options: dict[str, Any] = {"output": output, "seed": seed, "packed": packed}
+    def __init__(self, output: str, *, seed: int, packed: bool, digests: bool):
+        options: dict[str, Any] = {"output": output, "seed": seed, "packed": packed, "digests": digests}
         super().__init__(Sender, **options)

@@ -67,6 +67,7 @@ class Block:
         start, stop: bytes of the file; stop is exclusive.
         source: the number of the source of the split.
         first_slice: the number of the split's first slice among those of the bucket.
+        verdicts: where it is written which records of the split are duplicates: files, and bytes of them.
     """
 
     path: str
@@ -74,6 +75,7 @@ class Block:
     stop: int
     source: int
     first_slice: int
+    verdicts: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

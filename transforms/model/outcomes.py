@@ -43,11 +43,13 @@ class Drop:
         position: of the record in its file, as in Reject.
         reason: in snake_case.
         known: what is known of it.
+        detail: what was found, such as the record that it is a duplicate of; empty if the reason says it.
     """
 
     position: int
     reason: str
     known: Known = Known()
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,11 +88,13 @@ class Sent(msgspec.Struct, frozen=True):
         path: of the file, relative to the folder of the dataset.
         sha256: of its content, in hexadecimal.
         offsets: the bytes of the file at which what each bucket gets begins, and the end of the last one.
+        digests: those at which each range of digests of records begins, and the end; empty if they are not needed.
     """
 
     path: str
     sha256: str
     offsets: list[int]
+    digests: list[int] = []
 
 
 class FirstExample(msgspec.Struct, frozen=True):

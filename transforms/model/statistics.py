@@ -104,6 +104,8 @@ class Statistics(Counts, frozen=True):
             texts, and all others as `others`.
         parts: the trained tokens of rows by the part of a turn that they are, `none` for those of texts without turns;
             empty if that is not asked for.
+        duplicates: the records that were dropped as duplicates, by the numbers of their source and of that of the
+            record that was kept, such as `1 of 0`.
     """
 
     histograms: Mapping[str, Histogram] = {}
@@ -117,6 +119,7 @@ class Statistics(Counts, frozen=True):
     trace_events: Mapping[str, TraceEvents] = {}
     span_ends: Mapping[str, int] = {}
     parts: Mapping[str, int] = {}
+    duplicates: Mapping[str, int] = {}
 
 
 def bounds_of(histogram: str) -> np.ndarray:

@@ -41,15 +41,18 @@ class LedgerWriter:
         split: that the parts are of.
         everything: whether records that are plainly kept have lines too.
         columns: the names of the columns that are carried along.
+        details: whether there is a column for what was found of a record that is dropped or rejected.
     """
 
-    def __init__(self, output: str, path: str, split: Split, everything: bool, columns: Sequence[str]):
+    def __init__(
+        self, output: str, path: str, split: Split, everything: bool, columns: Sequence[str], details: bool = False
+    ):
         self._output = output
         self._path = path
         self._split = split
         self._everything = everything
         self._columns = columns
-        self._schema = _schema(columns)
+        self._schema = _schema(columns, details)
         self._rows = [0, 0]  # that the shards of train and of validation have so far
         self._waiting: list[pa.Table] = []
         self._file: NewFile | None = None
@@ -138,6 +141,7 @@ class LedgerWriter:
                 content=[one.content for one in known],
                 outcome=[outcome] * len(records),
                 reason=[record.reason for record in records],
+                detail=[record.detail or None for record in records],
                 example=np.zeros(len(records), np.int64),
                 tokens_lost=[one.tokens for one in known],
                 trained_tokens_lost=[one.trained_tokens for one in known],
@@ -176,7 +180,7 @@ def ledger_writer(file: NewFile, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=strings)
 
 
-def _schema(columns: Sequence[str]) -> pa.Schema:
+def _schema(columns: Sequence[str], details: bool) -> pa.Schema:
     kept = [pa.field("kept_columns", pa.struct([(name, pa.string()) for name in columns]))] if columns else []
     return pa.schema(
         [
@@ -186,6 +190,7 @@ def _schema(columns: Sequence[str]) -> pa.Schema:
             pa.field("content", pa.binary(DIGEST_BYTES)),
             pa.field("outcome", pa.string(), nullable=False),
             pa.field("reason", pa.string()),
+            *([pa.field("detail", pa.string())] if details else []),
             pa.field("example", pa.int32(), nullable=False),
             pa.field("split", pa.string()),
             pa.field("row", pa.int64()),

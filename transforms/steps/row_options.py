@@ -131,11 +131,12 @@ class KeepOptions(StepOptions):
 
 
 SHUFFLES = ("none", "global")
+DEDUPS = ("none", "exact")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShuffleOptions(StepOptions):
-    """In which order examples are packed and written: the options of the exchange."""
+class CorpusOptions(StepOptions):
+    """Which examples of the whole corpus are packed and written, and in which order: the options of the exchange."""
 
     shuffle: str = option(
         "Rows",
@@ -152,6 +153,20 @@ class ShuffleOptions(StepOptions):
         None,
         default_help="one for some megabytes of input",
     )
+
+    dedup: str = option(
+        "Rows",
+        "what to do with duplicates, across all files and sources; exact: of the records that are rendered to the same "
+        "tokens, keep the first one of the input and drop the others",
+        kinds.one_of(DEDUPS),
+        "none",
+        common=True,
+    )
+
+    @property
+    def is_exchanged(self) -> bool:
+        """Whether examples go from the splits that read them to others."""
+        return self.shuffle != "none" or self.dedup != "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -63,6 +63,7 @@ class WriteConfig(WriteOptions):
         about: what each Parquet file says of the dataset, as JSON in its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
         keep_columns: the columns of records that are carried along, for the ledger.
+        details: whether the ledger has what was found of records that are dropped or rejected.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -72,6 +73,7 @@ class WriteConfig(WriteOptions):
     about: Mapping[str, Any] | None = None
     tokenizer: str | None = None
     keep_columns: Sequence[str] = ()
+    details: bool = False
 
     def __post_init__(self) -> None:
         check_text("folder", self.folder)
@@ -133,7 +135,7 @@ class _OpenShard:
         if options.ledger != "none":
             everything = options.ledger == "all"
             path = self._path("ledger")
-            self._ledger = LedgerWriter(options.folder, path, split, everything, options.keep_columns)
+            self._ledger = LedgerWriter(options.folder, path, split, everything, options.keep_columns, options.details)
         self._outcomes = Outcomes()
         self._span_ends: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
@@ -174,7 +176,7 @@ class _OpenShard:
         self._dropped.update(part.outcomes.dropped)
         for drop in sorted(part.outcomes.drops, key=lambda drop: drop.position):
             if drop.reason not in self._first_drops:
-                self._first_drops[drop.reason] = self._first(drop.position, drop.known.size())
+                self._first_drops[drop.reason] = self._first(drop.position, drop.detail or drop.known.size())
         if not self._first_truncated and part.used.truncated.any():
             self._first_truncated["truncated"] = self._first(*_first_truncated(part))
         self._outcomes += msgspec.structs.replace(part.outcomes, drops=(), rejects=())
@@ -329,6 +331,7 @@ class WriteShards(Step):
         about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
         keep_columns: the columns of records that are carried along, for the ledger.
+        details: whether the ledger has what was found of records that are dropped or rejected.
         on_error: is called with a split and its error, which then is not raised: for a stream, in which a bundle that
             fails is tried for ever.
         {options}
@@ -346,10 +349,12 @@ class WriteShards(Step):
         about: Mapping[str, Any] | None = None,
         tokenizer: str | None = None,
         keep_columns: Sequence[str] = (),
+        details: bool = False,
         on_error: Callable[[Split, Exception], None] | None = None,
         **options: Any,
     ):
-        options |= {"folder": folder, "about": about, "tokenizer": tokenizer, "keep_columns": keep_columns}
+        options |= {"folder": folder, "about": about, "tokenizer": tokenizer}
+        options |= {"keep_columns": keep_columns, "details": details}
         WriteConfig(**options)  # checks them here, not on a worker
         super().__init__(ShardWriter, **options)
         self._on_error = on_error

@@ -1,0 +1,120 @@
+"""--dedup exact: of records with the same tokens the first is kept, in the order of files and sources."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cli.program import main
+from support.datasets import assert_statistics_add_up, digests, ledger_of, manifest_of, rows_of, write_jsonl
+from support.paths import TOKENIZER
+from transforms.exchange import duplicates
+
+TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
+
+
+def run(*arguments: object) -> int:
+    return main([*map(str, arguments)])
+
+
+def chat(number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "messages": [{"role": "user", "content": f"{number}?"}, {"role": "assistant", "content": "word " * number}],
+    }
+
+
+def as_sharegpt(record: dict[str, Any]) -> dict[str, Any]:
+    turns = [{"from": of["role"].replace("user", "human"), "value": of["content"]} for of in record["messages"]]
+    return {"conversations": turns, "topic": "other"}
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory) -> Path:
+    """30 chats, and a second source: 20 others, 10 of the first in another schema, and one of its own twice."""
+    folder = tmp_path_factory.mktemp("sources")
+    chats = [chat(number) for number in range(1, 31)]
+    with_tools = {**chat(1), "tools": [TOOL]}  # rendered differently, if the template prints tools
+    write_jsonl(folder / "first.jsonl", chats)
+    second = [chat(number) for number in range(31, 51)] + [as_sharegpt(chat(number)) for number in range(1, 11)]
+    write_jsonl(folder / "second.jsonl", [*second, chat(31), with_tools])
+    path = folder / "recipe.yaml"
+    entries = [{"name": name, "input": [f"{folder}/{name}.jsonl"]} for name in ("first", "second")]
+    path.write_text(json.dumps({"sources": entries}))
+    return path
+
+
+def build(recipe: Path, output: Path, *options: object) -> Path:
+    others = ("--tokenizer", TOKENIZER, "--split_bytes=1500", "--ledger=all", "--direct_num_workers=1")
+    assert run("build", recipe, *others, "--unprinted=report", "--output", output, *options) == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def built(recipe, tmp_path_factory) -> Path:
+    return build(recipe, tmp_path_factory.mktemp("built") / "out", "--dedup=exact")
+
+
+def test_duplicates_are_dropped_and_the_ledger_names_what_is_kept(recipe, built, tmp_path):
+    plain = build(recipe, tmp_path / "plain")
+    seen, expected = set[tuple[int, ...]](), []
+    for row in rows_of(plain):
+        if (ids := tuple(row["input_ids"])) not in seen:
+            expected.append(row)
+        seen.add(ids)
+    assert rows_of(built) == expected
+    manifest = manifest_of(built)
+    dropped = len(rows_of(plain)) - len(expected)
+    assert dropped in (11, 12)  # as the template prints tools or not
+    assert manifest["records"] == {
+        "read": 62,
+        "kept": 62 - dropped,
+        "truncated": 0,
+        "dropped": {"duplicate": dropped},
+        "rejected": {},
+    }
+    assert manifest["statistics"]["duplicates"] == {"1 of 0": dropped - 1, "1 of 1": 1}
+    assert [source["records"]["dropped"] for source in manifest["sources"]] == [{}, {"duplicate": dropped}]
+    assert_statistics_add_up(manifest)
+    first, second = (recipe.parent / f"{name}.jsonl" for name in ("first", "second"))
+    lines = [line for line in ledger_of(built) if line["reason"] == "duplicate"]
+    assert len(lines) == dropped
+    for line in lines:
+        url, _, position = line["detail"].removeprefix("of ").rpartition(":")
+        kept = json.loads(Path(url).read_bytes()[int(position) :].partition(b"\n")[0])
+        own = json.loads(second.read_bytes()[line["position"] :].partition(b"\n")[0])
+        assert line["source"] == str(second) and (url == str(first) or kept["id"] == 31)
+        assert own.get("messages", kept["messages"]) == kept["messages"]
+    assert run("verify", built, "--replay=1") == 0
+
+
+def test_shuffled_dataset_keeps_the_same_records(recipe, built, tmp_path, monkeypatch):
+    shuffled = build(recipe, tmp_path / "one", "--dedup=exact", "--shuffle=global", "--shards=3")
+    assert Counter(map(str, rows_of(shuffled))) == Counter(map(str, rows_of(built))) and rows_of(shuffled) != rows_of(
+        built
+    )
+    assert manifest_of(shuffled)["records"] == manifest_of(built)["records"]
+    assert manifest_of(shuffled)["sources"] == manifest_of(built)["sources"]
+    assert run("verify", shuffled, "--replay=1") == 0
+    # As many judges as a larger corpus has write the same.
+    monkeypatch.setattr(duplicates, "_RECORDS_OF_JUDGE", 9)
+    again = build(recipe, tmp_path / "again", "--dedup=exact", "--shuffle=global", "--shards=3")
+    assert digests(again) == digests(shuffled)
+
+
+def test_dataset_without_a_ledger_cannot_be_replayed(recipe, tmp_path, capfd):
+    built = build(recipe, tmp_path / "out", "--dedup=exact", "--ledger=none")
+    assert run("verify", built) == 0
+    assert run("verify", built, "--replay=1") == 2
+    assert "there is no ledger that tells dropped duplicates from lost records" in capfd.readouterr().err
+
+
+def test_append_is_refused_since_it_would_keep_duplicates(recipe, tmp_path, capfd):
+    common = ("--input", recipe.parent / "first.jsonl", "--tokenizer", TOKENIZER, "--output", tmp_path / "out")
+    assert run("build", *common, "--append", "--dedup=exact") == 2
+    error = capfd.readouterr().err
+    assert "--dedup exact: an append does not see the records that are there" in error and error.count("\n") == 1

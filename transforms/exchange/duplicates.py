@@ -1,0 +1,181 @@
+"""Duplicates: of records whose examples have the same tokens, the first one of the input stays.
+
+Each split writes the digests of its records next to its examples, in order. Judges, each of a range of digests, read
+those of all splits and write down which records are duplicates, and of what. Digests are those of tokens, so they say
+the same of two records if these are rendered alike: with the same roles, contents, calls and tools.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import msgspec
+import numpy as np
+
+from transforms.base.errors import InputError
+from transforms.inputs.plan_file import decode_plan
+from transforms.inputs.splits import splits_of
+from transforms.model.batches import Labels
+from transforms.model.receipts import Receipt, work_of
+from transforms.rows.ragged import joined
+from transforms.steps.failures import FailureWriter
+from transforms.storage.files import join, read_bytes, read_range
+from transforms.storage.writing import write_atomically
+
+# A digest of 128 bits, in two numbers, and the position of its record in its split.
+ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("position", "<i8")])
+# Digests are in so many ranges, by their first bits; a judge takes some of them.
+_RANGES, _SHIFT = 64, np.uint64(58)
+# A judge holds so many records at most, in 500 MB, unless there are more than 64 times as many.
+_RECORDS_OF_JUDGE = 4 << 20
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Which records of a split are duplicates, in the order of their positions.
+
+    Attributes:
+        positions: int64, as bytes: of the duplicates, in their split.
+        kept: what each is a duplicate of: the url of its file, and its position there.
+        kept_sources: the number of the source of the same.
+    """
+
+    positions: bytes
+    kept: list[tuple[str, int]]
+    kept_sources: list[int]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A file of verdicts.
+
+    Attributes:
+        path: relative to the folder of the dataset.
+        offsets: by the number of the split, the bytes at which its verdict begins and ends.
+    """
+
+    path: str
+    offsets: Mapping[int, tuple[int, int]]
+
+
+encode_verdict = msgspec.msgpack.Encoder().encode
+decode_verdict = msgspec.msgpack.Decoder(Verdict).decode
+
+
+def entries_of(batch: Labels) -> np.ndarray:
+    """Return an entry for each record of a batch: ENTRY, shape (records,)."""
+    source = batch.source
+    firsts = source.first_rows()
+    stops = np.append(firsts[1:], len(source.positions))
+    entries = np.zeros(len(firsts), ENTRY)
+    entries["position"] = source.positions[firsts]
+    ids, offsets = batch.ids.astype("<i4", copy=False), batch.offsets
+    for number, (first, stop) in enumerate(zip(firsts.tolist(), stops.tolist(), strict=True)):
+        digest = hashlib.blake2b(ids[offsets[first] : offsets[stop]].data, digest_size=16)
+        if stop > first + 1:  # several examples: where they end counts, too
+            digest.update(np.diff(offsets[first : stop + 1]).tobytes())
+        entries["high"][number], entries["low"][number] = np.frombuffer(digest.digest(), "<u8")
+    return entries
+
+
+def sorted_entries(entries: Sequence[np.ndarray]) -> tuple[bytes, list[int]]:
+    """Return the entries of a split as bytes, in order, and the bytes at which each range begins and the last ends."""
+    every = joined(list(entries), ENTRY)
+    every = every[np.lexsort((every["position"], every["low"], every["high"]))]
+    starts = np.searchsorted(every["high"] >> _SHIFT, np.arange(_RANGES + 1, dtype=np.uint64))
+    return every.tobytes(), (starts * ENTRY.itemsize).tolist()
+
+
+class JudgeDuplicates(beam.PTransform):
+    """Find the duplicates among all records that were sent.
+
+    PCollection[Receipt] -> PCollection[Judged].
+
+    Args:
+        output: the folder of the dataset.
+        increment: the id of the increment that is built.
+        plan: the url of its plan.
+        split_bytes: of its splits.
+    """
+
+    def __init__(self, output: str, increment: str, plan: str, split_bytes: int):
+        super().__init__()
+        self._judge = _Judge(output, increment, plan, split_bytes)
+
+    def expand(self, receipts: beam.PCollection) -> beam.PCollection:
+        found = receipts | beam.FlatMap(_of_receipt) | beam.WithKeys(0) | beam.GroupByKey()
+        return found | beam.FlatMap(_tasks) | beam.Reshuffle() | beam.ParDo(self._judge).with_output_types(Judged)
+
+
+# Of a split: its number, the path of its file, and the bytes at which each range of digests begins.
+_OfSplit = tuple[int, str, list[int]]
+# Of a judge: its number, and of each split its number, the path of its file, and the bytes of its entries.
+_Task = tuple[int, list[tuple[int, str, int, int]]]
+
+
+def _of_receipt(receipt: Receipt) -> Iterator[_OfSplit]:
+    if receipt.sent:
+        yield receipt.split, receipt.sent.path, receipt.sent.digests
+
+
+def _tasks(group: tuple[int, Iterable[_OfSplit]]) -> Iterator[_Task]:
+    splits = sorted(group[1])
+    records = sum(offsets[-1] - offsets[0] for *_, offsets in splits) // ENTRY.itemsize
+    judges = min(_RANGES, 1 + records // _RECORDS_OF_JUDGE)
+    for judge in range(judges):
+        first, stop = (_RANGES * each // judges for each in (judge, judge + 1))
+        yield judge, [(number, path, offsets[first], offsets[stop]) for number, path, offsets in splits]
+
+
+class _Judge(beam.DoFn):
+    def __init__(self, output: str, increment: str, plan: str, split_bytes: int):
+        self._output, self._increment = output, increment
+        self._plan, self._split_bytes = plan, split_bytes
+        self._failures = FailureWriter()
+
+    def process(self, task: _Task) -> Iterator[Judged]:
+        with self._failures:
+            judged = self._judged(*task)
+        yield judged
+
+    def _judged(self, judge: int, splits: Sequence[tuple[int, str, int, int]]) -> Judged:
+        try:
+            contents = [read_range(join(self._output, path), start, stop) for _, path, start, stop in splits]
+        except FileNotFoundError as error:
+            raise InputError(f"{error}: examples that were sent are missing. Run the same command again.") from None
+        found = [np.frombuffer(content, ENTRY) for content in contents]
+        entries = joined(list(found), ENTRY)
+        numbers = np.repeat([number for number, *_ in splits], [len(each) for each in found])
+        order = np.lexsort((entries["position"], numbers, entries["low"], entries["high"]))
+        entries, numbers = entries[order], numbers[order]
+        is_same = np.zeros(len(entries), bool)
+        is_same[1:] = (entries["high"][1:] == entries["high"][:-1]) & (entries["low"][1:] == entries["low"][:-1])
+        kept = np.maximum.accumulate(np.where(is_same, 0, np.arange(len(entries))))
+        duplicates = np.flatnonzero(is_same)
+        in_order = duplicates[np.lexsort((entries["position"][duplicates], numbers[duplicates]))]
+        pieces, offsets, at = list[bytes](), dict[int, tuple[int, int]](), 0
+        planned = self._splits() if len(in_order) else []
+        for of_split in np.split(in_order, np.flatnonzero(np.diff(numbers[in_order])) + 1):
+            if len(of_split):
+                origins = [
+                    (planned[number], planned[number].origin(position))
+                    for number, position in zip(
+                        numbers[kept[of_split]].tolist(), entries["position"][kept[of_split]].tolist(), strict=True
+                    )
+                ]
+                verdict = Verdict(
+                    positions=entries["position"][of_split].tobytes(),
+                    kept=[(piece.url, position) for _, (piece, position) in origins],
+                    kept_sources=[split.source for split, _ in origins],
+                )
+                pieces.append(encode_verdict(verdict))
+                offsets[int(numbers[of_split[0]])] = (at, at := at + len(pieces[-1]))
+        path = join(work_of("", self._increment), "judged", f"{judge:02d}")
+        write_atomically(join(self._output, path), b"".join(pieces))
+        return Judged(path, offsets)
+
+    def _splits(self) -> list[Any]:
+        return list(splits_of(decode_plan(read_bytes(self._plan)), self._split_bytes))
