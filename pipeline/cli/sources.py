@@ -114,6 +114,10 @@ def read_sources(options: Options) -> list[Source]:
     for number, source in enumerate(sources, start=1):
         if (first := first_named.setdefault(source.name, number)) != number:
             raise UserError(f"{url}: the sources {first} and {number} have the same name, {source.name}.")
+    weighed = [source.options.weight is not None for source in sources]
+    if any(weighed) and not all(weighed):
+        source = sources[weighed.index(False)]
+        raise UserError(f"{source.place}: weight is missing: it is a share, so that all sources have one or none has.")
     return sources
 
 

@@ -11,13 +11,14 @@ import apache_beam as beam
 from pipeline.cli.options import Options
 from pipeline.cli.sources import parse_options_of, render_options_of
 from pipeline.job.increment_plan import ReadPlan
-from pipeline.job.job_json import Job
+from pipeline.job.job_json import Job, mix_of
 from transforms.base.declaring import values_of
 from transforms.catalog.budgets import Budgets
 from transforms.catalog.consumers import about_rows
 from transforms.catalog.finished import SkipFinished
 from transforms.catalog.layout import Folder
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
+from transforms.exchange.choose import ChooseMix
 from transforms.exchange.duplicates import JudgeDuplicates
 from transforms.exchange.receive import PlanBuckets, ReadBuckets, ShuffleRows
 from transforms.exchange.send import SendExamples
@@ -114,7 +115,7 @@ def build_splits(
             folder.output,
             seed=options.seed,
             packed=options.packing != "none",
-            digests=options.dedup != "none",
+            index=options.dedup != "none" or mix_of(options, job.sources) is not None,
         )
     else:
         parts |= "pack" >> pack
@@ -145,10 +146,13 @@ class _Exchange(beam.PTransform):
 
     def expand(self, sent: tuple[beam.PCollection, beam.PCollection]) -> beam.PCollection:
         options, output = self._job.options, self._folder.output
-        found: tuple[beam.PCollection, ...] = sent
+        found = {"splits": sent[0], "receipts": sent[1]}
         if options.dedup != "none":
             judge = JudgeDuplicates(output, self._folder.increment, self._folder.plan, self._job.split_bytes)
-            found = (*sent, sent[1] | "judge" >> judge)
+            found["judged"] = sent[1] | "judge" >> judge
+        if mix := mix_of(options, self._job.sources):
+            to_choose = tuple(each for name, each in found.items() if name != "splits")
+            found["mix"] = to_choose | "mix" >> ChooseMix(output, mix, options.seed)
         skipped = found | "plan" >> PlanBuckets() | "skip" >> SkipFinished(output)
         is_shuffled = options.shuffle != "none"
         parts = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)

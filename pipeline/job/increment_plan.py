@@ -15,7 +15,7 @@ import apache_beam as beam
 import msgspec
 
 from pipeline.cli.options import RowOptions
-from pipeline.job.job_json import Job, encode_job, read_job
+from pipeline.job.job_json import Job, JobSource, encode_job, mix_of, read_job
 from transforms.catalog.layout import Folder
 from transforms.exchange.buckets import MOST_SPLIT_BYTES, bucket_count, unshuffled, with_buckets
 from transforms.inputs.listing import InputFile
@@ -28,23 +28,23 @@ from transforms.storage.files import exists, read_bytes
 from transforms.storage.writing import write_atomically
 
 
-def plan_of(options: RowOptions, files: Sequence[InputFile]) -> dict[str, Any]:
+def plan_of(options: RowOptions, sources: Sequence[JobSource], files: Sequence[InputFile]) -> dict[str, Any]:
     """Return what a job says of its inputs, by the names of its fields.
 
     Args:
-        options: of the job.
+        options, sources: of the job.
         files: its inputs.
     """
     size = default_split_bytes(sum(file.unpacked_bytes for file in files))
     if options.is_exchanged:
         size = min(size, MOST_SPLIT_BYTES)
     split_bytes = options.split_bytes or size
-    splits = sum(1 for _ in splits_of(files, split_bytes))
+    splits, is_mixed = sum(1 for _ in splits_of(files, split_bytes)), mix_of(options, sources) is not None
     return {
         "split_bytes": split_bytes,
         "inputs": hashlib.sha256(encode_plan(files)).hexdigest(),
         "input_bytes": sum(file.bytes for file in files),
-        "splits": splits + (bucket_count(splits, options.shards) if options.is_exchanged else 0),
+        "splits": splits + (bucket_count(splits, options.shards, is_mixed) if options.is_exchanged else 0),
     }
 
 
@@ -57,7 +57,7 @@ def increment_of(job: Job, files: Sequence[InputFile], taken: Collection[str] = 
         taken: ids of increments that are there. The same files that are built again have another one, so that what is
             there stays as it is until the commit.
     """
-    of_increment = msgspec.structs.replace(job, **plan_of(job.options, files))
+    of_increment = msgspec.structs.replace(job, **plan_of(job.options, job.sources, files))
     sources = tuple(msgspec.structs.replace(source, input=()) for source in job.sources)
     without_names = msgspec.structs.replace(of_increment, tokenizer_name="", sources=sources, recipe={})
     id = hashlib.sha256(encode_job(without_names)).hexdigest()[:16]
@@ -96,7 +96,7 @@ class ReadPlan(beam.PTransform):
         super().__init__()
         self._folder = folder
         self._split_bytes = job.split_bytes
-        self._with_buckets = _buckets_of(job.options)
+        self._with_buckets = _buckets_of(job)
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         return (
@@ -112,9 +112,10 @@ class ReadPlan(beam.PTransform):
 _WithBuckets = Callable[[list[Split]], list[Split]]
 
 
-def _buckets_of(options: RowOptions) -> _WithBuckets:
+def _buckets_of(job: Job) -> _WithBuckets:
+    options, is_mixed = job.options, mix_of(job.options, job.sources) is not None
     if options.shuffle != "none":
-        return functools.partial(with_buckets, shards=options.shards, seed=options.seed)
+        return functools.partial(with_buckets, shards=options.shards, seed=options.seed, is_mixed=is_mixed)
     return unshuffled if options.is_exchanged else list
 
 

@@ -20,6 +20,7 @@ from transforms.base.declaring import options_in, values_of
 from transforms.base.errors import UserError
 from transforms.catalog.layout import Folder
 from transforms.catalog.snapshot import Snapshot
+from transforms.exchange.mix import Mix, SourceMix
 from transforms.inputs.hub.names import hub_name
 from transforms.inputs.listing import InputFile
 from transforms.storage.files import exists, full_url, read_bytes
@@ -213,6 +214,22 @@ def source_differences(before: Sequence[JobSource], now: Sequence[JobSource]) ->
             values = [as_typed(each.options[name]) if name in each.options else "not set" for each in (source, new)]
             if values[0] != values[1]:
                 yield f"{name} of the source {source.name} was {values[0]} and is {values[1]}"
+
+
+def mix_of(options: RowOptions, sources: Sequence[JobSource]) -> Mix | None:
+    """Return the mix of a job; None if each record of each source is to be there once.
+
+    Args:
+        options: of the job.
+        sources: of the same, with options of their own.
+    """
+    names = ("epochs", "weight", "max_examples", "max_tokens")
+    of_sources = [{name: source.options.get(name, getattr(options, name)) for name in names} for source in sources]
+    defaults = {name: RowOptions.__dataclass_fields__[name].default for name in names}
+    if options.mix_tokens is None and all(values == defaults for values in of_sources):
+        return None
+    mixes = (SourceMix(source.name, **values) for source, values in zip(sources, of_sources, strict=True))
+    return Mix(tuple(mixes), options.mix_by, options.mix_tokens)
 
 
 def row_options_of(options: Options) -> RowOptions:

@@ -89,6 +89,11 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
             f"--dedup {options.dedup}: an append does not see the records that are there already, and would keep their "
             "duplicates. Build all inputs in one, or leave it out."
         )
+    if source := next((source for source in sources if source.options.is_mixed), None):
+        raise UserError(
+            f"{source.option('input')}: epochs, weight, max_examples, max_tokens and mix_tokens count the records of "
+            "one build, and an append does not see those that are there. Build all inputs in one, or leave them out."
+        )
     snapshot = Log(folder).newest() or Snapshot()
     if not snapshot.version:
         if exists(folder.success):

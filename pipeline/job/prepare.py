@@ -266,6 +266,7 @@ def resolve(
     now = options.now
     if now is None and reads_clock(template or tokenizer.chat_template):
         now = datetime.now().replace(microsecond=0).isoformat()
+    of_job = job_sources(sources, materials.formatters)
     job = Job(
         options=row_options_of(options),
         now=now,
@@ -274,9 +275,9 @@ def resolve(
         chat_template=template,
         formatter=None if materials.formatter is None else hashlib.sha256(materials.formatter).hexdigest(),
         versions=library_versions(),
-        sources=job_sources(sources, materials.formatters),
+        sources=of_job,
         recipe=recipe_of(options, sources, now, files),
-        **plan_of(options, files),
+        **plan_of(options, of_job, files),
     )
     return job, warnings
 

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from pipeline.job.graph import formatters_of, steps_of
-from pipeline.job.job_json import Job, job_of
+from pipeline.job.job_json import Job, job_of, mix_of
 from transforms.audit.verification.row_check import Fault
 from transforms.base.errors import UserError
 from transforms.base.held import held_to
@@ -24,6 +24,7 @@ from transforms.base.phrases import counted
 from transforms.catalog.description import library_versions
 from transforms.catalog.layout import SPLITS
 from transforms.catalog.log import Log
+from transforms.exchange.receive import LEFT_OUT
 from transforms.inputs.listing import InputFile
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Labels, Records, Rows, Split
@@ -150,10 +151,10 @@ def _replayed(dataset: Dataset, fraction: float, job: Job) -> Replayed:
             for record, (outcome, reason) in of_batch.items():
                 if outcome == "rejected":
                     rejected[record].append(reason or "")
-    if job.options.dedup != "none":
-        duplicates = _duplicates_of(dataset)
-        units = [unit for unit in units if (unit.source, unit.position) not in duplicates]
-        outcomes = {record: outcome for record, outcome in outcomes.items() if record not in duplicates}
+    if _leaves_out(job):
+        of_others = _left_out_of(dataset)
+        units = [unit for unit in units if (unit.source, unit.position) not in of_others]
+        outcomes = {record: outcome for record, outcome in outcomes.items() if record not in of_others}
     found.examples, found.rejects = len(units), sum(map(len, rejected.values()))
     found.faults += _compare_units(dataset, units, replayer.is_wrapped)
     found.faults += _compare_rejects(dataset, rejected, replayer)
@@ -161,12 +162,17 @@ def _replayed(dataset: Dataset, fraction: float, job: Job) -> Replayed:
     return found
 
 
-def _duplicates_of(dataset: Dataset) -> set[_Record]:
-    """The records that are dropped as duplicates of others, by the ledger."""
+def _leaves_out(job: Job) -> bool:
+    """Whether records may be dropped because of others."""
+    return job.options.dedup != "none" or mix_of(job.options, job.sources) is not None
+
+
+def _left_out_of(dataset: Dataset) -> set[_Record]:
+    """The records that are dropped because of others, by the ledger."""
     found = set[_Record]()
     for batch in dataset.ledger():
         lines = zip(*(batch.column(name).to_pylist() for name in ("source", "position", "reason")), strict=True)
-        found.update((source, position) for source, position, reason in lines if reason == "duplicate")
+        found.update((source, position) for source, position, reason in lines if reason in LEFT_OUT)
     return found
 
 
@@ -186,8 +192,8 @@ def _replayable_job(dataset: Dataset, trust_formatter: bool) -> Job:
             f"{dataset.url}: packing wrapped cuts examples where a row is full, and --shuffle decides where that is: "
             "such a dataset cannot be replayed."
         )
-    if job.options.dedup != "none" and job.options.ledger == "none":
-        raise UserError(f"{dataset.url}: there is no ledger that tells dropped duplicates from lost records.")
+    if _leaves_out(job) and job.options.ledger == "none":
+        raise UserError(f"{dataset.url}: there is no ledger that tells which records were left out or are lost.")
     columns = {*dataset.layout.columns}
     of_labels = {"labels"} if job.options.shift_labels else {"labels", "loss_mask", "chosen_mask", "completion_mask"}
     if not dataset.layout.has_ids or not columns & of_labels:
@@ -391,7 +397,7 @@ def _compare_ledger(dataset: Dataset, outcomes: Mapping[_Record, _Outcome]) -> I
         columns = [batch.column(name).to_pylist() for name in ("source", "position", "outcome", "reason")]
         for source, position, *line in zip(*columns, strict=True):
             now = outcomes.get((source, position))
-            if now is not None and (source, position) not in seen:
+            if now is not None and (source, position) not in seen and line[0] != "repeated":
                 seen.add((source, position))
                 if now != tuple(line):
                     yield Fault("ledger", f"replayed, {source}:{position} is {_named(now)}, not {_named(line)}")

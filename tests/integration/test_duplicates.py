@@ -110,7 +110,7 @@ def test_dataset_without_a_ledger_cannot_be_replayed(recipe, tmp_path, capfd):
     built = build(recipe, tmp_path / "out", "--dedup=exact", "--ledger=none")
     assert run("verify", built) == 0
     assert run("verify", built, "--replay=1") == 2
-    assert "there is no ledger that tells dropped duplicates from lost records" in capfd.readouterr().err
+    assert "there is no ledger that tells which records were left out" in capfd.readouterr().err
 
 
 def test_append_is_refused_since_it_would_keep_duplicates(recipe, tmp_path, capfd):

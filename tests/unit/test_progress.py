@@ -34,7 +34,7 @@ def table_of(rows: int) -> RowTable:
 def part_of(split: Split, part: int, last: bool, rows: int) -> Rows:
     outcomes = Outcomes(read=rows, kept=rows)
     source = RowSource(np.arange(rows), np.zeros(rows, bool), None)
-    used = Used(np.arange(rows), np.zeros(rows, bool), np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+    used = Used(np.arange(rows), *np.zeros((2, rows), bool), *np.zeros((2, rows), np.int64))
     return Rows(split, part, last, outcomes, table_of(rows), table_of(0), packed=False, source=source, used=used)
 
 

@@ -111,7 +111,7 @@ def batch_of(
         validation=validation.row_table(len(train.segments())),
         packed=packed,
         source=RowSource(positions, np.zeros(len(segments), bool), columns and pa.table(columns)),
-        used=Used(nothing, nothing > 0, nothing, nothing),
+        used=Used(nothing, nothing > 0, nothing > 0, nothing, nothing),
     )
 
 

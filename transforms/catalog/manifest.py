@@ -71,12 +71,14 @@ def check_ledger(ledger: str, receipts: Sequence[Receipt]) -> None:
         if ledger == "all":
             expected |= {
                 "kept": receipt.kept,
+                "repeated": receipt.notes.get("copies_added", 0),
                 "tokens": sum(shard.tokens for shard in once),
                 "trained_tokens": sum(shard.trained_tokens for shard in once),
             }
             found |= {"tokens": lines.tokens, "trained_tokens": lines.trained_tokens} if lines else {}
         else:
-            found.pop("kept", None)  # only some of them have lines
+            for outcome in ("kept", "repeated"):  # only some of them have lines
+                found.pop(outcome, None)
         if Counter(found) != Counter(expected):  # a count of 0 may be missing
             raise ValueError(
                 f"split {receipt.split}: the ledger has {dict(sorted(found.items()))}, of records that have "

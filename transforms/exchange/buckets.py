@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from transforms.base.errors import InputError
 from transforms.exchange.places import places_of
 from transforms.model.batches import Block, Slice, Split
 from transforms.model.receipts import FirstExample, Sent
@@ -17,6 +18,9 @@ from transforms.model.receipts import FirstExample, Sent
 _MOST_SPLITS_IN_GROUP = 256
 # The largest split by default, of which a bucket has as much.
 MOST_SPLIT_BYTES = 64 << 20
+# With a mix there are so many buckets at least, for as many copies of a record.
+_BUCKETS_OF_MIX = 16
+_ALL = 1 << 64  # a threshold above all numbers
 
 
 def unshuffled(splits: Sequence[Split]) -> list[Split]:
@@ -24,22 +28,30 @@ def unshuffled(splits: Sequence[Split]) -> list[Split]:
     return [replace(split, sends_to=range(number, number + 1)) for number, split in enumerate(splits, len(splits))]
 
 
-def bucket_count(splits: int, shards: int | None) -> int:
-    """Return the number of buckets. shards: how many were asked for; None for as many as there are splits."""
-    return splits if shards is None else shards
+def bucket_count(splits: int, shards: int | None, is_mixed: bool = False) -> int:
+    """Return the number of buckets.
+
+    Args:
+        splits: how many there are.
+        shards: how many were asked for; None for as many as there are splits.
+        is_mixed: whether records may have copies.
+    """
+    if shards is not None:
+        return shards
+    return max(splits, _BUCKETS_OF_MIX) if is_mixed and splits else splits
 
 
-def with_buckets(splits: Sequence[Split], shards: int | None, seed: int) -> list[Split]:
+def with_buckets(splits: Sequence[Split], shards: int | None, seed: int, is_mixed: bool = False) -> list[Split]:
     """Return splits with the numbers of the buckets that they send to, which follow those of the splits.
 
     Splits of each source are evenly spread over the groups, in pseudo-random order.
 
     Args:
         splits: all of a plan, in order.
-        shards: as of bucket_count.
+        shards, is_mixed: as of bucket_count.
         seed: of the order.
     """
-    buckets = bucket_count(len(splits), shards)
+    buckets = bucket_count(len(splits), shards, is_mixed)
     groups = min(-(-len(splits) // _MOST_SPLITS_IN_GROUP), buckets)
     order = _dealt(splits, seed)
     found = list(splits)
@@ -68,17 +80,24 @@ def buckets_of(
     splits: Iterable[Split],
     sent: Mapping[int, Sent],
     verdicts: Mapping[int, Sequence[tuple[str, int, int]]],
+    thresholds: Mapping[int, Sequence[int]] | None,
     differing: FirstExample | None,
     increment: str,
 ) -> Iterator[Split]:
     """Yield the buckets, each with its blocks.
 
+    Copy c of a record is c buckets after its first one, so that no two copies are in one shard.
+
     Args:
         splits: all of a plan, with the buckets that they send to.
         sent: by the number of the split, the file that it sent; without those that sent nothing.
         verdicts: by the number of the split, as Block has them.
+        thresholds: by the number of the split, those of its copies; None if each record is there once.
         differing: of all of them, if the reference made them since the engines differ.
         increment: the id of that they belong to.
+
+    Raises:
+        InputError: if there are more copies than buckets.
     """
     of_buckets: defaultdict[range, list[Split]] = defaultdict(list)
     for split in sorted(splits, key=lambda split: split.number):
@@ -87,11 +106,27 @@ def buckets_of(
         for place, bucket in enumerate(buckets):
             slices, blocks = list[Slice](), list[Block]()
             for split in senders:
-                if (file := sent.get(split.number)) and file.offsets[place] < file.offsets[place + 1]:
-                    start, stop = file.offsets[place : place + 2]
-                    of_split = tuple(verdicts.get(split.number, ()))
-                    blocks.append(Block(file.path, start, stop, split.source, len(slices), of_split))
-                    slices += split.slices
+                if not (file := sent.get(split.number)):
+                    continue
+                copies = (_ALL,) if thresholds is None else thresholds.get(split.number) or (0,)
+                if len(copies) > len(buckets):
+                    raise InputError(
+                        f"the mix has {len(copies)} copies of some records, and no shard may have two of them: it "
+                        f"needs as many shards, and there are {len(buckets)}. Give shards {len(copies)}."
+                    )
+                for copy, threshold in enumerate(copies):
+                    start, stop = file.offsets[(place - copy) % len(buckets) :][:2]
+                    if start < stop:
+                        of_split = tuple(verdicts.get(split.number, ()))
+                        blocks.append(
+                            Block(
+                                *(file.path, start, stop, split.source, len(slices), of_split),
+                                split=split.number,
+                                copy=copy,
+                                threshold=threshold,
+                            )
+                        )
+                        slices += split.slices
             yield Split(
                 number=bucket,
                 slices=tuple(slices),

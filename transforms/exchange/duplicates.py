@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import msgspec
@@ -26,8 +26,8 @@ from transforms.steps.failures import FailureWriter
 from transforms.storage.files import join, read_bytes, read_range
 from transforms.storage.writing import write_atomically
 
-# A digest of 128 bits, in two numbers, and the position of its record in its split.
-ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("position", "<i8")])
+# Of a record: the digest, of 128 bits in two numbers, its position in its split, and how many trained tokens it has.
+ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("position", "<i8"), ("trained", "<u8")])
 # Digests are in so many ranges, by their first bits; a judge takes some of them.
 _RANGES, _SHIFT = 64, np.uint64(58)
 # A judge holds so many records at most, in 500 MB, unless there are more than 64 times as many.
@@ -48,17 +48,26 @@ class Verdict(msgspec.Struct, frozen=True):
     kept_sources: list[int]
 
 
+class Found(NamedTuple):
+    """The bytes of a verdict in its file, and how many records it has, and trained tokens of these."""
+
+    start: int
+    stop: int
+    records: int
+    trained_tokens: int
+
+
 @dataclass(frozen=True)
 class Judged:
     """A file of verdicts.
 
     Attributes:
         path: relative to the folder of the dataset.
-        offsets: by the number of the split, the bytes at which its verdict begins and ends.
+        verdicts: by the number of the split.
     """
 
     path: str
-    offsets: Mapping[int, tuple[int, int]]
+    verdicts: Mapping[int, Found]
 
 
 encode_verdict = msgspec.msgpack.Encoder().encode
@@ -72,6 +81,7 @@ def entries_of(batch: Labels) -> np.ndarray:
     stops = np.append(firsts[1:], len(source.positions))
     entries = np.zeros(len(firsts), ENTRY)
     entries["position"] = source.positions[firsts]
+    entries["trained"] = np.bincount(source.record_numbers(), batch.trained_tokens, len(firsts))
     ids, offsets = batch.ids.astype("<i4", copy=False), batch.offsets
     for number, (first, stop) in enumerate(zip(firsts.tolist(), stops.tolist(), strict=True)):
         digest = hashlib.blake2b(ids[offsets[first] : offsets[stop]].data, digest_size=16)
@@ -118,7 +128,7 @@ _Task = tuple[int, list[tuple[int, str, int, int]]]
 
 def _of_receipt(receipt: Receipt) -> Iterator[_OfSplit]:
     if receipt.sent:
-        yield receipt.split, receipt.sent.path, receipt.sent.digests
+        yield receipt.split, receipt.sent.path, receipt.sent.index
 
 
 def _tasks(group: tuple[int, Iterable[_OfSplit]]) -> Iterator[_Task]:
@@ -156,7 +166,7 @@ class _Judge(beam.DoFn):
         kept = np.maximum.accumulate(np.where(is_same, 0, np.arange(len(entries))))
         duplicates = np.flatnonzero(is_same)
         in_order = duplicates[np.lexsort((entries["position"][duplicates], numbers[duplicates]))]
-        pieces, offsets, at = list[bytes](), dict[int, tuple[int, int]](), 0
+        pieces, verdicts, at = list[bytes](), dict[int, Found](), 0
         planned = self._splits() if len(in_order) else []
         for of_split in np.split(in_order, np.flatnonzero(np.diff(numbers[in_order])) + 1):
             if len(of_split):
@@ -172,10 +182,12 @@ class _Judge(beam.DoFn):
                     kept_sources=[split.source for split, _ in origins],
                 )
                 pieces.append(encode_verdict(verdict))
-                offsets[int(numbers[of_split[0]])] = (at, at := at + len(pieces[-1]))
+                start, at = at, at + len(pieces[-1])
+                trained = int(entries["trained"][of_split].sum())
+                verdicts[int(numbers[of_split[0]])] = Found(start, at, len(of_split), trained)
         path = join(work_of("", self._increment), "judged", f"{judge:02d}")
         write_atomically(join(self._output, path), b"".join(pieces))
-        return Judged(path, offsets)
+        return Judged(path, verdicts)
 
     def _splits(self) -> list[Any]:
         return list(splits_of(decode_plan(read_bytes(self._plan)), self._split_bytes))

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -16,9 +16,10 @@ import pyarrow as pa
 from transforms.base.errors import InputError
 from transforms.exchange.buckets import buckets_of
 from transforms.exchange.duplicates import decode_verdict
+from transforms.exchange.mix import mix_places_of
 from transforms.exchange.places import places_of
 from transforms.exchange.send import LENGTH_BYTES
-from transforms.model.batches import Labels, Rows, RowSource, RowTable, Split
+from transforms.model.batches import Block, Labels, Rows, RowSource, RowTable, Split
 from transforms.model.kept_examples import decode_examples
 from transforms.model.outcomes import Drop, Known, Outcomes
 from transforms.model.parts import Parts
@@ -49,8 +50,8 @@ def read_bucket(split: Split, output: str, seed: int | None) -> Iterator[Labels]
     Raises:
         InputError: if a file is missing or damaged.
     """
-    batch = _joined(list(_batches(split, output)), split)
-    duplicates = _duplicates(split, output)
+    left_out = dict[int, _Left]()
+    batch = _joined(list(_batches(split, output, seed, left_out)), split)
     positions = batch.source.positions
     order = np.arange(len(positions))
     if seed is not None:
@@ -61,53 +62,31 @@ def read_bucket(split: Split, output: str, seed: int | None) -> Iterator[Labels]
     first_rows = begins[np.flatnonzero(np.diff(before, prepend=-1))]
     pieces = np.split(order, first_rows[1:])
     for number, rows in enumerate(pieces):
-        part = _without_duplicates(batch.take(rows, Outcomes()), duplicates)
+        part = _without(batch.take(rows, Outcomes()), left_out)
         yield dataclasses.replace(part, part=number, last=number + 1 == len(pieces))
 
 
-# Of a duplicate: the record that is kept, and the number of that's source.
-_Kept = tuple[str, int]
+class _Left(NamedTuple):
+    """Why a record is left out, and what it is a duplicate of: the record, and the number of the source of that."""
+
+    reason: str
+    kept: str = ""
+    kept_source: int = 0
 
 
-def _duplicates(split: Split, output: str) -> dict[int, _Kept]:
-    """The duplicates among the records of a bucket's splits, by their positions in the bucket."""
-    found = dict[int, _Kept]()
-    for block in split.blocks:
-        for path, start, stop in block.verdicts:
-            verdict = decode_verdict(read_range(join(output, path), start, stop))
-            positions = split.position(block.first_slice, 0) + np.frombuffer(verdict.positions, "<i8")
-            kept = [
-                (f"{url}:{position}", source)
-                for (url, position), source in zip(verdict.kept, verdict.kept_sources, strict=True)
-            ]
-            found.update(zip(positions.tolist(), kept, strict=True))
-    return found
+_DUPLICATE, _NOT_CHOSEN = LEFT_OUT = ("duplicate", "not_in_mix")
 
 
-def _without_duplicates(part: Labels, duplicates: Mapping[int, _Kept]) -> Labels:
-    """Drop the records of a part that are duplicates, and count all of them as read."""
-    source = part.source
-    of_records = source.positions[source.first_rows()]
-    outcomes = Outcomes(read=len(of_records))
-    dropped = np.flatnonzero([position in duplicates for position in of_records.tolist()]) if duplicates else _NONE
-    if not len(dropped):
-        return dataclasses.replace(part, outcomes=outcomes)
-    drops = source.drops(dropped, "duplicate", np.diff(part.offsets), part.trained_tokens)
-    kept = [duplicates[drop.position] for drop in drops]
-    outcomes = outcomes.drop(
-        # Its tokens are not lost: they are in the other record.
-        Drop(drop.position, drop.reason, Known(drop.known.columns, drop.known.content), f"of {record}")
-        for drop, (record, _) in zip(drops, kept, strict=True)
-    )
-    own = part.split.sources_of(of_records[dropped]).tolist()
-    pairs = Counter(f"{number} of {of_kept}" for number, (_, of_kept) in zip(own, kept, strict=True))
-    outcomes = outcomes.count(Statistics(duplicates=dict(sorted(pairs.items()))))
-    stays = ~np.isin(source.record_numbers(), dropped)
-    return part.take(np.flatnonzero(stays), outcomes)
+def _batches(split: Split, output: str, seed: int | None, left_out: dict[int, _Left]) -> Iterator[Labels]:
+    """Read the blocks of a bucket, and yield the examples of each part of each split that sent some, in order.
 
-
-def _batches(split: Split, output: str) -> Iterator[Labels]:
-    """Read the blocks of a bucket, and yield the examples of each part of each split that sent some, in order."""
+    Args:
+        split: the bucket.
+        output: the folder of the dataset.
+        seed: of the mix.
+        left_out: to which the first copies that are not in the dataset are added, by their positions in the bucket.
+            Further copies of them are not yielded.
+    """
     urls = [join(output, block.path) for block in split.blocks]
     with ThreadPoolExecutor(_READERS) as pool:
         try:
@@ -116,13 +95,59 @@ def _batches(split: Split, output: str) -> Iterator[Labels]:
         except FileNotFoundError as error:
             raise InputError(f"{error}: examples that were sent are missing. Run the same command again.") from None
     for block, url, content in zip(split.blocks, urls, contents, strict=True):
-        at = 0
+        duplicates = _duplicates(block, output)
+        base, at = split.position(block.first_slice, 0), 0
         while at < len(content):
             begin = at + LENGTH_BYTES
             at = begin + int.from_bytes(content[at:begin], "little")
             batch = decode_examples(content[begin:at], split, url)
-            positions = split.position(block.first_slice, 0) + batch.source.positions
-            yield dataclasses.replace(batch, source=dataclasses.replace(batch.source, positions=positions))
+            positions = batch.source.positions
+            is_chosen = np.ones(len(positions), bool)
+            if block.threshold <= np.iinfo(np.uint64).max:
+                is_chosen = mix_places_of(seed or 0, block.split, positions) < np.uint64(block.threshold)
+            if block.copy:
+                is_chosen &= [position not in duplicates for position in positions.tolist()]
+                batch = batch.take(np.flatnonzero(is_chosen), Outcomes())
+            else:
+                left_out.update((base + position, _Left(_NOT_CHOSEN)) for position in positions[~is_chosen].tolist())
+                left_out |= {base + position: left for position, left in duplicates.items()}
+            source = dataclasses.replace(batch.source, positions=base + batch.source.positions)
+            yield dataclasses.replace(batch, source=source)
+
+
+def _duplicates(block: Block, output: str) -> dict[int, _Left]:
+    """The duplicates among the records of a split, by their positions in it."""
+    found = dict[int, _Left]()
+    for path, start, stop in block.verdicts:
+        verdict = decode_verdict(read_range(join(output, path), start, stop))
+        kept = zip(verdict.kept, verdict.kept_sources, strict=True)
+        left = [_Left(_DUPLICATE, f"of {url}:{position}", source) for (url, position), source in kept]
+        found |= zip(np.frombuffer(verdict.positions, "<i8").tolist(), left, strict=True)
+    return found
+
+
+def _without(part: Labels, left_out: Mapping[int, _Left]) -> Labels:
+    """Drop the records of a part that are left out, and count all but further copies as read."""
+    source = part.source
+    of_records = source.positions[source.first_rows()]
+    outcomes = Outcomes(read=int(np.count_nonzero(~part.split.are_copies(of_records))))
+    dropped = np.flatnonzero([position in left_out for position in of_records.tolist()]) if left_out else _NONE
+    if not len(dropped):
+        return dataclasses.replace(part, outcomes=outcomes)
+    drops = source.drops(dropped, "", np.diff(part.offsets), part.trained_tokens)
+    left = [left_out[drop.position] for drop in drops]
+    outcomes = outcomes.drop(
+        # Their tokens are not lost because of max_length.
+        Drop(drop.position, each.reason, Known(drop.known.columns, drop.known.content), each.kept)
+        for drop, each in zip(drops, left, strict=True)
+    )
+    own = part.split.sources_of(of_records[dropped]).tolist()
+    pairs = Counter(
+        f"{number} of {each.kept_source}" for number, each in zip(own, left, strict=True) if each.reason == _DUPLICATE
+    )
+    outcomes = outcomes.count(Statistics(duplicates=dict(sorted(pairs.items()))))
+    stays = ~np.isin(source.record_numbers(), dropped)
+    return part.take(np.flatnonzero(stays), outcomes)
 
 
 def _joined(batches: Sequence[Labels], split: Split) -> Labels:
@@ -238,19 +263,14 @@ class _ReadBucket(beam.DoFn):
 class PlanBuckets(beam.PTransform):
     """Make buckets of all that was sent to them, once all splits of a plan have sent.
 
-    (PCollection[Split], PCollection[Receipt] of them, PCollection[Judged] of them, if duplicates are dropped) ->
-    PCollection[Split], the buckets.
+    {splits: PCollection[Split], receipts: PCollection[Receipt] of them, judged: PCollection[Judged] if duplicates are
+    dropped, mix: the PCollection of ChooseMix if there is a mix} -> PCollection[Split], the buckets.
     """
 
-    def expand(self, sent: tuple[beam.PCollection, ...]) -> beam.PCollection:
-        splits, receipts, *judged = sent
-        found = {
-            "splits": splits | beam.WithKeys(0),
-            "sent": receipts | beam.Map(_sent_of) | "one key" >> beam.WithKeys(0),
-        }
-        if judged:
-            found["judged"] = judged[0] | "of judges" >> beam.WithKeys(0)
-        return found | beam.CoGroupByKey() | beam.FlatMap(_planned).with_output_types(Split)
+    def expand(self, found: dict[str, beam.PCollection]) -> beam.PCollection:
+        keyed = {name: each | f"key {name}" >> beam.WithKeys(0) for name, each in found.items() if name != "receipts"}
+        keyed["sent"] = found["receipts"] | beam.Map(_sent_of) | "key sent" >> beam.WithKeys(0)
+        return keyed | beam.CoGroupByKey() | beam.ParDo(_PlanBuckets()).with_output_types(Split)
 
 
 # Of a receipt: the number of the split, its increment, what it sent, and whether the engines differ.
@@ -261,12 +281,22 @@ def _sent_of(receipt: Receipt) -> _OfReceipt:
     return receipt.split, receipt.increment, receipt.sent, receipt.differing
 
 
-def _planned(group: tuple[int, dict[str, Iterable[Any]]]) -> Iterator[Split]:
-    found: list[_OfReceipt] = sorted(group[1]["sent"], key=lambda each: each[0])
-    sent = {number: file for number, _, file, _ in found if file}
-    differing = next((each[3] for each in found if each[3]), None)
-    verdicts: defaultdict[int, list[tuple[str, int, int]]] = defaultdict(list)
-    for judged in sorted(group[1].get("judged", ()), key=lambda each: each.path):
-        for number, (start, stop) in judged.offsets.items():
-            verdicts[number].append((judged.path, start, stop))
-    yield from buckets_of(group[1]["splits"], sent, verdicts, differing, found[0][1])
+class _PlanBuckets(beam.DoFn):
+    def __init__(self) -> None:
+        self._failures = FailureWriter()
+
+    def process(self, group: tuple[int, Mapping[str, Iterable[Any]]]) -> Iterator[Split]:
+        with self._failures:
+            buckets = list(self._planned(group[1]))
+        yield from buckets
+
+    def _planned(self, group: Mapping[str, Iterable[Any]]) -> Iterator[Split]:
+        found: list[_OfReceipt] = sorted(group["sent"], key=lambda each: each[0])
+        sent = {number: file for number, _, file, _ in found if file}
+        differing = next((each[3] for each in found if each[3]), None)
+        verdicts: defaultdict[int, list[tuple[str, int, int]]] = defaultdict(list)
+        for judged in sorted(group.get("judged", ()), key=lambda each: each.path):
+            for number, of_split in judged.verdicts.items():
+                verdicts[number].append((judged.path, of_split.start, of_split.stop))
+        thresholds = dict(group["mix"]) if "mix" in group else None
+        return buckets_of(group["splits"], sent, verdicts, thresholds, differing, found[0][1])

@@ -39,14 +39,14 @@ class Sender:
         output: the folder of the dataset.
         seed: of the buckets.
         packed: whether a row may have several segments.
-        digests: whether those of its records are written, too.
+        index: whether the digests of its records are written, too.
     """
 
-    def __init__(self, *, output: str, seed: int, packed: bool, digests: bool):
+    def __init__(self, *, output: str, seed: int, packed: bool, index: bool):
         self._output = output
         self._seed = seed
         self._packed = packed
-        self._digests = digests
+        self._index = index
         self._blocks: list[list[bytes]] = []
         self._entries: list[np.ndarray] = []
 
@@ -62,7 +62,7 @@ class Sender:
                 records = len(source.take(rows).first_rows())
                 content = encode_examples(batch.take(rows, Outcomes(read=records)))
                 self._blocks[buckets[rows[0]]] += len(content).to_bytes(LENGTH_BYTES, "little"), content
-        if self._digests:
+        if self._index:
             self._entries.append(entries_of(batch))
         # The records of these examples have their outcomes in the buckets, and those of the others here.
         outcomes = batch.outcomes
@@ -74,8 +74,9 @@ class Sender:
             validation=_NO_ROWS,
             packed=self._packed,
             source=source,
-            used=Used(_NOTHING, _NOTHING.astype(bool), _NOTHING, _NOTHING),
+            used=Used(_NOTHING, _NOTHING.astype(bool), _NOTHING.astype(bool), _NOTHING, _NOTHING),
             sent=self._write(batch) if batch.last else None,
+            tokens_sent=len(batch.ids),
         )
 
     def _write(self, batch: Labels) -> Sent | None:
@@ -87,11 +88,13 @@ class Sender:
         name = f"{batch.split.number:07d}{'r' if batch.split.differing else ''}"
         path = join(work_of("", batch.split.increment), "sent", name)
         offsets = offsets_of(np.array([len(block) for block in blocks])).tolist()
-        entries, starts = sorted_entries(self._entries) if self._digests else (b"", [])
+        trained_tokens = sum(int(entries["trained"].sum()) for entries in self._entries)
+        entries, starts = sorted_entries(self._entries) if self._index else (b"", [])
         self._entries = []
         content = b"".join([*blocks, entries])
         write_atomically(join(self._output, path), content)
-        return Sent(path, hashlib.sha256(content).hexdigest(), offsets, [offsets[-1] + start for start in starts])
+        index = [offsets[-1] + start for start in starts]
+        return Sent(path, hashlib.sha256(content).hexdigest(), offsets, index, trained_tokens)
 
 
 class SendExamples(Step):
@@ -104,11 +107,11 @@ class SendExamples(Step):
         output: the folder of the dataset, at any url that fsspec opens.
         seed: of the buckets that examples are sent to.
         packed: whether a row may have several segments.
-        digests: whether those of its records are written, too, to find duplicates.
+        index: whether the digests of its records are written, too, to find duplicates, or to choose of them.
     """
 
     input, output = Labels, Rows
 
-    def __init__(self, output: str, *, seed: int, packed: bool, digests: bool):
-        options: dict[str, Any] = {"output": output, "seed": seed, "packed": packed, "digests": digests}
+    def __init__(self, output: str, *, seed: int, packed: bool, index: bool):
+        options: dict[str, Any] = {"output": output, "seed": seed, "packed": packed, "index": index}
         super().__init__(Sender, **options)

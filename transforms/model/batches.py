@@ -68,6 +68,9 @@ class Block:
         source: the number of the source of the split.
         first_slice: the number of the split's first slice among those of the bucket.
         verdicts: where it is written which records of the split are duplicates: files, and bytes of them.
+        split: the number of the split.
+        copy: the number of the copy of each record: 0 if it is the first in the dataset.
+        threshold: only records whose numbers for the mix are below have this copy.
     """
 
     path: str
@@ -76,6 +79,9 @@ class Block:
     source: int
     first_slice: int
     verdicts: tuple[tuple[str, int, int], ...] = ()
+    split: int = 0
+    copy: int = 0
+    threshold: int = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +150,17 @@ class Split:
         """Return the numbers of the sources of records. positions: int64, shape (records,): in this split."""
         if not self.blocks:
             return np.full(len(positions), self.source)
+        return np.array([block.source for block in self.blocks])[self._blocks_of(positions)]
+
+    def are_copies(self, positions: np.ndarray) -> np.ndarray:
+        """Return whether records are further copies of records that are elsewhere in the dataset, as sources_of."""
+        if not any(block.copy for block in self.blocks):
+            return np.zeros(len(positions), bool)
+        return np.array([block.copy > 0 for block in self.blocks])[self._blocks_of(positions)]
+
+    def _blocks_of(self, positions: np.ndarray) -> np.ndarray:
         firsts = np.array([block.first_slice for block in self.blocks])
-        blocks = np.searchsorted(firsts, positions // _SLICE, "right") - 1
-        return np.array([block.source for block in self.blocks])[blocks]
+        return np.searchsorted(firsts, positions // _SLICE, "right") - 1
 
 
 @dataclass(frozen=True)
@@ -402,11 +416,13 @@ class Used:
     Attributes:
         records: int64, shape (used,): the number of each among the records of the labelled rows.
         truncated: bool, shape (used,): whether it is truncated.
+        copies: bool, shape (used,): whether it is a further copy of a record that has its outcome elsewhere.
         tokens_lost, trained_tokens_lost: int64, shape (used,): how many of its tokens are in no row.
     """
 
     records: np.ndarray
     truncated: np.ndarray
+    copies: np.ndarray
     tokens_lost: np.ndarray
     trained_tokens_lost: np.ndarray
 
@@ -422,6 +438,7 @@ class Rows(Batch):
         used: the records that are kept or truncated.
         sent: what became of the examples of a split that sends them to buckets, and so has no rows; None if it is not
             its last part.
+        tokens_sent: how many tokens the examples have that were sent.
     """
 
     train: RowTable
@@ -430,3 +447,4 @@ class Rows(Batch):
     source: RowSource
     used: Used
     sent: Sent | None = None
+    tokens_sent: int = 0

@@ -10,7 +10,7 @@ import msgspec
 from typing_extensions import Self
 
 # The notes that count the rows that records have in addition to one each, before rows are packed.
-ROWS_ADDED = ("parity_rows_added", "formatter_rows_added", "pair_rows_added", "window_rows_added")
+ROWS_ADDED = ("parity_rows_added", "formatter_rows_added", "pair_rows_added", "window_rows_added", "copies_added")
 # So many are added up at once: much faster than one by one, and there may be a million.
 _AT_ONCE = 64
 

@@ -88,13 +88,16 @@ class Sent(msgspec.Struct, frozen=True):
         path: of the file, relative to the folder of the dataset.
         sha256: of its content, in hexadecimal.
         offsets: the bytes of the file at which what each bucket gets begins, and the end of the last one.
-        digests: those at which each range of digests of records begins, and the end; empty if they are not needed.
+        index: the bytes at which each range of digests of its records begins, and the end of the last one; empty if
+            nobody needs them.
+        trained_tokens: of all examples.
     """
 
     path: str
     sha256: str
     offsets: list[int]
-    digests: list[int] = []
+    index: list[int] = []
+    trained_tokens: int = 0
 
 
 class FirstExample(msgspec.Struct, frozen=True):

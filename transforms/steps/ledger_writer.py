@@ -21,7 +21,7 @@ from transforms.storage.writing import NewFile
 # The approximate lines of a row group, which are some 5 MB in memory.
 _LINES_IN_ROW_GROUP = 1 << 15
 
-_OUTCOMES = pa.array(["kept", "truncated"])
+_OUTCOMES = pa.array(["kept", "truncated", "repeated"])
 _SPLITS = pa.array(["train", "validation"])
 # What is known of a segment.
 _PLACE = ("row", "segment", "tokens", "trained_tokens")
@@ -115,7 +115,7 @@ class LedgerWriter:
             position=source.positions[rows],
             kept_columns=None if source.columns is None else source.columns.take(pa.array(rows)),
             content=None if source.contents is None else _digests(source.contents[row] for row in rows.tolist()),
-            outcome=_OUTCOMES.take(pa.array(used.truncated[number].astype(np.int8))),
+            outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[number].astype(np.int8))),
             example=rows - first_rows[records],
             split=_SPLITS.take(pa.array(splits, mask=is_nowhere)),
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},

@@ -151,19 +151,23 @@ class Packer(PackOptions):
         tokens_lost = lost(lengths + repeated, [table.segment_lengths for table in tables])
         trained_tokens_lost = lost(trained, [table.segment_trained_tokens for table in tables])
         survives, cut, had_labels = sums(left > 0) > 0, sums(in_rows < lengths) > 0, sums(trained > 0) > 0
+        copies = batch.split.are_copies(source.positions[source.first_rows()])
         dropped_whole = ~survives & cut & (self.truncation == "drop")
         if self.packing == PAIRS:  # a row without a trained token was removed before
             had_labels &= np.bincount(numbers, minlength=records) > 1
         without = ~survives & ~dropped_whole & ~equal & ~had_labels
         left_without = ~survives & ~dropped_whole & ~equal & had_labels
+        reasons = {
+            "too_long": dropped_whole,
+            "equal_answers": equal & ~cut,
+            "equal_answers_left": equal & cut,
+            "no_trained_tokens": without,
+            "no_trained_tokens_left": left_without,
+        }
         outcomes = batch.outcomes.drop(
-            [
-                *source.drops(np.flatnonzero(dropped_whole), "too_long", lengths, trained),
-                *source.drops(np.flatnonzero(equal & ~cut), "equal_answers", lengths, trained),
-                *source.drops(np.flatnonzero(equal & cut), "equal_answers_left", lengths, trained),
-                *source.drops(np.flatnonzero(without), "no_trained_tokens", lengths, trained),
-                *source.drops(np.flatnonzero(left_without), "no_trained_tokens_left", lengths, trained),
-            ]
+            drop
+            for reason, records_of in reasons.items()
+            for drop in source.drops(np.flatnonzero(records_of & ~copies), reason, lengths, trained)
         )
         losers = np.flatnonzero(trained_tokens_lost)
         if len(losers):
@@ -181,14 +185,15 @@ class Packer(PackOptions):
         if segments.repeated is not None:
             windows_of_all = sum(len(table.sources) for table in tables)
             outcomes = outcomes.note("window_rows_added", windows_of_all - int(np.sum(left > 0)))
+        outcomes = outcomes.note("copies_added", int(np.sum(survives & copies)))
         used = np.flatnonzero(survives)
         outcomes = msgspec.structs.replace(
             outcomes,
-            kept=outcomes.kept + int(np.sum(survives & ~cut)),
-            truncated=outcomes.truncated + int(np.sum(survives & cut)),
+            kept=outcomes.kept + int(np.sum(survives & ~cut & ~copies)),
+            truncated=outcomes.truncated + int(np.sum(survives & cut & ~copies)),
             trained_tokens_lost=outcomes.trained_tokens_lost + int(trained_tokens_lost.sum()),
         )
-        return outcomes, Used(used, cut[used], tokens_lost[used], trained_tokens_lost[used])
+        return outcomes, Used(used, cut[used], copies[used], tokens_lost[used], trained_tokens_lost[used])
 
     def _table(self, batch: Labels, segments: Segments) -> RowTable:
         """Make rows of the segments, and leave out those without a label. Labels are not shifted yet."""

@@ -54,11 +54,14 @@ class ReportWriter:
 
     def write(self, part: Rows) -> None:
         """Report a part. A report that cannot be written is left out."""
-        if self._folder is None:
+        split, records = part.split, part.outcomes.read
+        if self._folder is None or split.blocks:  # what is in blocks was reported when it was sent
             return
-        split, tokens = part.split, len(part.train.ids) + len(part.validation.ids)
+        if split.sends_to:
+            records += part.source.records()
+        tokens = len(part.train.ids) + len(part.validation.ids) + part.tokens_sent
         stop = split.bytes if part.last else _bytes_before(split, part.part + 1)
-        done = Done(stop - _bytes_before(split, part.part), part.outcomes.read, tokens)
+        done = Done(stop - _bytes_before(split, part.part), records, tokens)
         with suppress(OSError), Path(self._folder, str(os.getpid())).open("a") as file:
             file.write(" ".join(map(str, done)) + "\n")
 

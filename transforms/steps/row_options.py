@@ -132,6 +132,7 @@ class KeepOptions(StepOptions):
 
 SHUFFLES = ("none", "global")
 DEDUPS = ("none", "exact")
+MIXES_BY = ("trained_tokens", "examples")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +164,41 @@ class CorpusOptions(StepOptions):
         common=True,
     )
 
+    epochs: float = option(
+        "Rows",
+        "how often each record is in the dataset: 0.3 is a sample, 2.5 each twice and half of them three times; with "
+        "shuffle global",
+        kinds.weight,
+        1.0,
+        of_source=True,
+    )
+    weight: float | None = option(
+        "Rows",
+        "the share of a source of a recipe in the dataset, in proportion to the weights of the others; without "
+        "mix_tokens the dataset is as large as it can be with the epochs of each source",
+        kinds.weight,
+        None,
+        of_source=True,
+    )
+    max_examples: int | None = option(
+        "Rows", "how many records of each source are used at most", kinds.positive, None, of_source=True
+    )
+    max_tokens: int | None = option(
+        "Rows", "how many trained tokens each source has at most", kinds.positive, None, of_source=True
+    )
+    mix_tokens: int | None = option(
+        "Rows",
+        "how many trained tokens the dataset has, in whole examples; sources with fewer are repeated",
+        kinds.positive,
+        None,
+    )
+    mix_by: str = option("Rows", "what weights are shares of", kinds.one_of(MIXES_BY), "trained_tokens")
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether a record may be in the dataset not once."""
+        return self.epochs != 1 or (self.weight, self.max_examples, self.max_tokens, self.mix_tokens) != (None,) * 4
+
     @property
     def is_exchanged(self) -> bool:
         """Whether examples go from the splits that read them to others."""
@@ -170,5 +206,10 @@ class CorpusOptions(StepOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.shards is not None and self.shuffle == "none":
-            raise ParameterError("shards", self.shards, "it needs shuffle global.")
+        if self.shuffle == "none":
+            for name in ("shards", "epochs", "weight", "max_examples", "max_tokens", "mix_tokens"):
+                if (value := getattr(self, name)) != type(self).__dataclass_fields__[name].default:
+                    raise ParameterError(name, value, "it needs shuffle global.")
+        if self.mix_by == "examples" and (self.mix_tokens or self.max_tokens):
+            name = "mix_tokens" if self.mix_tokens else "max_tokens"
+            raise ParameterError(name, getattr(self, name), "with mix_by examples, tokens are not counted.")

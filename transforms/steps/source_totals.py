@@ -27,7 +27,9 @@ def totals_of_sources(part: Rows) -> list[Totals]:
     dropped = [Counter[str]() for _ in range(count)]
     for number, drop in zip(of_drops, drops, strict=True):
         dropped[number][drop.reason] += 1
-    kept, truncated = (np.bincount(of_used[used.truncated == flag], minlength=count) for flag in (False, True))
+    kept, truncated = (
+        np.bincount(of_used[~used.copies & (used.truncated == flag)], minlength=count) for flag in (False, True)
+    )
     rows, tokens, trained = (np.zeros(count, np.int64) for _ in range(3))
     for table in (part.train, part.validation):
         of_segments = of_rows[table.sources]

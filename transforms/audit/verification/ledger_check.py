@@ -124,7 +124,7 @@ def ledger_faults(dataset: Dataset) -> Iterator[Fault]:
         yield from _repeated(firsts, path)
     kind = dataset.options.get("ledger", "none")
     if is_complete and kind != "none":
-        yield from _compare_outcomes(records, dataset.manifest["records"], kind == "all")
+        yield from _compare_outcomes(records, dataset.manifest, kind == "all")
 
 
 def first_lines(lines: pa.Table, *columns: str) -> np.ndarray:
@@ -151,15 +151,17 @@ def _repeated(firsts: pa.Table, path: str) -> Iterator[Fault]:
 
 
 def _compare_outcomes(
-    found: Counter[tuple[str, str | None]], records: Mapping[str, Any], has_all: bool
+    found: Counter[tuple[str, str | None]], manifest: Mapping[str, Any], has_all: bool
 ) -> Iterator[Fault]:
+    records = manifest["records"]
     expected: Counter[tuple[str, str | None]] = Counter({("truncated", None): records["truncated"]})
     for outcome in ("dropped", "rejected"):
         expected.update({(outcome, reason): count for reason, count in records[outcome].items()})
     if has_all:
         expected["kept", None] = records["kept"]
+        expected["repeated", None] = manifest["notes"].get("copies_added", 0)
     for outcome, reason in sorted(found.keys() | expected.keys(), key=str):
-        if outcome == "kept" and not has_all:
+        if outcome in ("kept", "repeated") and not has_all:
             continue
         if (lines := found[outcome, reason]) != (count := expected[outcome, reason]):
             name = " ".join(filter(None, (outcome, reason)))

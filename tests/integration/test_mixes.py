@@ -1,0 +1,127 @@
+"""Mixes of sources: their shares, their epochs, and where copies are."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cli.program import main
+from support.datasets import assert_statistics_add_up, digests, ledger_of, manifest_of, rows_of, write_jsonl
+from support.paths import TOKENIZER
+
+SIZES = {"short": 400, "long": 100, "few": 20}
+WORDS = {"short": 3, "long": 60, "few": 9}
+
+
+def run(*arguments: object) -> int:
+    return main([*map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("sources")
+    for name, size in SIZES.items():
+        records = [
+            {
+                "id": f"{name}-{i}",
+                "messages": [
+                    {"role": "user", "content": f"{name} {i}?"},
+                    {"role": "assistant", "content": "word " * (WORDS[name] * (1 + i % 5))},
+                ],
+            }
+            for i in range(size)
+        ]
+        write_jsonl(folder / f"{name}.jsonl", records)
+    return folder
+
+
+def build(sources: Path, output: Path, of_sources: dict[str, dict[str, Any]], *options: object) -> int:
+    entries = [{"name": name, "input": [f"{sources}/{name}.jsonl"], **own} for name, own in of_sources.items()]
+    recipe = output.parent / f"{output.name}.yaml"
+    recipe.write_text(json.dumps({"shuffle": "global", "sources": entries}))
+    common = ("--tokenizer", TOKENIZER, "--split_bytes=9000", "--ledger=all", "--keep_columns=id")
+    return run("build", recipe, *common, "--output", output, *(options or ("--direct_num_workers=1",)))
+
+
+def copies_of(output: Path) -> dict[str, Counter[str]]:
+    """How often each record of each source is in a dataset that is not packed."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows_of(output):
+        found[row["id"].partition("-")[0]][row["id"]] += 1
+    return found
+
+
+def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
+    output = tmp_path / "out"
+    assert build(sources, output, {"short": {"epochs": 0.3}, "long": {}, "few": {"epochs": 2.5}}) == 0
+    copies = copies_of(output)
+    assert Counter(copies["short"].values()) == {1: 120}
+    assert Counter(copies["long"].values()) == {1: 100}
+    assert Counter(copies["few"].values()) == {2: 10, 3: 10}
+    manifest = manifest_of(output)
+    assert manifest["records"]["kept"] == 240 and manifest["records"]["dropped"] == {"not_in_mix": 280}
+    assert manifest["notes"]["copies_added"] == 30
+    assert [source["rows"] for source in manifest["sources"]] == [120, 100, 50]
+    assert [source["records"]["kept"] for source in manifest["sources"]] == [120, 100, 20]
+    assert_statistics_add_up(manifest)
+    shards: dict[str, list[str]] = defaultdict(list)
+    outcomes: Counter[tuple[str, str]] = Counter()
+    for line in ledger_of(output):
+        outcomes[line["kept_columns"]["id"], line["outcome"]] += 1
+        if line["row"] is not None:
+            shards[line["kept_columns"]["id"]].append(line["shard"])
+    assert all(len({*of_record}) == len(of_record) for of_record in shards.values())
+    for name, counts in copies.items():
+        for record, count in counts.items():
+            assert outcomes[record, "kept"] == 1 and outcomes[record, "repeated"] == count - 1, name
+    assert run("verify", output, "--replay=1") == 0
+
+
+def test_shares_are_those_of_trained_tokens_at_any_parallelism(sources, tmp_path):
+    weights = {"short": {"weight": 2}, "long": {"weight": 5}, "few": {"weight": 3, "epochs": 9.5}}
+    packed = ("--packing=bfd", "--max_length=4096", "--mix_tokens=20000")
+    assert build(sources, tmp_path / "one", weights, *packed, "--direct_num_workers=1") == 0
+    manifest = manifest_of(tmp_path / "one")
+    tokens = [source["trained_tokens"] for source in manifest["sources"]]
+    # In whole examples: each split is off by half of one at most, in either direction.
+    for found, wanted in zip(tokens, (4000, 10000, 6000), strict=True):
+        assert abs(found - wanted) < 0.06 * wanted
+    assert run("verify", tmp_path / "one", "--replay=1") == 0
+    threads = ("--direct_num_workers=3", "--direct_running_mode=multi_threading")
+    assert build(sources, tmp_path / "two", weights, *packed, *threads) == 0
+    assert digests(tmp_path / "two") == digests(tmp_path / "one")
+
+
+def test_duplicates_do_not_count_for_the_mix(sources, tmp_path):
+    again = {"short": {}, "few": {}, "long": {"epochs": 0.5}}
+    write_jsonl(sources / "more.jsonl", [json.loads(line) for line in (sources / "few.jsonl").open()])
+    again["more"] = {"epochs": 2}
+    assert build(sources, tmp_path / "out", again, "--dedup=exact", "--direct_num_workers=1") == 0
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["records"]["dropped"] == {"duplicate": 20, "not_in_mix": 50}
+    assert [source["rows"] for source in manifest["sources"]] == [400, 20, 50, 0]
+    assert run("verify", tmp_path / "out", "--replay=1") == 0
+
+
+@pytest.mark.parametrize(
+    ("of_sources", "options", "message"),
+    [
+        ({"short": {"weight": 1}, "long": {}}, (), "source 2 (long): weight is missing: it is a share"),
+        ({"short": {"epochs": 2}}, ("--append",), "an append does not see those that are there"),
+        ({"short": {"epochs": 2}}, ("--shuffle=none",), "epochs 2.0: it needs shuffle global"),
+        ({"short": {}}, ("--mix_by=examples", "--mix_tokens=9"), "with mix_by examples, tokens are not counted"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(sources, tmp_path, capfd, of_sources, options, message):
+    assert build(sources, tmp_path / "out", of_sources, *options) == 2
+    error = capfd.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_more_copies_than_shards_is_an_error_that_says_how_many_are_needed(sources, tmp_path, capfd):
+    assert build(sources, tmp_path / "out", {"few": {"epochs": 3}}, "--shards=2", "--direct_num_workers=1") == 1
+    assert "the mix has 3 copies of some records" in (error := capfd.readouterr().err) and "Give shards 3." in error

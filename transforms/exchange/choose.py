@@ -1,0 +1,115 @@
+"""Choose: the thresholds of each split, once it is known how much each source has."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from transforms.exchange.duplicates import ENTRY, Judged, decode_verdict
+from transforms.exchange.mix import Amount, Demand, Mix, demands_of, mix_places_of, threshold_of
+from transforms.model.receipts import Receipt
+from transforms.steps.failures import FailureWriter
+from transforms.storage.files import join, read_range
+
+
+class ChooseMix(beam.PTransform):
+    """Choose the thresholds of each split.
+
+    (PCollection[Receipt], PCollection[Judged], if duplicates are dropped) -> PCollection[tuple[int, tuple[int, ...]]]:
+    the number of the split, and its thresholds.
+
+    Args:
+        output: the folder of the dataset.
+        mix: what is asked for.
+        seed: of the choice.
+    """
+
+    def __init__(self, output: str, mix: Mix, seed: int):
+        super().__init__()
+        self._plan, self._choose = _Plan(mix), _Choose(output, seed)
+
+    def expand(self, found: tuple[beam.PCollection, ...]) -> beam.PCollection:
+        receipts, *judged = found
+        groups = {"sent": receipts | beam.FlatMap(_of_receipt) | beam.WithKeys(0)}
+        if judged:
+            groups["judged"] = judged[0] | "of judges" >> beam.WithKeys(0)
+        tasks = groups | beam.CoGroupByKey() | beam.ParDo(self._plan) | beam.Reshuffle()
+        return tasks | beam.ParDo(self._choose).with_output_types(tuple[int, tuple[int, ...]])
+
+
+@dataclass(frozen=True)
+class _OfSplit:
+    """What is known of a split: its file and the bytes of its entries there, its verdicts, and how much it has."""
+
+    split: int
+    source: int
+    path: str
+    start: int
+    stop: int
+    verdicts: tuple[tuple[str, int, int], ...]
+    amount: Amount
+
+
+def _of_receipt(receipt: Receipt) -> Iterator[_OfSplit]:
+    if sent := receipt.sent:
+        start, stop = sent.index[0], sent.index[-1]
+        amount = Amount((stop - start) // ENTRY.itemsize, sent.trained_tokens)
+        yield _OfSplit(receipt.split, receipt.source, sent.path, start, stop, (), amount)
+
+
+# The split, the demands of its source, and what the splits of the source before it have.
+_Task = tuple[_OfSplit, list[Demand], Amount]
+
+
+class _Plan(beam.DoFn):
+    def __init__(self, mix: Mix):
+        self._mix = mix
+        self._failures = FailureWriter()
+
+    def process(self, group: tuple[int, Mapping[str, Iterable[Any]]]) -> Iterator[_Task]:
+        with self._failures:
+            tasks = self._tasks(group[1]["sent"], group[1].get("judged", ()))
+        yield from tasks
+
+    def _tasks(self, sent: Iterable[_OfSplit], judged: Iterable[Judged]) -> list[_Task]:
+        splits = {each.split: each for each in sorted(sent, key=lambda each: each.split)}
+        for file in sorted(judged, key=lambda each: each.path):
+            for number, found in file.verdicts.items():
+                split = splits[number]
+                left = Amount(split.amount.records - found.records, split.amount.trained_tokens - found.trained_tokens)
+                verdicts = (*split.verdicts, (file.path, found.start, found.stop))
+                splits[number] = replace(split, verdicts=verdicts, amount=left)
+        before: defaultdict[int, Amount] = defaultdict(lambda: Amount(0, 0))
+        tasks = []
+        for split in splits.values():
+            tasks.append((split, before[split.source]))
+            before[split.source] += split.amount
+        available = [before[number] for number in range(len(self._mix.sources))]
+        demands = demands_of(self._mix, available)
+        return [(split, demands[split.source], earlier) for split, earlier in tasks]
+
+
+class _Choose(beam.DoFn):
+    def __init__(self, output: str, seed: int):
+        self._output, self._seed = output, seed
+        self._failures = FailureWriter()
+
+    def process(self, task: _Task) -> Iterator[tuple[int, tuple[int, ...]]]:
+        with self._failures:
+            thresholds = self._thresholds(*task)
+        yield task[0].split, thresholds
+
+    def _thresholds(self, split: _OfSplit, demands: Sequence[Demand], before: Amount) -> tuple[int, ...]:
+        entries = np.frombuffer(read_range(join(self._output, split.path), split.start, split.stop), ENTRY)
+        for path, start, stop in split.verdicts:
+            verdict = decode_verdict(read_range(join(self._output, path), start, stop))
+            entries = entries[~np.isin(entries["position"], np.frombuffer(verdict.positions, "<i8"))]
+        places = mix_places_of(self._seed, split.split, entries["position"])
+        order = np.argsort(places)
+        trained = entries["trained"][order].astype(np.int64)
+        return tuple(threshold_of(demand, before, split.amount, places[order], trained) for demand in demands)
