@@ -20,6 +20,7 @@ from transforms.catalog.layout import Folder
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
 from transforms.exchange.choose import ChooseMix
 from transforms.exchange.duplicates import JudgeDuplicates
+from transforms.exchange.gather import Gather
 from transforms.exchange.receive import PlanBuckets, ReadBuckets, ShuffleRows
 from transforms.exchange.send import SendExamples
 from transforms.inputs.input_options import ParseOptions
@@ -146,10 +147,10 @@ class _Exchange(beam.PTransform):
 
     def expand(self, sent: tuple[beam.PCollection, beam.PCollection]) -> beam.PCollection:
         options, output = self._job.options, self._folder.output
-        found = {"splits": sent[0], "receipts": sent[1]}
+        found = {"splits": sent[0], "sent": sent[1] | "gather" >> Gather()}
         if options.dedup != "none":
             judge = JudgeDuplicates(output, self._folder.increment, self._folder.plan, self._job.split_bytes)
-            found["judged"] = sent[1] | "judge" >> judge
+            found["judged"] = found["sent"] | "judge" >> judge
         if mix := mix_of(options, self._job.sources):
             to_choose = tuple(each for name, each in found.items() if name != "splits")
             found["mix"] = to_choose | "mix" >> ChooseMix(output, mix, options.seed)

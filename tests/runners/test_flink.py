@@ -122,6 +122,18 @@ def test_appends_on_a_cluster_are_those_of_the_local_runner_also_if_they_are_det
     assert not (output / "_chatmill" / "increments").exists() and not (output / "_chatmill" / "claims").exists()
 
 
+def test_examples_that_are_exchanged_are_the_same_as_on_the_local_runner(cluster, corpus, tmp_path):
+    common = [f"--input={corpus}", *JOB, "--engine=auto", "--shuffle=global", "--dedup=exact", "--epochs=1.5"]
+    done = build_in_process(*common, f"--output={tmp_path}/local")
+    assert done.returncode == 0, done.stderr
+    flink = (FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
+    done = build_in_process(*common, f"--output={tmp_path}/flink", *flink, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert digests(tmp_path / "flink") == digests(tmp_path / "local")
+    manifest = manifest_of(tmp_path / "flink")
+    assert manifest["records"]["dropped"]["duplicate"] > 0 and manifest["notes"]["copies_added"] > 0
+
+
 def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
     output = tmp_path / "out"
     build = start(f"--input={corpus}", *JOB, f"--output={output}", FLINK, f"--flink_master={cluster.address}")

@@ -11,8 +11,9 @@ import apache_beam as beam
 import numpy as np
 
 from transforms.exchange.duplicates import ENTRY, Judged, decode_verdict
+from transforms.exchange.gather import KEY, SentBy
 from transforms.exchange.mix import Amount, Demand, Mix, demands_of, mix_places_of, threshold_of
-from transforms.model.receipts import Receipt
+from transforms.model.receipts import Sent
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import join, read_range
 
@@ -20,8 +21,8 @@ from transforms.storage.files import join, read_range
 class ChooseMix(beam.PTransform):
     """Choose the thresholds of each split.
 
-    (PCollection[Receipt], PCollection[Judged], if duplicates are dropped) -> PCollection[tuple[int, tuple[int, ...]]]:
-    the number of the split, and its thresholds.
+    (PCollection[tuple[int, list[SentBy]]] of Gather, PCollection[Judged], if duplicates are dropped) ->
+    PCollection[tuple[int, tuple[int, ...]]]: the number of the split, and its thresholds.
 
     Args:
         output: the folder of the dataset.
@@ -34,10 +35,10 @@ class ChooseMix(beam.PTransform):
         self._plan, self._choose = _Plan(mix), _Choose(output, seed)
 
     def expand(self, found: tuple[beam.PCollection, ...]) -> beam.PCollection:
-        receipts, *judged = found
-        groups = {"sent": receipts | beam.FlatMap(_of_receipt) | beam.WithKeys(0)}
+        gathered, *judged = found
+        groups = {"sent": gathered}
         if judged:
-            groups["judged"] = judged[0] | "of judges" >> beam.WithKeys(0)
+            groups["judged"] = judged[0] | "of judges" >> beam.WithKeys(KEY)
         tasks = groups | beam.CoGroupByKey() | beam.ParDo(self._plan) | beam.Reshuffle()
         return tasks | beam.ParDo(self._choose).with_output_types(tuple[int, tuple[int, ...]])
 
@@ -55,11 +56,10 @@ class _OfSplit:
     amount: Amount
 
 
-def _of_receipt(receipt: Receipt) -> Iterator[_OfSplit]:
-    if sent := receipt.sent:
-        start, stop = sent.index[0], sent.index[-1]
-        amount = Amount((stop - start) // ENTRY.itemsize, sent.trained_tokens)
-        yield _OfSplit(receipt.split, receipt.source, sent.path, start, stop, (), amount)
+def _of_sent(each: SentBy, sent: Sent) -> _OfSplit:
+    start, stop = sent.index[0], sent.index[-1]
+    amount = Amount((stop - start) // ENTRY.itemsize, sent.trained_tokens)
+    return _OfSplit(each.split, each.source, sent.path, start, stop, (), amount)
 
 
 # The split, the demands of its source, and what the splits of the source before it have.
@@ -73,11 +73,13 @@ class _Plan(beam.DoFn):
 
     def process(self, group: tuple[int, Mapping[str, Iterable[Any]]]) -> Iterator[_Task]:
         with self._failures:
-            tasks = self._tasks(group[1]["sent"], group[1].get("judged", ()))
+            [gathered] = group[1]["sent"]
+            splits = [_of_sent(each, each.sent) for each in gathered if each.sent]
+            tasks = self._tasks(splits, group[1].get("judged", ()))
         yield from tasks
 
     def _tasks(self, sent: Iterable[_OfSplit], judged: Iterable[Judged]) -> list[_Task]:
-        splits = {each.split: each for each in sorted(sent, key=lambda each: each.split)}
+        splits = {each.split: each for each in sent}
         for file in sorted(judged, key=lambda each: each.path):
             for number, found in file.verdicts.items():
                 split = splits[number]

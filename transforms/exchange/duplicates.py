@@ -8,7 +8,7 @@ the same of two records if these are rendered alike: with the same roles, conten
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,10 +17,11 @@ import msgspec
 import numpy as np
 
 from transforms.base.errors import InputError
+from transforms.exchange.gather import SentBy
 from transforms.inputs.plan_file import decode_plan
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Labels
-from transforms.model.receipts import Receipt, work_of
+from transforms.model.receipts import work_of
 from transforms.rows.ragged import joined
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import join, read_bytes, read_range
@@ -102,7 +103,7 @@ def sorted_entries(entries: Sequence[np.ndarray]) -> tuple[bytes, list[int]]:
 class JudgeDuplicates(beam.PTransform):
     """Find the duplicates among all records that were sent.
 
-    PCollection[Receipt] -> PCollection[Judged].
+    PCollection[tuple[int, list[SentBy]]] of Gather -> PCollection[Judged].
 
     Args:
         output: the folder of the dataset.
@@ -115,24 +116,16 @@ class JudgeDuplicates(beam.PTransform):
         super().__init__()
         self._judge = _Judge(output, increment, plan, split_bytes)
 
-    def expand(self, receipts: beam.PCollection) -> beam.PCollection:
-        found = receipts | beam.FlatMap(_of_receipt) | beam.WithKeys(0) | beam.GroupByKey()
-        return found | beam.FlatMap(_tasks) | beam.Reshuffle() | beam.ParDo(self._judge).with_output_types(Judged)
+    def expand(self, gathered: beam.PCollection) -> beam.PCollection:
+        return gathered | beam.FlatMap(_tasks) | beam.Reshuffle() | beam.ParDo(self._judge).with_output_types(Judged)
 
 
-# Of a split: its number, the path of its file, and the bytes at which each range of digests begins.
-_OfSplit = tuple[int, str, list[int]]
 # Of a judge: its number, and of each split its number, the path of its file, and the bytes of its entries.
 _Task = tuple[int, list[tuple[int, str, int, int]]]
 
 
-def _of_receipt(receipt: Receipt) -> Iterator[_OfSplit]:
-    if receipt.sent:
-        yield receipt.split, receipt.sent.path, receipt.sent.index
-
-
-def _tasks(group: tuple[int, Iterable[_OfSplit]]) -> Iterator[_Task]:
-    splits = sorted(group[1])
+def _tasks(gathered: tuple[int, Sequence[SentBy]]) -> Iterator[_Task]:
+    splits = [(each.split, each.sent.path, each.sent.index) for each in gathered[1] if each.sent]
     records = sum(offsets[-1] - offsets[0] for *_, offsets in splits) // ENTRY.itemsize
     judges = min(_RANGES, 1 + records // _RECORDS_OF_JUDGE)
     for judge in range(judges):

@@ -16,6 +16,7 @@ import pyarrow as pa
 from transforms.base.errors import InputError
 from transforms.exchange.buckets import buckets_of
 from transforms.exchange.duplicates import decode_verdict
+from transforms.exchange.gather import KEY, SentBy
 from transforms.exchange.mix import mix_places_of
 from transforms.exchange.places import places_of
 from transforms.exchange.send import LENGTH_BYTES
@@ -23,7 +24,6 @@ from transforms.model.batches import Block, Labels, Rows, RowSource, RowTable, S
 from transforms.model.kept_examples import decode_examples
 from transforms.model.outcomes import Drop, Known, Outcomes
 from transforms.model.parts import Parts
-from transforms.model.receipts import FirstExample, Receipt, Sent
 from transforms.model.statistics import Statistics
 from transforms.rows.ragged import joined, offsets_of
 from transforms.steps.base import Step, StepCall
@@ -263,22 +263,14 @@ class _ReadBucket(beam.DoFn):
 class PlanBuckets(beam.PTransform):
     """Make buckets of all that was sent to them, once all splits of a plan have sent.
 
-    {splits: PCollection[Split], receipts: PCollection[Receipt] of them, judged: PCollection[Judged] if duplicates are
-    dropped, mix: the PCollection of ChooseMix if there is a mix} -> PCollection[Split], the buckets.
+    {splits: PCollection[Split], sent: PCollection[tuple[int, list[SentBy]]] of Gather, judged: PCollection[Judged] if
+    duplicates are dropped, mix: the PCollection of ChooseMix if there is a mix} -> PCollection[Split], the buckets.
     """
 
     def expand(self, found: dict[str, beam.PCollection]) -> beam.PCollection:
-        keyed = {name: each | f"key {name}" >> beam.WithKeys(0) for name, each in found.items() if name != "receipts"}
-        keyed["sent"] = found["receipts"] | beam.Map(_sent_of) | "key sent" >> beam.WithKeys(0)
-        return keyed | beam.CoGroupByKey() | beam.ParDo(_PlanBuckets()).with_output_types(Split)
-
-
-# Of a receipt: the number of the split, its increment, what it sent, and whether the engines differ.
-_OfReceipt = tuple[int, str, Sent | None, FirstExample | None]
-
-
-def _sent_of(receipt: Receipt) -> _OfReceipt:
-    return receipt.split, receipt.increment, receipt.sent, receipt.differing
+        keyed = {name: each | f"key {name}" >> beam.WithKeys(KEY) for name, each in found.items() if name != "sent"}
+        every = keyed | {"sent": found["sent"]}
+        return every | beam.CoGroupByKey() | beam.ParDo(_PlanBuckets()).with_output_types(Split)
 
 
 class _PlanBuckets(beam.DoFn):
@@ -291,12 +283,13 @@ class _PlanBuckets(beam.DoFn):
         yield from buckets
 
     def _planned(self, group: Mapping[str, Iterable[Any]]) -> Iterator[Split]:
-        found: list[_OfReceipt] = sorted(group["sent"], key=lambda each: each[0])
-        sent = {number: file for number, _, file, _ in found if file}
-        differing = next((each[3] for each in found if each[3]), None)
+        found: list[SentBy]
+        [found] = group["sent"]
+        sent = {each.split: each.sent for each in found if each.sent}
+        differing = next((each.differing for each in found if each.differing), None)
         verdicts: defaultdict[int, list[tuple[str, int, int]]] = defaultdict(list)
         for judged in sorted(group.get("judged", ()), key=lambda each: each.path):
             for number, of_split in judged.verdicts.items():
                 verdicts[number].append((judged.path, of_split.start, of_split.stop))
         thresholds = dict(group["mix"]) if "mix" in group else None
-        return buckets_of(group["splits"], sent, verdicts, thresholds, differing, found[0][1])
+        return buckets_of(group["splits"], sent, verdicts, thresholds, differing, found[0].increment)
