@@ -446,11 +446,7 @@ def check_options(options: Options) -> None:
             raise UserError(
                 f"--{name} is missing: give one, such as --{name} {example}. chatmill build --help lists the options."
             )
-    if options.output.startswith("hf://"):
-        raise UserError(
-            f"--output {options.output}: a build needs a disk or a bucket, where files are created one by one. Give "
-            "one, and upload the dataset with `chatmill push OUT ORG/NAME`."
-        )
+    check_not_on_hub(options.output)
     if options.append and options.overwrite:
         raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
     if options.expire_replaced and (options.detach or not options.overwrite):
@@ -460,6 +456,15 @@ def check_options(options: Options) -> None:
     if options.retry_failed and not options.append:
         raise UserError("--retry_failed needs --append.")
     check_row_options(options)
+
+
+def check_not_on_hub(output: str) -> None:
+    """Raise UserError if a dataset is to be written to the Hub."""
+    if output.startswith("hf://"):
+        raise UserError(
+            f"--output {output}: a build needs a disk or a bucket, where files are created one by one. Give "
+            "one, and upload the dataset with `chatmill push OUT ORG/NAME`."
+        )
 
 
 def check_row_options(options: RowOptions) -> None:

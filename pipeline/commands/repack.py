@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.cli.console import CommandParser, show_phase
-from pipeline.cli.options import STEPS_OF_REPACK, Options, add_option, check_beam_flags, option_name
+from pipeline.cli.options import STEPS_OF_REPACK, Options, add_option, check_beam_flags, check_not_on_hub, option_name
 from transforms.base.declaring import options_in
 from transforms.base.errors import UserError
 
@@ -53,6 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     url = given.pop("dataset")
     if not given.get("output"):
         raise UserError("--output is missing: give one, such as --output out/mine-16k.")
+    check_not_on_hub(given["output"])
     from pipeline.job.repack import repack
 
     show_phase(f"repacking {url}")

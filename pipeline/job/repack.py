@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from pipeline.cli.claims import claim_of, take
+from pipeline.cli.console import show
 from pipeline.cli.options import STEPS_OF_REPACK, Options, check_row_options, for_consumer, option_name
 from pipeline.growth.increments import forget
 from pipeline.job.beam_import import import_beam
 from pipeline.job.increment_plan import begin_increment, increment_of
 from pipeline.job.job_json import Job, job_of, row_options_of
-from pipeline.job.launch import check_output, environment
+from pipeline.job.launch import check_output, check_stores, environment
+from pipeline.local.fork_server import ForkServer
 from pipeline.runners import runner_of
 from pipeline.viewing.summary import print_summary
 from transforms.base.declaring import options_in, values_of
 from transforms.base.errors import UserError
+from transforms.base.phrases import counted
 from transforms.catalog.consumers import columns_for
 from transforms.catalog.layout import Folder, check_free
 from transforms.catalog.log import Log
+from transforms.catalog.snapshot import Increment, Snapshot
 from transforms.inputs.listing import InputFile
 from transforms.model.kept_examples import examples_of
+from transforms.publish.claimed import repair
 from transforms.publish.increment_commit import Change
 from transforms.reading.reader import Dataset
 from transforms.rows.parts import PART_COLUMNS
 from transforms.steps.row_options import KeepOptions
+from transforms.storage.claim import Claim
 from transforms.storage.files import full_url, join, read_bytes
 from transforms.storage.walking import names_in
 from transforms.storage.writing import remove_attempts, write_atomically
 
 
 class _Kept(NamedTuple):
-    """What a dataset has of its examples. job: that built it. files: its inputs. examples: their folder."""
+    """What a dataset has of its examples. job: that it began with. increments: those that have rows, in order."""
 
     dataset: Dataset
+    job: Job
+    increments: list[Increment]
+
+
+class _Planned(NamedTuple):
+    """An increment to be made. folder: of it. files: its inputs. examples: the folder of those that are kept."""
+
+    folder: Folder
     job: Job
     files: list[InputFile]
     examples: str
 
 
 def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> None:
-    """Build a dataset from the examples that another one keeps.
+    """Build a dataset from the examples that another one keeps, each increment of it as one.
 
     Args:
         url: of the dataset that keeps them.
@@ -55,59 +68,91 @@ def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> Non
         InputError: if what it keeps is damaged, or no row is left.
         Unavailable: if a store or a cluster does not answer.
     """
-    kept = _kept_of(Dataset(full_url(url)))
-    options = _options_of(kept, given)
-    job = _job_of(kept, options)
-    check_output(options)
-    with environment(options) as server:
+    of_run = Options(input=(url,), output=given["output"], runner=given.get("runner", Options.runner))
+    check_output(of_run)
+    with environment(of_run) as server:
+        check_stores(of_run)
+        kept = _kept_of(Dataset(full_url(url)))
+        options = _options_of(kept, given)
         import_beam(options)
-        from pipeline.job.run import parse_beam_options, run_job
+        from pipeline.job.run import parse_beam_options
 
-        runner_options = parse_beam_options(options, beam_flags)
-        folder = Folder(full_url(options.output))
-        job_name = runner_of(options.runner).job_name(runner_options)
+        runner, folder = runner_of(options.runner), Folder(full_url(options.output))
+        job, job_name = _job_of(kept, options), runner.job_name(parse_beam_options(options, beam_flags))
+        planned = [_planned(kept, job, folder, increment) for increment in kept.increments]
         with claim_of(folder, options.output, job_name) as claim:
             check_free(folder)
-            take(claim, runner_of(options.runner).finds_running_job)
+            take(claim, runner.finds_running_job)
             remove_attempts(folder.output)
-            id, job = increment_of(job, kept.files)
-            snapshot = Log(folder).newest()
-            if snapshot and not snapshot.has(id):
+            snapshot = Log(folder).newest() or Snapshot()
+            pairs = zip(snapshot.increments, planned, strict=False)
+            if any(there.id != each.folder.increment for there, each in pairs):
                 raise UserError(f"{folder.output}: it holds another dataset. Give another --output.")
-            of_increment = Folder(folder.output, id)
-            if snapshot is None:
-                forget(folder, [other for other in folder.begun() if other != id])
-                _store_what_is_needed(kept, folder)
-                begin_increment(of_increment, job, kept.files)
-                change = Change(is_build=True)
-                status, message = run_job(
-                    job, of_increment, runner_options, options, server, claim, change, kept.examples
-                )
-                if status != "done":
-                    print(f"chatmill: {message}", file=sys.stderr)
-                    return
-                snapshot = Log(folder).newest()
+            left = planned[len(snapshot.increments) :]
+            if snapshot.version:
+                repair(folder, snapshot, options.report)
+                show(f"{folder.output} {'goes on' if left else 'is finished already'}.")
             else:
-                print(f"chatmill: {folder.output} is finished already.", file=sys.stderr)
-    if snapshot:
-        print_summary(folder, snapshot.manifest(), options.max_reject_fraction)
+                _store_what_is_needed(kept, folder)
+            if not all(_build(each, options, beam_flags, server, claim, is_last=each is left[-1]) for each in left):
+                return
+    newest = Log(folder).newest()
+    assert newest
+    print_summary(folder, newest.manifest(), options.max_reject_fraction)
+
+
+def _planned(kept: _Kept, job: Job, folder: Folder, increment: Increment) -> _Planned:
+    """What to make of an increment. folder: of the output."""
+    id, of_increment = increment_of(job, increment.inputs)
+    examples = examples_of(kept.dataset.folder.output, increment.id)
+    return _Planned(Folder(folder.output, id), of_increment, increment.inputs, examples)
+
+
+def _build(
+    planned: _Planned,
+    options: Options,
+    beam_flags: Sequence[str],
+    server: ForkServer | None,
+    claim: Claim,
+    is_last: bool,
+) -> bool:
+    """Build an increment after those that are there. Returns whether it is done. Raises as repack does."""
+    from pipeline.job.run import leaves_job, parse_beam_options, run_job
+
+    folder, job, files, examples = planned
+    beam_options = parse_beam_options(options, beam_flags)  # a run sets its number of workers there
+    if leaves_job(options, beam_options) and not is_last:
+        raise UserError(
+            "--detach, --template_location: each increment of a dataset is a job of its own, after the one before, so "
+            "that none can be left to its cluster. Leave the option out."
+        )
+    whole, snapshot = Folder(folder.output), Log(Folder(folder.output)).newest() or Snapshot()
+    forget(whole, [other for other in whole.begun() if other != folder.increment])
+    begin_increment(folder, job, files)
+    status, message = run_job(job, folder, beam_options, options, server, claim, Change(snapshot.version), examples)
+    if message:
+        show(message)
+    return status == "done"
 
 
 def _kept_of(dataset: Dataset) -> _Kept:
-    """What a dataset has of its examples. Raises UserError if it has none."""
+    """What a dataset has of its examples. Raises UserError if it has not all of them."""
     snapshot = dataset.snapshot
     if snapshot is None:
         raise UserError(f"{dataset.name}: there is no finished dataset. Build one with --keep_examples.")
-    increments = snapshot.increments
-    examples = examples_of(dataset.folder.output, increments[0].id)
-    if not names_in(examples):
+    job, increments = job_of(dataset.folder, snapshot), [each for each in snapshot.increments if each.status == "done"]
+    if not job.options.keep_examples:
         raise UserError(f"{dataset.name}: it does not keep its examples. Build it with --keep_examples.")
-    if len(increments) > 1:
-        raise UserError(
-            f"{dataset.name}: it has {len(increments)} increments, and repack takes a dataset of one build. Build all "
-            "inputs in one, with --keep_examples."
-        )
-    return _Kept(dataset, job_of(dataset.folder, snapshot), increments[0].inputs, examples)
+    for each in increments:
+        if each.sums["records"]["read"] and not names_in(examples_of(dataset.folder.output, each.id)):
+            raise UserError(
+                f"{dataset.name}: the increment {each.id} has no examples: chatmill compact joins rows, not examples. "
+                f"Name a version before that, such as {dataset.url}@3 (chatmill snapshots {dataset.url} lists them), "
+                "or build the records again."
+            )
+    if failed := len(snapshot.increments) - len(increments):
+        show(f"{dataset.name}: {counted(failed, 'increment')} that failed, without rows, will not be in the output.")
+    return _Kept(dataset, job, increments)
 
 
 def _options_of(kept: _Kept, given: Mapping[str, Any]) -> Options:
@@ -118,13 +163,12 @@ def _options_of(kept: _Kept, given: Mapping[str, Any]) -> Options:
         before["write_columns"] = None  # the trainer chose them
     if not any(field.name in given for field in options_in(KeepOptions)):
         before |= {field.name: field.default for field in options_in(KeepOptions)}
-    of_build = {
-        "tokenizer": kept.job.tokenizer_name,
-        "input": tuple(url for source in kept.job.sources for url in source.input),
+    of_run = {
+        "input": (kept.dataset.url,),
         # Those of records, that the build has met.
         **dict.fromkeys(("max_reject_fraction", "max_parity_fraction", "max_unprinted_fraction"), 1.0),
     }
-    options = Options(**before | of_build | dict(given))
+    options = Options(**before | of_run | dict(given))
     options = for_consumer(options)
     check_row_options(options)
     before_and_now = [{*(each.write_columns or ())} for each in (kept.job.options, options)]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pipeline.cli.program import main
 from support.datasets import digests, manifest_of, stopped_before_the_commit, write_jsonl
+from support.increments import grow
 from support.paths import CHATS, TOKENIZER
+from transforms.reading.reader import Dataset
 from transforms.steps import keep
 
 INPUTS = ("--input", CHATS, "--tokenizer", TOKENIZER, "--split_bytes=200000", "--validation_fraction=0.1")
 OTHERS = ("--keep_columns=id", "--max_reject_fraction=1", "--direct_num_workers=1", "--ledger=all")
+OF_GROWN = ("--max_length=128", "--packing=bfd", "--provenance")
 COMBINATIONS = {
     "as it was": (),
     "packed, shifted, both formats": (
@@ -45,6 +49,46 @@ def test_repacked_dataset_is_that_of_a_build(kept, tmp_path, options):
     assert run("build", *INPUTS, *OTHERS, "--output", tmp_path / "built", *options) == 0
     assert digests(tmp_path / "repacked") == digests(tmp_path / "built")
     assert run("verify", tmp_path / "repacked", "--replay=0.1") == 0
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory) -> tuple[Path, Path]:
+    """A dataset of two increments that keep their examples, and the same with other rows."""
+    folder = tmp_path_factory.mktemp("grown")
+    (folder / "in").mkdir()
+    options = ("--append", "--input", folder / "in", "--tokenizer", TOKENIZER, *OTHERS)
+    for file in sorted(CHATS.iterdir())[:2]:
+        shutil.copy(file, folder / "in")
+        assert run("build", *options, "--keep_examples", "--output", folder / "kept") == 0
+        assert run("build", *options, *OF_GROWN, "--output", folder / "built") == 0
+    return folder / "kept", folder / "built"
+
+
+def test_appended_dataset_is_repacked_as_a_build_and_appends(grown, tmp_path, capfd):
+    kept, built = grown
+    output = tmp_path / "repacked"
+    assert run("repack", f"{kept}@1", "--output", output, *OF_GROWN, "--direct_num_workers=1") == 0
+    assert len(Dataset(str(output)).snapshot.increments) == 1
+    # What was appended since, or what was left by one that was stopped.
+    assert run("repack", kept, "--output", output, *OF_GROWN, "--direct_num_workers=1") == 0
+    assert f"{output} goes on." in capfd.readouterr().err
+    assert digests(output) == digests(built)
+    assert run("verify", output) == 0
+
+
+def test_failed_increments_are_left_out_and_compacted_ones_are_an_error(grown, tmp_path, capfd):
+    kept, built = grown
+    copy, output = tmp_path / "copy", tmp_path / "repacked"
+    shutil.copytree(kept, copy)
+    grow(copy, kept, "f" * 16, error="a worker was ended")
+    assert run("repack", copy, "--output", output, *OF_GROWN, "--direct_num_workers=1") == 0
+    assert f"{copy}@3: 1 increment that failed, without rows, will not be in the output." in capfd.readouterr().err
+    assert digests(output) == digests(built)
+    assert run("compact", copy) == 0
+    assert run("repack", copy, "--output", tmp_path / "other") == 2
+    joined = Dataset(str(copy)).snapshot.increments[0].id
+    assert f"the increment {joined} has no examples: chatmill compact joins rows" in capfd.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 def test_repack_that_was_stopped_goes_on_with_its_shards(kept, tmp_path, monkeypatch):
@@ -112,7 +156,11 @@ def test_what_repack_cannot_change_is_one_line(kept, tmp_path, capfd, options, m
     assert not (tmp_path / "out").exists()
 
 
-def test_output_that_would_be_lost_is_refused_as_by_a_build(kept, capfd):
+def test_output_that_a_build_refuses_is_refused(kept, capfd):
+    assert run("repack", kept, "--output", "hf://datasets/a/b") == 2
+    assert "--output hf://datasets/a/b: a build needs a disk or a bucket" in capfd.readouterr().err
+    assert run("repack", kept, "--output", "s3://") == 2
+    assert "--output s3://: expected the name of a bucket" in capfd.readouterr().err
     assert run("repack", kept, "--output", "memory://out") == 2
     assert "--output memory://out: memory:// is lost when the process ends" in capfd.readouterr().err
 
