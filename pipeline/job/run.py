@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import apache_beam as beam
+import msgspec
 import psutil
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
 from apache_beam.runners.runner import create_runner
@@ -127,10 +128,11 @@ def run_job(
     show_plan(job)
     remove(folder.failures)  # of an earlier run
     is_left = leaves_job(options, beam_options)
+    work = msgspec.structs.replace(job, tokenizer="") if examples else job  # its workers need no tokenizer
     with (
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         held_to(fingerprints_of(job, folder)),
-        runner.started(job, folder, beam_options, options, server, reports) as beam_runner,
+        runner.started(work, folder, beam_options, options, server, reports) as beam_runner,
         stopping_all_processes(cluster_job.cancel if cluster_job else None, claim) as handle_signals,
         nullcontext() if is_left else ReportProgress(job, folder, reports),
         claim.kept(end_without_claim),

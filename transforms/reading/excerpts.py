@@ -18,7 +18,6 @@ from transforms.reading.reader import open_shard
 from transforms.reading.row_examples import EXAMPLE_COLUMNS, RowExamples, examples_of
 from transforms.rows.parts import KINDS, kinds_of
 from transforms.tokens.decoding import TokenDecoder
-from transforms.tokens.tokenizer import load_tokenizer, reading_tokenizer
 
 _ROWS = 10
 # Of a shard, the rows are taken from its first ones: its first row group is not read to the end.
@@ -93,11 +92,8 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
         for row in _spread(len(rows), wanted):
             examples = examples_of(rows.slice(row, 1), layout.packed, layout.shift_labels)
             found.append((shard["path"], row, examples))
-    # The worker that commits a dataset has loaded the tokenizer already.
-    stored = folder.tokenizer(manifest["job"]["tokenizer"])
-    with reading_tokenizer(stored):
-        tokenizer = load_tokenizer(stored)
-    decoder = TokenDecoder.of_tokenizer(tokenizer, np.concatenate([examples.ids for *_, examples in found]))
+    ids = np.concatenate([examples.ids for *_, examples in found])
+    decoder = TokenDecoder.load_for(folder.tokenizer(manifest["job"]["tokenizer"]), ids)
     return [_excerpt(*row, decoder) for row in found]
 
 
