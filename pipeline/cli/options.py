@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.cli.console import CommandParser, as_typed, unknown_option
 from pipeline.runners import runner_of
 from transforms.base import kinds
-from transforms.base.declaring import option, values_of
+from transforms.base.declaring import option, options_in, values_of
 from transforms.base.errors import UserError
 from transforms.base.kinds import Kind
 from transforms.catalog import REPORTS
@@ -97,8 +97,11 @@ class RowOptions(
 
 # The configurations of the steps: where each option of rows is declared.
 STEPS = RowOptions.__bases__
-# Of them those whose options `chatmill repack` may change: of what follows the examples.
-STEPS_OF_REPACK = (PackOptions, WriteOptions, KeepOptions)
+# Of their options those that `chatmill repack` may change: of what follows the examples.
+OPTIONS_OF_REPACK = {
+    *("consumer", "validation_fraction", "seed"),
+    *(field.name for step in (PackOptions, WriteOptions, KeepOptions, CorpusOptions) for field in options_in(step)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

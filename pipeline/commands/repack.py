@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.cli.console import CommandParser, show_phase
-from pipeline.cli.options import STEPS_OF_REPACK, Options, add_option, check_beam_flags, check_not_on_hub, option_name
+from pipeline.cli.options import OPTIONS_OF_REPACK, Options, add_option, check_beam_flags, check_not_on_hub, option_name
 from transforms.base.declaring import options_in
 from transforms.base.errors import UserError
 
-_OF_RUN = {"consumer", "output", "max_lost_fraction", "report", "runner", "detach"}
+_OF_RUN = {"output", "max_lost_fraction", "report", "runner", "detach"}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
         examples=["out/mine --output out/mine-16k --max_length 16384 --packing bfd"],
     )
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of the dataset; OUT@6 is its version 6")
-    changeable = {field.name for step in STEPS_OF_REPACK for field in options_in(step)} | _OF_RUN
+    changeable = OPTIONS_OF_REPACK | _OF_RUN
     fields = {option_name(field.name): field for field in options_in(Options) if field.name in changeable}
     for field in fields.values():
         add_option(parser, field)

@@ -102,7 +102,7 @@ def build_splits(
     skipped = splits | "skip" >> SkipFinished(folder.output)
     steps = steps_of(job, folder, engine)
     if examples:
-        parts = skipped.unfinished | "examples" >> ReadExamples(examples)
+        parts = skipped.unfinished | "examples" >> ReadExamples(examples, options.validation_fraction)
         steps = {"pack": steps["pack"]}
     else:
         parts = skipped.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
@@ -223,6 +223,7 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
     return {
         "parse": ParseConversations(
             loss_weights="loss_weights" in (options.write_columns or ()),
+            validation_hashes=options.keep_examples,
             engine=engine,
             sources=parsing,
             **values_of(ParseOptions, options) | {"formatter": formatter},

@@ -9,10 +9,10 @@ import msgspec
 
 from pipeline.cli.claims import claim_of, take
 from pipeline.cli.console import show
-from pipeline.cli.options import STEPS_OF_REPACK, Options, check_row_options, for_consumer, option_name
+from pipeline.cli.options import OPTIONS_OF_REPACK, Options, check_row_options, for_consumer, option_name
 from pipeline.growth.increments import forget
 from pipeline.job.beam_import import import_beam
-from pipeline.job.increment_plan import begin_increment, increment_of
+from pipeline.job.increment_plan import begin_increment, increment_of, plan_of
 from pipeline.job.job_json import Job, job_of, row_options_of
 from pipeline.job.launch import check_output, check_stores, environment
 from pipeline.local.fork_server import ForkServer
@@ -104,6 +104,13 @@ def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> Non
 def _planned(kept: _Kept, job: Job, folder: Folder, increment: Increment) -> _Planned:
     """What to make of an increment. folder: of the output."""
     id, of_increment = increment_of(job, increment.inputs)
+    of_examples = plan_of(kept.job.options, job.sources, increment.inputs)["split_bytes"]
+    if of_increment.split_bytes != of_examples:
+        raise UserError(
+            f"--shuffle {job.options.shuffle} --dedup {job.options.dedup}: this needs splits of "
+            f"{of_increment.split_bytes:,} bytes, and {kept.dataset.name} was built in splits of {of_examples:,}. "
+            f"Build the records again, with --split_bytes {of_increment.split_bytes}."
+        )
     examples = examples_of(kept.dataset.folder.output, increment.id)
     return _Planned(Folder(folder.output, id), of_increment, increment.inputs, examples)
 
@@ -179,20 +186,38 @@ def _options_of(kept: _Kept, given: Mapping[str, Any]) -> Options:
                 f"--write_columns: with {name} records are read in another way than without, and {kept.dataset.name} "
                 f"was built {'with' if has[0] else 'without'} it. Build the records again."
             )
+    _check_validation(kept, options)
     return options
+
+
+def _check_validation(kept: _Kept, options: Options) -> None:
+    """Raise UserError if it is not known which records a build with the options has for validation."""
+    job, name = kept.job, kept.dataset.name
+    before, fraction = job.options.validation_fraction, options.validation_fraction
+    if options.seed != job.options.seed and (fraction or options.keep_examples):
+        raise UserError(
+            f"--seed {options.seed}: {name} has the hashes for a validation split of seed {job.options.seed} alone. "
+            "Leave it out, or give --validation_fraction 0 without --keep_examples."
+        )
+    has_formatter = any([job.options.formatter, *(source.options.get("formatter") for source in job.sources)])
+    if has_formatter and bool(before) != bool(fraction):
+        raise UserError(
+            f"--validation_fraction {fraction:g}: with a formatter, a build with a validation split also rejects "
+            f"records that are not valid JSON, and {name} was built {'with' if before else 'without'} one. Build "
+            "the records again."
+        )
 
 
 def _job_of(kept: _Kept, options: Options) -> Job:
     """The job of a build with other options of rows."""
     rows = row_options_of(options)
-    changes = {field.name for of in STEPS_OF_REPACK for field in options_in(of)} | {"consumer"}
     recipe = dict(kept.job.recipe)
     of_rows = dict[str, Any]()
     for field in options_in(type(rows)):
         name, value = option_name(field.name), getattr(rows, field.name)
         before = recipe.pop(name, field.default)
-        if (value if field.name in changes else before) != field.default:
-            of_rows[name] = value if field.name in changes else before
+        if (value if field.name in OPTIONS_OF_REPACK else before) != field.default:
+            of_rows[name] = value if field.name in OPTIONS_OF_REPACK else before
     return msgspec.structs.replace(kept.job, options=rows, recipe=msgspec.to_builtins(of_rows | recipe))
 
 

@@ -24,6 +24,13 @@ COMBINATIONS = {
         *("--max_length=256", "--packing=bfd", "--shift_labels", "--output_format=parquet,tfrecord"),
     ),
     "windows with provenance": ("--max_length=64", "--truncation=windows", "--provenance"),
+    "another validation split": ("--validation_fraction=0.3", "--max_length=128"),
+    "no validation split, shuffled": (
+        *("--validation_fraction=0", "--shuffle=global", "--seed=3", "--shards=3", "--max_length=128", "--packing=bfd"),
+    ),
+    "without duplicates, mixed": (
+        *("--dedup=exact", "--shuffle=global", "--epochs=1.5", "--mix_tokens=9000", "--max_length=128"),
+    ),
     "for a trainer": ("--for=trl", "--max_length=128", "--packing=bfd_split", "--ledger=exceptions"),
 }
 
@@ -138,11 +145,23 @@ def test_damaged_examples_are_an_error_that_names_them(kept, tmp_path, capfd):
     assert not [*(output / "_chatmill").glob("examples/*")]
 
 
+def test_validation_split_is_not_added_to_what_a_formatter_made(tmp_path, capfd):
+    chats = write_jsonl(tmp_path / "chats.jsonl", [{"text": "a"}])
+    (tmp_path / "same.py").write_text("def same(record):\n    return record\n")
+    formatter = ("--formatter", f"{tmp_path}/same.py:same")
+    options = ("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / "out", *formatter, *OTHERS)
+    assert run("build", *options, "--keep_examples") == 0
+    assert run("repack", tmp_path / "out", "--output", tmp_path / "other", "--validation_fraction=0.5") == 2
+    assert "--validation_fraction 0.5: with a formatter, a build with a validation split" in capfd.readouterr().err
+    assert run("repack", tmp_path / "out", "--output", tmp_path / "other", "--seed=5", "--direct_num_workers=1") == 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--tokenizer=other",), "--tokenizer decides what the examples are"),
-        (("--validation_fraction=0.5",), "--validation_fraction decides what the examples are"),
+        (("--seed=1",), "--seed 1: OUT has the hashes for a validation split of seed 0 alone"),
+        (("--seed=1", "--validation_fraction=0", "--keep_examples"), "--seed 1: OUT has the hashes for"),
         (("--write_columns=input_ids,loss_weights",), "--write_columns: with loss_weights records are read in another"),
         (("--packing=bfd",), "--packing bfd: it needs a max_length"),
         (("--max_lenght=3",), "Did you mean --max_length?"),
@@ -152,7 +171,7 @@ def test_damaged_examples_are_an_error_that_names_them(kept, tmp_path, capfd):
 def test_what_repack_cannot_change_is_one_line(kept, tmp_path, capfd, options, message):
     assert run("repack", kept, "--output", tmp_path / "out", *options) == 2
     error = capfd.readouterr().err
-    assert message in error and error.count("\n") == 1
+    assert message.replace("OUT", str(kept)) in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 

@@ -46,6 +46,7 @@ FULL = labels_of(
         np.array([0, 1]),
         [PlainText("a"), PlainText("b")],
         np.array([True, False]),
+        np.array([0, 2**64 - 1], np.uint64),
     ),
 )
 EMPTY = labels_of(
@@ -64,6 +65,17 @@ def fields_of(batch: Labels) -> dict[str, object]:
     return {
         name: (value.dtype, value.tolist()) if isinstance(value, np.ndarray) else value for name, value in found.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("fraction", "expected"),
+    [(0.0, [False] * 3), (2**-64, [True, False, False]), (0.5, [True, False, False]), (1.0, [True] * 3)],
+)
+def test_another_fraction_is_for_validation(fraction, expected):
+    hashes = np.array([0, 2**63, 2**64 - 1], np.uint64)
+    source = RowSource(np.array([1, 2, 3]), np.ones(3, bool), None, validation_hashes=hashes)
+    assert source.with_validation(fraction).validation.tolist() == expected
+    assert EMPTY.source.with_validation(fraction).validation.tolist() == []
 
 
 @pytest.mark.parametrize("batch", [labels_of(), FULL, EMPTY], ids=["plain", "all fields", "no rows"])

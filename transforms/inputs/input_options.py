@@ -198,16 +198,19 @@ class ParseConfig(ParseOptions):
 
     Args:
         loss_weights: whether messages may have other weights than 0 and 1, for the column loss_weights.
+        validation_hashes: whether examples have the hash that decides whether they are for validation, even if none is.
 
     Raises:
         ParameterError: if a value is not one of those.
     """
 
     loss_weights: bool = False
+    validation_hashes: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_flag("loss_weights", self.loss_weights)
+        check_flag("validation_hashes", self.validation_hashes)
 
     def read_options(self) -> ReadOptions:
         """Return those of them by which the content of a record is read."""

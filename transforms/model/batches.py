@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.model.examples import Content, Example, Record, Text, attempt, content_digest
+from transforms.model.examples import Content, Example, Record, Text, attempt, content_digest, validation_limit
 from transforms.model.outcomes import Drop, Known, Outcomes
 from transforms.model.receipts import FirstExample, Sent
 from transforms.rows import IGNORED
@@ -176,6 +176,8 @@ class RowSource:
             has one example.
         contents: what the row's example says, for each row, or the digest of it; None if that is not known.
         desirable: bool, shape (rows,): whether the answer is desirable; None if the records do not say that.
+        validation_hashes: uint64, shape (rows,): by which it is decided whether the row is for validation; None if
+            nobody needs them.
     """
 
     positions: np.ndarray
@@ -184,6 +186,7 @@ class RowSource:
     numbers: np.ndarray | None = None
     contents: Sequence[Content | bytes | None] | None = None
     desirable: np.ndarray | None = None
+    validation_hashes: np.ndarray | None = None
 
     def first_rows(self) -> np.ndarray:
         """Return the number of the first row of each record: int64, shape (records,)."""
@@ -211,7 +214,17 @@ class RowSource:
         numbers = None if self.numbers is None else self.numbers[rows]
         contents = None if self.contents is None else [self.contents[row] for row in rows.tolist()]
         desirable = None if self.desirable is None else self.desirable[rows]
-        return RowSource(self.positions[rows], self.validation[rows], columns, numbers, contents, desirable)
+        hashes = None if self.validation_hashes is None else self.validation_hashes[rows]
+        return RowSource(self.positions[rows], self.validation[rows], columns, numbers, contents, desirable, hashes)
+
+    def with_validation(self, fraction: float) -> RowSource:
+        """Return the sources with another fraction for validation, which needs validation_hashes."""
+        if not len(self.positions):
+            return self
+        assert self.validation_hashes is not None
+        limit = validation_limit(fraction)  # it may be 2**64, which no uint64 is
+        validation = np.array([hash < limit for hash in self.validation_hashes.tolist()], bool)
+        return dataclasses.replace(self, validation=validation)
 
     def drops(self, records: np.ndarray, reason: str, tokens: np.ndarray, trained_tokens: np.ndarray) -> list[Drop]:
         """Return the drops of some of the records for a reason.

@@ -187,6 +187,8 @@ class Example(msgspec.Struct, frozen=True, gc=False):
         unread: the characters of the columns that have text and were not read, by their names.
         trace_events: the events of the trace that it was read from, by kind; if it is the first example of that.
         desirable: whether its answer is desirable, if its record says that.
+        validation_hash: of its record, from 0 to 2**64 - 1; those below validation_fraction of 2**64 are for
+            validation. None if nobody needs it.
     """
 
     position: int
@@ -200,6 +202,7 @@ class Example(msgspec.Struct, frozen=True, gc=False):
     unread: Mapping[str, int] = msgspec.field(default_factory=dict)
     trace_events: Mapping[str, TraceEvents] = msgspec.field(default_factory=dict)
     desirable: bool | None = None
+    validation_hash: int | None = None
 
     def rejected(self, error: RecordError) -> Reject:
         """Return the reject of this example's record for an error."""
@@ -333,6 +336,11 @@ def content_digest(content: Content | bytes | None) -> bytes | None:
         return hashlib.sha256(_pack(said_by(content))).digest()[:DIGEST_BYTES]
     except Exception:
         return None
+
+
+def validation_limit(fraction: float) -> int:
+    """Return the limit of the hashes of records for validation, which are below it. fraction: of all records."""
+    return int(fraction * 2**64)
 
 
 def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any], list[Reject]]:

@@ -35,6 +35,7 @@ class _Kept(msgspec.Struct, frozen=True):
     parts: bytes | None
     positions: bytes
     validation: bytes
+    validation_hashes: bytes | None
     numbers: bytes | None
     desirable: bytes | None
     columns: bytes | None
@@ -65,6 +66,7 @@ def encode_examples(batch: Labels) -> bytes:
         parts=None if batch.parts is None else _bytes(batch.parts, "<i4"),
         positions=_bytes(source.positions, "<i8"),
         validation=_bytes(source.validation, "?"),
+        validation_hashes=None if source.validation_hashes is None else _bytes(source.validation_hashes, "<u8"),
         numbers=None if source.numbers is None else _bytes(source.numbers, "<i8"),
         desirable=None if source.desirable is None else _bytes(source.desirable, "?"),
         columns=None if source.columns is None else _table_bytes(source.columns),
@@ -101,6 +103,7 @@ def decode_examples(content: bytes, split: Split, url: str) -> Labels:
         numbers=None if kept.numbers is None else np.frombuffer(kept.numbers, "<i8"),
         contents=kept.contents,
         desirable=None if kept.desirable is None else np.frombuffer(kept.desirable, "?"),
+        validation_hashes=None if kept.validation_hashes is None else np.frombuffer(kept.validation_hashes, "<u8"),
     )
     return Labels(
         split=split,

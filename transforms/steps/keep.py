@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import apache_beam as beam
@@ -47,12 +48,13 @@ class KeepExamples(Step):
         super().__init__(ExampleWriter, output=output)
 
 
-def read_examples(split: Split, folder: str) -> Iterator[Labels]:
+def read_examples(split: Split, folder: str, validation_fraction: float) -> Iterator[Labels]:
     """Read the examples of a split that a build kept.
 
     Args:
         split: with the number that it had there.
         folder: of the examples of the increment that was built, see `examples_of`.
+        validation_fraction: how many of them are for validation.
 
     Yields:
         Its parts, in order.
@@ -69,7 +71,7 @@ def read_examples(split: Split, folder: str) -> Iterator[Labels]:
             batch = decode_examples(read_bytes(url), split, url)
         except FileNotFoundError:
             raise InputError(f"{url}: the kept examples are missing. Build the dataset again.") from None
-        yield batch
+        yield dataclasses.replace(batch, source=batch.source.with_validation(validation_fraction))
         number, last = number + 1, batch.last
 
 
@@ -80,26 +82,28 @@ class ReadExamples(beam.PTransform):
 
     Args:
         folder: of the examples of the increment that was built, see `examples_of`.
+        validation_fraction: how many of them are for validation.
     """
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, validation_fraction: float):
         super().__init__()
-        self._folder = folder
+        self._from = folder, validation_fraction
 
     def expand(self, splits: beam.PCollection) -> beam.PCollection:
-        return splits | beam.ParDo(_ReadExamples(self._folder)).with_output_types(Parts[Labels])
+        return splits | beam.ParDo(_ReadExamples(*self._from)).with_output_types(Parts[Labels])
 
 
 class _ReadExamples(beam.DoFn):
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, validation_fraction: float):
         self._folder = folder
+        self._validation_fraction = validation_fraction
         self._failures = FailureWriter()
 
     def process(self, split: Split) -> Iterator[Parts[Labels]]:
         call = StepCall(self._failures)
 
         def read() -> Iterator[Labels]:
-            parts = read_examples(split, self._folder)
+            parts = read_examples(split, self._folder, self._validation_fraction)
             while (part := call(next, parts, None)) is not None:
                 yield part
 

@@ -31,7 +31,17 @@ from transforms.inputs.turns import is_conversation
 from transforms.inputs.typed import TypedDecoder
 from transforms.inputs.unread import decided_kinds, find_unread
 from transforms.model.batches import Examples, Records
-from transforms.model.examples import Content, Conversation, Example, Notes, Record, TokenRow, attempt, said_by
+from transforms.model.examples import (
+    Content,
+    Conversation,
+    Example,
+    Notes,
+    Record,
+    TokenRow,
+    attempt,
+    said_by,
+    validation_limit,
+)
 from transforms.model.outcomes import Drop, Known, Reject
 from transforms.model.statistics import Statistics, TraceEvents, sum_of_events, sum_of_unread
 from transforms.rows.answers import PREFERENCE, UNPAIRED
@@ -45,6 +55,7 @@ _ONE_COMPARED_OF = 128
 _schema_of = operator.attrgetter("schema")
 _ALL_READ: dict[str, int] = {}
 _NO_EVENTS: dict[str, TraceEvents] = {}
+_IN_TRAINING: tuple[bool, int | None] = (False, None)
 _NOTHING_KEPT: tuple[dict[str, str | None], Notes] = ({}, ())
 
 
@@ -82,7 +93,8 @@ class Parser:
         self._columns = options.columns or {}
         self._format = load_formatter(options.formatter) if options.formatter else None
         self._keeps_columns = bool(options.keep_columns)
-        self._validation_below = int(options.validation_fraction * 2**64)
+        self._validation_below = validation_limit(options.validation_fraction)
+        self._has_hashes = options.validation_hashes or self._validation_below > 0
         self._seed = str(options.seed).encode()
         # The options of reading say which answers are read, and how.
         self._schema = {CHOSEN: PREFERENCE, UNPAIRED: "auto"}.get(options.schema, options.schema)
@@ -160,8 +172,9 @@ class Parser:
             else:
                 # Most jobs need neither: a call takes as long as 1% of the rest.
                 kept, notes = self._kept(columns) if self._keeps_columns else _NOTHING_KEPT
-                validation = self._validation_below > 0 and self._is_validation(content)
-                return [Example(record.position, content, kept, validation, record.raw, notes, 0, schema, unread)]
+                validation, hash = self._split_of(content) if self._has_hashes else _IN_TRAINING
+                of_record = record.position, content, kept, validation, record.raw, notes, 0, schema, unread
+                return [Example(*of_record, _NO_EVENTS, None, hash)]
         reading = Reading(self._read_options)
         fields, beyond = _decoded(record.raw)
         trace = self._trace(fields) if is_trace(fields) else None
@@ -178,7 +191,8 @@ class Parser:
         else:
             read = self._content(fields, reading, beyond)
         # Examples of one record are in one split, since they may share most of their content.
-        validation, noted = self._is_validation(read[0].content), tuple(reading.notes.items())
+        validation, hash = self._split_of(read[0].content) if self._has_hashes else _IN_TRAINING
+        noted = tuple(reading.notes.items())
         return [
             Example(
                 *(record.position, made.content, kept, validation, record.raw, () if number else noted, number),
@@ -186,6 +200,7 @@ class Parser:
                 unread=made.unread,
                 trace_events=_NO_EVENTS if number or not trace else trace.events,
                 desirable=made.desirable,
+                validation_hash=hash,
             )
             for number, made in enumerate(read)
         ]
@@ -319,11 +334,16 @@ class Parser:
                 raise RecordError("formatter", f"it returned {found}; {expected}")
         return [{"text": made} if isinstance(made, str) else made for made in records]
 
-    def _is_validation(self, content: Content) -> bool:
-        if not self._validation_below:
-            return False
-        digest = hashlib.blake2b(_canonical(content), digest_size=8, key=self._seed).digest()
-        return int.from_bytes(digest, "big") < self._validation_below
+    def _split_of(self, content: Content) -> tuple[bool, int]:
+        """Whether a content is for validation, and the hash that decides it."""
+        try:
+            digest = hashlib.blake2b(_canonical(content), digest_size=8, key=self._seed).digest()
+        except RecordError:
+            if self._validation_below:
+                raise
+            return False, 0
+        hash = int.from_bytes(digest, "big")
+        return hash < self._validation_below, hash
 
 
 def _form(content: Content) -> Any:
@@ -443,10 +463,11 @@ class ParseConversations(Step):
 
     Args:
         loss_weights: whether messages may have other weights than 0 and 1, for the column loss_weights.
+        validation_hashes: whether examples have the hash that decides whether they are for validation, even if none is.
         engine: `reference` parses each record in the general way; `auto` and `fast` decode usual ones by
             their types, and compare some of each batch with the general way. The output is the same.
         sources: for each source of the records, by its number, the parameters that have another value for it; all but
-            formatter_seconds, keep_columns, loss_weights, validation_fraction, seed and engine.
+            formatter_seconds, keep_columns, loss_weights, validation_hashes, validation_fraction, seed and engine.
         {options}
 
     Raises:
@@ -459,11 +480,13 @@ class ParseConversations(Step):
         self,
         *,
         loss_weights: bool = False,
+        validation_hashes: bool = False,
         engine: str = "auto",
         sources: Sequence[Mapping[str, Any]] = (),
         **options: Any,
     ):
-        options = values_of(ParseOptions, ParseOptions(**options)) | {"loss_weights": loss_weights}
+        options = values_of(ParseOptions, ParseOptions(**options))
+        options |= {"loss_weights": loss_weights, "validation_hashes": validation_hashes}
         ParseConfig(**options)  # checks them here, not on a worker
         check_sources(sources, [field.name for field in options_in(ParseOptions) if field.metadata["of_source"]])
         for source in sources:
