@@ -134,6 +134,19 @@ def test_examples_that_are_exchanged_are_the_same_as_on_the_local_runner(cluster
     assert manifest["records"]["dropped"]["duplicate"] > 0 and manifest["notes"]["copies_added"] > 0
 
 
+def test_repack_on_a_cluster_writes_what_the_local_runner_writes(cluster, tmp_path):
+    kept, local, output = (tmp_path / name for name in ("kept", "local", "out"))
+    done = build_in_process(f"--input={CHATS}", *JOB, f"--output={kept}", "--keep_examples")
+    assert done.returncode == 0, done.stderr
+    repack = ["repack", kept, "--max_length=128", "--packing=bfd"]
+    done = build_in_process(*repack, f"--output={local}")
+    assert done.returncode == 0, done.stderr
+    done = build_in_process(*repack, f"--output={output}", FLINK, f"--flink_master={cluster.address}", "--detach")
+    assert done.returncode == 0, done.stderr
+    wait_until((output / "_SUCCESS").exists)
+    assert digests(output) == digests(local)
+
+
 def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
     output = tmp_path / "out"
     build = start(f"--input={corpus}", *JOB, f"--output={output}", FLINK, f"--flink_master={cluster.address}")
