@@ -6,20 +6,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from transforms.catalog.layout import Folder
 from transforms.storage.claim import Claim, Holder
 
 
 @contextmanager
-def claim_of(folder: Folder, output: str, job: str | None = None) -> Iterator[Claim]:
+def claim_of(claims: str, output: str, job: str | None = None) -> Iterator[Claim]:
     """Yield the claim of an output, to be taken inside. It is released at the end, unless it is left to the job.
 
     Args:
-        folder: of the dataset.
-        output: the same, as errors name it.
+        claims: the url of the folder of claims of the output.
+        output: as errors name it.
         job: the job on a cluster that may go on without this process.
     """
-    claim = Claim(folder.claims, output, job)
+    claim = Claim(claims, output, job)
     try:
         yield claim
     finally:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.cli.console import CommandParser, show_phase
+from pipeline.cli.console import CommandParser, show, show_phase
 from pipeline.cli.options import Options, add_option, check_beam_flags, parser_of
 from transforms.base import kinds
 from transforms.base.errors import UserError
@@ -22,7 +22,7 @@ def run(arguments: Sequence[str]) -> int:
         arguments: what follows the command.
 
     Returns:
-        0, also if the export is there already.
+        0, also if the export is there already, or its job was submitted.
 
     Raises:
         UserError: if an option is wrong, there is no finished dataset, or its rows are not for the trainer.
@@ -31,15 +31,18 @@ def run(arguments: Sequence[str]) -> int:
         StoreError: if a store fails.
     """
     given, beam_flags = _parse(arguments)
-    options = Options(input=(given.dataset,), output=given.output, runner=given.runner)
+    options = Options(input=(given.dataset,), output=given.output, runner=given.runner, detach=given.detach)
     show_phase(f"reading {given.dataset}")
 
     from pipeline.job.export import export
 
     names = ("shards", "rows_per_shard", "drop_remainder", "pad_to_multiple_of")
     how = {name: getattr(given, name) for name in names if hasattr(given, name)}
-    summary, is_new = export(given.consumer, options, how, beam_flags)
-    _print(given, summary, is_new)
+    status, result = export(given.consumer, options, how, beam_flags)
+    if isinstance(result, str):
+        show(result)
+    else:
+        _print(given, result, status == "done")
     return 0
 
 
@@ -52,6 +55,11 @@ def _print(given: argparse.Namespace, summary: Mapping[str, Any], is_new: bool) 
         if found["dropped"]["rows"]:
             line += f"; dropped: {counted(found['dropped']['rows'], 'row')}, {found['dropped']['tokens']:,} tokens"
         print(f"{line}.")
+        if found["longer_rows"]:
+            show(
+                f"warning: padding makes {counted(found['longer_rows'], 'row')} of {split} longer than --max_length of "
+                f"the build: give the trainer {found['longest_row']:,} tokens or more, or pack to less."
+            )
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -89,10 +97,11 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         action="store_true",
         help="give all shards of a split the same number of rows, and drop what is left; it is counted",
     )
-    add_option(parser, Options.__dataclass_fields__["runner"])
-    parser.set_defaults(runner="DirectRunner")
+    for name in ("runner", "detach"):
+        add_option(parser, Options.__dataclass_fields__[name])
+    parser.set_defaults(runner=Options.runner, detach=Options.detach)
     given, beam_flags = parser.parse_known_args(arguments)
-    known = ["for", "output", "runner", "drop_remainder", *numbers]
+    known = ["for", "output", "runner", "detach", "drop_remainder", *numbers]
     check_beam_flags("export", beam_flags, known, given.runner)
     for name in ("for", "output"):
         if not hasattr(given, {"for": "consumer"}.get(name, name)):

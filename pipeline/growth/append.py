@@ -85,7 +85,7 @@ def append(
         show(f"a dry run: {counted(len(new), 'file')} would be added, the first of them {new[0].url}")
         return Appended("dry_run", None)
     job = runner.job_name(parse_beam_options(for_runner, beam_flags))
-    with claim_of(folder, options.output, job) as claim:
+    with claim_of(folder.claims, options.output, job) as claim:
         if take(claim, runner.finds_running_job, waits=True):
             listed = inputs_of(sources, folder)  # what another one took meanwhile may have been rewritten since
         return _Growth(options, sources, beam_flags, server, folder, claim, listed).run()

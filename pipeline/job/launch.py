@@ -6,6 +6,7 @@ Beam is imported only if there is something to build.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -145,9 +146,9 @@ def _launch(
         expire(folder.output, older_than=0)
     print_summary(folder, manifest, options.max_reject_fraction)
     if options.consumer in EXPORTS:
-        print(
-            f"{title_of(options.consumer)} reads an export: chatmill export {options.output} --for {options.consumer}"
-        )
+        output = options.output.rstrip("/")
+        words = ["chatmill", "export", output, "--for", options.consumer, "--output", f"{output}-{options.consumer}"]
+        print(f"{title_of(options.consumer)} reads an export: {shlex.join(words)}")
     if status == "done" and (rejected := manifest["records"]["rejected"]):
         of_build = Folder(folder.output, increment_of(manifest["rejects"][0]) or "")
         print(f"chatmill: {advice(of_build, options, sources, arguments, rejected)}", file=sys.stderr)
@@ -213,7 +214,7 @@ def _finished(options: Options, folder: Folder, sources: Sequence[Source], snaps
     if folder.begun() or names_below(folder.claims) or is_stale(folder, snapshot):
         check_no_links(folder)
         # Unless a build replaces the dataset now.
-        with claim_of(folder, options.output) as claim, suppress(ParameterError):
+        with claim_of(folder.claims, options.output) as claim, suppress(ParameterError):
             claim.take()
             remove_attempts(folder.output)
             repair(folder, snapshot, options.report)
@@ -240,7 +241,7 @@ def _build(
     _warn_of_layout(options)
     job_name = runner_of(options.runner).job_name(runner_options)
     has_workers = runner_options.view_as(DirectOptions).direct_num_workers > 1  # 0: the size of the job decides
-    with claim_of(folder, options.output, job_name) as claim:
+    with claim_of(folder.claims, options.output, job_name) as claim:
         try:
             prepared = prepare(options, folder, sources, server if has_workers else None, claim)
         except StoreError as error:

@@ -8,8 +8,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -19,7 +22,7 @@ from rich.table import Column
 from pipeline.cli.console import show_phase
 from pipeline.job.job_json import Job
 from transforms.catalog.layout import Folder
-from transforms.model.receipts import Receipt, numbers_of, read_receipt
+from transforms.model.receipts import numbers_of, read_receipt
 from transforms.steps.reports import read_reports
 from transforms.storage.files import join
 from transforms.storage.walking import names_below
@@ -44,20 +47,65 @@ def show_plan(job: Job) -> None:
         print(f"chatmill: {plan}", file=sys.stderr, flush=True)
 
 
+class Counts(NamedTuple):
+    """What a receipt says: how many units it completes, how many records were read, and how many tokens are in rows."""
+
+    units: int
+    records: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a job is to do, and what its receipts say of it, on any runner.
+
+    Attributes:
+        units: of work, each of which has one receipt or several.
+        bytes: of its input.
+        receipts: the url of their folder.
+        unit_of: the unit of a receipt, from its name; empty if the file is another one.
+        read: a receipt, from its name; None if it is damaged, so that its unit is done again.
+        unit, record: what they are, for people, in the plural.
+        is_reported: whether workers on this machine also report each part.
+    """
+
+    units: int
+    bytes: int
+    receipts: str
+    unit_of: Callable[[str], str]
+    read: Callable[[str], Counts | None]
+    unit: str = "splits"
+    record: str = "records"
+    is_reported: bool = True
+
+
+def expected_of(job: Job, folder: Folder) -> Expected:
+    """Return what a build is to do. folder: of the increment."""
+
+    def read(name: str) -> Counts | None:
+        with suppress(ValueError):
+            receipt = read_receipt(join(folder.receipts, name), folder.increment)
+            return Counts(receipt.last, receipt.read, sum(shard.tokens for shard in receipt.shards_once()))
+        return None
+
+    def unit_of(name: str) -> str:
+        return name.partition("-")[0] if numbers_of(name) else ""
+
+    return Expected(job.splits, job.input_bytes, folder.receipts, unit_of, read)
+
+
 class ReportProgress:
     """A context in which a thread reports the job's progress.
 
     Args:
-        job: the job.
-        folder: that it is built in. Its receipts say how many splits are done, on any runner.
-        reports: the folder to which workers on this machine report each part; None if they are elsewhere.
+        expected: what the job is to do.
+        reports: the folder to which workers on this machine report each part; None if the receipts say what is done.
     """
 
-    def __init__(self, job: Job, folder: Folder, reports: str | None = None):
-        self._folder = folder
+    def __init__(self, expected: Expected, reports: str | None = None):
+        self._expected = expected
         self._reports = reports
-        self._splits = job.splits
-        self._bytes = job.input_bytes
+        self._bytes = expected.bytes
         self._seen: set[str] = set()
         self._before: set[str] = set()
         self._done = self._records = self._tokens = self._tokens_before = 0
@@ -65,13 +113,15 @@ class ReportProgress:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> ReportProgress:
-        self._before = set(names_below(self._folder.receipts))
-        if begun := {name.partition("-")[0] for name in self._before}:
+        expected = self._expected
+        self._before = set(names_below(expected.receipts))
+        if begun := set(filter(None, map(expected.unit_of, self._before))):
             print(
-                f"chatmill: resuming: {len(begun):,} of {self._splits:,} splits were finished or begun before.",
+                f"chatmill: resuming: {len(begun):,} of {expected.units:,} {expected.unit} were finished or begun "
+                "before.",
                 file=sys.stderr,
             )
-            self._bytes -= self._bytes * len(begun) // self._splits  # reports are of what is done now
+            self._bytes -= self._bytes * len(begun) // expected.units  # reports are of what is done now
         self._began = time.monotonic()
         self._thread.start()
         return self
@@ -91,7 +141,7 @@ class ReportProgress:
         sums = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
         columns = (BarColumn(_BAR_WIDTH), TimeElapsedColumn(), TimeRemainingColumn(), sums)
         with Progress(*columns, console=console, transient=True, expand=True) as progress:
-            task = progress.add_task("starting", total=self._bytes if self._reports else self._splits)
+            task = progress.add_task("starting", total=self._bytes if self._reports else self._expected.units)
             seconds = _SECONDS_IN_TERMINAL
             while not self._stop.wait(seconds):
                 seconds = max(_SECONDS_IN_TERMINAL, self._read() / _SHARE_OF_TIME)
@@ -99,11 +149,12 @@ class ReportProgress:
 
     def _sums(self) -> str:
         """What is done of what, and how fast."""
-        done = f"{self._done:,} of {self._splits:,} splits"
+        expected = self._expected
+        done = f"{self._done:,} of {expected.units:,} {expected.unit}"
         if self._reports:
             done = f"{decimal(self._done)} of {decimal(self._bytes)}"
         speed = (self._tokens - self._tokens_before) / max(time.monotonic() - self._began, 1e-9)
-        return f"{done}, {self._records:,} records, {self._tokens:,} tokens, {speed:,.0f} tokens/s"
+        return f"{done}, {self._records:,} {expected.record}, {self._tokens:,} tokens, {speed:,.0f} tokens/s"
 
     def _read(self) -> float:
         """Read what is done. Returns the seconds it took. If the store fails, the next call retries."""
@@ -118,26 +169,19 @@ class ReportProgress:
     def _read_receipts(self) -> None:
         """Add up the receipts that are new."""
         with ThreadPoolExecutor(_READERS) as pool:
-            names = names_below(self._folder.receipts)
-            new = [name for name in names if name not in self._seen and numbers_of(name)]
+            names = names_below(self._expected.receipts)
+            new = [name for name in names if name not in self._seen and self._expected.unit_of(name)]
             for start in range(0, len(new), _READERS):
                 if self._stop.is_set():
                     break
                 batch = new[start : start + _READERS]
-                for name, receipt in zip(batch, pool.map(self._receipt, batch), strict=True):
-                    if receipt:
-                        self._add(name, receipt)
+                for name, counts in zip(batch, pool.map(self._expected.read, batch), strict=True):
+                    if counts:
+                        self._add(name, counts)
 
-    def _receipt(self, name: str) -> Receipt | None:
-        """A receipt; None if it is damaged, so that its split is built again."""
-        with suppress(ValueError):
-            return read_receipt(join(self._folder.receipts, name), self._folder.increment)
-        return None
-
-    def _add(self, name: str, receipt: Receipt) -> None:
+    def _add(self, name: str, counts: Counts) -> None:
         self._seen.add(name)
-        self._done += receipt.last
-        self._records += receipt.read
-        tokens = sum(shard.tokens for shard in receipt.shards_once())
-        self._tokens += tokens
-        self._tokens_before += tokens if name in self._before else 0
+        self._done += counts.units
+        self._records += counts.records
+        self._tokens += counts.tokens
+        self._tokens_before += counts.tokens if name in self._before else 0

@@ -80,7 +80,7 @@ def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> Non
         runner, folder = runner_of(options.runner), Folder(full_url(options.output))
         job, job_name = _job_of(kept, options), runner.job_name(parse_beam_options(options, beam_flags))
         planned = [_planned(kept, job, folder, increment) for increment in kept.increments]
-        with claim_of(folder, options.output, job_name) as claim:
+        with claim_of(folder.claims, options.output, job_name) as claim:
             check_free(folder)
             take(claim, runner.finds_running_job)
             remove_attempts(folder.output)

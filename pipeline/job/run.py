@@ -25,10 +25,10 @@ from pipeline.cli.console import raise_terminated, show
 from pipeline.cli.options import Options
 from pipeline.job.graph import budgets_of, build_graph, fingerprints_of
 from pipeline.job.job_json import Job
-from pipeline.job.progress import ReportProgress, show_plan
+from pipeline.job.progress import Expected, ReportProgress, expected_of, show_plan
 from pipeline.job.temporary import remove_temporary_folder
 from pipeline.runners import known_runners, not_detached, runner_of
-from pipeline.runners.runner import ClusterJob
+from pipeline.runners.runner import ClusterJob, Work
 from transforms.base.errors import InputError, RejectsError, StoreError, Unavailable, UserError
 from transforms.base.held import held_to
 from transforms.catalog.layout import Folder
@@ -53,6 +53,9 @@ _RAISED_AS: dict[str, type[Exception]] = {
     "ParameterError": UserError,
 }
 _OUR_ERROR = re.compile(rf"\b({'|'.join(_RAISED_AS)}): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
+
+
+_ADVICE = "Run the same command again, without --overwrite, to go on from here."
 
 
 def parse_beam_options(options: Options, flags: Sequence[str]) -> PipelineOptions:
@@ -123,37 +126,79 @@ def run_job(
     Raises:
         InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
     """
+    show_plan(job)
+
+    def build(pipeline: beam.Pipeline) -> None:
+        budgets = budgets_of(options)
+        build_graph(pipeline, job, folder, budgets, options.engine, options.report, change, examples)
+
+    with held_to(fingerprints_of(job, folder)), _noticing_removal(folder):
+        expected = expected_of(job, folder)
+        work = msgspec.structs.replace(job, tokenizer="") if examples else job  # its workers need no tokenizer
+        status, message = run_pipeline(
+            build, work, folder, folder.failures, expected, beam_options, options, server, claim
+        )
+    if options.detach and status == "submitted":
+        message += (
+            f"\nThe increment {folder.increment} is added when chatmill snapshots {folder.output} lists it."
+            if change.base
+            else f"\nThe dataset is complete when {folder.success} exists."
+        )
+    return status, message
+
+
+def run_pipeline(
+    build: Callable[[beam.Pipeline], None],
+    work: Work,
+    folder: Folder,
+    failures: str,
+    expected: Expected,
+    beam_options: PipelineOptions,
+    options: Options,
+    server: ForkServer | None,
+    claim: Claim,
+    advice: str = _ADVICE,
+) -> tuple[str, str]:
+    """Run a pipeline until it ends, or until it is submitted.
+
+    Args:
+        build: adds what is to be run to the pipeline.
+        work: what the runner must know of it.
+        folder: of the increment, or of the export.
+        failures: the url of the folder to which workers write their failures.
+        expected: what is to be done, for progress.
+        beam_options: of parse_beam_options.
+        options: of this run: runner, detach.
+        server: forks the workers of a local runner, if the launcher cannot.
+        claim: of the output, kept while the pipeline runs, and left to a job that goes on without this process.
+        advice: what to do if the run was stopped.
+
+    Returns:
+        The status and a message, as run_job.
+
+    Raises:
+        InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
+    """
     runner = runner_of(options.runner)
     cluster_job = runner.cluster_job(beam_options)
-    show_plan(job)
-    remove(folder.failures)  # of an earlier run
+    remove(failures)  # of an earlier run
     is_left = leaves_job(options, beam_options)
-    work = msgspec.structs.replace(job, tokenizer="") if examples else job  # its workers need no tokenizer
     with (
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
-        held_to(fingerprints_of(job, folder)),
         runner.started(work, folder, beam_options, options, server, reports) as beam_runner,
-        stopping_all_processes(cluster_job.cancel if cluster_job else None, claim) as handle_signals,
-        nullcontext() if is_left else ReportProgress(job, folder, reports),
+        stopping_all_processes(cluster_job.cancel if cluster_job else None, claim, advice=advice) as handle_signals,
+        nullcontext() if is_left else ReportProgress(expected, reports if expected.is_reported else None),
         claim.kept(end_without_claim),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)
-        with failures_written_to(folder.failures), reports_written_to(reports), kept_by_steps(claim, is_left):
-            budgets = budgets_of(options)
-            build_graph(pipeline, job, folder, budgets, options.engine, options.report, change, examples)
+        with failures_written_to(failures), reports_written_to(reports), kept_by_steps(claim, is_left):
+            build(pipeline)
         _freeze_what_is_loaded()
         gc.enable()
-        with _raising_failures(folder):
+        with _raising_failures(failures):
             result: Any = pipeline.run()
             if status := left(result, cluster_job, options, beam_options, claim, handle_signals):
-                end = ""
-                if options.detach:
-                    end = (
-                        f"\nThe increment {folder.increment} is added when chatmill snapshots {folder.output} lists it."
-                        if change.base
-                        else f"\nThe dataset is complete when {folder.success} exists."
-                    )
-                return status[0], status[1] + end
+                return status
             logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
             result.wait_until_finish()
             return "done", ""
@@ -204,17 +249,26 @@ def _freeze_what_is_loaded() -> None:
 
 
 @contextmanager
-def _raising_failures(folder: Folder) -> Iterator[None]:
-    """Inside, an error of a worker that is meant for the user is raised in place of the runner's error."""
+def _noticing_removal(folder: Folder) -> Iterator[None]:
+    """Inside, the error of a run whose folder was removed is that it was."""
     try:
         yield
-    except Exception as error:
+    except Exception:
         with suppress(StoreError, InputError):
             if not exists(folder.job) and not is_committed(folder):
                 raise UserError(
                     f"{folder.output}: it was removed during the build. Run the same command again."
                 ) from None
-        if failure := failure_of(error, folder.failures):
+        raise
+
+
+@contextmanager
+def _raising_failures(failures: str) -> Iterator[None]:
+    """Inside, an error of a worker that is meant for the user is raised in place of the runner's error."""
+    try:
+        yield
+    except Exception as error:
+        if failure := failure_of(error, failures):
             raise failure from None
         raise
 
@@ -235,7 +289,6 @@ def failure_of(error: Exception, failures: str) -> Exception | None:
 
 
 _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-_ADVICE = "Run the same command again, without --overwrite, to go on from here."
 # For so long a process that was stopped waits for a store that is to release its claim, and for a cluster that is to
 # cancel the job: longer than for one answer, whose error says more.
 _SECONDS_TO_RELEASE = 1.0

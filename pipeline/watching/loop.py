@@ -161,7 +161,7 @@ class Loop:
 
     def _take(self, found: Mapping[Key, FoundFile]) -> bool:
         """Build the next increment, while the output is claimed. Returns whether to look again at once."""
-        with claim_of(self._folder, self._options.output) as claim:
+        with claim_of(self._folder.claims, self._options.output) as claim:
             if take(claim, job_has_ended=False, waits=True):
                 found = find_arriving(self._sources)
             self._snapshot = check_appendable(self._folder, self._options, self._sources)

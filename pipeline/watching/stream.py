@@ -71,7 +71,7 @@ def stream(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
     for_runner = with_all_inputs(options, sources)
     beam_options = parse_beam_options(for_runner, [*beam_flags, "--streaming"])
     runner = runner_of(options.runner)
-    with claim_of(folder, options.output, runner.job_name(beam_options)) as claim:
+    with claim_of(folder.claims, options.output, runner.job_name(beam_options)) as claim:
         take(claim, runner.finds_running_job, waits=True)
         snapshot = check_appendable(folder, options, sources)
         if url := options.summary_json:

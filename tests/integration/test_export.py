@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,20 @@ import pytest
 
 from pipeline.cli.program import main
 from support.datasets import digests, rows_of
-from support.paths import CHATS, TOKENIZER
+from support.paths import CHATS, ROOT, TOKENIZER
 from transforms.exporting import shards
+from transforms.exporting.plan import CLAIMS
 
 ONE_WORKER = "--direct_num_workers=1"
+# Claims a folder, and does not release it.
+HOLDING = """
+import sys
+from transforms.storage.claim import Claim
+
+Claim(sys.argv[1], "out").take()
+print("holds", flush=True)
+input()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +86,31 @@ def test_rows_that_are_dropped_are_counted(folder, tmp_path):
     }  # fmt: skip
 
 
+def test_rows_that_padding_makes_longer_than_the_build_allows_are_counted_and_reported(tmp_path, capsys):
+    packed, output = tmp_path / "packed", tmp_path / "a"
+    options = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", ONE_WORKER]
+    assert main([*options, "--packing=bfd", "--max_length=256", f"--output={packed}", "--for=megatron_bridge"]) == 0
+    command = ["export", str(packed), "--for=megatron_bridge", ONE_WORKER]
+    assert main([*command, f"--output={tmp_path / 'b'}"]) == 0
+    assert "padding makes" not in capsys.readouterr().err
+    assert main([*command, f"--output={output}", "--pad_to_multiple_of=12"]) == 0
+    examples = [[-(-(length - 1) // 12) * 12 for length in row["seq_lengths"]] for row in rows_of(packed)]
+    lengths = [sum(row) for row in examples]
+    found = json.loads((output / "export.json").read_text())["splits"]["train"]
+    longer = sum(length > 256 for length in lengths)
+    assert found["longest_row"] == max(lengths) > 256 and found["longer_rows"] == longer < found["rows"]
+    rows = rows_in(output)[0]
+    ends = [[*row["seq_start_id"][1:], len(row["input_ids"])] for row in rows]
+    assert examples == [
+        [end - start - 1 for start, end in zip(row["seq_start_id"], of_row, strict=True)]
+        for row, of_row in zip(rows, ends, strict=True)
+    ]
+    assert (
+        f"chatmill: warning: padding makes {longer} rows of train longer than --max_length of the build: give the "
+        f"trainer {max(lengths)} tokens or more, or pack to less.\n"
+    ) in capsys.readouterr().err
+
+
 def test_bytes_are_the_same_at_any_parallelism_and_after_a_run_that_was_stopped(folder, tmp_path, monkeypatch):
     assert export(folder, tmp_path / "a", "--shards=6") == 0
     assert export(folder, tmp_path / "b", "--shards=6", "--direct_num_workers=2") == 0
@@ -103,6 +140,40 @@ def test_bytes_are_the_same_at_any_parallelism_and_after_a_run_that_was_stopped(
     assert export(folder, tmp_path / "c", "--shards=6") == 0 and len(written) == 13
 
 
+def test_second_export_is_refused_while_one_writes_and_takes_over_the_folder_of_one_that_is_gone(
+    folder, tmp_path, capsys
+):
+    output = tmp_path / "a"
+    command = [sys.executable, "-c", HOLDING, str(output / CLAIMS)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout and other.stdout.readline() == "holds\n"
+        assert export(folder, output, "--shards=2") == 2
+        shown = capsys.readouterr().err
+        assert f"--output {output}: another run is writing to it: process {other.pid} on " in shown
+        assert [path.name for path in output.iterdir()] == [CLAIMS] and len(shown.splitlines()) == 1
+        other.kill()
+    assert export(folder, output, "--shards=2") == 0
+    assert "took over the output, whose lock is stale" in capsys.readouterr().err
+    assert {path.name for path in output.iterdir()} == {"export.json", "train", "validation"}
+
+
+@pytest.mark.slow
+def test_exports_that_begin_together_write_one_export(folder, tmp_path):
+    """One of them writes; the others are refused, or find what it has written."""
+    command = [sys.executable, "-m", "pipeline", "export", str(folder), "--for=skyrl", ONE_WORKER]
+    output = f"--output={tmp_path / 'a'}"
+    started = [
+        subprocess.Popen([*command, output, f"--shards={shards}"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for shards in (2, 3)
+    ]
+    errors = [process.communicate()[1] for process in started]
+    codes = [process.returncode for process in started]
+    assert sorted(codes) == [0, 2]
+    assert re.search("another run is writing to it|another export ", errors[codes.index(2)])
+    assert main([*command[3:], f"--output={tmp_path / 'b'}", f"--shards={(2, 3)[codes.index(0)]}"]) == 0
+    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -110,6 +181,7 @@ def test_bytes_are_the_same_at_any_parallelism_and_after_a_run_that_was_stopped(
         (["--for=skyrll"], "--for skyrll: .*skyrl"),
         (["--for=skyrl", "--rows_per_shard=0"], "--rows_per_shard 0: expected a whole number above 0"),
         (["--for=skyrl", "--shards=100000"], "--shards 100000: train has"),
+        (["--for=skyrl", "--detach"], "--detach needs a cluster"),
         (["--for=skyrl", "--splits=2"], "unknown option --splits"),
         ([], "--for is missing"),
     ],

@@ -385,7 +385,7 @@ def test_two_pipelines_do_not_write_to_one_output(finished, tmp_path):
     output = tmp_path / "out"
     with built_elsewhere(output) as other:
         before = sorted(output.rglob("*"))
-        with pytest.raises(ParameterError, match=rf"another build is writing to it: process {other.pid} on "):
+        with pytest.raises(ParameterError, match=rf"another run is writing to it: process {other.pid} on "):
             rows_from() | WriteDataset(str(output))
         assert sorted(output.rglob("*")) == before
     run(output)  # at once, since the other one is gone
@@ -398,7 +398,7 @@ def test_a_pipeline_and_a_build_do_not_write_to_one_output(build, tmp_path):
     with built_elsewhere(output) as other:
         ended = build(*options, "--output", output, "--overwrite")
         assert ended.code == 2
-        assert f"another build is writing to it: process {other.pid} on " in ended.err
+        assert f"another run is writing to it: process {other.pid} on " in ended.err
     build_that_begins = claims.Claim(str(output / "_chatmill" / "claims"), str(output))
     build_that_begins.take()
     try:
@@ -433,7 +433,7 @@ def test_a_job_on_a_cluster_keeps_the_output_after_its_submitter_has_ended(tmp_p
     (sign,) = (tmp_path / "_chatmill" / "claims").glob("*.sign")
     begins = threading.Timer(2, lambda: sign.write_text('{"time": 0}'))
     begins.start()
-    with pytest.raises(ParameterError, match=r"another build is writing to it: process .*, FnApiRunner job"):
+    with pytest.raises(ParameterError, match=r"another run is writing to it: process .*, FnApiRunner job"):
         rows_from() | WriteDataset(str(tmp_path))
 
 

@@ -43,7 +43,7 @@ for process in processes:
 print(json.dumps([process.exitcode for process in processes]))
 """
 REFUSED = (
-    "another build is writing to it: process ",
+    "another run is writing to it: process ",
     "holds an unfinished dataset that was begun with other options",
     "holds a finished dataset that was built with other options",
 )

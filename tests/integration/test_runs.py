@@ -224,7 +224,7 @@ def test_a_second_build_is_refused_until_the_first_one_is_gone(build, in_memory,
         second = build(*JOB, f"--output={output}", *options)
         assert second.code == 2
         holder = f"process {holding} on {platform.node()}, since 20"
-        assert second.err.startswith(f"chatmill: --output {output}: another build is writing to it: {holder}")
+        assert second.err.startswith(f"chatmill: --output {output}: another run is writing to it: {holder}")
         assert second.err.count("\n") == 1
         assert sorted(output.rglob("*")) == before
     os.kill(holding, signal.SIGKILL)  # its parent, which is stopped, does not wait for it: it is a zombie

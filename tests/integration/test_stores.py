@@ -154,7 +154,7 @@ def test_of_eight_that_claim_a_folder_in_a_bucket_at_once_one_holds_it(store, ou
         results = list(pool.map(run, range(8)))
     (holder,) = (result for result in results if isinstance(result, Claim))
     assert {result for result in results if isinstance(result, str)} == {
-        f"another build is writing to it: process {os.getpid()} on {platform.node()}, since "
+        f"another run is writing to it: process {os.getpid()} on {platform.node()}, since "
         f"{holder._holder.since}. Wait until it has ended, or give another folder."
     }
     holder.show_work()

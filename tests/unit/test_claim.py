@@ -96,7 +96,7 @@ def test_of_twenty_that_try_at_once_one_holds_the_folder_and_the_others_learn_wh
         found = race(folder, 20)
         assert found.count("holds") == 1
         others = [result for result in found if result != "holds"]
-        assert all(result.startswith("another build is writing to it: process ") for result in others), others
+        assert all(result.startswith("another run is writing to it: process ") for result in others), others
         assert not folder.exists()
 
 

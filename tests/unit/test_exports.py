@@ -66,6 +66,12 @@ def test_bridge_gets_the_mask_of_the_next_token_and_each_example_padded_to_one_m
     ]
 
 
+@pytest.mark.parametrize(("multiple", "lengths"), [(1, [3, 3]), (2, [4, 4]), (6, [12, 6])])
+def test_rows_of_bridge_have_the_tokens_that_its_collator_makes_of_them(multiple, lengths):
+    writer = export_of("megatron_bridge").writer(lambda name: Kept(), Place(0, 1, multiple, eos_token_id=99))
+    assert writer.write(PACKED).tolist() == lengths
+
+
 def test_skyrl_gets_the_mask_of_each_token():
     assert pq.read_table(pa.BufferReader(written("skyrl", EXAMPLES)["part-00000.parquet"])).to_pylist() == [
         {"input_ids": [1, 2, 3], "loss_mask": [0, 1, 0]},

@@ -8,9 +8,7 @@ import pytest
 
 from pipeline.job.run import _raising_failures
 from transforms.base.errors import InputError, ParameterError, StoreError, Unavailable, UserError
-from transforms.catalog.layout import Folder
 from transforms.steps.failures import FailureWriter, failures_written_to, last_failure
-from transforms.storage.writing import write_atomically
 
 MESSAGE = "corpus [while running it].jsonl, byte 7:\n\nit says \"no\"\n  [while running 'read']"
 
@@ -90,16 +88,14 @@ def test_failure_of_the_store_itself_is_not_written_to_it(monkeypatch):
 
 
 @pytest.fixture
-def folder(tmp_path) -> Folder:
-    """The folder of a run in which a worker failed."""
-    folder = Folder(str(tmp_path))
-    write_atomically(folder.job, b"{}")
-    fail(writer_for(folder.failures), InputError(MESSAGE))
-    return folder
+def failures(tmp_path) -> str:
+    """The folder of failures of a run in which a worker failed."""
+    fail(writer_for(tmp_path), InputError(MESSAGE))
+    return str(tmp_path)
 
 
-def test_run_that_succeeded_after_a_retry_does_not_fail(folder):
-    with _raising_failures(folder):
+def test_run_that_succeeded_after_a_retry_does_not_fail(failures):
+    with _raising_failures(failures):
         pass
 
 
@@ -110,21 +106,19 @@ def test_run_that_succeeded_after_a_retry_does_not_fail(folder):
         "the job failed, see its log",
     ],
 )
-def test_error_in_the_file_is_raised_if_the_runner_shows_it_or_shows_nothing(text, folder):
-    with pytest.raises(InputError) as raised, _raising_failures(folder):
+def test_error_in_the_file_is_raised_if_the_runner_shows_it_or_shows_nothing(text, failures):
+    with pytest.raises(InputError) as raised, _raising_failures(failures):
         raise RuntimeError(text)
     assert str(raised.value) == MESSAGE
 
 
-def test_another_error_in_the_runners_traceback_is_not_replaced_by_that_of_an_earlier_attempt(folder):
-    with pytest.raises(RuntimeError, match="a bug"), _raising_failures(folder):
+def test_another_error_in_the_runners_traceback_is_not_replaced_by_that_of_an_earlier_attempt(failures):
+    with pytest.raises(RuntimeError, match="a bug"), _raising_failures(failures):
         raise RuntimeError("Traceback (most recent call last):\n  ...\nTypeError: a bug [while running 'read']\n")
 
 
 @pytest.mark.parametrize("kind", [InputError, UserError, Unavailable])
 def test_error_is_found_in_the_runners_traceback_if_there_is_no_file(kind, tmp_path):
     text = f"Traceback:\n  ...\ntransforms.errors.{kind.__name__}: what was wrong [while running 'read']\n\nMore."
-    folder = Folder(str(tmp_path))
-    write_atomically(folder.job, b"{}")
-    with pytest.raises(kind, match=r"^what was wrong$"), _raising_failures(folder):
+    with pytest.raises(kind, match=r"^what was wrong$"), _raising_failures(str(tmp_path)):
         raise RuntimeError(text)

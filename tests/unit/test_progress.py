@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline.job import progress
-from pipeline.job.progress import ReportProgress
+from pipeline.job.progress import ReportProgress, expected_of
 from transforms.catalog.layout import Folder
 from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Used
 from transforms.model.outcomes import Outcomes
@@ -117,7 +117,7 @@ def test_a_log_has_the_bytes_that_all_workers_on_this_machine_have_done(job, tmp
     reports.mkdir()
     (reports / "1").write_text("1000000 10 100\n500000 2 30\n")
     (reports / "2").write_text("2000000 3 4\n")
-    with ReportProgress(job, Folder(str(tmp_path), INCREMENT), str(reports)):
+    with ReportProgress(expected_of(job, Folder(str(tmp_path), INCREMENT)), str(reports)):
         wait_for("chatmill: 3.5 MB of 8.0 MB, 15 records, 134 tokens, ", capsys)
 
 
@@ -125,13 +125,13 @@ def test_a_resumed_build_shows_the_bytes_that_were_left(job, tmp_path: Path, cap
     folder, reports = Folder(str(tmp_path), INCREMENT), tmp_path / "reports"
     finish_a_split(folder)
     reports.mkdir()
-    with ReportProgress(job, folder, str(reports)):
+    with ReportProgress(expected_of(job, folder), str(reports)):
         wait_for("chatmill: resuming: 1 of 4 splits were finished or begun before.\n", capsys)
         wait_for("chatmill: 0 bytes of 6.0 MB, 0 records, 0 tokens, ", capsys)
 
 
 def test_a_log_has_the_splits_that_workers_elsewhere_have_finished(job, tmp_path: Path, capsys):
     folder = Folder(str(tmp_path), INCREMENT)
-    with ReportProgress(job, folder):
+    with ReportProgress(expected_of(job, folder)):
         finish_a_split(folder)
         wait_for("chatmill: 1 of 4 splits, 5 records, 15 tokens, ", capsys)

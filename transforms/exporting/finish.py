@@ -2,41 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import apache_beam as beam
 import msgspec
 
 from transforms.base.errors import InputError
+from transforms.catalog.layout import SPLITS
 from transforms.exporting.plan import STATE, SUMMARY, ExportPlan
-from transforms.exporting.shards import ExportReceipt, as_json, read_receipt
+from transforms.exporting.shards import ExportReceipt, as_json
 from transforms.exports import ShardFile, export_of
 from transforms.reading.reader import Dataset
-from transforms.storage.files import join, read_bytes
+from transforms.steps.failures import FailureWriter
+from transforms.storage.claim import ClaimKeeper
+from transforms.storage.files import exists, join, read_bytes
 from transforms.storage.writing import remove, remove_attempts, write_atomically
 
 _SUMS = ("rows", "tokens", "trained_tokens")
 
 
-def finish(dataset: Dataset, output: str, plan: ExportPlan) -> dict[str, Any]:
-    """Finish an export whose shards are all written.
+class FinishExport(beam.PTransform):
+    """Finish an export, once all receipts are there.
+
+    PCollection[ExportReceipt] -> PCollection[str], the url of the summary.
+
+    Args:
+        dataset: its url, with the version, as Dataset takes it.
+        output: the url of the folder of the export.
+        plan: of the export.
+        name: of the dataset, for people.
+    """
+
+    def __init__(self, dataset: str, output: str, plan: ExportPlan, name: str):
+        super().__init__()
+        self._arguments = dataset, output, name, msgspec.structs.replace(plan, shards=())
+
+    def expand(self, receipts: beam.PCollection) -> beam.PCollection:
+        every = receipts | beam.WithKeys(0) | "all" >> beam.GroupByKey() | beam.Values()
+        return every | "finish" >> beam.Map(
+            _finish_once, *self._arguments, FailureWriter(), ClaimKeeper()
+        ).with_output_types(str)
+
+
+def _finish_once(
+    receipts: Iterable[ExportReceipt],
+    dataset: str,
+    output: str,
+    name: str,
+    plan: ExportPlan,
+    failures: FailureWriter,
+    keeper: ClaimKeeper,
+) -> str:
+    with failures, keeper.keeping():
+        if not exists(join(output, SUMMARY)):  # an attempt that a runner repeats may have finished
+            keeper.check()
+            finish(Dataset(dataset), output, name, plan, receipts)
+        keeper.release()
+    return join(output, SUMMARY)
+
+
+def finish(dataset: Dataset, output: str, name: str, plan: ExportPlan, receipts: Iterable[ExportReceipt]) -> None:
+    """Finish an export whose shards are all written: write its small files, and export.json.
+
+    export.json has the plan, and for each split the sums of its shards, what was dropped, and the files of each shard.
 
     Args:
         dataset: that was exported.
         output: the url of the folder of the export.
-        plan: of the export.
-
-    Returns:
-        The content of export.json: the plan without its shards, and for each split the sums of its shards, what was
-        dropped, and each shard with its files.
+        name: of the dataset, for people.
+        plan: of the export; its shards are those of the receipts.
+        receipts: of all shards, in any order.
 
     Raises:
         InputError: if the rows that were read do not add up to those of the manifest.
         StoreError: if a store fails.
     """
-    receipts = [read_receipt(output, shard) for shard in plan.shards]
+    receipts = sorted(receipts, key=_order)
+    plan = msgspec.structs.replace(plan, shards=tuple(each.shard for each in receipts))
     of_splits = {split: [each for each in receipts if each.shard.split == split] for split in _splits(receipts)}
-    summary: dict[str, Any] = {"dataset": dataset.name, "splits": {}}
+    summary: dict[str, Any] = {"dataset": name, "splits": {}}
     for split, of_split in of_splits.items():
         entries = dataset.readable(split)
         for what in _SUMS:
@@ -52,6 +97,7 @@ def finish(dataset: Dataset, output: str, plan: ExportPlan) -> dict[str, Any]:
             **_sums(written),
             "dropped": _sums(left),
             "longest_row": max(each.longest for each in written),
+            "longer_rows": sum(each.longer for each in written),
             "shards": [as_json(each) for each in written],
         }
     ending = export_of(plan.consumer).ending({split: _files(of_split) for split, of_split in of_splits.items()})
@@ -61,7 +107,6 @@ def finish(dataset: Dataset, output: str, plan: ExportPlan) -> dict[str, Any]:
     summary["plan"] = msgspec.to_builtins(plan)
     write_atomically(join(output, SUMMARY), msgspec.json.format(msgspec.json.encode(summary), indent=2))
     remove(join(output, STATE))
-    return summary
 
 
 def read_summary(output: str) -> dict[str, Any]:
@@ -69,6 +114,12 @@ def read_summary(output: str) -> dict[str, Any]:
     remove(join(output, STATE))
     summary: dict[str, Any] = msgspec.json.decode(read_bytes(join(output, SUMMARY)))
     return summary
+
+
+def _order(receipt: ExportReceipt) -> tuple[int, bool, int]:
+    """The order of a plan: rows that are dropped are after the shards of their split."""
+    shard = receipt.shard
+    return SPLITS.index(shard.split), shard.number < 0, shard.number
 
 
 def _splits(receipts: Sequence[ExportReceipt]) -> list[str]:

@@ -26,6 +26,9 @@ from transforms.tokens.tokenizer import load_tokenizer
 
 # What of an export is there while it is being written, below its folder.
 STATE = "_export"
+RECEIPTS = f"{STATE}/receipts"
+CLAIMS = "_claims"
+_PLAN = f"{STATE}/plan.json"
 SUMMARY = "export.json"
 
 
@@ -44,7 +47,7 @@ class ShardPlan(msgspec.Struct, frozen=True):
     @property
     def receipt(self) -> str:
         """The path of its receipt, relative to the folder of the export."""
-        return f"{STATE}/{self.split}-{self.number:05d}.json" if self.number >= 0 else f"{STATE}/{self.split}.json"
+        return join(RECEIPTS, f"{self.split}-{self.number:05d}.json" if self.number >= 0 else f"{self.split}.json")
 
 
 class ExportPlan(msgspec.Struct, frozen=True):
@@ -154,8 +157,39 @@ def _ranges(
         yield ShardPlan(split, -1, len(ends), ends[-1], rows)
 
 
+def is_finished(output: str, dataset: Dataset, plan: ExportPlan) -> bool:
+    """Return whether an export is finished.
+
+    Args:
+        output: the url of its folder.
+        dataset: that is exported.
+        plan: of the export.
+
+    Raises:
+        ParameterError: if the folder holds something else, or another export.
+        InputError: if the folder has no readable summary.
+        StoreError: if a store fails.
+    """
+    if is_inside(full_url(output), full_url(dataset.url)):
+        raise ParameterError("output", output, "it is in the folder of the dataset. Give a folder of its own.")
+    kind = kind_of(output)
+    if kind == "file":
+        raise ParameterError("output", output, "there is a file of that name. Give a folder.")
+    if exists(join(output, SUMMARY)):
+        if _planned(join(output, SUMMARY)) != plan:
+            raise ParameterError("output", output, "another export is there. Give another folder, or remove it.")
+        return True
+    if exists(url := join(output, _PLAN)):
+        if read_bytes(url) != _content(plan):
+            problem = "another export was begun there, or with other versions of libraries. Give another folder, or "
+            raise ParameterError("output", output, problem + "remove it.")
+    elif kind == "directory" and {*names_in(output)} - {STATE, CLAIMS}:
+        raise ParameterError("output", output, "the folder holds other files. Give one that is empty or new.")
+    return False
+
+
 def begin(output: str, dataset: Dataset, plan: ExportPlan) -> bool:
-    """Write a plan into the folder of an export, unless it is there already.
+    """Write a plan into the folder of an export, unless it is there already. The folder is claimed.
 
     Args:
         output: the url of the folder.
@@ -166,29 +200,16 @@ def begin(output: str, dataset: Dataset, plan: ExportPlan) -> bool:
         Whether something is left to do: False if this export is finished.
 
     Raises:
-        ParameterError: if the folder holds something else, or another export.
-        StoreError: if a store fails.
+        ParameterError, InputError, StoreError: as is_finished.
     """
-    if is_inside(full_url(output), full_url(dataset.url)):
-        raise ParameterError("output", output, "it is in the folder of the dataset. Give a folder of its own.")
-    kind = kind_of(output)
-    if kind == "file":
-        raise ParameterError("output", output, "there is a file of that name. Give a folder.")
-    content = msgspec.json.format(msgspec.json.encode(plan), indent=2)
-    url = join(output, STATE, "plan.json")
-    if exists(join(output, SUMMARY)):
-        if _planned(join(output, SUMMARY)) != plan:
-            raise ParameterError("output", output, "another export is there. Give another folder, or remove it.")
+    if is_finished(output, dataset, plan):
         return False
-    if exists(url):
-        if read_bytes(url) != content:
-            problem = "another export was begun there, or with other versions of libraries. Give another folder, or "
-            raise ParameterError("output", output, problem + "remove it.")
-        return True
-    if kind == "directory" and names_in(output):
-        raise ParameterError("output", output, "the folder holds other files. Give one that is empty or new.")
-    write_atomically(url, content)
+    write_atomically(join(output, _PLAN), _content(plan))
     return True
+
+
+def _content(plan: ExportPlan) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(plan), indent=2)
 
 
 def _planned(url: str) -> ExportPlan:

@@ -20,6 +20,7 @@ from transforms.reading.reader import Dataset, open_shard, reading
 from transforms.reading.row_examples import EXAMPLE_COLUMNS, examples_of, flat_values
 from transforms.rows import IGNORED
 from transforms.steps.failures import FailureWriter
+from transforms.storage.claim import ClaimKeeper
 from transforms.storage.files import exists, join, read_bytes, sha256_of
 from transforms.storage.writing import NewFile, write_atomically
 
@@ -36,7 +37,7 @@ class ExportReceipt(msgspec.Struct, frozen=True):
     """What was written of a shard, or counted of rows that are dropped.
 
     rows, tokens, trained_tokens: of the dataset, as its manifest counts them. examples: in the rows. longest: tokens
-    of the longest row of the export, with padding.
+    of the longest row in the trainer, with padding. longer: rows that padding makes longer than max_length.
     """
 
     shard: ShardPlan
@@ -46,6 +47,7 @@ class ExportReceipt(msgspec.Struct, frozen=True):
     tokens: int
     trained_tokens: int
     longest: int
+    longer: int
 
 
 _decode = msgspec.json.Decoder(ExportReceipt).decode
@@ -73,15 +75,16 @@ class WriteExport(beam.PTransform):
 class _WriteShard(beam.DoFn):
     def __init__(self, dataset: str, output: str, plan: ExportPlan):
         self._url, self._output, self._plan = dataset, output, plan
-        self._failures = FailureWriter()
+        self._failures, self._keeper = FailureWriter(), ClaimKeeper()
 
     def setup(self) -> None:
         with self._failures:
             self._dataset = Dataset(self._url)
 
     def process(self, shard: ShardPlan) -> Iterator[ExportReceipt]:
-        with self._failures:
-            yield finished(self._output, shard) or write_shard(self._dataset, self._output, self._plan, shard)
+        with self._failures, self._keeper.keeping():
+            receipt = finished(self._output, shard) or write_shard(self._dataset, self._output, self._plan, shard)
+        yield receipt
 
 
 def finished(output: str, shard: ShardPlan) -> ExportReceipt | None:
@@ -118,12 +121,14 @@ def write_shard(dataset: Dataset, output: str, plan: ExportPlan, shard: ShardPla
         return file
 
     writer = export_of(plan.consumer).writer(create, plan.place(shard)) if shard.number >= 0 else None
-    rows = examples = tokens = trained_tokens = longest = 0
+    rows = examples = tokens = trained_tokens = longest = longer = 0
     layout = dataset.layout
     for batch in rows_between(dataset, shard.split, shard.start, shard.stop):
         found = examples_of(batch, layout.packed, layout.shift_labels)
         if writer:
-            longest = max(longest, writer.write(found))
+            lengths = writer.write(found)
+            longest = max(longest, int(lengths.max()))
+            longer += int((lengths > layout.max_length).sum()) if layout.max_length else 0
         rows += len(batch)
         examples += len(found.offsets) - 1
         tokens += len(flat_values(batch, "input_ids")[0])
@@ -138,7 +143,7 @@ def write_shard(dataset: Dataset, output: str, plan: ExportPlan, shard: ShardPla
     for file in files.values():
         file.complete()
     written = tuple(WrittenFile(path, file.bytes, file.sha256) for path, file in files.items())
-    receipt = ExportReceipt(shard, written, rows, examples, tokens, trained_tokens, longest)
+    receipt = ExportReceipt(shard, written, rows, examples, tokens, trained_tokens, longest, longer)
     write_atomically(join(output, shard.receipt), msgspec.json.encode(receipt))
     return receipt
 
@@ -178,9 +183,9 @@ def rows_between(dataset: Dataset, split: str, start: int, stop: int) -> Iterato
                     break
 
 
-def read_receipt(output: str, shard: ShardPlan) -> ExportReceipt:
-    """Read the receipt of a shard that was written."""
-    return _decode(read_bytes(join(output, shard.receipt)))
+def read_receipt(url: str) -> ExportReceipt:
+    """Read the receipt of a shard that was written. Raises ValueError if it is damaged."""
+    return _decode(read_bytes(url))
 
 
 def as_json(receipt: ExportReceipt) -> dict[str, Any]:

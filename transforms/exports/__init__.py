@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from transforms.catalog.consumer import Consumer, Problem
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from transforms.catalog.consumers import RowLayout
     from transforms.reading.row_examples import RowExamples
 
@@ -46,11 +48,11 @@ class Place(NamedTuple):
 class ShardWriter(Protocol):
     """Writes the files of one shard, which may be larger than the memory."""
 
-    def write(self, examples: RowExamples) -> int:
+    def write(self, examples: RowExamples) -> np.ndarray:
         """Write the examples of some rows, at least one, whose labels are not shifted.
 
         Returns:
-            The tokens of the longest row that was written, with padding.
+            The tokens of each row in the trainer, with padding: integers, shape (rows,).
         """
 
     def close(self) -> None:

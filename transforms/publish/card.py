@@ -209,7 +209,7 @@ def _training(layout: RowLayout, consumer: str | None, model: str, folder: str) 
         lines += [f"Not for {title_of(name)}: {as_text(found[0].text)}", ""] if found else []
     if consumer is None:
         names = ", ".join(EXPORTS)
-        lines += [f"Others read another layout: `chatmill export {folder} --for NAME`, for {names}.", ""]
+        lines += [f"Others read another layout: `chatmill export {folder} --for NAME --output URL`, for {names}.", ""]
     return lines
 
 

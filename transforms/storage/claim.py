@@ -154,7 +154,7 @@ class Claim:
                 raise ParameterError(
                     "output",
                     self._output,
-                    f"another build is writing to it: {before or 'its claim cannot be read'}. Wait until it has ended, "
+                    f"another run is writing to it: {before or 'its claim cannot be read'}. Wait until it has ended, "
                     "or give another folder.",
                 )
             self._number = number + 1
@@ -173,7 +173,7 @@ class Claim:
             if holder == self._holder:
                 return
         raise Unavailable(
-            f"{self._output}: this build did not renew its lock for {_SECONDS_WITHOUT_SIGN:.0f} seconds, and another "
+            f"{self._output}: this run did not renew its lock for {_SECONDS_WITHOUT_SIGN:.0f} seconds, and another "
             f"one took over its output{f': {holder}' if holder else ''}. Rows of the two are not mixed."
         )
 

@@ -8,14 +8,13 @@ megatron/bridge/data/packing/offline.py.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from transforms.exports import CreateFile, Export, Place, no_problems
-from transforms.exports.tables import TableShard, list_column
+from transforms.exports.tables import lengths_of, list_column
 from transforms.outputs.parquet import ParquetWriter
 from transforms.rows.columns import default_columns
 from transforms.rows.ragged import indices_of, offsets_of
@@ -43,9 +42,17 @@ def _rows(examples: RowExamples, place: Place) -> pa.Table:
     })  # fmt: skip
 
 
-def _writer(create: CreateFile, place: Place) -> TableShard:
-    writer = ParquetWriter(create(f"part-{place.number:05d}.idx.parquet"))
-    return TableShard(writer, functools.partial(_rows, place=place))
+class _Writer:
+    def __init__(self, create: CreateFile, place: Place):
+        self._writer, self._place = ParquetWriter(create(f"part-{place.number:05d}.idx.parquet")), place
+
+    def write(self, examples: RowExamples) -> np.ndarray:
+        rows = _rows(examples, self._place)
+        self._writer.write(rows)
+        return lengths_of(rows, "input_ids") - examples.counts  # the last token of an example is a label alone
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def _recipe(path: str, model: str, layout: RowLayout) -> str:
@@ -72,7 +79,7 @@ EXPORT = Export(
     columns=default_columns,
     problems=no_problems,
     recipe=_recipe,
-    writer=_writer,
+    writer=_Writer,
     packs=True,
     pads=True,
     needs_tokenizer=True,

@@ -30,7 +30,7 @@ class _Writer:
         self._bounds = gzip.GzipFile(filename="", mode="wb", fileobj=bounds, mtime=0)
         self._tokens = 0
 
-    def write(self, examples: RowExamples) -> int:
+    def write(self, examples: RowExamples) -> np.ndarray:
         self._ids.write(examples.ids.astype(np.uint32).tobytes())
         mask = examples.trained.copy()
         mask[examples.offsets[:-1]] = False
@@ -39,7 +39,7 @@ class _Writer:
         lines = [f"{start},{stop}\n" for start, stop in pairwise(bounds)]
         self._bounds.write("".join(lines).encode())
         self._tokens = bounds[-1]
-        return int(np.diff(examples.offsets).max())
+        return np.diff(examples.offsets)
 
     def close(self) -> None:
         self._bounds.close()  # not the file below it
