@@ -17,7 +17,7 @@ from support.paths import ROOT
 
 ROWS = 101
 PAGE = (ROOT / "docs/exports.md").read_text()
-(CODE,) = (code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "used" in code)
+CODE = next(code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "used" in code)
 
 
 @pytest.fixture(scope="module")
