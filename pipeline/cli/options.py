@@ -23,6 +23,7 @@ from transforms.base.kinds import Kind
 from transforms.catalog import REPORTS
 from transforms.catalog.consumers import CONSUMERS, RowLayout, columns_for, problems
 from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, TokenizeOptions
+from transforms.contamination.config import ContaminationOptions
 from transforms.inputs.input_options import InputOptions, ParseOptions
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.preference_options import check_preference, of_preference
@@ -73,6 +74,7 @@ class RowOptions(
     TokenizeOptions,
     ParityOptions,
     RenderOptions,
+    ContaminationOptions,
     ParseOptions,
     InputOptions,
 ):
@@ -239,6 +241,7 @@ class Options(RowOptions, _WhichInput):
         template = "" if self.chat_template is None or is_template(self.chat_template) else self.chat_template
         named = [("output", self.output), ("tokenizer", self.tokenizer), *(("input", url) for url in self.input)]
         named += [("chat_template", template), ("recipe", self.recipe or "")]
+        named += [("decontaminate", url) for url in self.decontaminate]
         return [(option, url) for option, url in named if "://" in url]
 
 

@@ -29,6 +29,7 @@ from transforms.model.receipts import FirstExample, Receipt
 from transforms.publish.commit import CommitDataset
 from transforms.publish.increment_commit import Change
 from transforms.steps.base import Step
+from transforms.steps.decontaminate import Decontaminate
 from transforms.steps.keep import KeepExamples, ReadExamples
 from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
@@ -130,7 +131,7 @@ def _write(job: Job, folder: Folder, on_error: Callable[[Split, Exception], None
         about=about_rows(dataclasses.asdict(job.options), job.tokenizer),
         tokenizer=folder.tokenizer(job.tokenizer),
         keep_columns=job.options.keep_columns,
-        details=job.options.dedup != "none",
+        details=job.options.dedup != "none" or bool(job.options.decontaminate),
         on_error=on_error,
     )
 
@@ -220,14 +221,22 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         **values_of(RenderOptions, options),
     )
     parsing, rendering = _options_of_sources(job, folder)
+    parse = ParseConversations(
+        loss_weights="loss_weights" in (options.write_columns or ()),
+        validation_hashes=options.keep_examples,
+        engine=engine,
+        sources=parsing,
+        **values_of(ParseOptions, options) | {"formatter": formatter},
+    )
+    compared: dict[str, Step] = {}
+    if job.evaluations:
+        evaluations = folder.evaluations(job.evaluations.sha256)
+        compared["decontaminate"] = Decontaminate(
+            evaluations, words=options.decontaminate_words, contaminated=options.contaminated
+        )
     return {
-        "parse": ParseConversations(
-            loss_weights="loss_weights" in (options.write_columns or ()),
-            validation_hashes=options.keep_examples,
-            engine=engine,
-            sources=parsing,
-            **values_of(ParseOptions, options) | {"formatter": formatter},
-        ),
+        "parse": parse,
+        **compared,
         "render": ApplyChatTemplate(config, sources=rendering),
         "parity": CheckParity(config, **values_of(ParityOptions, options), sources=rendering),
         "tokenize": Tokenize(tokenizer, engine=engine, **values_of(TokenizeOptions, options)),
@@ -262,10 +271,13 @@ def formatters_of(job: Job, folder: Folder) -> dict[str, str | None]:
 
 
 def fingerprints_of(job: Job, folder: Folder) -> dict[str, str]:
-    """Return the fingerprints of what workers load, as held_to takes them: of the tokenizer and of formatters' files.
+    """Return the fingerprints of what workers load, as held_to takes them: of the tokenizer, and of the files of
+    formatters and of evaluation sets.
 
     Args:
         job, folder: as formatters_of takes them.
     """
     files = {name.rpartition(":")[0]: sha256 for name, sha256 in formatters_of(job, folder).items() if sha256}
+    if job.evaluations:
+        files[folder.evaluations(job.evaluations.sha256)] = job.evaluations.sha256
     return {folder.tokenizer(job.tokenizer): job.tokenizer} | files

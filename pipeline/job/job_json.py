@@ -21,7 +21,7 @@ from transforms.base.errors import UserError
 from transforms.catalog.layout import Folder
 from transforms.catalog.snapshot import Snapshot
 from transforms.exchange.mix import Mix, SourceMix
-from transforms.inputs.hub.names import hub_name
+from transforms.inputs.hub.names import hub_name, in_full
 from transforms.inputs.listing import InputFile
 from transforms.storage.files import exists, full_url, read_bytes
 from transforms.storage.hub.urls import hub_file
@@ -41,6 +41,21 @@ class JobSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input: tuple[str, ...] = ()
 
 
+class JobEvaluations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The evaluation sets that records are compared with.
+
+    sha256: of the file that is stored next to the job. records: of the sets. too_short: those of them of which no text
+    has enough words. runs: the different runs of words that are looked for. in_templates: those that are not, since so
+    many records have them.
+    """
+
+    sha256: str
+    records: int
+    too_short: int
+    runs: int
+    in_templates: int
+
+
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a worker must know. The same job writes the same bytes, on any runner and with any number of workers.
 
@@ -48,7 +63,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokenizer, formatter: sha256 of the files that are stored next to the job. tokenizer_name: its option.
     chat_template: the text of the template, None for the tokenizer's own. inputs: sha256 of the list of input files.
     versions: of the libraries whose version may change the output. sources: by their numbers. recipe: builds the same
-    dataset, into the output that it does not name; nothing depends on it.
+    dataset, into the output that it does not name; nothing depends on it. evaluations: if there are any.
     """
 
     options: RowOptions
@@ -64,6 +79,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     versions: dict[str, str]
     sources: tuple[JobSource, ...] = (JobSource("input"),)
     recipe: dict[str, Any] = {}
+    evaluations: JobEvaluations | None = None
 
 
 def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> tuple[JobSource, ...]:
@@ -112,6 +128,10 @@ def recipe_of(
         found["chat_template"] = _from_anywhere(options.chat_template)
     if options.formatter:
         found["formatter"] = _formatter_from_anywhere(options.formatter)
+    if options.decontaminate:
+        found["decontaminate"] = [
+            path if hub_name(in_full(path)) else _absolute(path) for path in options.decontaminate
+        ]
     if options.sources:
         found["sources"] = [_entry(source, of) for source, of in zip(sources, commits, strict=True)]
     else:
@@ -272,6 +292,8 @@ def differences(before: Job, now: Job) -> Iterator[str]:
         yield "the chat template differs"
     if before.formatter != now.formatter:
         yield "the formatter's file differs"
+    if before.evaluations != now.evaluations:
+        yield "the evaluation sets (--decontaminate) differ"
     yield from source_differences(before.sources, now.sources)
     for source, new in zip(before.sources, now.sources, strict=False):
         if source.formatter != new.formatter and source.options == new.options:

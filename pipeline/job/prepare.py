@@ -17,8 +17,9 @@ from pipeline.cli.console import shortened, show_phase
 from pipeline.cli.options import PREFERENCE_ADVICE, Options
 from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, parse_options_of
 from pipeline.growth.increments import forget, planned_files
+from pipeline.job.evaluation_sets import evaluations_of_job, read_evaluation_sets
 from pipeline.job.increment_plan import begin_increment, increment_of, plan_of
-from pipeline.job.job_json import Job, differences, job_sources, read_job, recipe_of, row_options_of
+from pipeline.job.job_json import Job, JobEvaluations, differences, job_sources, read_job, recipe_of, row_options_of
 from pipeline.job.temporary import temporary_folder
 from pipeline.job.tokenizer_source import (
     check_configured_stop_tokens,
@@ -31,6 +32,7 @@ from pipeline.job.tokenizer_source import (
 from pipeline.local.fork_server import ForkServer
 from pipeline.runners import runner_of
 from transforms.base.errors import RecordDropped, RecordError, StoreError, UserError
+from transforms.base.phrases import counted
 from transforms.catalog.description import library_versions
 from transforms.catalog.layout import Folder, check_free
 from transforms.catalog.log import Log
@@ -39,6 +41,7 @@ from transforms.chat.rendering.limits import TemplateLimit
 from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.turns import TurnFinder
+from transforms.contamination.index import MOST_RECORDS
 from transforms.inputs.formats import input_format
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.listing import InputFile
@@ -190,16 +193,18 @@ class Materials(NamedTuple):
     """What a job is made of besides its inputs.
 
     tokenizer: the content of its files, by name. formatter: the source of the formatter, if it is a file. formatters:
-    the same of sources that have one of their own, by their numbers.
+    the same of sources that have one of their own, by their numbers. evaluations: of read_evaluation_sets; None if
+    there are none.
     """
 
     tokenizer: dict[str, bytes]
     formatter: bytes | None
     formatters: Mapping[int, bytes]
+    evaluations: bytes | None = None
 
 
 def read_materials(options: Options, sources: Sequence[Source], server: ForkServer | None) -> Materials:
-    """Read the tokenizer and the formatters.
+    """Read the tokenizer, the formatters and the evaluation sets.
 
     Args:
         options: of the build.
@@ -214,7 +219,8 @@ def read_materials(options: Options, sources: Sequence[Source], server: ForkServ
     tokenizer = read_tokenizer_files(options.tokenizer)
     if server:
         server.load(tokenizer)
-    return Materials(tokenizer, _formatter_source(options.formatter), _formatters_of(sources))
+    evaluations = read_evaluation_sets(options.decontaminate) if options.decontaminate else None
+    return Materials(tokenizer, _formatter_source(options.formatter), _formatters_of(sources), evaluations)
 
 
 @contextmanager
@@ -267,6 +273,10 @@ def resolve(
     if now is None and reads_clock(template or tokenizer.chat_template):
         now = datetime.now().replace(microsecond=0).isoformat()
     of_job = job_sources(sources, materials.formatters)
+    evaluations = None
+    if materials.evaluations is not None:
+        evaluations = evaluations_of_job(materials.evaluations, options.decontaminate_words)
+        warnings += _of_evaluations(evaluations)
     job = Job(
         options=row_options_of(options),
         now=now,
@@ -277,9 +287,24 @@ def resolve(
         versions=library_versions(),
         sources=of_job,
         recipe=recipe_of(options, sources, now, files),
+        evaluations=evaluations,
         **plan_of(options, of_job, files),
     )
     return job, warnings
+
+
+def _of_evaluations(found: JobEvaluations) -> Iterator[str]:
+    """Say what of the evaluation sets is not looked for."""
+    if found.too_short:
+        yield (
+            f"note: {counted(found.too_short, 'record')} of {found.records:,} of the evaluation sets cannot be found: "
+            "no text of them has enough words. docs/corpus.md"
+        )
+    if found.in_templates:
+        yield (
+            f"note: {counted(found.in_templates, 'run')} of words of the evaluation sets are not looked for: more than "
+            f"{MOST_RECORDS} of their records have them. docs/corpus.md"
+        )
 
 
 def _formatter_source(name: str | None) -> bytes | None:
@@ -308,6 +333,8 @@ def stored_materials(folder: Folder, materials: Materials) -> dict[str, bytes]:
     tokenizer = folder.tokenizer(fingerprint(materials.tokenizer))
     stored = {join(tokenizer, name): content for name, content in materials.tokenizer.items()}
     formatters = [materials.formatter, *materials.formatters.values()]
+    if materials.evaluations is not None:
+        stored[folder.evaluations(hashlib.sha256(materials.evaluations).hexdigest())] = materials.evaluations
     return stored | {
         folder.formatter(hashlib.sha256(content).hexdigest()): content for content in formatters if content is not None
     }
@@ -320,8 +347,8 @@ def store(stored: Mapping[str, bytes], warns: bool) -> None:
         stored: the content of each file, by its url. Each file is alone or among those of its kind in its folder.
         warns: whether to warn of each that is not as it was stored before.
     """
-    tokenizers = {dirname(url) for url in stored if not url.endswith(".py")}
-    others = [url for of in tokenizers for name in names_below(of) if (url := join(of, name)) not in stored]
+    folders = {dirname(url) for url in stored if not url.endswith(".py")}
+    others = [url for of in folders for name in names_below(of) if (url := join(of, name)) not in stored]
     differing = [url for url, content in stored.items() if not _is_stored(url, content)]
     for url in others:
         remove(url)

@@ -222,11 +222,13 @@ def _job_of(kept: _Kept, options: Options) -> Job:
 
 
 def _store_what_is_needed(kept: _Kept, folder: Folder) -> None:
-    """Copy the tokenizer and the formatters, which verify, inspect and recipe need."""
+    """Copy the tokenizer, the formatters and evaluation sets, which verify, inspect and recipe need."""
     job, before = kept.job, kept.dataset.folder
     tokenizer = before.tokenizer(job.tokenizer)
     copies = {join(tokenizer, name): join(folder.tokenizer(job.tokenizer), name) for name in names_in(tokenizer)}
     formatters = filter(None, [job.formatter, *(source.formatter for source in job.sources)])
     copies |= {before.formatter(sha256): folder.formatter(sha256) for sha256 in formatters}
+    if job.evaluations:
+        copies[before.evaluations(job.evaluations.sha256)] = folder.evaluations(job.evaluations.sha256)
     for source, target in copies.items():
         write_atomically(target, read_bytes(source))

@@ -138,6 +138,8 @@ def of_reason(dataset: Dataset, reason: str, limit: int) -> Iterator[Found]:
     records = dataset.manifest["records"]
     rejected = dataset.rejected()
     counts = {**rejected, **records["dropped"]} | ({"truncated": n} if (n := records["truncated"]) else {})
+    if kept := dataset.manifest["notes"].get("contaminated"):
+        counts["contaminated"] = kept
     _check_reason(reason, counts)
     if reason in rejected:
         items: Iterator[Found] = _rejects(dataset, lambda batch: _equals(batch.column("reason"), reason))
@@ -148,6 +150,9 @@ def of_reason(dataset: Dataset, reason: str, limit: int) -> Iterator[Found]:
         )
     elif reason == "truncated":
         items = _of_lines(dataset, lambda batch: _equals(batch.column("outcome"), reason) & _is_first(batch))
+    elif kept and reason == "contaminated":
+        # What was found says more than the row.
+        items = _of_lines(dataset, lambda batch: np.array(batch.column("detail").is_valid()) & _is_first(batch), False)
     else:
         items = _of_lines(dataset, lambda batch: _equals(batch.column("reason"), reason))
     yield from _first(items, counts[reason], limit)
@@ -232,12 +237,16 @@ def _by_provenance(dataset: Dataset, split: str, source: str, position: int) -> 
             yield read_row(dataset, first + row, split)
 
 
-def _of_lines(dataset: Dataset, wanted: Callable[[pa.RecordBatch], np.ndarray]) -> Iterator[Found]:
-    """The examples of the lines of the ledger that are wanted of each batch; the line itself if there is no row."""
+def _of_lines(
+    dataset: Dataset, wanted: Callable[[pa.RecordBatch], np.ndarray], with_rows: bool = True
+) -> Iterator[Found]:
+    """The examples of the lines of the ledger that are wanted of each batch; the line itself if there is no row, or if
+    rows are not wanted.
+    """
     for file in dataset.manifest.get("ledger", ()):
         for batch in dataset.read_ledger(file):
             for line in batch.filter(pa.array(wanted(batch))).to_pylist():
-                if line["row"] is None:
+                if line["row"] is None or not with_rows:
                     yield {name: value for name, value in line.items() if value is not None and name != "content"}
                 else:
                     row = read_row_of_shard(dataset, shard_of_line(dataset, file, line), line["row"])
@@ -263,8 +272,11 @@ def _equals(column: pa.Array, value: Any) -> np.ndarray:
 
 
 def line_title(line: dict[str, Any]) -> str:
-    """A line of the ledger about a record that has no row."""
-    known = [f"{line['outcome']} ({line['reason']}): {line['source']}:{line['position']}"]
+    """A line of the ledger about a record that has no row, or of which something was found."""
+    reason = f" ({line['reason']})" if "reason" in line else ""
+    known = [f"{line['outcome']}{reason}: {line['source']}:{line['position']}"]
+    if "detail" in line:
+        known.append(line["detail"])
     known += [f"{name}: {value}" for name, value in line.get("kept_columns", {}).items()]
     if lost := line.get("tokens_lost"):
         known.append(f"{counted(lost, 'token')}, {line['trained_tokens_lost']:,} of them to train on")

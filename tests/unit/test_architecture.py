@@ -18,7 +18,7 @@ LAYERS = [
     {"transforms.storage"},
     {"transforms.rows"},
     {"transforms.model"},
-    {"transforms.inputs", "transforms.outputs", "transforms.tokens"},
+    {"transforms.inputs", "transforms.outputs", "transforms.tokens", "transforms.contamination"},
     {"transforms.chat.config"},
     {"transforms.chat.rendering"},
     {"transforms.chat.spans"},

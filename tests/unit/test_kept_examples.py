@@ -47,6 +47,7 @@ FULL = labels_of(
         [PlainText("a"), PlainText("b")],
         np.array([True, False]),
         np.array([0, 2**64 - 1], np.uint64),
+        ["found", None],
     ),
 )
 EMPTY = labels_of(

@@ -61,6 +61,16 @@ def formatters_of(job: Mapping[str, Any]) -> Iterator[str]:
         yield from filter(None, (of.get("formatter") for of in (job, *job.get("sources", ()))))
 
 
+def evaluations_of(job: Mapping[str, Any]) -> str | None:
+    """Return the sha256 of the stored file of evaluation sets; None if there are none.
+
+    Args:
+        job: the content of its job.json.
+    """
+    found = job.get("evaluations")
+    return found and found["sha256"]
+
+
 def library_versions() -> dict[str, str]:
     """Return the versions of Chatmill and of the libraries that can change its output."""
     return {"chatmill": __version__} | {library: version(library) for library in _LIBRARIES}

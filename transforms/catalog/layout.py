@@ -17,7 +17,7 @@ _NAMES = {**dict.fromkeys(output_folders(), SPLITS), "rejects": ("rejects",), "l
 # The folders of the files of rows, rejects and ledger.
 PUBLISHED = tuple(_NAMES)
 # The folders, below `_chatmill`, of what the jobs of several versions may have in common.
-STORED = ("tokenizers", "formatters")
+STORED = ("tokenizers", "formatters", "evaluations")
 # What a dataset consists of.
 PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", *PUBLISHED, "_chatmill")
 _INCREMENT = "[0-9a-f]{16}"
@@ -26,7 +26,7 @@ _PUBLISHED = re.compile(
     f"({'|'.join(f'{folder}/{name}' for folder, names in _NAMES.items() for name in names)})"
     rf"-(?P<increment>{_INCREMENT})-\d{{6,}}-\d{{3,}}r?(\.\w+)+"
 )
-_STORED = re.compile(r"tokenizers/[0-9a-f]{16}/.+|formatters/[0-9a-f]{16}\.py")
+_STORED = re.compile(r"(tokenizers|evaluations)/[0-9a-f]{16}/.+|formatters/[0-9a-f]{16}\.py")
 
 
 class Folder:
@@ -66,6 +66,10 @@ class Folder:
     def formatter(self, sha256: str) -> str:
         """Return the url of the stored file of a formatter, from the sha256 of its content."""
         return join(self.state, "formatters", f"{sha256[:16]}.py")
+
+    def evaluations(self, sha256: str) -> str:
+        """Return the url of the stored file of evaluation sets, from the sha256 of its content."""
+        return join(self.state, "evaluations", sha256[:16], "evaluations.jsonl")
 
     def stored_formatter(self, name: str | None, sha256: str | None) -> str | None:
         """Return the name of a formatter by its stored file, or as it is if none is stored.
@@ -116,7 +120,9 @@ def increment_of(path: str) -> str | None:
 
 
 def is_stored(path: str) -> bool:
-    """Return whether a path, relative to `_chatmill`, is that of a file of a tokenizer, or of a formatter."""
+    """Return whether a path, relative to `_chatmill`, is that of a file of a tokenizer, a formatter or evaluation
+    sets.
+    """
     return _STORED.fullmatch(path) is not None
 
 

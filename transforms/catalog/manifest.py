@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from transforms.base.hidden import escaped
+from transforms.base.phrases import counted, most_of
 from transforms.catalog.description import Description
 from transforms.catalog.sums import Sums
 from transforms.model.counts import ROWS_ADDED, RecordCounts, StepCounts, Totals
@@ -171,6 +172,30 @@ def unread_text(manifest: Mapping[str, Any], most: int = 4) -> str:
     names = sorted(unread, key=lambda name: (-unread[name]["characters"], name))
     described = [f"{_shown(name)} ({_counted(**unread[name])})" for name in names[:most]]
     return ", ".join(described) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def contamination_text(manifest: Mapping[str, Any]) -> str:
+    """Describe what records were compared with evaluation sets, and what was found; empty if they were not.
+
+    Args:
+        manifest: of the dataset.
+    """
+    job = manifest["job"]
+    if not (evaluations := job.get("evaluations")):
+        return ""
+    options, found = job["options"], manifest["statistics"].get("contaminated", {})
+    words = f"runs of {options['decontaminate_words']} words"
+    text = f"compared with {counted(evaluations['records'], 'record')} of evaluation sets, by {words}: "
+    text += f"{counted(sum(found.values()), 'record')} {'share' if sum(found.values()) != 1 else 'shares'} some"
+    if found:
+        text += f" ({most_of(found, 4)}), and {'left out' if options['contaminated'] == 'drop' else 'kept'}"
+    if evaluations["too_short"]:
+        text += f"; {counted(evaluations['too_short'], 'evaluation record')} too short to be found"
+    if evaluations["in_templates"]:
+        text += f"; {counted(evaluations['in_templates'], 'run')} in too many of them to be looked for"
+    if uncompared := manifest["notes"].get("not_compared_with_evaluations"):
+        text += f"; {counted(uncompared, 'record')} of token ids not compared"
+    return text
 
 
 def unread_events_text(manifest: Mapping[str, Any], most: int = 4) -> str:

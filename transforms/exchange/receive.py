@@ -156,7 +156,10 @@ def _joined(batches: Sequence[Labels], split: Split) -> Labels:
     sources = [batch.source for batch in batches]
     rows = [len(source.positions) for source in sources]
     columns = [source.columns for source in sources if source.columns is not None]
-    contents = _filled([source.contents for source in sources], rows, lambda count: [None] * count)
+    contents, found = (
+        _filled(values, rows, lambda count: [None] * count)
+        for values in ([source.contents for source in sources], [source.found for source in sources])
+    )
     return Labels(
         split=split,
         part=0,
@@ -174,6 +177,7 @@ def _joined(batches: Sequence[Labels], split: Split) -> Labels:
             numbers=_joined_or_none([source.numbers for source in sources], rows, np.zeros, np.int64),
             contents=None if contents is None else [*chain.from_iterable(contents)],
             desirable=_joined_or_none([source.desirable for source in sources], rows, np.zeros, bool),
+            found=None if found is None else [*chain.from_iterable(found)],
         ),
     )
 

@@ -178,6 +178,7 @@ class RowSource:
         desirable: bool, shape (rows,): whether the answer is desirable; None if the records do not say that.
         validation_hashes: uint64, shape (rows,): by which it is decided whether the row is for validation; None if
             nobody needs them.
+        found: what was found of the row's record, for the ledger, for each row; None if nothing was.
     """
 
     positions: np.ndarray
@@ -187,6 +188,7 @@ class RowSource:
     contents: Sequence[Content | bytes | None] | None = None
     desirable: np.ndarray | None = None
     validation_hashes: np.ndarray | None = None
+    found: Sequence[str | None] | None = None
 
     def first_rows(self) -> np.ndarray:
         """Return the number of the first row of each record: int64, shape (records,)."""
@@ -215,7 +217,9 @@ class RowSource:
         contents = None if self.contents is None else [self.contents[row] for row in rows.tolist()]
         desirable = None if self.desirable is None else self.desirable[rows]
         hashes = None if self.validation_hashes is None else self.validation_hashes[rows]
-        return RowSource(self.positions[rows], self.validation[rows], columns, numbers, contents, desirable, hashes)
+        found = None if self.found is None else [self.found[row] for row in rows.tolist()]
+        of_rows = (self.positions[rows], self.validation[rows], columns, numbers, contents, desirable, hashes, found)
+        return RowSource(*of_rows)
 
     def with_validation(self, fraction: float) -> RowSource:
         """Return the sources with another fraction for validation, which needs validation_hashes."""

@@ -189,6 +189,7 @@ class Example(msgspec.Struct, frozen=True, gc=False):
         desirable: whether its answer is desirable, if its record says that.
         validation_hash: of its record, from 0 to 2**64 - 1; those below validation_fraction of 2**64 are for
             validation. None if nobody needs it.
+        found: what was found of its record, for the ledger.
     """
 
     position: int
@@ -203,6 +204,7 @@ class Example(msgspec.Struct, frozen=True, gc=False):
     trace_events: Mapping[str, TraceEvents] = msgspec.field(default_factory=dict)
     desirable: bool | None = None
     validation_hash: int | None = None
+    found: str | None = None
 
     def rejected(self, error: RecordError) -> Reject:
         """Return the reject of this example's record for an error."""

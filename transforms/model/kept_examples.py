@@ -40,6 +40,7 @@ class _Kept(msgspec.Struct, frozen=True):
     desirable: bytes | None
     columns: bytes | None
     contents: list[bytes | None] | None
+    found: list[str | None] | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -71,6 +72,7 @@ def encode_examples(batch: Labels) -> bytes:
         desirable=None if source.desirable is None else _bytes(source.desirable, "?"),
         columns=None if source.columns is None else _table_bytes(source.columns),
         contents=contents,
+        found=None if source.found is None else list(source.found),
     )
     content = _encode(kept)
     packed = pa.Codec("zstd").compress(content, asbytes=True)
@@ -104,6 +106,7 @@ def decode_examples(content: bytes, split: Split, url: str) -> Labels:
         contents=kept.contents,
         desirable=None if kept.desirable is None else np.frombuffer(kept.desirable, "?"),
         validation_hashes=None if kept.validation_hashes is None else np.frombuffer(kept.validation_hashes, "<u8"),
+        found=kept.found,
     )
     return Labels(
         split=split,

@@ -106,6 +106,7 @@ class Statistics(Counts, frozen=True):
             empty if that is not asked for.
         duplicates: the records that were dropped as duplicates, by the numbers of their source and of that of the
             record that was kept, such as `1 of 0`.
+        contaminated: the records that share words with evaluation sets, kept or dropped, by the file of the set.
     """
 
     histograms: Mapping[str, Histogram] = {}
@@ -120,6 +121,7 @@ class Statistics(Counts, frozen=True):
     span_ends: Mapping[str, int] = {}
     parts: Mapping[str, int] = {}
     duplicates: Mapping[str, int] = {}
+    contaminated: Mapping[str, int] = {}
 
 
 def bounds_of(histogram: str) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 from transforms.base.hidden import escaped
 from transforms.catalog.consumers import RowLayout, consumers_of, problems, recipe, title_of, warnings
-from transforms.catalog.manifest import counts_of_source, unread_events_text, unread_text
+from transforms.catalog.manifest import contamination_text, counts_of_source, unread_events_text, unread_text
 from transforms.exports import EXPORTS
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 from transforms.publish.markdown import as_code, as_text
@@ -79,6 +79,7 @@ def dataset_card(
         f"| dropped | {dropped} |",
         f"| rejected | {rejected} |",
         "",
+        *([f"Contamination: {as_text(text)}.", ""] if (text := contamination_text(manifest)) else []),
         *_unread(manifest),
         *_table_of_sources(manifest["sources"]),
         *(_recipe(manifest) or _table_of_options(options)),

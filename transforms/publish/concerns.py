@@ -101,6 +101,15 @@ _NOTES = {
         "--trace_tools gives them, docs/traces.md",
         is_grave=True,
     ),
+    "contaminated": _Note(
+        "record",
+        "with a run of words of an evaluation set",
+        "chatmill inspect OUT --reason contaminated shows them, --contaminated drop leaves them out, docs/corpus.md",
+        is_grave=True,
+    ),
+    "not_compared_with_evaluations": _Note(
+        "record", "of token ids, which are not compared with evaluation sets", "docs/corpus.md", is_grave=True
+    ),
     FOREIGN_TOKENS: _Note("record", "with control tokens of other templates as plain text", "docs/records.md"),
     "empty_answers": _Note("record", "with an empty turn of which only the end is trained on", "docs/masks.md"),
     "train_flags_not_understood": _Note(

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from transforms.base.hidden import HIDDEN
 from transforms.base.phrases import in_bytes
 from transforms.catalog.layout import Folder
-from transforms.catalog.manifest import unread_events_text, unread_text
+from transforms.catalog.manifest import contamination_text, unread_events_text, unread_text
 from transforms.model.statistics import at_most, bins_of
 from transforms.publish.concerns import concerns
 from transforms.publish.rebuilding import recipe_text
@@ -94,6 +94,7 @@ def make_report(manifest: Mapping[str, Any], excerpts: Sequence[Excerpt]) -> byt
     )
     page = _page().render(
         manifest=manifest,
+        contamination=contamination_text(manifest),
         figure=functools.partial(_figure, manifest),
         bar=_bar,
         listed=_listed,

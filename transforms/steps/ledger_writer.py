@@ -41,7 +41,7 @@ class LedgerWriter:
         split: that the parts are of.
         everything: whether records that are plainly kept have lines too.
         columns: the names of the columns that are carried along.
-        details: whether there is a column for what was found of a record that is dropped or rejected.
+        details: whether there is a column for what was found of a record.
     """
 
     def __init__(
@@ -88,12 +88,15 @@ class LedgerWriter:
     def _of_used(self, part: Rows) -> Iterator[pa.Table]:
         """Yield the lines of records that are kept or truncated."""
         used, source = part.used, part.source
+        record_of, first_rows = source.record_numbers(), source.first_rows()
         chosen = np.arange(len(used.records))
         if not self._everything:
-            chosen = np.flatnonzero(used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0))
+            is_chosen = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
+            if source.found is not None:
+                is_chosen |= np.array([source.found[row] is not None for row in first_rows.tolist()])[used.records]
+            chosen = np.flatnonzero(is_chosen)
         if not len(chosen):
             return
-        record_of, first_rows = source.record_numbers(), source.first_rows()
         number_of = np.full(len(first_rows), _NOWHERE)  # of each record among the used ones, if it is chosen
         number_of[used.records[chosen]] = chosen
         segments = np.hstack(
@@ -116,6 +119,7 @@ class LedgerWriter:
             kept_columns=None if source.columns is None else source.columns.take(pa.array(rows)),
             content=None if source.contents is None else _digests(source.contents[row] for row in rows.tolist()),
             outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[number].astype(np.int8))),
+            detail=pa.array([source.found and source.found[row] for row in rows.tolist()], pa.string()),
             example=rows - first_rows[records],
             split=_SPLITS.take(pa.array(splits, mask=is_nowhere)),
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},

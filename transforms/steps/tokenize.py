@@ -454,6 +454,7 @@ def _joined(parts: list[_Rows]) -> _Rows:
 def _source(texts: list[Text]) -> RowSource:
     examples = [text.example for text in texts]
     numbers = np.array([example.number for example in examples], np.int64)
+    found = [example.found for example in examples]
     return RowSource(
         positions=np.array([example.position for example in examples], np.int64),
         validation=np.array([example.validation for example in examples], bool),
@@ -466,6 +467,7 @@ def _source(texts: list[Text]) -> RowSource:
         validation_hashes=np.array([example.validation_hash for example in examples], np.uint64)
         if examples and examples[0].validation_hash is not None
         else None,
+        found=found if any(found) else None,
     )
 
 

@@ -63,7 +63,7 @@ class WriteConfig(WriteOptions):
         about: what each Parquet file says of the dataset, as JSON in its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
         keep_columns: the columns of records that are carried along, for the ledger.
-        details: whether the ledger has what was found of records that are dropped or rejected.
+        details: whether the ledger has what was found of records.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -335,7 +335,7 @@ class WriteShards(Step):
         about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
         keep_columns: the columns of records that are carried along, for the ledger.
-        details: whether the ledger has what was found of records that are dropped or rejected.
+        details: whether the ledger has what was found of records.
         on_error: is called with a split and its error, which then is not raised: for a stream, in which a bundle that
             fails is tried for ever.
         {options}

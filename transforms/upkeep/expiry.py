@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from posixpath import dirname
 from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.catalog.description import formatters_of, read_description
+from transforms.catalog.description import evaluations_of, formatters_of, read_description
 from transforms.catalog.layout import PUBLISHED, STORED, Folder, increment_of, is_increment, is_stored
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Entry
@@ -46,7 +47,8 @@ def expire(
     Args:
         url: of the dataset's folder.
         older_than: seconds. Files of a job that no version names, such as those of a build that was killed, are removed
-            too, if they are older and belong to no increment that is being built: also tokenizers and formatters.
+            too, if they are older and belong to no increment that is being built: also tokenizers, formatters and
+            evaluation sets.
         keep: how many of the newest versions are always kept.
         when_held: is called if something else writes to the dataset, for which this waits.
 
@@ -105,9 +107,12 @@ def _jobs_in_work(folder: Folder) -> list[dict[str, Any]] | None:
 def _remove_stored(
     folder: Folder, stored: Mapping[str, Mapping[str, float]], jobs: Sequence[dict[str, Any]], before: float
 ) -> int:
-    """Remove the tokenizers and formatters that are older and that no job has. Returns how many files these were."""
+    """Remove the tokenizers, formatters and evaluation sets that are older and that no job has. Returns how many files
+    these were.
+    """
     needed = {folder.tokenizer(job["tokenizer"]) for job in jobs}
     needed |= {folder.formatter(sha256) for job in jobs for sha256 in formatters_of(job)}
+    needed |= {dirname(folder.evaluations(sha256)) for job in jobs if (sha256 := evaluations_of(job))}
     removed = 0
     for part, files in stored.items():
         for name, modified in files.items():

@@ -13,7 +13,7 @@ import pyarrow as pa
 from transforms.audit.verification.row_check import Fault
 from transforms.base.errors import InputError, ParameterError
 from transforms.catalog.consumers import RowLayout
-from transforms.catalog.description import formatters_of
+from transforms.catalog.description import evaluations_of, formatters_of
 from transforms.catalog.layout import increment_of
 from transforms.catalog.log import Log
 from transforms.inputs.plan_file import encode_plan
@@ -153,7 +153,7 @@ def rejects_faults(dataset: Dataset) -> Iterator[Fault]:
 
 
 def stored_files_faults(dataset: Dataset) -> Iterator[Fault]:
-    """Yield which files next to a dataset are not those of its job: tokenizer and formatters."""
+    """Yield which files next to a dataset are not those of its job: tokenizer, formatters and evaluation sets."""
     job = dataset.manifest["job"]
     state = join(dataset.url, "")
     tokenizer = dataset.tokenizer_folder.removeprefix(state)
@@ -164,8 +164,10 @@ def stored_files_faults(dataset: Dataset) -> Iterator[Fault]:
     else:
         if found != job["tokenizer"]:
             yield Fault(tokenizer, f"its files have the fingerprint {found}; the job was run with {job['tokenizer']}")
-    for sha256 in formatters_of(job):
-        url = dataset.folder.formatter(sha256)
+    stored = {dataset.folder.formatter(sha256): sha256 for sha256 in formatters_of(job)}
+    if sha256 := evaluations_of(job):
+        stored[dataset.folder.evaluations(sha256)] = sha256
+    for url, sha256 in stored.items():
         try:
             found = hashlib.sha256(read_bytes(url)).hexdigest()
         except FileNotFoundError:

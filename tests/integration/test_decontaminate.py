@@ -1,0 +1,216 @@
+"""--decontaminate: records that share a run of words with evaluation sets are reported or dropped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.cli.program import main
+from support.datasets import assert_statistics_add_up, digests, ledger_of, manifest_of, rows_of, write_jsonl
+from support.paths import TOKENIZER
+
+QUESTION = "Mark has a garden with 10 yellow flowers, and he plants 80% more of those in purple. How many has he?"
+WORDS = "mark has a garden with 10 yellow flowers and he plants 80 more"
+_SPLIT = QUESTION.split()
+CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": {"q": QUESTION}}}
+TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
+
+
+def chat(*contents: str) -> dict[str, Any]:
+    roles = ("user", "assistant") * len(contents)
+    return {"messages": [{"role": role, "content": text} for role, text in zip(roles, contents, strict=False)]}
+
+
+# What is planted, and the message with which the run begins; None if it is not looked for there.
+PLANTED: dict[str, tuple[dict[str, Any], int | None]] = {
+    "verbatim": (chat(QUESTION, "18"), 1),
+    "spacing and case": (chat(QUESTION.upper().replace(" ", " \n\t"), "18"), 1),
+    "punctuation": (chat("hm?", f"«{QUESTION.replace(' ', ' … ')}»"), 2),
+    "split across turns": (chat("hi", "hello", " ".join(_SPLIT[:6]), " ".join(_SPLIT[6:])), 3),
+    "in a tool's answer": (
+        {
+            "messages": [
+                {"role": "user", "content": "look"},
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [CALL | {"function": CALL["function"] | {"arguments": {}}}],
+                },
+                {"role": "tool", "tool_call_id": "1", "content": QUESTION},
+                {"role": "assistant", "content": "ok"},
+            ],
+            "tools": [TOOL],
+        },
+        3,
+    ),
+    "in reasoning": (
+        {
+            "messages": [
+                {"role": "user", "content": "hm?"},
+                {"role": "assistant", "content": "18", "reasoning_content": QUESTION},
+            ]
+        },
+        2,
+    ),
+    "in the system prompt": (
+        {"messages": [{"role": "system", "content": QUESTION}, *chat("hi", "ok")["messages"]]},
+        None,
+    ),
+    "other words": (chat(QUESTION.replace("garden", "yard").replace("more", "less"), "18"), None),
+}
+CLEAN = [
+    chat(f"Is {number} a number that has {number + 1} after it, and what do you think of it?", "Yes.")
+    for number in range(40)
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("inputs")
+    write_jsonl(folder / "chats.jsonl", [*CLEAN[:20], *(record for record, _ in PLANTED.values()), *CLEAN[20:]])
+    (folder / "evals").mkdir()
+    write_jsonl(
+        folder / "evals" / "math.jsonl", [{"question": "What is 2 + 2?"}, {"question": QUESTION, "answer": "18"}]
+    )
+    (folder / "evals" / "more.json").write_text(json.dumps([{"messages": chat(QUESTION, "18")["messages"]}]))
+    return folder
+
+
+def command(folder: Path, output: Path, *options: object) -> Sequence[str]:
+    found = ("build", "--input", folder / "chats.jsonl", "--tokenizer", TOKENIZER, "--output", output)
+    others = ("--split_bytes=3000", "--direct_num_workers=1", "--unprinted=report", "--decontaminate", folder / "evals")
+    return [*map(str, (*found, *others, *options))]
+
+
+def positions(folder: Path) -> dict[int, str]:
+    """The names of what is planted, by the position of the record."""
+    found, position = {}, 0
+    for number, line in enumerate((folder / "chats.jsonl").read_bytes().splitlines(keepends=True)):
+        if 20 <= number < 20 + len(PLANTED):
+            found[position] = [*PLANTED][number - 20]
+        position += len(line)
+    return found
+
+
+def expected_details() -> dict[str, tuple[str, str]]:
+    """What is planted and found: the record and the message, and the words."""
+    return {
+        name: (f"math.jsonl:{len(json.dumps({'question': 'What is 2 + 2?'})) + 1}, message {message}", WORDS)
+        for name, (_, message) in PLANTED.items()
+        if message
+    }
+
+
+def details(folder: Path, output: Path) -> dict[str, tuple[str, str]]:
+    """What the ledger says of records that are planted."""
+    named = positions(folder)
+    found = {}
+    for line in ledger_of(output):
+        if line["detail"]:
+            place, _, run = line["detail"].partition(": ")
+            found[named[line["position"]]] = place, run.partition(";")[0]
+    return found
+
+
+@pytest.fixture(scope="module")
+def reported(folder, tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("reported") / "out"
+    assert main(command(folder, output)) == 0
+    return output
+
+
+def test_report_keeps_and_counts_the_records_and_lists_them_in_the_ledger(folder, reported, capfd):
+    manifest = manifest_of(reported)
+    assert manifest["records"]["kept"] == manifest["records"]["read"] == 48
+    assert manifest["notes"]["contaminated"] == 6
+    assert manifest["statistics"]["contaminated"] == {"math.jsonl": 6}
+    evaluations = manifest["job"]["evaluations"]
+    assert (evaluations["records"], evaluations["too_short"], evaluations["in_templates"]) == (3, 1, 0)
+    assert details(folder, reported) == expected_details()
+    assert {line["outcome"] for line in ledger_of(reported)} == {"kept"}
+    assert_statistics_add_up(manifest)
+    capfd.readouterr()
+    assert main(["verify", str(reported), "--replay=1"]) == 0
+    assert main(["inspect", str(reported), "--reason=contaminated", "--limit=9", "--json"]) == 0
+    shown = json.loads(capfd.readouterr().out.partition("\n")[2])
+    assert len(shown["records"]) == 6 and not shown["rows"]
+    assert WORDS in shown["records"][0]["detail"]
+    for page in ("README.md", "report.html"):
+        assert "math.jsonl" in (reported / page).read_text(), page
+
+
+def test_drop_leaves_them_out_and_all_else_is_as_without(folder, reported, tmp_path):
+    output = tmp_path / "out"
+    assert main(command(folder, output, "--contaminated=drop")) == 0
+    manifest = manifest_of(output)
+    assert manifest["records"] == {
+        "read": 48,
+        "kept": 42,
+        "truncated": 0,
+        "dropped": {"contaminated": 6},
+        "rejected": {},
+    }
+    assert manifest["statistics"]["contaminated"] == {"math.jsonl": 6}
+    assert details(folder, output) == expected_details()
+    ids = [row["input_ids"] for row in rows_of(reported)]
+    assert [row["input_ids"] for row in rows_of(output)] == [
+        of_row for number, of_row in enumerate(ids) if not 20 <= number < 26
+    ]
+    assert main(["verify", str(output), "--replay=1"]) == 0
+
+
+def test_shuffled_dataset_has_the_same_matches(folder, tmp_path):
+    outputs = [tmp_path / name for name in ("one", "two")]
+    for output, workers in zip(outputs, (1, 2), strict=True):
+        options = ("--shuffle=global", "--shards=2", "--dedup=exact", f"--direct_num_workers={workers}")
+        assert main(command(folder, output, *options)) == 0
+    assert details(folder, outputs[0]) == expected_details()
+    assert digests(outputs[0]) == digests(outputs[1])
+
+
+def test_append_with_changed_evaluation_sets_is_refused(folder, tmp_path, capfd):
+    inputs = tmp_path / "inputs"
+    (inputs / "evals").mkdir(parents=True)
+    for path in ("chats.jsonl", "evals/math.jsonl"):
+        (inputs / path).write_bytes((folder / path).read_bytes())
+    write_jsonl(inputs / "more.jsonl", CLEAN[:3])
+    assert main(command(inputs, tmp_path / "out", "--append")) == 0
+    write_jsonl(inputs / "evals" / "other.jsonl", [{"question": QUESTION}])
+    capfd.readouterr()
+    assert main(command(inputs, tmp_path / "out", "--append", "--input", inputs / "more.jsonl")) == 2
+    error = capfd.readouterr().err
+    assert "the evaluation sets (--decontaminate) differ" in error and error.count("\n") == 1
+    (inputs / "evals" / "other.jsonl").unlink()
+    assert main(command(inputs, tmp_path / "out", "--append", "--input", inputs / "more.jsonl")) == 0
+    assert manifest_of(tmp_path / "out")["records"]["read"] == 51
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "problem"),
+    [
+        (b'{"question": "a"}\n{"question"', (), "a record of an evaluation set cannot be read (PLACE, byte 18)"),
+        (None, (), "--decontaminate FOLDER"),
+        (b'{"question": "a"}\n', ("--decontaminate_words=0",), "--decontaminate_words"),
+    ],
+)
+def test_what_cannot_be_compared_with_is_a_user_error(folder, tmp_path, capfd, content, options, problem):
+    path = tmp_path / "evals" / "set.jsonl"
+    path.parent.mkdir()
+    if content:
+        path.write_bytes(content)
+    (tmp_path / "chats.jsonl").write_bytes((folder / "chats.jsonl").read_bytes())
+    assert main(command(tmp_path, tmp_path / "out", *options)) == 2
+    error = capfd.readouterr().err
+    assert problem.replace("PLACE", str(path)).replace("FOLDER", str(path.parent)) in error
+    assert error.count("\n") == 1
+
+
+def test_drop_without_evaluation_sets_is_a_user_error(folder, tmp_path, capfd):
+    arguments = command(folder, tmp_path / "out", "--contaminated=drop")
+    at = arguments.index("--decontaminate")
+    assert main([*arguments[:at], *arguments[at + 2 :]]) == 2
+    assert "--contaminated drop: it needs evaluation sets" in capfd.readouterr().err

@@ -1,0 +1,44 @@
+"""The options of the comparison with evaluation sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transforms.base import kinds
+from transforms.base.declaring import StepOptions, option
+from transforms.base.errors import ParameterError
+
+CONTAMINATED = ("report", "drop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContaminationOptions(StepOptions):
+    """What conversations are compared with, and what becomes of those that have something in common with it.
+
+    Raises:
+        ParameterError: if a value is not one that the option takes, or there is nothing to compare with.
+    """
+
+    decontaminate: tuple[str, ...] = option(
+        "Rows",
+        "evaluation sets, as files, folders, globs or urls in any format that inputs may have: records that share a "
+        "run of words with one of their records are reported, or dropped",
+        kinds.list_of(),
+        (),
+        "URL,..",
+        "none",
+        common=True,
+    )
+    decontaminate_words: int = option("Rows", "with decontaminate, how many words such a run has", kinds.positive, 13)
+    contaminated: str = option(
+        "Rows",
+        "what to do with a record that shares a run of words with evaluation sets; report: keep and count it, and list "
+        "it in the ledger; drop: leave it out",
+        kinds.one_of(CONTAMINATED),
+        "report",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.contaminated != "report" and not self.decontaminate:
+            raise ParameterError("contaminated", self.contaminated, "it needs evaluation sets: give decontaminate.")

@@ -1,0 +1,169 @@
+"""An index of the runs of words of evaluation sets, in which the texts of conversations are looked up.
+
+A run is as many words as n-grams have, as in GPT-3 (Brown et al. 2020, arXiv 2005.14165, appendix C). A text of an
+evaluation record that is shorter is one run, if it has at least SHORTEST words. A hash only proposes a run, and its
+words decide.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from transforms.contamination.evaluations import Evaluation
+from transforms.contamination.words import Words, words_of
+from transforms.rows.ragged import indices_of, joined, offsets_of
+
+# The words of the shortest text that is looked for, as in GPT-3.
+SHORTEST = 8
+# A run of words in more evaluation records than this is taken for their template, and not looked for.
+MOST_RECORDS = 10
+# How many entries the table of first hashes has for each run: the more, the fewer runs are looked up in vain.
+_ENTRIES = 16
+_EIGHTH = np.uint64(3)
+
+
+class Match(NamedTuple):
+    """What a text has in common with evaluation records.
+
+    Attributes:
+        text: the number of the text.
+        word: the number of the word with which the first run begins, in that text.
+        words: of the first run, normalized.
+        place: of the first evaluation record that has this run.
+        runs: how many words of the text begin a run of an evaluation record.
+    """
+
+    text: int
+    word: int
+    words: str
+    place: str
+    runs: int
+
+
+class _Runs(NamedTuple):
+    """The runs of one length, in the order of their hashes: uint64, shape (runs,); int64, their first words."""
+
+    hashes: np.ndarray
+    words: np.ndarray
+
+
+class EvaluationIndex:
+    """The runs of words of evaluation records.
+
+    Args:
+        evaluations: the records.
+        length: the number of words of a run.
+
+    Attributes:
+        runs: how many different ones are looked for.
+        too_short: of how many records all texts have too few words.
+        in_templates: how many different runs are in so many records that they are not looked for.
+    """
+
+    def __init__(self, evaluations: Sequence[Evaluation], length: int):
+        self._places = [evaluation.place for evaluation in evaluations]
+        shortest = min(length, SHORTEST)
+        texts = [text.encode() for evaluation in evaluations for text in evaluation.texts]
+        self._content = b" ".join(texts)
+        self._found = found = words_of(self._content)
+        record_of_text = np.repeat(np.arange(len(evaluations)), [len(each.texts) for each in evaluations])
+        sizes = np.array([text.count(b" ") + 1 for text in texts], np.int64)
+        firsts = offsets_of(sizes)[:-1]  # the first word of each text
+        self._records = np.repeat(record_of_text, sizes)  # of each word
+        self._of_length: dict[int, _Runs] = {}
+        self.in_templates = 0
+        for size in range(shortest, length + 1):
+            is_size = sizes >= size if size == length else sizes == size
+            begins = indices_of(firsts[is_size], sizes[is_size] - size + 1)
+            if len(begins) and len((runs := self._runs(begins, found.hashes(size, begins))).words):
+                self._of_length[size] = runs
+        self.runs = sum(len(runs.words) for runs in self._of_length.values())
+        self.too_short = len(evaluations) - len(np.unique(record_of_text[sizes >= shortest]))
+        self._shortest = shortest
+        # By the first bits of the hash of its first words, a bit that says whether there is such a run.
+        bits = (_ENTRIES * (self.runs + 1)).bit_length()
+        self._shift, is_there = np.uint64(64 - bits), np.zeros(1 << bits, bool)
+        first_words = [found.hashes(shortest, runs.words) for runs in self._of_length.values()]
+        self._first_words = np.unique(joined(first_words, np.uint64))
+        is_there[self._first_words >> self._shift] = True
+        self._table = np.packbits(is_there, bitorder="little")
+
+    def _runs(self, begins: np.ndarray, hashes: np.ndarray) -> _Runs:
+        """The runs that begin with some words: of those with the same hash the first one, and none of templates."""
+        order = np.lexsort((begins, hashes))
+        begins, hashes = begins[order], hashes[order]
+        is_new = np.diff(hashes, prepend=~hashes[:1]) != 0
+        is_new_record = is_new | (np.diff(self._records[begins], prepend=-1) != 0)
+        records = np.add.reduceat(is_new_record.astype(np.int64), np.flatnonzero(is_new))
+        stays = np.flatnonzero(is_new)[records <= MOST_RECORDS]
+        self.in_templates += len(records) - len(stays)
+        return _Runs(hashes[stays], begins[stays])
+
+    def find(self, texts: Sequence[bytes]) -> list[Match]:
+        """Look up texts.
+
+        Args:
+            texts: of `normalized`.
+
+        Returns:
+            The texts that have something in common with evaluation records, in their order.
+        """
+        content = b" ".join(texts)
+        found = words_of(content)
+        hashes = found.hashes(self._shortest)
+        entries = hashes >> self._shift
+        begins = np.flatnonzero(self._table[entries >> _EIGHTH] >> (entries.astype(np.uint8) & 7) & 1)
+        begins = begins[_places_in(self._first_words, hashes[begins]) >= 0]
+        if not len(begins):
+            return []
+        matches = [match for size in self._of_length for match in self._matches(content, found, begins, size)]
+        offsets = np.cumsum([0, *(len(text) + 1 for text in texts)]).tolist()
+        first: dict[int, tuple[int, int, int]] = {}
+        of_text: dict[int, set[int]] = {}
+        for word, size, own in sorted(matches, key=lambda match: (match[0], -match[1])):
+            number = bisect_right(offsets, int(found.starts[word])) - 1
+            if found.stops[word + size - 1] < offsets[number + 1]:
+                first.setdefault(number, (word, size, own))
+                of_text.setdefault(number, set()).add(word)
+        before = np.searchsorted(found.starts, offsets)
+        return [
+            Match(
+                number,
+                word - int(before[number]),
+                _text(self._content, self._found, own, size).decode(),
+                self._places[self._records[own]],
+                len(of_text[number]),
+            )
+            for number, (word, size, own) in first.items()
+        ]
+
+    def _matches(self, content: bytes, found: Words, begins: np.ndarray, size: int) -> list[tuple[int, int, int]]:
+        """The runs of one length that texts and evaluation records have: their first words, and the length between."""
+        begins = begins[begins + size <= len(found.starts)]
+        runs = self._of_length[size]
+        hashes = found.hashes(size, begins)
+        at = _places_in(runs.hashes, hashes)
+        same = np.flatnonzero(at >= 0)
+        pairs = zip(begins[same].tolist(), runs.words[at[same]].tolist(), strict=True)
+        return [
+            (word, size, own)
+            for word, own in pairs
+            if _text(content, found, word, size) == _text(self._content, self._found, own, size)
+        ]
+
+
+def _places_in(ordered: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+    """Where hashes are among ordered ones: int64, shape (hashes,); -1 for those that are not."""
+    if not len(ordered):
+        return np.full(len(hashes), -1)
+    places = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
+    return np.where(ordered[places] == hashes, places, -1)
+
+
+def _text(content: bytes, found: Words, word: int, size: int) -> bytes:
+    """A run of words, with one space between two."""
+    return b" ".join(content[found.starts[word] : found.stops[word + size - 1]].split())

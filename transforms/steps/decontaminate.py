@@ -1,0 +1,172 @@
+"""Decontaminate: which records share a run of words with an evaluation set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+
+from transforms.base.checks import check_choice, check_count, check_text
+from transforms.base.held import check_held
+from transforms.base.once import once
+from transforms.contamination.config import CONTAMINATED
+from transforms.contamination.evaluations import decode_evaluations
+from transforms.contamination.index import EvaluationIndex, Match
+from transforms.contamination.words import normalized
+from transforms.model.batches import Examples
+from transforms.model.examples import (
+    REASONING_KEYS,
+    Content,
+    Conversation,
+    Example,
+    PlainText,
+    PromptCompletion,
+    TokenRow,
+)
+from transforms.model.statistics import Statistics
+from transforms.steps.base import Step
+from transforms.storage.files import read_bytes
+
+# Of those who write the instructions of a conversation, which a whole corpus may share.
+_NOT_COMPARED = ("system", "developer")
+# About as many bytes are looked up at once.
+_BYTES_AT_ONCE = 1 << 15
+
+
+@once
+def load_index(url: str, words: int) -> EvaluationIndex:
+    """Make the index of evaluation sets, once for each process.
+
+    Args:
+        url: of the file that is stored with the dataset, whose name is that of its content.
+        words: the number of words of a run.
+
+    Raises:
+        UserError: if the file is not the one that was planned, see held_to.
+        FileNotFoundError, StoreError: if it cannot be read.
+    """
+    content = read_bytes(url)
+    check_held("file of evaluation sets", url, hashlib.sha256(content).hexdigest())
+    return EvaluationIndex(decode_evaluations(content), words)
+
+
+class Decontaminator:
+    """Compares the examples of a batch with evaluation sets.
+
+    Args:
+        evaluations: the url of the stored file of evaluation sets.
+        words: the number of words of a run.
+        contaminated: one of CONTAMINATED.
+    """
+
+    def __init__(self, *, evaluations: str, words: int, contaminated: str):
+        self._index = load_index(evaluations, words)
+        self._drops = contaminated == "drop"
+
+    def __call__(self, batch: Examples) -> Examples:
+        found = dict[int, str]()  # what was found first of each record, by its position
+        of_sets = Counter[str]()
+        for examples in _in_groups(batch.examples):
+            for match in self._index.find([text for _, text in examples]):
+                example = examples[match.text][0]
+                if example.position not in found:
+                    found[example.position] = _described(match, example.content)
+                    of_sets[match.place.rpartition(":")[0]] += 1
+        outcomes = batch.outcomes
+        if tokenized := [one.position for one in batch.examples if isinstance(one.content, TokenRow)]:
+            first = tokenized[0], "it has token ids"
+            outcomes = outcomes.note("not_compared_with_evaluations", len(tokenized), first)
+        if not found:
+            return replace(batch, outcomes=outcomes)
+        outcomes = outcomes.count(Statistics(contaminated=dict(sorted(of_sets.items()))))
+        if self._drops:
+            firsts = [one for one in batch.examples if one.position in found and not one.number]
+            drops = (replace(one.dropped("contaminated"), detail=found[one.position]) for one in firsts)
+            left = [one for one in batch.examples if one.position not in found]
+            return replace(batch, outcomes=outcomes.drop(drops), examples=left)
+        outcomes = outcomes.note("contaminated", len(found), next(iter(found.items())))
+        marked = [
+            msgspec.structs.replace(one, found=found[one.position]) if one.position in found else one
+            for one in batch.examples
+        ]
+        return replace(batch, outcomes=outcomes, examples=marked)
+
+
+def _in_groups(examples: Sequence[Example]) -> Iterator[list[tuple[Example, bytes]]]:
+    """Yield examples with their normalized texts, some at once."""
+    group, size = list[tuple[Example, bytes]](), 0
+    for example in examples:
+        text = normalized("\n".join(filter(None, _texts(example.content))))
+        group.append((example, text))
+        size += len(text)
+        if size >= _BYTES_AT_ONCE:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _texts(content: Content) -> Sequence[str]:
+    """What is compared: of each message the text, empty if it is not compared; or the texts of another content."""
+    if isinstance(content, PlainText):
+        return (content.text,)
+    if isinstance(content, PromptCompletion):
+        return content.prompt, content.completion
+    if isinstance(content, TokenRow):
+        return ()
+    if found := content.plain:
+        roles, texts = found
+        if not any(role in roles for role in _NOT_COMPARED):
+            return texts
+        return ["" if role in _NOT_COMPARED else text for role, text in zip(roles, texts, strict=True)]
+    return ["\n".join(_texts_of(message)) for message in content.messages]
+
+
+def _texts_of(message: Mapping[str, Any]) -> Iterator[str]:
+    """The reasoning and the texts of a message."""
+    if message["role"] in _NOT_COMPARED:
+        return
+    for key in (*REASONING_KEYS, "content"):
+        value = message.get(key)
+        for part in value if isinstance(value, list) else [value]:
+            text = part.get("text") if isinstance(part, dict) else part
+            if isinstance(text, str):
+                yield text
+
+
+def _described(match: Match, content: Content) -> str:
+    """The evaluation record, where the match begins, and its words."""
+    counts = accumulate(len(normalized(text).split()) for text in _texts(content))
+    number = next(number for number, count in enumerate(counts, 1) if match.word < count)
+    place = f", message {number}" if isinstance(content, Conversation) else ""
+    more = f"; {match.runs:,} runs of words in all" if match.runs > 1 else ""
+    return f"{match.place}{place}: {match.words}{more}"
+
+
+class Decontaminate(Step):
+    """Compare each example with evaluation sets.
+
+    PCollection[Parts[Examples]] -> PCollection[Parts[Examples]]. A record that shares a run of words with one of their
+    records is counted, or dropped as `contaminated`.
+
+    Args:
+        evaluations: the url of the stored file of evaluation sets.
+        words: the number of words of a run.
+        contaminated: what to do with such a record, one of CONTAMINATED.
+
+    Raises:
+        ParameterError: if a value is not one of those.
+    """
+
+    input, output = Examples, Examples
+
+    def __init__(self, evaluations: str, *, words: int, contaminated: str):
+        check_text("evaluations", evaluations)
+        check_count("decontaminate_words", words)
+        check_choice("contaminated", contaminated, CONTAMINATED)
+        super().__init__(Decontaminator, evaluations=evaluations, words=words, contaminated=contaminated)
