@@ -1,14 +1,15 @@
 """An index of the runs of words of evaluation sets, in which the texts of conversations are looked up.
 
 A run is as many words as n-grams have, as in GPT-3 (Brown et al. 2020, arXiv 2005.14165, appendix C). A text of an
-evaluation record that is shorter is one run, if it has at least SHORTEST words. A hash only proposes a run, and its
+evaluation record that is shorter is one run, if it has at least SHORTEST words. A hash only proposes a match, and the
 words decide.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ class Match(NamedTuple):
         word: the number of the word with which the first run begins, in that text.
         words: of the first run, normalized.
         place: of the first evaluation record that has this run.
-        runs: how many words of the text begin a run of an evaluation record.
+        runs: how many words of the text begin a run of an evaluation record, by their hashes.
     """
 
     text: int
@@ -120,40 +121,37 @@ class EvaluationIndex:
         begins = begins[_places_in(self._first_words, hashes[begins]) >= 0]
         if not len(begins):
             return []
-        matches = [match for size in self._of_length for match in self._matches(content, found, begins, size)]
-        offsets = np.cumsum([0, *(len(text) + 1 for text in texts)]).tolist()
-        first: dict[int, tuple[int, int, int]] = {}
-        of_text: dict[int, set[int]] = {}
-        for word, size, own in sorted(matches, key=lambda match: (match[0], -match[1])):
-            number = bisect_right(offsets, int(found.starts[word])) - 1
-            if found.stops[word + size - 1] < offsets[number + 1]:
-                first.setdefault(number, (word, size, own))
-                of_text.setdefault(number, set()).add(word)
+        words, sizes, own = self._candidates(found, begins)
+        offsets = offsets_of(np.array([len(text) + 1 for text in texts]))
+        numbers = np.searchsorted(offsets, found.starts[words], "right") - 1
+        is_inside = found.stops[words + sizes - 1] < offsets[numbers + 1]
+        counts = np.bincount(numbers[is_inside][np.diff(words[is_inside], prepend=-1) != 0], minlength=len(texts))
         before = np.searchsorted(found.starts, offsets)
-        return [
-            Match(
-                number,
-                word - int(before[number]),
-                _text(self._content, self._found, own, size).decode(),
-                self._places[self._records[own]],
-                len(of_text[number]),
-            )
-            for number, (word, size, own) in first.items()
-        ]
+        candidates = zip(*(each[is_inside].tolist() for each in (numbers, words, sizes, own)), strict=True)
+        matches = list[Match]()
+        for number, of_text in groupby(candidates, key=itemgetter(0)):
+            for _, word, size, own_word in of_text:
+                run = _text(self._content, self._found, own_word, size)
+                if _text(content, found, word, size) == run:
+                    place = self._places[self._records[own_word]]
+                    matches.append(Match(number, word - int(before[number]), run.decode(), place, int(counts[number])))
+                    break
+        return matches
 
-    def _matches(self, content: bytes, found: Words, begins: np.ndarray, size: int) -> list[tuple[int, int, int]]:
-        """The runs of one length that texts and evaluation records have: their first words, and the length between."""
-        begins = begins[begins + size <= len(found.starts)]
-        runs = self._of_length[size]
-        hashes = found.hashes(size, begins)
-        at = _places_in(runs.hashes, hashes)
-        same = np.flatnonzero(at >= 0)
-        pairs = zip(begins[same].tolist(), runs.words[at[same]].tolist(), strict=True)
-        return [
-            (word, size, own)
-            for word, own in pairs
-            if _text(content, found, word, size) == _text(self._content, self._found, own, size)
-        ]
+    def _candidates(self, found: Words, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The runs of texts that have the hash of one of evaluation records: the words with which they begin, in order,
+        their lengths, the longest first, and the words with which those of evaluation records begin.
+        """
+        words, sizes, own = (list[np.ndarray]() for _ in range(3))
+        for size, runs in self._of_length.items():
+            enough = begins[begins + size <= len(found.starts)]
+            at = _places_in(runs.hashes, found.hashes(size, enough))
+            words.append(enough[at >= 0])
+            sizes.append(np.full(len(words[-1]), size))
+            own.append(runs.words[at[at >= 0]])
+        every = np.concatenate(words), np.concatenate(sizes), np.concatenate(own)
+        order = np.lexsort((-every[1], every[0]))
+        return every[0][order], every[1][order], every[2][order]
 
 
 def _places_in(ordered: np.ndarray, hashes: np.ndarray) -> np.ndarray:
