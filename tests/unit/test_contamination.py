@@ -90,6 +90,11 @@ def test_short_text_is_found_as_a_whole_and_a_shorter_one_is_counted():
     assert found_in(index, "one two three four five six seven", "too short") == []
 
 
+def test_of_two_runs_that_begin_with_one_word_the_longer_one_is_named():
+    index = index_of("one two three four five six seven eight", "one two three four five six seven eight nine")
+    assert found_in(index, "one two three four five six seven eight nine")[0].place == "e:1"
+
+
 def test_a_run_of_many_records_is_taken_for_their_template():
     template = "Answer the following question and put the letter of the right choice on the last line:"
     many = [f"{template} {number} {QUESTION if number == 3 else ''}" for number in range(MOST_RECORDS + 1)]
