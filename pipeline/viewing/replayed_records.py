@@ -24,7 +24,6 @@ from transforms.base.phrases import counted
 from transforms.catalog.description import library_versions
 from transforms.catalog.layout import SPLITS
 from transforms.catalog.log import Log
-from transforms.exchange.receive import LEFT_OUT
 from transforms.inputs.listing import InputFile
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Labels, Records, Rows, Split
@@ -42,6 +41,8 @@ from transforms.storage.hub.urls import without_commit
 _DIGEST_BYTES = 16
 _Record: TypeAlias = tuple[str, int]  # its source and position
 _Outcome: TypeAlias = tuple[str, str | None]  # and its reason
+# Why a record is dropped because of others.
+_LEFT_OUT = ("duplicate", "not_in_mix")
 _COMPARED = ("input_ids", "labels", "loss_mask", "seq_lengths", "position_ids", *ANSWER_COLUMNS)
 
 
@@ -172,7 +173,7 @@ def _left_out_of(dataset: Dataset) -> set[_Record]:
     found = set[_Record]()
     for batch in dataset.ledger():
         lines = zip(*(batch.column(name).to_pylist() for name in ("source", "position", "reason")), strict=True)
-        found.update((source, position) for source, position, reason in lines if reason in LEFT_OUT)
+        found.update((source, position) for source, position, reason in lines if reason in _LEFT_OUT)
     return found
 
 

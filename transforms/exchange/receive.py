@@ -22,7 +22,7 @@ from transforms.exchange.places import places_of
 from transforms.exchange.send import LENGTH_BYTES
 from transforms.model.batches import Block, Labels, Rows, RowSource, RowTable, Split
 from transforms.model.kept_examples import decode_examples
-from transforms.model.outcomes import Drop, Known, Outcomes
+from transforms.model.outcomes import Known, Outcomes
 from transforms.model.parts import Parts
 from transforms.model.statistics import Statistics
 from transforms.rows.ragged import joined, offsets_of
@@ -50,7 +50,7 @@ def read_bucket(split: Split, output: str, seed: int | None) -> Iterator[Labels]
     Raises:
         InputError: if a file is missing or damaged.
     """
-    left_out = dict[int, _Left]()
+    left_out = _LeftOut()
     batch = _joined(list(_batches(split, output, seed, left_out)), split)
     positions = batch.source.positions
     order = np.arange(len(positions))
@@ -66,18 +66,18 @@ def read_bucket(split: Split, output: str, seed: int | None) -> Iterator[Labels]
         yield dataclasses.replace(part, part=number, last=number + 1 == len(pieces))
 
 
-class _Left(NamedTuple):
-    """Why a record is left out, and what it is a duplicate of: the record, and the number of the source of that."""
+class _Kept(NamedTuple):
+    """What a record is a duplicate of: the record, and the number of its source."""
 
-    reason: str
-    kept: str = ""
-    kept_source: int = 0
-
-
-_DUPLICATE, _NOT_CHOSEN = LEFT_OUT = ("duplicate", "not_in_mix")
+    record: str
+    source: int
 
 
-def _batches(split: Split, output: str, seed: int | None, left_out: dict[int, _Left]) -> Iterator[Labels]:
+# Records that are left out, by their positions: what each is a duplicate of; None if the mix does not have it.
+_LeftOut = dict[int, _Kept | None]
+
+
+def _batches(split: Split, output: str, seed: int | None, left_out: _LeftOut) -> Iterator[Labels]:
     """Read the blocks of a bucket, and yield the examples of each part of each split that sent some, in order.
 
     Args:
@@ -109,24 +109,24 @@ def _batches(split: Split, output: str, seed: int | None, left_out: dict[int, _L
                 is_chosen &= [position not in duplicates for position in positions.tolist()]
                 batch = batch.take(np.flatnonzero(is_chosen), Outcomes())
             else:
-                left_out.update((base + position, _Left(_NOT_CHOSEN)) for position in positions[~is_chosen].tolist())
-                left_out |= {base + position: left for position, left in duplicates.items()}
+                left_out |= dict.fromkeys((base + positions[~is_chosen]).tolist())
+                left_out |= {base + position: kept for position, kept in duplicates.items()}
             source = dataclasses.replace(batch.source, positions=base + batch.source.positions)
             yield dataclasses.replace(batch, source=source)
 
 
-def _duplicates(block: Block, output: str) -> dict[int, _Left]:
+def _duplicates(block: Block, output: str) -> dict[int, _Kept]:
     """The duplicates among the records of a split, by their positions in it."""
-    found = dict[int, _Left]()
+    found = dict[int, _Kept]()
     for path, start, stop in block.verdicts:
         verdict = decode_verdict(read_range(join(output, path), start, stop))
-        kept = zip(verdict.kept, verdict.kept_sources, strict=True)
-        left = [_Left(_DUPLICATE, f"of {url}:{position}", source) for (url, position), source in kept]
-        found |= zip(np.frombuffer(verdict.positions, "<i8").tolist(), left, strict=True)
+        records = zip(verdict.kept, verdict.kept_sources, strict=True)
+        kept = [_Kept(f"{url}:{position}", source) for (url, position), source in records]
+        found |= zip(np.frombuffer(verdict.positions, "<i8").tolist(), kept, strict=True)
     return found
 
 
-def _without(part: Labels, left_out: Mapping[int, _Left]) -> Labels:
+def _without(part: Labels, left_out: _LeftOut) -> Labels:
     """Drop the records of a part that are left out, and count all but further copies as read."""
     source = part.source
     of_records = source.positions[source.first_rows()]
@@ -134,17 +134,22 @@ def _without(part: Labels, left_out: Mapping[int, _Left]) -> Labels:
     dropped = np.flatnonzero([position in left_out for position in of_records.tolist()]) if left_out else _NONE
     if not len(dropped):
         return dataclasses.replace(part, outcomes=outcomes)
-    drops = source.drops(dropped, "", np.diff(part.offsets), part.trained_tokens)
-    left = [left_out[drop.position] for drop in drops]
+    kept = [left_out[position] for position in of_records[dropped].tolist()]
+    is_duplicate = np.array([record is not None for record in kept])
+    tokens = np.diff(part.offsets), part.trained_tokens
+    duplicates = [
+        dataclasses.replace(drop, detail=f"of {record.record}")
+        for drop, record in zip(
+            source.drops(dropped[is_duplicate], "duplicate", *tokens), filter(None, kept), strict=True
+        )
+    ]
+    drops = duplicates + source.drops(dropped[~is_duplicate], "not_in_mix", *tokens)
+    # Their tokens are not lost because of max_length.
     outcomes = outcomes.drop(
-        # Their tokens are not lost because of max_length.
-        Drop(drop.position, each.reason, Known(drop.known.columns, drop.known.content), each.kept)
-        for drop, each in zip(drops, left, strict=True)
+        dataclasses.replace(drop, known=Known(drop.known.columns, drop.known.content)) for drop in drops
     )
-    own = part.split.sources_of(of_records[dropped]).tolist()
-    pairs = Counter(
-        f"{number} of {each.kept_source}" for number, each in zip(own, left, strict=True) if each.reason == _DUPLICATE
-    )
+    own = part.split.sources_of(of_records[dropped[is_duplicate]]).tolist()
+    pairs = Counter(f"{number} of {of.source}" for number, of in zip(own, filter(None, kept), strict=True))
     outcomes = outcomes.count(Statistics(duplicates=dict(sorted(pairs.items()))))
     stays = ~np.isin(source.record_numbers(), dropped)
     return part.take(np.flatnonzero(stays), outcomes)

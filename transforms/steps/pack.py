@@ -157,17 +157,15 @@ class Packer(PackOptions):
             had_labels &= np.bincount(numbers, minlength=records) > 1
         without = ~survives & ~dropped_whole & ~equal & ~had_labels
         left_without = ~survives & ~dropped_whole & ~equal & had_labels
-        reasons = {
-            "too_long": dropped_whole,
-            "equal_answers": equal & ~cut,
-            "equal_answers_left": equal & cut,
-            "no_trained_tokens": without,
-            "no_trained_tokens_left": left_without,
-        }
+        own = ~copies  # further copies have the outcome of the first one
         outcomes = batch.outcomes.drop(
-            drop
-            for reason, records_of in reasons.items()
-            for drop in source.drops(np.flatnonzero(records_of & ~copies), reason, lengths, trained)
+            [
+                *source.drops(np.flatnonzero(own & dropped_whole), "too_long", lengths, trained),
+                *source.drops(np.flatnonzero(own & equal & ~cut), "equal_answers", lengths, trained),
+                *source.drops(np.flatnonzero(own & equal & cut), "equal_answers_left", lengths, trained),
+                *source.drops(np.flatnonzero(own & without), "no_trained_tokens", lengths, trained),
+                *source.drops(np.flatnonzero(own & left_without), "no_trained_tokens_left", lengths, trained),
+            ]
         )
         losers = np.flatnonzero(trained_tokens_lost)
         if len(losers):
