@@ -23,12 +23,15 @@ print(*(server.getsockname()[1] for server in held))')
 
 # The JVMs are small, because Python workers do the work. A job that has lost a TaskManager restarts, and continues from its
 # receipts. Restarts are allowed for longer than the heartbeat timeout: until then Flink still offers the lost TaskManager.
+# What is shuffled is small, and with --shuffle or --dedup it is so in several places at once: by default Flink would
+# need 16 MiB for each.
 settings=(
     -D "jobmanager.rpc.port=$rpc"
     -D "rest.port=$rest"
     -D "io.tmp.dirs=$folder/tmp"
     -D jobmanager.memory.process.size=1g
     -D taskmanager.memory.process.size=1g
+    -D taskmanager.network.sort-shuffle.min-buffers=64
     -D taskmanager.numberOfTaskSlots=1
     -D cluster.evenly-spread-out-slots=true
     -D heartbeat.interval=2000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from posixpath import commonpath, dirname
+from posixpath import commonprefix, dirname
 from typing import Any
 
 import msgspec
@@ -36,7 +36,7 @@ def read_evaluation_sets(patterns: Sequence[str]) -> bytes:
         Unavailable: if a store does not answer.
     """
     files = list_inputs(list(patterns), parameter="decontaminate")
-    above = f"{commonpath([dirname(file.url) for file in files])}/"
+    above = "".join(f"{folder}/" for folder in commonprefix([dirname(file.url).split("/") for file in files]))
     try:
         found = [
             evaluation_of(f"{url.removeprefix(above)}:{position}", record)

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from pipeline.cli.program import main
+from pipeline.job.evaluation_sets import read_evaluation_sets
 from support.datasets import assert_statistics_add_up, digests, ledger_of, manifest_of, rows_of, write_jsonl
 from support.paths import TOKENIZER
+from transforms.contamination.evaluations import decode_evaluations
 
 QUESTION = "Mark has a garden with 10 yellow flowers, and he plants 80% more of those in purple. How many has he?"
 WORDS = "mark has a garden with 10 yellow flowers and he plants 80 more"
@@ -214,3 +217,17 @@ def test_drop_without_evaluation_sets_is_a_user_error(folder, tmp_path, capfd):
     at = arguments.index("--decontaminate")
     assert main([*arguments[:at], *arguments[at + 2 :]]) == 2
     assert "--contaminated drop: it needs evaluation sets" in capfd.readouterr().err
+
+
+def test_evaluation_sets_of_several_stores_have_their_urls_and_of_one_folder_their_names(tmp_path):
+    for name in ("a/x", "b/y"):
+        (tmp_path / name).parent.mkdir()
+        write_jsonl(tmp_path / f"{name}.jsonl", [{"question": QUESTION}])
+    fsspec.filesystem("memory").pipe_file("/evals/z.jsonl", json.dumps({"question": QUESTION}).encode())
+    of_disk = [f"{tmp_path}/a/x.jsonl", f"{tmp_path}/b/y.jsonl"]
+    places = [
+        [each.place for each in decode_evaluations(read_evaluation_sets(urls))]
+        for urls in (of_disk, [*of_disk, "memory://evals/z.jsonl"])
+    ]
+    assert places[0] == ["a/x.jsonl:0", "b/y.jsonl:0"]
+    assert places[1] == [f"{tmp_path}/a/x.jsonl:0", f"{tmp_path}/b/y.jsonl:0", "memory:///evals/z.jsonl:0"]

@@ -75,7 +75,9 @@ def ledger_of(output: Path) -> list[dict[str, Any]]:
 
 def digests(output: Path, *excluded: str) -> dict[str, str]:
     """Return the sha256 of each file of a dataset, except the work files and the excluded names."""
-    files = [path for path in output.rglob("*") if path.is_file() and "_chatmill" not in path.parts]
+    # Not below _chatmill: a cluster may still be removing what it needed.
+    parts = [part for part in output.iterdir() if part.name != "_chatmill"]
+    files = [path for part in parts for path in [part, *part.rglob("*")] if path.is_file()]
     files = [path for path in files if path.name not in excluded]
     return {str(path.relative_to(output)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
 
