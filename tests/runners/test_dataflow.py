@@ -293,6 +293,7 @@ SAMPLES = {
     "write_columns": (["input_ids", "input_ids,loss_mask"], ["ids", "", "input_ids labels"]),
     "keep_columns": (["id", "id,topic"], ["", ","]),
     "engine": (["reference"], ["slow"]),
+    "epochs": (["2.5", ".3", "1"], ["-1", "two", "1e3", ""]),
 }  # fmt: skip
 
 
@@ -307,10 +308,12 @@ def test_regexes_match_what_the_options_accept(metadata, name):
                 found = subprocess.run(["grep", "-Eq", regex], input=f"{sample}\n", text=True, check=False)
                 assert (found.returncode == 0) == is_valid, f"{regex} and {sample!r}"
             # Some values need another option: bfd needs a max_length.
-            more = {"packing": {"max_length": "9"}, "part_weights": {"write_columns": "labels,loss_weights"}}.get(
-                name, {}
-            )
-            given = required | more | {name: sample}
+            more = {
+                "packing": {"max_length": "9"},
+                "part_weights": {"write_columns": "labels,loss_weights"},
+                "epochs": {"shuffle": "global"},
+            }
+            given = required | more.get(name, {}) | {name: sample}
             try:
                 parse_options([f"--{option}={value}" for option, value in given.items()])
                 assert is_valid, f"--{name} accepts {sample!r}"
