@@ -231,3 +231,15 @@ def test_evaluation_sets_of_several_stores_have_their_urls_and_of_one_folder_the
     ]
     assert places[0] == ["a/x.jsonl:0", "b/y.jsonl:0"]
     assert places[1] == [f"{tmp_path}/a/x.jsonl:0", f"{tmp_path}/b/y.jsonl:0", "memory:///evals/z.jsonl:0"]
+
+
+def test_records_of_the_reason_are_those_with_a_match_and_no_duplicates(tmp_path, capfd):
+    evaluations = write_jsonl(tmp_path / "evals.jsonl", [{"question": QUESTION}])
+    chats = write_jsonl(tmp_path / "chats.jsonl", [chat(QUESTION, "18"), chat("hi", "ok"), chat("hi", "ok"), {"x": 1}])
+    output, others = tmp_path / "out", ("--dedup=exact", "--max_reject_fraction=1", "--direct_num_workers=1")
+    common = ("--input", chats, "--tokenizer", TOKENIZER, "--output", output, "--decontaminate", evaluations)
+    assert main([*map(str, ("build", *common, *others))]) == 0
+    capfd.readouterr()
+    assert main(["inspect", str(output), "--reason", "contaminated"]) == 0
+    shown = capfd.readouterr().out
+    assert shown.count("chats.jsonl:") == 1 and "evals.jsonl:0" in shown and "duplicate" not in shown

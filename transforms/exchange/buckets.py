@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from transforms.base.errors import InputError
+from transforms.exchange.mix import ALL
 from transforms.exchange.places import places_of
 from transforms.model.batches import Block, Slice, Split
 from transforms.model.receipts import FirstExample, Sent
@@ -20,7 +21,6 @@ _MOST_SPLITS_IN_GROUP = 256
 MOST_SPLIT_BYTES = 64 << 20
 # With a mix there are so many buckets at least, for as many copies of a record.
 _BUCKETS_OF_MIX = 16
-_ALL = 1 << 64  # a threshold above all numbers
 
 
 def unshuffled(splits: Sequence[Split]) -> list[Split]:
@@ -108,7 +108,7 @@ def buckets_of(
             for split in senders:
                 if not (file := sent.get(split.number)):
                     continue
-                copies = (_ALL,) if thresholds is None else thresholds.get(split.number) or (0,)
+                copies = (ALL,) if thresholds is None else thresholds.get(split.number) or (0,)
                 if len(copies) > len(buckets):
                     raise InputError(
                         f"the mix has {len(copies)} copies of some records, and no shard may have two of them: it "

@@ -13,9 +13,9 @@ import numpy as np
 from transforms.exchange.duplicates import ENTRY, Judged, decode_verdict
 from transforms.exchange.gather import KEY, SentBy
 from transforms.exchange.mix import Amount, Demand, Mix, demands_of, mix_places_of, threshold_of
+from transforms.exchange.ranges import read_ranges
 from transforms.model.receipts import Sent
 from transforms.steps.failures import FailureWriter
-from transforms.storage.files import join, read_range
 
 
 class ChooseMix(beam.PTransform):
@@ -107,9 +107,9 @@ class _Choose(beam.DoFn):
         yield task[0].split, thresholds
 
     def _thresholds(self, split: _OfSplit, demands: Sequence[Demand], before: Amount) -> tuple[int, ...]:
-        entries = np.frombuffer(read_range(join(self._output, split.path), split.start, split.stop), ENTRY)
-        for path, start, stop in split.verdicts:
-            verdict = decode_verdict(read_range(join(self._output, path), start, stop))
+        content, *verdicts = read_ranges(self._output, [(split.path, split.start, split.stop), *split.verdicts])
+        entries = np.frombuffer(content, ENTRY)
+        for verdict in map(decode_verdict, verdicts):
             entries = entries[~np.isin(entries["position"], np.frombuffer(verdict.positions, "<i8"))]
         places = mix_places_of(self._seed, split.split, entries["position"])
         order = np.argsort(places)

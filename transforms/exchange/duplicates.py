@@ -16,15 +16,15 @@ import apache_beam as beam
 import msgspec
 import numpy as np
 
-from transforms.base.errors import InputError
 from transforms.exchange.gather import SentBy
+from transforms.exchange.ranges import read_ranges
 from transforms.inputs.plan_file import decode_plan
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Labels
 from transforms.model.receipts import work_of
 from transforms.rows.ragged import joined
 from transforms.steps.failures import FailureWriter
-from transforms.storage.files import join, read_bytes, read_range
+from transforms.storage.files import join, read_bytes
 from transforms.storage.writing import write_atomically
 
 # Of a record: the digest, of 128 bits in two numbers, its position in its split, and how many trained tokens it has.
@@ -84,11 +84,13 @@ def entries_of(batch: Labels) -> np.ndarray:
     entries["position"] = source.positions[firsts]
     entries["trained"] = np.bincount(source.record_numbers(), batch.trained_tokens, len(firsts))
     ids, offsets = batch.ids.astype("<i4", copy=False), batch.offsets
-    for number, (first, stop) in enumerate(zip(firsts.tolist(), stops.tolist(), strict=True)):
+    digests = list[bytes]()
+    for first, stop in zip(firsts.tolist(), stops.tolist(), strict=True):
         digest = hashlib.blake2b(ids[offsets[first] : offsets[stop]].data, digest_size=16)
         if stop > first + 1:  # several examples: where they end counts, too
             digest.update(np.diff(offsets[first : stop + 1]).tobytes())
-        entries["high"][number], entries["low"][number] = np.frombuffer(digest.digest(), "<u8")
+        digests.append(digest.digest())
+    entries["high"], entries["low"] = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2).T
     return entries
 
 
@@ -145,10 +147,7 @@ class _Judge(beam.DoFn):
         yield judged
 
     def _judged(self, judge: int, splits: Sequence[tuple[int, str, int, int]]) -> Judged:
-        try:
-            contents = [read_range(join(self._output, path), start, stop) for _, path, start, stop in splits]
-        except FileNotFoundError as error:
-            raise InputError(f"{error}: examples that were sent are missing. Run the same command again.") from None
+        contents = read_ranges(self._output, [(path, start, stop) for _, path, start, stop in splits])
         found = [np.frombuffer(content, ENTRY) for content in contents]
         entries = joined(list(found), ENTRY)
         numbers = np.repeat([number for number, *_ in splits], [len(each) for each in found])

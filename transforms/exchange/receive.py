@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -13,12 +12,12 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from transforms.base.errors import InputError
 from transforms.exchange.buckets import buckets_of
 from transforms.exchange.duplicates import decode_verdict
 from transforms.exchange.gather import KEY, SentBy
 from transforms.exchange.mix import mix_places_of
 from transforms.exchange.places import places_of
+from transforms.exchange.ranges import read_ranges
 from transforms.exchange.send import LENGTH_BYTES
 from transforms.model.batches import Block, Labels, Rows, RowSource, RowTable, Split
 from transforms.model.kept_examples import decode_examples
@@ -28,11 +27,10 @@ from transforms.model.statistics import Statistics
 from transforms.rows.ragged import joined, offsets_of
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
-from transforms.storage.files import join, read_range
+from transforms.storage.files import join
 
 # About as many as the input of a part of a split has.
 _TOKENS_IN_PART = 1 << 20
-_READERS = 16
 _NONE = np.zeros(0, np.int64)
 
 
@@ -87,16 +85,11 @@ def _batches(split: Split, output: str, seed: int | None, left_out: _LeftOut) ->
         left_out: to which the first copies that are not in the dataset are added, by their positions in the bucket.
             Further copies of them are not yielded.
     """
-    urls = [join(output, block.path) for block in split.blocks]
-    with ThreadPoolExecutor(_READERS) as pool:
-        try:
-            starts, stops = ([getattr(block, end) for block in split.blocks] for end in ("start", "stop"))
-            contents = [*pool.map(read_range, urls, starts, stops)]
-        except FileNotFoundError as error:
-            raise InputError(f"{error}: examples that were sent are missing. Run the same command again.") from None
-    for block, url, content in zip(split.blocks, urls, contents, strict=True):
-        duplicates = _duplicates(block, output)
+    contents = read_ranges(output, [(block.path, block.start, block.stop) for block in split.blocks])
+    for block, content in zip(split.blocks, contents, strict=True):
+        url, duplicates = join(output, block.path), _duplicates(block, output)
         base, at = split.position(block.first_slice, 0), 0
+        of_block = _LeftOut()
         while at < len(content):
             begin = at + LENGTH_BYTES
             at = begin + int.from_bytes(content[at:begin], "little")
@@ -109,17 +102,17 @@ def _batches(split: Split, output: str, seed: int | None, left_out: _LeftOut) ->
                 is_chosen &= [position not in duplicates for position in positions.tolist()]
                 batch = batch.take(np.flatnonzero(is_chosen), Outcomes())
             else:
-                left_out |= dict.fromkeys((base + positions[~is_chosen]).tolist())
-                left_out |= {base + position: kept for position, kept in duplicates.items()}
+                of_block |= dict.fromkeys((base + positions[~is_chosen]).tolist())
             source = dataclasses.replace(batch.source, positions=base + batch.source.positions)
             yield dataclasses.replace(batch, source=source)
+        if not block.copy:
+            left_out |= of_block | {base + position: kept for position, kept in duplicates.items()}
 
 
 def _duplicates(block: Block, output: str) -> dict[int, _Kept]:
     """The duplicates among the records of a split, by their positions in it."""
     found = dict[int, _Kept]()
-    for path, start, stop in block.verdicts:
-        verdict = decode_verdict(read_range(join(output, path), start, stop))
+    for verdict in map(decode_verdict, read_ranges(output, block.verdicts) if block.verdicts else ()):
         records = zip(verdict.kept, verdict.kept_sources, strict=True)
         kept = [_Kept(f"{url}:{position}", source) for (url, position), source in records]
         found |= zip(np.frombuffer(verdict.positions, "<i8").tolist(), kept, strict=True)

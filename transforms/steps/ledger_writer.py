@@ -119,7 +119,7 @@ class LedgerWriter:
             kept_columns=None if source.columns is None else source.columns.take(pa.array(rows)),
             content=None if source.contents is None else _digests(source.contents[row] for row in rows.tolist()),
             outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[number].astype(np.int8))),
-            detail=pa.array([source.found and source.found[row] for row in rows.tolist()], pa.string()),
+            **({} if source.found is None else {"detail": pa.array([source.found[row] for row in rows.tolist()])}),
             example=rows - first_rows[records],
             split=_SPLITS.take(pa.array(splits, mask=is_nowhere)),
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},
