@@ -104,6 +104,11 @@ def parse(arguments: Sequence[str]) -> tuple[Options, Settings, list[str]]:
         raise UserError("--every 0s: expected 1s or more.")
     if options.retry_failed:
         raise UserError("--retry_failed true: chatmill watch does not have this option.")
+    if options.dedup != "none":
+        raise UserError(
+            f"--dedup {options.dedup}: each increment would read the ledgers of all that is there. Leave it out, or "
+            "run chatmill build --append by a schedule."
+        )
     runner = runner_of(options.runner)
     if runner.has_our_workers:
         if options.detach:

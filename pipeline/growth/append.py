@@ -17,6 +17,7 @@ from pipeline.cli.sources import Source, inputs_of, with_all_inputs
 from pipeline.growth.increments import Selected, forget, planned_files, select
 from pipeline.job.beam_import import import_beam
 from pipeline.job.job_json import Job
+from pipeline.job.known_ledgers import known_ledgers
 from pipeline.job.pinning import check_appendable, pin
 from pipeline.local.fork_server import ForkServer
 from pipeline.runners import runner_of
@@ -91,6 +92,10 @@ def append(
         return _Growth(options, sources, beam_flags, server, folder, claim, listed).run()
 
 
+# What increment_of takes: the job, the files, the ids of increments that are replaced, and what is known.
+_MadeOf = tuple[Job, list[InputFile], tuple[str, ...], bytes]
+
+
 class _Growth:
     """Builds increments until there is nothing new, while it holds the claim."""
 
@@ -119,7 +124,7 @@ class _Growth:
         job = None
         while (selected := self._selected(self._listed, snapshot)).files:
             job = job or self._pinned(selected.files, snapshot)
-            status = self._build(job, self._unfinished(job, snapshot) or selected, snapshot.version)
+            status = self._build(job, self._unfinished(job, snapshot) or selected, snapshot)
             if status != "done":
                 return Appended(status, None)
             snapshot = self._log.newest() or Snapshot()
@@ -154,19 +159,24 @@ class _Growth:
                 selected = self._selected(files, snapshot)
             except UserError:
                 continue
-            if files and selected.files == files and increment_of(job, files, selected.replaces)[0] == id:
+            if files and selected.files == files and increment_of(*self._made_of(job, selected, snapshot))[0] == id:
                 return selected
         return None
 
-    def _build(self, job: Job, selected: Selected, base: int) -> str:
-        """Build an increment. Returns the status of its run. base: the version that the dataset has."""
+    def _made_of(self, job: Job, selected: Selected, snapshot: Snapshot) -> _MadeOf:
+        """What an increment is made from, as increment_of takes it."""
+        return job, *selected, known_ledgers(job, snapshot, selected.replaces)
+
+    def _build(self, job: Job, selected: Selected, snapshot: Snapshot) -> str:
+        """Build an increment. Returns the status of its run. snapshot: the newest one."""
         from pipeline.job.increment_plan import begin_increment, increment_of
         from pipeline.job.run import parse_beam_options, run_job
 
-        id, of_increment = increment_of(job, selected.files, selected.replaces)
+        made_of = self._made_of(job, selected, snapshot)
+        id, of_increment = increment_of(*made_of)
         folder = Folder(self._folder.output, id)
         forget(self._folder, [other for other in self._folder.begun() if other != id])
-        begin_increment(folder, of_increment, selected.files)
+        begin_increment(folder, of_increment, selected.files, made_of[-1])
         for_runner = with_all_inputs(self._options, self._sources)
         status, message = run_job(
             of_increment,
@@ -175,7 +185,7 @@ class _Growth:
             for_runner,
             self._server,
             self._claim,
-            Change(base, replaces=selected.replaces),
+            Change(snapshot.version, replaces=selected.replaces),
         )
         if message:
             print(f"chatmill: {message}", file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipeline.cli.options import Options
+from pipeline.cli.options import Options, RowOptions
 from pipeline.cli.sources import parse_options_of, render_options_of
 from pipeline.job.increment_plan import ReadPlan
 from pipeline.job.job_json import Job, mix_of
@@ -131,9 +131,20 @@ def _write(job: Job, folder: Folder, on_error: Callable[[Split, Exception], None
         about=about_rows(dataclasses.asdict(job.options), job.tokenizer),
         tokenizer=folder.tokenizer(job.tokenizer),
         keep_columns=job.options.keep_columns,
-        details=job.options.dedup != "none" or bool(job.options.decontaminate),
+        found_columns=_found_columns(job),
         on_error=on_error,
     )
+
+
+def _found_columns(job: Job) -> list[str]:
+    """The columns that the ledger of a job has for what is found of records."""
+    has_details = job.options.dedup != "none" or bool(job.options.decontaminate)
+    return ["detail"] * has_details + ["digest"] * _has_digests(job.options)
+
+
+def _has_digests(options: RowOptions) -> bool:
+    """Whether the ledger has the digest of each record, so that an append finds duplicates."""
+    return options.dedup != "none" and options.ledger == "all"
 
 
 class _Exchange(beam.PTransform):
@@ -150,14 +161,16 @@ class _Exchange(beam.PTransform):
         options, output = self._job.options, self._folder.output
         found = {"splits": sent[0], "sent": sent[1] | "gather" >> Gather()}
         if options.dedup != "none":
-            judge = JudgeDuplicates(output, self._folder.increment, self._folder.plan, self._job.split_bytes)
+            known = self._folder.known if self._job.known else None
+            judge = JudgeDuplicates(output, self._folder.increment, self._folder.plan, self._job.split_bytes, known)
             found["judged"] = found["sent"] | "judge" >> judge
         if mix := mix_of(options, self._job.sources):
             to_choose = tuple(each for name, each in found.items() if name != "splits")
             found["mix"] = to_choose | "mix" >> ChooseMix(output, mix, options.seed)
         skipped = found | "plan" >> PlanBuckets() | "skip" >> SkipFinished(output)
         is_shuffled = options.shuffle != "none"
-        parts = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)
+        read = ReadBuckets(output, options.seed if is_shuffled else None, _has_digests(options))
+        parts = skipped.unfinished | "receive" >> read
         parts |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
         if is_shuffled and options.packing != "none":
             parts |= "shuffle rows" >> ShuffleRows(options.seed)

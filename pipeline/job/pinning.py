@@ -6,9 +6,11 @@ import functools
 import sys
 from collections.abc import Sequence
 
+import msgspec
+
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source
-from pipeline.job.job_json import Job, differences, differences_without_inputs, job_of, read_job
+from pipeline.job.job_json import Job, differences, differences_without_inputs, job_of, job_sources, mix_of, read_job
 from pipeline.local.fork_server import ForkServer
 from transforms.base.errors import UserError
 from transforms.catalog.layout import Folder, check_free, check_no_links
@@ -49,7 +51,8 @@ def pin(
         job, warnings = resolve(options, sources, [] if snapshot.version else new, materials)
         if snapshot.version:
             before = job_of(folder, snapshot)
-            if changed := [*differences(before, at_the_time_of(before, job, options))]:
+            of_all = msgspec.structs.replace(before, known=None)
+            if changed := [*differences(of_all, at_the_time_of(before, job, options))]:
                 raise _other_options(folder, changed)
             job = before
         else:
@@ -84,15 +87,20 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
         InputError: if the log is damaged.
     """
     check_no_links(folder)
-    if options.dedup != "none":
+    if options.dedup != "none" and options.ledger != "all":
         raise UserError(
-            f"--dedup {options.dedup}: an append does not see the records that are there already, and would keep their "
-            "duplicates. Build all inputs in one, or leave it out."
+            f"--ledger {options.ledger}: with --dedup, an append finds the records that are there by their digests in "
+            "the ledger. Give --ledger all, from the first build on."
         )
-    if source := next((source for source in sources if source.options.is_mixed), None):
+    if options.dedup != "none" and options.rewritten == "replace":
         raise UserError(
-            f"{source.option('input')}: epochs, weight, max_examples, max_tokens and mix_tokens count the records of "
-            "one build, and an append does not see those that are there. Build all inputs in one, or leave them out."
+            "--rewritten replace: with --dedup, records were dropped since a file that is replaced has them, and would "
+            "be missing. Build all inputs again."
+        )
+    if (mix := mix_of(options, job_sources(sources, {}))) and mix.shares_out:
+        raise UserError(
+            "weight, max_examples, max_tokens and mix_tokens count the records of one build, and an append does not "
+            "count those that are there. Build all inputs in one, or leave them out."
         )
     snapshot = Log(folder).newest() or Snapshot()
     if not snapshot.version:

@@ -13,7 +13,8 @@ from pipeline.cli.options import OPTIONS_OF_REPACK, Options, check_row_options, 
 from pipeline.growth.increments import forget
 from pipeline.job.beam_import import import_beam
 from pipeline.job.increment_plan import begin_increment, increment_of, plan_of
-from pipeline.job.job_json import Job, job_of, row_options_of
+from pipeline.job.job_json import Job, job_of, mix_of, row_options_of
+from pipeline.job.known_ledgers import known_ledgers
 from pipeline.job.launch import check_output, check_stores, environment
 from pipeline.local.fork_server import ForkServer
 from pipeline.runners import runner_of
@@ -47,11 +48,14 @@ class _Kept(NamedTuple):
 
 
 class _Planned(NamedTuple):
-    """An increment to be made. folder: of it. files: its inputs. examples: the folder of those that are kept."""
+    """An increment to be made. folder: of it. files: its inputs. known: the ledgers of the records that are known.
+    examples: the folder of those that are kept.
+    """
 
     folder: Folder
     job: Job
     files: list[InputFile]
+    known: bytes
     examples: str
 
 
@@ -79,31 +83,39 @@ def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> Non
 
         runner, folder = runner_of(options.runner), Folder(full_url(options.output))
         job, job_name = _job_of(kept, options), runner.job_name(parse_beam_options(options, beam_flags))
-        planned = [_planned(kept, job, folder, increment) for increment in kept.increments]
+        if (mix := mix_of(job.options, job.sources)) and mix.shares_out and len(kept.increments) > 1:
+            raise UserError(
+                f"{kept.dataset.name}: weight, max_examples, max_tokens and mix_tokens count the records of one build, "
+                f"and it has {len(kept.increments)} increments. Build the records again, in one, or leave them out."
+            )
         with claim_of(folder.claims, options.output, job_name) as claim:
             check_free(folder)
             take(claim, runner.finds_running_job)
             remove_attempts(folder.output)
             snapshot = Log(folder).newest() or Snapshot()
-            pairs = zip(snapshot.increments, planned, strict=False)
-            if any(there.id != each.folder.increment for there, each in pairs):
-                raise UserError(f"{folder.output}: it holds another dataset. Give another --output.")
-            left = planned[len(snapshot.increments) :]
+            for there, increment in zip(snapshot.increments, kept.increments, strict=False):
+                if there.id != _planned(kept, job, folder, increment, snapshot).folder.increment:
+                    raise UserError(f"{folder.output}: it holds another dataset. Give another --output.")
+            left = kept.increments[len(snapshot.increments) :]
             if snapshot.version:
                 repair(folder, snapshot, options.report)
                 show(f"{folder.output} {'goes on' if left else 'is finished already'}.")
             else:
                 _store_what_is_needed(kept, folder)
-            if not all(_build(each, options, beam_flags, server, claim, is_last=each is left[-1]) for each in left):
-                return
+            for increment in left:
+                planned = _planned(kept, job, folder, increment, Log(folder).newest() or Snapshot())
+                if not _build(planned, options, beam_flags, server, claim, is_last=increment is left[-1]):
+                    return
     newest = Log(folder).newest()
     assert newest
     print_summary(folder, newest.manifest(), options.max_reject_fraction)
 
 
-def _planned(kept: _Kept, job: Job, folder: Folder, increment: Increment) -> _Planned:
-    """What to make of an increment. folder: of the output."""
-    id, of_increment = increment_of(job, increment.inputs)
+def _planned(kept: _Kept, job: Job, folder: Folder, increment: Increment, snapshot: Snapshot) -> _Planned:
+    """What to make of an increment. folder: of the output. snapshot: of the same, with all increments before it."""
+    before = snapshot.increments[: kept.increments.index(increment)]
+    known = known_ledgers(job, msgspec.structs.replace(snapshot, increments=before))
+    id, of_increment = increment_of(job, increment.inputs, known=known)
     of_examples = plan_of(kept.job.options, job.sources, increment.inputs)["split_bytes"]
     if of_increment.split_bytes != of_examples:
         raise UserError(
@@ -112,7 +124,7 @@ def _planned(kept: _Kept, job: Job, folder: Folder, increment: Increment) -> _Pl
             f"Build the records again, with --split_bytes {of_increment.split_bytes}."
         )
     examples = examples_of(kept.dataset.folder.output, increment.id)
-    return _Planned(Folder(folder.output, id), of_increment, increment.inputs, examples)
+    return _Planned(Folder(folder.output, id), of_increment, increment.inputs, known, examples)
 
 
 def _build(
@@ -126,7 +138,7 @@ def _build(
     """Build an increment after those that are there. Returns whether it is done. Raises as repack does."""
     from pipeline.job.run import leaves_job, parse_beam_options, run_job
 
-    folder, job, files, examples = planned
+    folder, job, files, known, examples = planned
     beam_options = parse_beam_options(options, beam_flags)  # a run sets its number of workers there
     if leaves_job(options, beam_options) and not is_last:
         raise UserError(
@@ -135,7 +147,7 @@ def _build(
         )
     whole, snapshot = Folder(folder.output), Log(Folder(folder.output)).newest() or Snapshot()
     forget(whole, [other for other in whole.begun() if other != folder.increment])
-    begin_increment(folder, job, files)
+    begin_increment(folder, job, files, known)
     status, message = run_job(job, folder, beam_options, options, server, claim, Change(snapshot.version), examples)
     if message:
         show(message)

@@ -12,6 +12,7 @@ import pytest
 from pipeline.cli.program import main
 from support.datasets import assert_statistics_add_up, digests, ledger_of, manifest_of, rows_of, write_jsonl
 from support.paths import TOKENIZER
+from transforms.reading.reader import Dataset
 
 SIZES = {"short": 400, "long": 100, "few": 20}
 WORDS = {"short": 3, "long": 60, "few": 9}
@@ -90,6 +91,11 @@ def test_shares_are_those_of_trained_tokens_at_any_parallelism(sources, tmp_path
     # In whole examples: each split is off by half of one at most, in either direction.
     for found, wanted in zip(tokens, (4000, 10000, 6000), strict=True):
         assert abs(found - wanted) < 0.06 * wanted
+    card, shares = (tmp_path / "one" / "README.md").read_text(), [f"{of / sum(tokens):.2%}" for of in tokens]
+    asked = ("weight 2 (20.00%)", "weight 5 (50.00%)", "weight 3 (30.00%), epochs 9.5")
+    for words, share in zip(asked, shares, strict=True):
+        assert f"| {words} | {share} |" in card
+        assert f'<td class="n">{words}</td><td class="n">{share}</td>' in (tmp_path / "one" / "report.html").read_text()
     assert run("verify", tmp_path / "one", "--replay=1") == 0
     threads = ("--direct_num_workers=3", "--direct_running_mode=multi_threading")
     assert build(sources, tmp_path / "two", weights, *packed, *threads) == 0
@@ -111,7 +117,7 @@ def test_duplicates_do_not_count_for_the_mix(sources, tmp_path):
     ("of_sources", "options", "message"),
     [
         ({"short": {"weight": 1}, "long": {}}, (), "source 2 (long): weight is missing: it is a share"),
-        ({"short": {"epochs": 2}}, ("--append",), "an append does not see those that are there"),
+        ({"short": {"max_examples": 2}}, ("--append",), "an append does not count those that are there"),
         ({"short": {"epochs": 2}}, ("--shuffle=none",), "epochs 2.0: it needs shuffle global"),
         ({"short": {}}, ("--mix_by=examples", "--mix_tokens=9"), "with mix_by examples, tokens are not counted"),
     ],
@@ -120,6 +126,15 @@ def test_what_does_not_go_together_is_one_line(sources, tmp_path, capfd, of_sour
     assert build(sources, tmp_path / "out", of_sources, *options) == 2
     error = capfd.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_each_append_has_its_epochs(sources, tmp_path):
+    for name in ("few", "short"):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{name}.jsonl").write_bytes((sources / f"{name}.jsonl").read_bytes())
+        common = ("--tokenizer", TOKENIZER, "--direct_num_workers=1", "--append", "--output", tmp_path / "out")
+        assert run("build", "--input", tmp_path / "in", *common, "--shuffle=global", "--epochs=2.5") == 0
+    assert [of.sums["rows"] for of in Dataset(str(tmp_path / "out")).snapshot.increments] == [50, 1000]
 
 
 def test_more_copies_than_shards_is_an_error_that_says_how_many_are_needed(sources, tmp_path, capfd):

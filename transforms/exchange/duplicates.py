@@ -2,7 +2,8 @@
 
 Each split writes the digests of its records next to its examples, in order. Judges, each of a range of digests, read
 those of all splits and write down which records are duplicates, and of what. Digests are those of tokens, so they say
-the same of two records if these are rendered alike: with the same roles, contents, calls and tools.
+the same of two records if these are rendered alike: with the same roles, contents, calls and tools. Records that the
+dataset, or another one, had before come before all others: a judge reads their digests in the ledgers.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import apache_beam as beam
 import msgspec
 import numpy as np
 
 from transforms.exchange.gather import SentBy
+from transforms.exchange.known import KnownRecords, decode_known, known_records
 from transforms.exchange.ranges import read_ranges
 from transforms.inputs.plan_file import decode_plan
 from transforms.inputs.splits import splits_of
-from transforms.model.batches import Labels
+from transforms.model.batches import Labels, Split
 from transforms.model.receipts import work_of
 from transforms.rows.ragged import joined
 from transforms.steps.failures import FailureWriter
@@ -31,6 +34,8 @@ from transforms.storage.writing import write_atomically
 ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("position", "<i8"), ("trained", "<u8")])
 # Digests are in so many ranges, by their first bits; a judge takes some of them.
 _RANGES, _SHIFT = 64, np.uint64(58)
+# In the place of the number of a split, for records that are known.
+_KNOWN = -1
 # A judge holds so many records at most, in 500 MB, unless there are more than 64 times as many.
 _RECORDS_OF_JUDGE = 4 << 20
 
@@ -41,12 +46,13 @@ class Verdict(msgspec.Struct, frozen=True):
     Attributes:
         positions: int64, as bytes: of the duplicates, in their split.
         kept: what each is a duplicate of: the url of its file, and its position there.
-        kept_sources: the number of the source of the same.
+        kept_sources: the number of the source of the same, as text; of a record that was there before, `earlier`, or
+            the name of the other dataset that has it.
     """
 
     positions: bytes
     kept: list[tuple[str, int]]
-    kept_sources: list[int]
+    kept_sources: list[str]
 
 
 class Found(NamedTuple):
@@ -79,19 +85,25 @@ def entries_of(batch: Labels) -> np.ndarray:
     """Return an entry for each record of a batch: ENTRY, shape (records,)."""
     source = batch.source
     firsts = source.first_rows()
-    stops = np.append(firsts[1:], len(source.positions))
+    bounds = [*firsts.tolist(), len(source.positions)]
     entries = np.zeros(len(firsts), ENTRY)
     entries["position"] = source.positions[firsts]
     entries["trained"] = np.bincount(source.record_numbers(), batch.trained_tokens, len(firsts))
     ids, offsets = batch.ids.astype("<i4", copy=False), batch.offsets
     digests = list[bytes]()
-    for first, stop in zip(firsts.tolist(), stops.tolist(), strict=True):
+    for first, stop in pairwise(bounds):
         digest = hashlib.blake2b(ids[offsets[first] : offsets[stop]].data, digest_size=16)
         if stop > first + 1:  # several examples: where they end counts, too
             digest.update(np.diff(offsets[first : stop + 1]).tobytes())
         digests.append(digest.digest())
     entries["high"], entries["low"] = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2).T
     return entries
+
+
+def digests_of(batch: Labels) -> np.ndarray:
+    """Return the digest of the record of each row of a batch: uint64, shape (rows, 2)."""
+    entries = entries_of(batch)[batch.source.record_numbers()]
+    return np.stack([entries["high"], entries["low"]], 1)
 
 
 def sorted_entries(entries: Sequence[np.ndarray]) -> tuple[bytes, list[int]]:
@@ -112,11 +124,12 @@ class JudgeDuplicates(beam.PTransform):
         increment: the id of the increment that is built.
         plan: the url of its plan.
         split_bytes: of its splits.
+        known: the url of the file that lists the ledgers of records that are known; None if there are none.
     """
 
-    def __init__(self, output: str, increment: str, plan: str, split_bytes: int):
+    def __init__(self, output: str, increment: str, plan: str, split_bytes: int, known: str | None):
         super().__init__()
-        self._judge = _Judge(output, increment, plan, split_bytes)
+        self._judge = _Judge(output, increment, plan, split_bytes, known)
 
     def expand(self, gathered: beam.PCollection) -> beam.PCollection:
         return gathered | beam.FlatMap(_tasks) | beam.Reshuffle() | beam.ParDo(self._judge).with_output_types(Judged)
@@ -136,9 +149,10 @@ def _tasks(gathered: tuple[int, Sequence[SentBy]]) -> Iterator[_Task]:
 
 
 class _Judge(beam.DoFn):
-    def __init__(self, output: str, increment: str, plan: str, split_bytes: int):
+    def __init__(self, output: str, increment: str, plan: str, split_bytes: int, known: str | None):
         self._output, self._increment = output, increment
         self._plan, self._split_bytes = plan, split_bytes
+        self._known = known
         self._failures = FailureWriter()
 
     def process(self, task: _Task) -> Iterator[Judged]:
@@ -151,28 +165,33 @@ class _Judge(beam.DoFn):
         found = [np.frombuffer(content, ENTRY) for content in contents]
         entries = joined(list(found), ENTRY)
         numbers = np.repeat([number for number, *_ in splits], [len(each) for each in found])
+        known = self._known_records(entries["high"])
+        before = np.zeros(len(known.records), ENTRY)
+        before["high"], before["low"] = known.digests.T
+        before["position"] = np.arange(len(before))  # among the records that are known, which come first
+        entries, numbers = np.concatenate([before, entries]), np.concatenate([np.full(len(before), _KNOWN), numbers])
         order = np.lexsort((entries["position"], numbers, entries["low"], entries["high"]))
         entries, numbers = entries[order], numbers[order]
         is_same = np.zeros(len(entries), bool)
         is_same[1:] = (entries["high"][1:] == entries["high"][:-1]) & (entries["low"][1:] == entries["low"][:-1])
         kept = np.maximum.accumulate(np.where(is_same, 0, np.arange(len(entries))))
-        duplicates = np.flatnonzero(is_same)
+        duplicates = np.flatnonzero(is_same & (numbers != _KNOWN))
         in_order = duplicates[np.lexsort((entries["position"][duplicates], numbers[duplicates]))]
         pieces, verdicts, at = list[bytes](), dict[int, Found](), 0
         planned = self._splits() if len(in_order) else []
+
+        def kept_of(number: int, position: int) -> tuple[tuple[str, int], str]:
+            if number == _KNOWN:
+                return known.records[position], known.datasets[position] or "earlier"
+            piece, position = planned[number].origin(position)
+            return (piece.url, position), str(planned[number].source)
+
         for of_split in np.split(in_order, np.flatnonzero(np.diff(numbers[in_order])) + 1):
             if len(of_split):
-                origins = [
-                    (planned[number], planned[number].origin(position))
-                    for number, position in zip(
-                        numbers[kept[of_split]].tolist(), entries["position"][kept[of_split]].tolist(), strict=True
-                    )
-                ]
-                verdict = Verdict(
-                    positions=entries["position"][of_split].tobytes(),
-                    kept=[(piece.url, position) for _, (piece, position) in origins],
-                    kept_sources=[split.source for split, _ in origins],
-                )
+                first = kept[of_split]
+                records = map(kept_of, numbers[first].tolist(), entries["position"][first].tolist())
+                urls, sources = zip(*records, strict=True)
+                verdict = Verdict(entries["position"][of_split].tobytes(), [*urls], [*sources])
                 pieces.append(encode_verdict(verdict))
                 start, at = at, at + len(pieces[-1])
                 trained = int(entries["trained"][of_split].sum())
@@ -181,5 +200,9 @@ class _Judge(beam.DoFn):
         write_atomically(join(self._output, path), b"".join(pieces))
         return Judged(path, verdicts)
 
-    def _splits(self) -> list[Any]:
+    def _known_records(self, wanted: np.ndarray) -> KnownRecords:
+        ledgers = decode_known(read_bytes(self._known)) if self._known else []
+        return known_records(ledgers, self._output, wanted)
+
+    def _splits(self) -> list[Split]:
         return list(splits_of(decode_plan(read_bytes(self._plan)), self._split_bytes))

@@ -56,6 +56,12 @@ class Mix:
     by: str = "trained_tokens"
     tokens: int | None = None
 
+    @property
+    def shares_out(self) -> bool:
+        """Whether how often a record is used depends on how many others there are."""
+        limits = {limit for of in self.sources for limit in (of.weight, of.max_examples, of.max_tokens)}
+        return {*limits, self.tokens} != {None}
+
 
 @dataclass(frozen=True)
 class Amount:

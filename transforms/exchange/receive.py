@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.exchange.buckets import buckets_of
-from transforms.exchange.duplicates import decode_verdict
+from transforms.exchange.duplicates import decode_verdict, digests_of
 from transforms.exchange.gather import KEY, SentBy
 from transforms.exchange.mix import mix_places_of
 from transforms.exchange.places import places_of
@@ -34,13 +34,14 @@ _TOKENS_IN_PART = 1 << 20
 _NONE = np.zeros(0, np.int64)
 
 
-def read_bucket(split: Split, output: str, seed: int | None) -> Iterator[Labels]:
+def read_bucket(split: Split, output: str, seed: int | None, digests: bool = False) -> Iterator[Labels]:
     """Read the examples that were sent to a bucket, in a pseudo-random order of their records, without duplicates.
 
     Args:
         split: the bucket, with its blocks.
         output: the folder of the dataset.
         seed: of the order; None for that of the input.
+        digests: whether the ledger is to have those of the records.
 
     Yields:
         Its parts; one without examples if nothing was sent to it.
@@ -61,14 +62,16 @@ def read_bucket(split: Split, output: str, seed: int | None) -> Iterator[Labels]
     pieces = np.split(order, first_rows[1:])
     for number, rows in enumerate(pieces):
         part = _without(batch.take(rows, Outcomes()), left_out)
+        if digests:
+            part = dataclasses.replace(part, source=dataclasses.replace(part.source, digests=digests_of(part)))
         yield dataclasses.replace(part, part=number, last=number + 1 == len(pieces))
 
 
 class _Kept(NamedTuple):
-    """What a record is a duplicate of: the record, and the number of its source."""
+    """What a record is a duplicate of: the record, and its source, as Verdict has it."""
 
     record: str
-    source: int
+    source: str
 
 
 # Records that are left out, by their positions: what each is a duplicate of; None if the mix does not have it.
@@ -236,26 +239,27 @@ class ReadBuckets(beam.PTransform):
     Args:
         output: the folder of the dataset.
         seed: of the order of the examples; None for that of the input.
+        digests: whether the ledger is to have those of the records.
     """
 
-    def __init__(self, output: str, seed: int | None):
+    def __init__(self, output: str, seed: int | None, digests: bool):
         super().__init__()
-        self._read = _ReadBucket(output, seed)
+        self._read = _ReadBucket(output, seed, digests)
 
     def expand(self, buckets: beam.PCollection) -> beam.PCollection:
         return buckets | beam.ParDo(self._read).with_output_types(Parts[Labels])
 
 
 class _ReadBucket(beam.DoFn):
-    def __init__(self, output: str, seed: int | None):
-        self._output, self._seed = output, seed
+    def __init__(self, output: str, seed: int | None, digests: bool):
+        self._output, self._seed, self._digests = output, seed, digests
         self._failures = FailureWriter()
 
     def process(self, split: Split) -> Iterator[Parts[Labels]]:
         call = StepCall(self._failures)
 
         def read() -> Iterator[Labels]:
-            parts = read_bucket(split, self._output, self._seed)
+            parts = read_bucket(split, self._output, self._seed, self._digests)
             while (part := call(next, parts, None)) is not None:
                 yield part
 

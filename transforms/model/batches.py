@@ -179,6 +179,7 @@ class RowSource:
         validation_hashes: uint64, shape (rows,): by which it is decided whether the row is for validation; None if
             nobody needs them.
         found: what was found of the row's record, for the ledger, for each row; None if nothing was.
+        digests: uint64, shape (rows, 2): of the tokens of the row's record, for the ledger; None if nobody needs them.
     """
 
     positions: np.ndarray
@@ -189,6 +190,7 @@ class RowSource:
     desirable: np.ndarray | None = None
     validation_hashes: np.ndarray | None = None
     found: Sequence[str | None] | None = None
+    digests: np.ndarray | None = None
 
     def first_rows(self) -> np.ndarray:
         """Return the number of the first row of each record: int64, shape (records,)."""
@@ -218,8 +220,9 @@ class RowSource:
         desirable = None if self.desirable is None else self.desirable[rows]
         hashes = None if self.validation_hashes is None else self.validation_hashes[rows]
         found = None if self.found is None else [self.found[row] for row in rows.tolist()]
+        digests = None if self.digests is None else self.digests[rows]
         of_rows = (self.positions[rows], self.validation[rows], columns, numbers, contents, desirable, hashes, found)
-        return RowSource(*of_rows)
+        return RowSource(*of_rows, digests)
 
     def with_validation(self, fraction: float) -> RowSource:
         """Return the sources with another fraction for validation, which needs validation_hashes."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from transforms.model.batches import Rows, RowTable, Split
@@ -23,6 +24,8 @@ _LINES_IN_ROW_GROUP = 1 << 15
 
 _OUTCOMES = pa.array(["kept", "truncated", "repeated"])
 _SPLITS = pa.array(["train", "validation"])
+# What may be found of a record: where it was found elsewhere, and the digest of its tokens.
+_FOUND = {"detail": pa.string(), "digest": pa.binary(DIGEST_BYTES)}
 # What is known of a segment.
 _PLACE = ("row", "segment", "tokens", "trained_tokens")
 _NOWHERE = -1
@@ -41,18 +44,24 @@ class LedgerWriter:
         split: that the parts are of.
         everything: whether records that are plainly kept have lines too.
         columns: the names of the columns that are carried along.
-        details: whether there is a column for what was found of a record.
+        found_columns: the names of the columns for what was found of a record: detail, digest, or none.
     """
 
     def __init__(
-        self, output: str, path: str, split: Split, everything: bool, columns: Sequence[str], details: bool = False
+        self,
+        output: str,
+        path: str,
+        split: Split,
+        everything: bool,
+        columns: Sequence[str],
+        found_columns: Sequence[str] = (),
     ):
         self._output = output
         self._path = path
         self._split = split
         self._everything = everything
         self._columns = columns
-        self._schema = _schema(columns, details)
+        self._schema = _schema(columns, found_columns)
         self._rows = [0, 0]  # that the shards of train and of validation have so far
         self._waiting: list[pa.Table] = []
         self._file: NewFile | None = None
@@ -120,6 +129,7 @@ class LedgerWriter:
             content=None if source.contents is None else _digests(source.contents[row] for row in rows.tolist()),
             outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[number].astype(np.int8))),
             **({} if source.found is None else {"detail": pa.array([source.found[row] for row in rows.tolist()])}),
+            **({} if source.digests is None else {"digest": _encoded(source.digests[rows], goes_on)}),
             example=rows - first_rows[records],
             split=_SPLITS.take(pa.array(splits, mask=is_nowhere)),
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},
@@ -184,7 +194,7 @@ def ledger_writer(file: NewFile, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=strings)
 
 
-def _schema(columns: Sequence[str], details: bool) -> pa.Schema:
+def _schema(columns: Sequence[str], found_columns: Sequence[str]) -> pa.Schema:
     kept = [pa.field("kept_columns", pa.struct([(name, pa.string()) for name in columns]))] if columns else []
     return pa.schema(
         [
@@ -194,7 +204,7 @@ def _schema(columns: Sequence[str], details: bool) -> pa.Schema:
             pa.field("content", pa.binary(DIGEST_BYTES)),
             pa.field("outcome", pa.string(), nullable=False),
             pa.field("reason", pa.string()),
-            *([pa.field("detail", pa.string())] if details else []),
+            *(pa.field(name, _FOUND[name]) for name in found_columns),
             pa.field("example", pa.int32(), nullable=False),
             pa.field("split", pa.string()),
             pa.field("row", pa.int64()),
@@ -228,6 +238,13 @@ def _in_order(lines: pa.Table) -> pa.Table:
     if np.all(positions[:-1] <= positions[1:]):
         return lines
     return lines.take(pa.array(np.argsort(positions, kind="stable")))
+
+
+def _encoded(digests: np.ndarray, mask: np.ndarray) -> pa.Array:
+    """Return digests as bytes. digests: uint64, shape (lines, 2). mask: bool, shape (lines,): whether it is null."""
+    of_bytes = pa.py_buffer(digests.astype("<u8").tobytes())
+    found = pa.FixedSizeBinaryArray.from_buffers(pa.binary(DIGEST_BYTES), len(digests), [None, of_bytes])
+    return pc.if_else(pa.array(mask), pa.scalar(None, found.type), found)
 
 
 def _digests(contents: Iterable[Content | bytes | None]) -> list[bytes | None]:

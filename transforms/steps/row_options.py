@@ -163,6 +163,15 @@ class CorpusOptions(StepOptions):
         "none",
         common=True,
     )
+    dedup_against: tuple[str, ...] = option(
+        "Rows",
+        "with dedup, other datasets whose records are duplicates here, too; OUT@6 is version 6 of one. They were built "
+        "with the same tokenizer and template, with dedup, and with ledger all",
+        kinds.list_of(),
+        (),
+        "URL,..",
+        "none",
+    )
 
     epochs: float = option(
         "Rows",
@@ -195,11 +204,6 @@ class CorpusOptions(StepOptions):
     mix_by: str = option("Rows", "what weights are shares of", kinds.one_of(MIXES_BY), "trained_tokens")
 
     @property
-    def is_mixed(self) -> bool:
-        """Whether a record may be in the dataset not once."""
-        return self.epochs != 1 or (self.weight, self.max_examples, self.max_tokens, self.mix_tokens) != (None,) * 4
-
-    @property
     def is_exchanged(self) -> bool:
         """Whether examples go from the splits that read them to others."""
         return self.shuffle != "none" or self.dedup != "none"
@@ -210,6 +214,8 @@ class CorpusOptions(StepOptions):
             for name in ("shards", "epochs", "weight", "max_examples", "max_tokens", "mix_tokens"):
                 if (value := getattr(self, name)) != type(self).__dataclass_fields__[name].default:
                     raise ParameterError(name, value, "it needs shuffle global.")
+        if self.dedup == "none" and self.dedup_against:
+            raise ParameterError("dedup_against", self.dedup_against, "it needs dedup exact.")
         if self.mix_by == "examples" and (self.mix_tokens or self.max_tokens):
             name = "mix_tokens" if self.mix_tokens else "max_tokens"
             raise ParameterError(name, getattr(self, name), "with mix_by examples, tokens are not counted.")

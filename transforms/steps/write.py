@@ -63,7 +63,7 @@ class WriteConfig(WriteOptions):
         about: what each Parquet file says of the dataset, as JSON in its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
         keep_columns: the columns of records that are carried along, for the ledger.
-        details: whether the ledger has what was found of records.
+        found_columns: of the ledger, as LedgerWriter takes them.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -73,7 +73,7 @@ class WriteConfig(WriteOptions):
     about: Mapping[str, Any] | None = None
     tokenizer: str | None = None
     keep_columns: Sequence[str] = ()
-    details: bool = False
+    found_columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_text("folder", self.folder)
@@ -134,8 +134,8 @@ class _OpenShard:
         self._ledger: LedgerWriter | None = None
         if options.ledger != "none":
             everything = options.ledger == "all"
-            path = self._path("ledger")
-            self._ledger = LedgerWriter(options.folder, path, split, everything, options.keep_columns, options.details)
+            columns = options.keep_columns, options.found_columns
+            self._ledger = LedgerWriter(options.folder, self._path("ledger"), split, everything, *columns)
         self._outcomes = Outcomes()
         self._span_ends: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
@@ -335,7 +335,7 @@ class WriteShards(Step):
         about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
         keep_columns: the columns of records that are carried along, for the ledger.
-        details: whether the ledger has what was found of records.
+        found_columns: of the ledger, as LedgerWriter takes them.
         on_error: is called with a split and its error, which then is not raised: for a stream, in which a bundle that
             fails is tried for ever.
         {options}
@@ -353,12 +353,12 @@ class WriteShards(Step):
         about: Mapping[str, Any] | None = None,
         tokenizer: str | None = None,
         keep_columns: Sequence[str] = (),
-        details: bool = False,
+        found_columns: Sequence[str] = (),
         on_error: Callable[[Split, Exception], None] | None = None,
         **options: Any,
     ):
         options |= {"folder": folder, "about": about, "tokenizer": tokenizer}
-        options |= {"keep_columns": keep_columns, "details": details}
+        options |= {"keep_columns": keep_columns, "found_columns": found_columns}
         WriteConfig(**options)  # checks them here, not on a worker
         super().__init__(ShardWriter, **options)
         self._on_error = on_error
