@@ -13,7 +13,7 @@ from rich.text import Text
 from pipeline.viewing.row_view import print_preview
 from transforms.base.phrases import counted, most_of
 from transforms.catalog.layout import Folder
-from transforms.catalog.manifest import counts_of_source, records_compared, unread_events_text, unread_text
+from transforms.catalog.manifest import described_source, records_compared, unread_events_text, unread_text
 from transforms.chat.parity.contexts import KINDS
 from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS
 from transforms.outputs import loading_code
@@ -51,7 +51,7 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
     console.print(_table(manifest, {concern.name for concern in found}))
     sources = manifest.get("sources", [])
     if len(sources) > 1:
-        console.print(_table_of_sources(sources))
+        console.print(_table_of_sources(manifest))
     for line in warnings(manifest, found):
         print(f"chatmill: {line}", file=sys.stderr)
     if not manifest["shards"]:  # an append may replace all rows by none
@@ -143,12 +143,12 @@ def _table(manifest: dict[str, Any], with_warnings: Collection[str]) -> Table:
     return table
 
 
-def _table_of_sources(sources: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("source", *counts_of_source(sources[0])):
+def _table_of_sources(manifest: dict[str, Any]) -> Table:
+    sources, table = manifest["sources"], Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("source", *described_source(manifest, 0)):
         table.add_column(title, justify="left" if title == "source" else "right", header_style="")
-    for source in sources[:_SOURCES_SHOWN]:
-        table.add_row(Text(source["name"]), *(f"{count:,}" for count in counts_of_source(source).values()))
+    for number, source in enumerate(sources[:_SOURCES_SHOWN]):
+        table.add_row(Text(source["name"]), *described_source(manifest, number).values())
     if len(sources) > _SOURCES_SHOWN:
         table.add_row(f"{len(sources) - _SOURCES_SHOWN:,} more in manifest.json")
     return table

@@ -449,12 +449,13 @@ def test_fast_engine_that_differs_fails_the_build_in_one_line(build, tmp_path, m
     assert ended.err.strip().splitlines()[-1].startswith(f"chatmill: {chats}, 0: rendering by the fast engine differs")
 
 
-def test_nothing_of_the_fast_engine_is_published_if_it_differs_in_one_record(build, tmp_path, monkeypatch):
+@pytest.mark.parametrize("exchanged", [(), ("--shuffle=global", "--shards=4", "--dedup=exact")], ids=["", "exchanged"])
+def test_nothing_of_the_fast_engine_is_published_if_it_differs_in_one_record(build, tmp_path, monkeypatch, exchanged):
     """Of many splits, one record of one differs: all of them are built again, also by a run that resumes."""
     records = [{"messages": [user(f"{number}+1?"), assistant(f"{number + 1}")]} for number in range(200)]
     records[150] = {"messages": [*records[150]["messages"], *PLAIN]}
     chats = write_jsonl(tmp_path / "chats.jsonl", records)
-    options = ["--input", chats, "--tokenizer", TOKENIZER, "--split_bytes", 500]
+    options = ["--input", chats, "--tokenizer", TOKENIZER, "--split_bytes", 500, *exchanged]
     assert build(*options, "--output", tmp_path / "right").code == 0
     faulty(monkeypatch, lambda text, *found: (text.replace("3?", "4?"), *found))  # of any signature
     out = tmp_path / "out"

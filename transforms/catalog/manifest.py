@@ -21,6 +21,8 @@ from transforms.model.statistics import Statistics, decode_statistics
 # The version of the manifest's keys. They are public: a change of their meaning is another version.
 FORMAT = 2
 _MOST_OF_A_NAME = 80
+# The options of a source's share, as they are without a mix.
+_NO_MIX = {"weight": None, "epochs": 1, "max_examples": None, "max_tokens": None, "mix_tokens": None}
 
 
 def check_complete(splits: int, receipts: Sequence[Receipt]) -> None:
@@ -148,17 +150,46 @@ def _by_source(count: int, receipts: Sequence[Receipt], totals: Totals) -> list[
     return sources
 
 
-def counts_of_source(source: Mapping[str, Any]) -> dict[str, int]:
-    """Return what a table shows of a source of a manifest, by the title of each column."""
-    records = source["records"]
-    return {
-        "read": records["read"],
-        "dropped": sum(records["dropped"].values()),
-        "rejected": sum(records["rejected"].values()),
+def described_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
+    """Return what a table shows of a source of a manifest, by the title of each column.
+
+    Args:
+        manifest: of the dataset.
+        number: of the source.
+    """
+    source = manifest["sources"][number]
+    counts = {
+        "read": source["records"]["read"],
+        "dropped": sum(source["records"]["dropped"].values()),
+        "rejected": sum(source["records"]["rejected"].values()),
         "rows": source["rows"],
         "tokens": source["tokens"],
         "trained on": source["trained_tokens"],
     }
+    return {title: f"{count:,}" for title, count in counts.items()} | mix_of_source(manifest, number)
+
+
+def mix_of_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
+    """Return what was asked of a source and what came out, by the titles of columns; empty if there is no mix.
+
+    Args:
+        manifest: of the dataset.
+        number: of the source.
+    """
+    job = manifest["job"]
+    of_all = {name: job.get("options", {}).get(name, value) for name, value in _NO_MIX.items()}
+    of_sources = [of.get("options", {}) for of in job["sources"]]
+    asked = [of_all | {name: own[name] for name in of_all if name in own} for own in of_sources]
+    if of_all["mix_tokens"] is None and all(each == _NO_MIX for each in asked):
+        return {}
+    own, weights = asked[number], sum(each["weight"] or 0 for each in asked)
+    words = [
+        f"weight {value:g} ({value / weights:.2%})" if name == "weight" else f"{name} {value:,}"
+        for name, value in own.items()
+        if name != "mix_tokens" and value != _NO_MIX[name]
+    ]
+    came_out = manifest["sources"][number]["trained_tokens"] / max(manifest["trained_tokens"], 1)
+    return {"asked for": ", ".join(words) or "all", "came out": f"{came_out:.2%}"}
 
 
 def unread_text(manifest: Mapping[str, Any], most: int = 4) -> str:

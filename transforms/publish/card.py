@@ -9,7 +9,7 @@ from typing import Any
 
 from transforms.base.hidden import escaped
 from transforms.catalog.consumers import RowLayout, consumers_of, problems, recipe, title_of, warnings
-from transforms.catalog.manifest import contamination_text, counts_of_source, unread_events_text, unread_text
+from transforms.catalog.manifest import contamination_text, described_source, unread_events_text, unread_text
 from transforms.exports import EXPORTS
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 from transforms.publish.markdown import as_code, as_text
@@ -81,7 +81,7 @@ def dataset_card(
         "",
         *([f"Contamination: {as_text(text)}.", ""] if (text := contamination_text(manifest)) else []),
         *_unread(manifest),
-        *_table_of_sources(manifest["sources"]),
+        *_table_of_sources(manifest),
         *(_recipe(manifest) or _table_of_options(options)),
         "`manifest.json` has all details, with a sha256 for each shard.",
         "",
@@ -166,16 +166,20 @@ def _version(manifest: Mapping[str, Any], configs: Sequence[str], folder: str) -
     return [newest, ""]
 
 
-def _table_of_sources(sources: list[dict[str, Any]]) -> list[str]:
+def _table_of_sources(manifest: dict[str, Any]) -> list[str]:
     """The lines of a table of the sources, if there are several."""
+    sources = manifest["sources"]
     if len(sources) == 1:
         return []
-    titles = [*counts_of_source(sources[0])]
-    rows = [[f"{count:,}" for count in counts_of_source(source).values()] for source in sources]
+    rows = [described_source(manifest, number) for number in range(len(sources))]
+    titles = [*rows[0]]
     return [
         f"| source | {' | '.join(titles)} |",
         f"| --- |{' ---: |' * len(titles)}",
-        *(f"| {as_text(source['name'])} | {' | '.join(row)} |" for source, row in zip(sources, rows, strict=True)),
+        *(
+            f"| {as_text(source['name'])} | {' | '.join(row.values())} |"
+            for source, row in zip(sources, rows, strict=True)
+        ),
         "",
     ]
 

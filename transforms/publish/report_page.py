@@ -21,7 +21,7 @@ from markupsafe import Markup
 from transforms.base.hidden import HIDDEN
 from transforms.base.phrases import in_bytes
 from transforms.catalog.layout import Folder
-from transforms.catalog.manifest import contamination_text, unread_events_text, unread_text
+from transforms.catalog.manifest import contamination_text, mix_of_source, unread_events_text, unread_text
 from transforms.model.statistics import at_most, bins_of
 from transforms.publish.concerns import concerns
 from transforms.publish.rebuilding import recipe_text
@@ -122,7 +122,13 @@ def _page() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, finalize=_finalized, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"count": _count, "share": _share, "detail": _detail, "bytes": in_bytes}
+    environment.filters |= {
+        "count": _count,
+        "share": _share,
+        "detail": _detail,
+        "bytes": in_bytes,
+        "mix_of_source": mix_of_source,
+    }
     return environment.from_string(_file("page.html.jinja"))
 
 
