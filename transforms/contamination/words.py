@@ -96,7 +96,7 @@ class Words(NamedTuple):
             uint64, shape (runs,).
         """
         if begins is None:
-            begins = np.arange(max(len(self.starts) - length + 1, 0))
+            return _hashes(self.sums, slice(max(len(self.sums) - length, 0)), slice(length, None))
         return _hashes(self.sums, begins, begins + length)
 
 
@@ -106,8 +106,8 @@ def words_of(content: bytes) -> Words:
     Args:
         content: of `normalized`; several texts have a space between them.
     """
-    found, start = [_words_of(b"", 0)], 0
-    while start < len(content):
+    found, start = list[tuple[np.ndarray, np.ndarray, np.ndarray]](), 0
+    while start < len(content) or not found:
         stop = content.rfind(b" ", start, start + _AT_ONCE) + 1 if len(content) - start > _AT_ONCE else len(content)
         if not stop:  # a word that is longer
             stop = content.find(b" ", start + _AT_ONCE) + 1 or len(content)
@@ -124,7 +124,7 @@ def _words_of(content: bytes, begin: int) -> tuple[np.ndarray, np.ndarray, np.nd
     np.not_equal(characters, 32, out=is_word[1:-1])
     edges = np.flatnonzero(is_word[1:] != is_word[:-1])
     starts, stops = edges[::2], edges[1::2]
-    hashes = _hashes(_sums(_OF_BYTE[characters]), starts, stops)
+    hashes = _hashes(_sums(_OF_BYTE.take(characters)), starts, stops)
     hashes ^= hashes >> _HALF
     return starts + begin, stops + begin, hashes * _MIXER
 
@@ -136,7 +136,7 @@ def _sums(values: np.ndarray) -> np.ndarray:
     return sums
 
 
-def _hashes(sums: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+def _hashes(sums: np.ndarray, starts: np.ndarray | slice, stops: np.ndarray | slice) -> np.ndarray:
     """Hash runs of values, from starts to stops: the same hash for the same values, wherever they are."""
     return (sums[stops] - sums[starts]) * _powers(_INVERSE, 1 << len(sums).bit_length())[starts]
 

@@ -6,7 +6,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import msgspec
@@ -35,7 +37,7 @@ from transforms.storage.files import read_bytes
 # Of those who write the instructions of a conversation, which a whole corpus may share.
 _NOT_COMPARED = ("system", "developer")
 # About as many bytes are looked up at once.
-_BYTES_AT_ONCE = 1 << 15
+_BYTES_AT_ONCE = 1 << 17
 
 
 @once
@@ -101,7 +103,7 @@ def _in_groups(examples: Sequence[Example]) -> Iterator[list[tuple[Example, byte
     """Yield examples with their normalized texts, some at once."""
     group, size = list[tuple[Example, bytes]](), 0
     for example in examples:
-        text = normalized("\n".join(filter(None, _texts(example.content))))
+        text = normalized("\n".join(_texts(example.content)))
         group.append((example, text))
         size += len(text)
         if size >= _BYTES_AT_ONCE:
@@ -121,10 +123,14 @@ def _texts(content: Content) -> Sequence[str]:
         return ()
     if found := content.plain:
         roles, texts = found
-        if not any(role in roles for role in _NOT_COMPARED):
-            return texts
-        return ["" if role in _NOT_COMPARED else text for role, text in zip(roles, texts, strict=True)]
+        return [*map(mul, texts, _are_compared(roles))]
     return ["\n".join(_texts_of(message)) for message in content.messages]
+
+
+@lru_cache(1024)
+def _are_compared(roles: tuple[str, ...]) -> tuple[bool, ...]:
+    """For each message, by its role, whether it is compared."""
+    return tuple(role not in _NOT_COMPARED for role in roles)
 
 
 def _texts_of(message: Mapping[str, Any]) -> Iterator[str]:
