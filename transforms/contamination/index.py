@@ -83,13 +83,14 @@ class EvaluationIndex:
             if len(begins) and len((runs := self._runs(begins, found.hashes(size, begins))).words):
                 self._of_length[size] = runs
         self.runs = sum(len(runs.words) for runs in self._of_length.values())
-        self.too_short = len(evaluations) - len(np.unique(record_of_text[sizes >= shortest]))
+        is_new_record = np.diff(record_of_text[sizes >= shortest], prepend=-1)
+        self.too_short = len(evaluations) - int(np.count_nonzero(is_new_record))
         self._shortest = shortest
         # By the first bits of the hash of its first words, a bit that says whether there is such a run.
         bits = (_ENTRIES * (self.runs + 1)).bit_length()
         self._shift, is_there = np.uint64(64 - bits), np.zeros(1 << bits, bool)
         first_words = [found.hashes(shortest, runs.words) for runs in self._of_length.values()]
-        self._first_words = np.unique(joined(first_words, np.uint64))
+        self._first_words = np.sort(joined(first_words, np.uint64))
         is_there[self._first_words >> self._shift] = True
         self._table = np.packbits(is_there, bitorder="little")
 
