@@ -25,7 +25,7 @@ def read_evaluation_sets(patterns: Sequence[str]) -> bytes:
     """Read evaluation sets, in any format that inputs may have.
 
     Args:
-        patterns: the value of --decontaminate: files, folders, globs, or datasets on the Hub.
+        patterns: the value of --decontaminate: files, folders, globs, or datasets on the Hub that have one split.
 
     Returns:
         The content of the file to store. Files are named as they are below the folder that they have in common, so that
@@ -35,7 +35,7 @@ def read_evaluation_sets(patterns: Sequence[str]) -> bytes:
         UserError: if a pattern names no file, or a record cannot be read.
         Unavailable: if a store does not answer.
     """
-    files = list_inputs(list(patterns), parameter="decontaminate")
+    files = list_inputs(list(patterns), parameter="decontaminate", splits=None)
     above = "".join(f"{folder}/" for folder in commonprefix([dirname(file.url).split("/") for file in files]))
     try:
         found = [

@@ -13,7 +13,7 @@ from transforms.base.errors import ParameterError
 from transforms.inputs.hub.card import read_card
 from transforms.inputs.hub.names import HubName, hub_name, in_full
 from transforms.inputs.hub.patterns import MalformedError
-from transforms.inputs.listing import list_inputs
+from transforms.inputs.listing import find_files, list_inputs
 
 CARD = """---
 license: mit
@@ -135,6 +135,13 @@ def test_only_split_needs_no_choice_and_several_do(hub):
         "it has several splits: train (12 bytes), test (11 bytes). Choose with split, such as train."
     )
     assert listed("org/two", "test", "train") == ["test.jsonl", "train.jsonl"]
+    with pytest.raises(ParameterError) as error:
+        find_files(["org/two@main"], splits=None)
+    named = "hf://datasets/org/two@main/test.jsonl"
+    assert error.value.problem == (
+        f"it has several splits: train (12 bytes), test (11 bytes). Name files, such as those of test: {named}."
+    )
+    assert len(find_files([named], splits=None)) == 1
     with pytest.raises(ParameterError, match=r"org/two has no split tests; .* Did you mean test\?"):
         listed("org/two", "train", "tests")
 
@@ -198,6 +205,10 @@ def test_part_that_the_hub_converted_is_not_taken_for_the_whole(hub):
     with pytest.raises(ParameterError, match="the Hub converted a part of it only: partial-train"):
         listed("org/large")
     assert len(list_inputs("org/large", splits=["partial-train"])) == 1
+    named = "hf://datasets/org/large@refs/convert/parquet/default/partial-train/0000.parquet"
+    with pytest.raises(ParameterError, match=f"such as those of partial-train: {named}"):
+        find_files(["org/large"], splits=None)
+    assert len(find_files([named], splits=None)) == 1
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def list_inputs(
     patterns: str | Sequence[str],
     format: str = "auto",
     parameter: str = "patterns",
-    splits: Sequence[str] = (),
+    splits: Sequence[str] | None = (),
     commits: Commits | None = None,
 ) -> list[InputFile]:
     """List the files that patterns name, each once, in the order of the patterns.
@@ -95,7 +95,7 @@ def list_inputs(
             file or folder, is a dataset on the Hub.
         format: one of INPUT_FORMATS.
         parameter: what the caller calls the patterns, for errors.
-        splits: of datasets on the Hub; none if each has only one.
+        splits: of datasets on the Hub; none if each has only one; None if there is no option for them.
         commits: that revisions on the Hub stand for, of all lists that belong together.
 
     Raises:
@@ -126,7 +126,7 @@ def find_files(
     patterns: Sequence[str],
     parameter: str = "patterns",
     arriving: bool = False,
-    splits: Sequence[str] = (),
+    splits: Sequence[str] | None = (),
     commits: Commits | None = None,
 ) -> dict[str, Mapping[str, Any]]:
     """Find the files that patterns name, without reading any of them; those that are empty do not count.

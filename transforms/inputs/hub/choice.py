@@ -74,13 +74,13 @@ class _Layout:
 
 
 def chosen_files(
-    name: HubName, splits: Sequence[str], commits: Commits, parameter: str
+    name: HubName, splits: Sequence[str] | None, commits: Commits, parameter: str
 ) -> tuple[str, Entries, Sequence[str]]:
     """Choose the files of a dataset.
 
     Args:
         name: of the dataset, or of a folder of it, whose files are taken by their names.
-        splits: that are chosen; none if there is only one.
+        splits: that are chosen; none if there is only one; None if there is no option for them.
         commits: that revisions stand for.
         parameter: what the caller calls the name, for errors.
 
@@ -103,13 +103,17 @@ def chosen_files(
         raise ParameterError(parameter, shown, f"it has no file of records{_of_script(name, layout)}.")
     described = _listed(layout.described(config, found))
     if not splits and (len(found) > 1 or next(iter(found)).startswith(_PARTIAL)):
-        problem = f"it has several splits: {described}. Choose with split, such as {next(iter(found))}."
-        if len(found) == 1:
-            problem = f"the Hub converted a part of it only: {described}. Choose it with split, or use its own files."
-        raise ParameterError(parameter, shown, problem)
-    if unknown := next((split for split in splits if split not in found), None):
+        problem = "it has several splits" if len(found) > 1 else "the Hub converted a part of it only"
+        choice = f"Choose with split, such as {next(iter(found))}."
+        if splits is None:
+            split = "test" if "test" in found else next(iter(found))
+            revision = name.revision if layout.commit == commits.of(name.repository, name.revision) else CONVERTED
+            urls = [HubName(name.repository, None, revision, path).url for path in found[split]]
+            choice = f"Name files, such as those of {split}: {_listed(urls, 3)}."
+        raise ParameterError(parameter, shown, f"{problem}: {described}. {choice}")
+    if unknown := next((split for split in splits or () if split not in found), None):
         problem = f"{shown} has no split {unknown}; it has {described}."
-        raise ParameterError("split", ",".join(splits), problem + did_you_mean(unknown, [*found]))
+        raise ParameterError("split", ",".join(splits or ()), problem + did_you_mean(unknown, [*found]))
     paths = [path for split in splits or found for path in found[split]]
     is_named = layout.card.configurations[config].patterns is not None
     chosen, unread = of_formats_read(paths) if is_named else of_most_frequent_format(paths)

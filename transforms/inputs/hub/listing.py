@@ -20,13 +20,14 @@ _SIGNS = "*?["
 
 
 def find_on_hub(
-    name: HubName, splits: Sequence[str], commits: Commits, parameter: str
+    name: HubName, splits: Sequence[str] | None, commits: Commits, parameter: str
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """Find the files that a name means.
 
     Args:
         name: of a dataset, or of a file, a folder or a glob of it.
-        splits: of the dataset or the folder that are chosen; none if there is only one.
+        splits: of the dataset or the folder that are chosen; none if there is only one; None if there is no option for
+            them.
         commits: that revisions stand for.
         parameter: what the caller calls the name, for errors.
 
@@ -58,7 +59,7 @@ def no_splits(pattern: str, splits: Sequence[str]) -> ParameterError:
 
 
 def _found(
-    name: HubName, splits: Sequence[str], commits: Commits, parameter: str
+    name: HubName, splits: Sequence[str] | None, commits: Commits, parameter: str
 ) -> tuple[str, Entries, Sequence[str]]:
     """The commit, files of it, and the paths of those that are meant."""
     if not name.path:
