@@ -101,7 +101,7 @@ class RowOptions(
 STEPS = RowOptions.__bases__
 # Of their options those that `chatmill repack` may change: of what follows the examples.
 OPTIONS_OF_REPACK = {
-    *("consumer", "validation_fraction", "seed"),
+    *("consumer", "validation_fraction", "seed", "train_parts", "part_weights"),
     *(field.name for step in (PackOptions, WriteOptions, KeepOptions, CorpusOptions) for field in options_in(step)),
 }
 

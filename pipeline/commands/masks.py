@@ -102,7 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     from transforms.chat.spans.turns import TurnFinder
     from transforms.model.examples import attempt
     from transforms.model.outcomes import Reject
-    from transforms.rows.parts import kinds_of
+    from transforms.rows.parts import KINDS, kinds_of
     from transforms.steps.render import Omitted, Renderer
     from transforms.storage.files import join
     from transforms.storage.writing import write_atomically
@@ -162,14 +162,15 @@ def run(arguments: Sequence[str]) -> int:
         for omissions in omitted.values():
             console.print(f"note: {omissions.reasoning_detail()}", style="yellow", markup=False)
         for text in texts:
-            weights = text.weights or [1.0] * len(text.spans)
-            trained_on = [span for span, weight in zip(text.spans, weights, strict=True) if weight]
+            kinds = kinds_of(np.array(text.parts or [0] * len(text.spans), np.int32)).tolist()
+            chosen = options["train_parts"] or KINDS
+            trained_on = [span for span, kind in zip(text.spans, kinds, strict=True) if KINDS[kind] in chosen]
             if not any(start < stop for start, stop in trained_on):
                 untrained += 1
                 console.print("nothing in this conversation is trained on:", style="yellow")
             special = [match.span() for match in special_tokens.finditer(text.text)]
-            kinds = zip(text.spans, kinds_of(np.array(text.parts or [], np.int32)).tolist(), strict=False)
-            console.print(as_text(marked_spans(text.text, trained_on, special, kinds)))
+            of_parts = zip(text.spans, kinds, strict=True)
+            console.print(as_text(marked_spans(text.text, trained_on, special, of_parts)))
     trained = len(found) - rejected - untrained
     console.print(
         f"\n{trained} of {len(found)} conversations have trained parts (between ⟦ and ⟧); {untrained} have none and "

@@ -103,15 +103,17 @@ def build_splits(
     skipped = splits | "skip" >> SkipFinished(folder.output)
     steps = steps_of(job, folder, engine)
     if examples:
-        parts = skipped.unfinished | "examples" >> ReadExamples(examples, options.validation_fraction)
-        steps = {"pack": steps["pack"]}
+        configs = _render_configs_of(job, folder, engine)
+        parts = skipped.unfinished | "examples" >> ReadExamples(examples, options.validation_fraction, configs)
+        steps = {name: steps[name] for name in ("label", "pack")}
     else:
         parts = skipped.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
-    pack = steps.pop("pack")
+    label, pack = steps.pop("label"), steps.pop("pack")
     for name, step in steps.items():
         parts |= name >> step
     if options.keep_examples:
         parts |= "keep" >> KeepExamples(folder.output)
+    parts |= "label" >> label
     if options.is_exchanged:
         parts |= "send" >> SendExamples(
             folder.output,
@@ -225,14 +227,7 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
     """
     options = job.options
     formatter, tokenizer = folder.stored_formatter(options.formatter, job.formatter), folder.tokenizer(job.tokenizer)
-    config = RenderConfig(
-        tokenizer=tokenizer,
-        chat_template=job.chat_template,
-        now=job.now,
-        engine=engine,
-        part_columns="part_lengths" in (options.write_columns or ()),
-        **values_of(RenderOptions, options),
-    )
+    config = _render_config_of(job, folder, engine)
     parsing, rendering = _options_of_sources(job, folder)
     parse = ParseConversations(
         loss_weights="loss_weights" in (options.write_columns or ()),
@@ -256,6 +251,24 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         "label": BuildLabels(),
         "pack": TruncateOrPack(**values_of(PackOptions, options)),
     }
+
+
+def _render_config_of(job: Job, folder: Folder, engine: str) -> RenderConfig:
+    """How conversations are rendered, if their source has no options of its own."""
+    return RenderConfig(
+        tokenizer=folder.tokenizer(job.tokenizer),
+        chat_template=job.chat_template,
+        now=job.now,
+        engine=engine,
+        part_columns="part_lengths" in (job.options.write_columns or ()),
+        **values_of(RenderOptions, job.options),
+    )
+
+
+def _render_configs_of(job: Job, folder: Folder, engine: str) -> list[RenderConfig]:
+    """How the conversations of each source are rendered."""
+    config = _render_config_of(job, folder, engine)
+    return config.of_sources([render_options_of(source.options) for source in job.sources])
 
 
 def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from pipeline.cli.claims import claim_of, take
-from pipeline.cli.console import show
-from pipeline.cli.options import OPTIONS_OF_REPACK, Options, check_row_options, for_consumer, option_name
+from pipeline.cli.console import error_text, show
+from pipeline.cli.options import OPTIONS_OF_REPACK, Options, RowOptions, check_row_options, for_consumer, option_name
 from pipeline.growth.increments import forget
 from pipeline.job.beam_import import import_beam
 from pipeline.job.increment_plan import begin_increment, increment_of, plan_of
@@ -190,16 +191,51 @@ def _options_of(kept: _Kept, given: Mapping[str, Any]) -> Options:
     options = Options(**before | of_run | dict(given))
     options = for_consumer(options)
     check_row_options(options)
-    before_and_now = [{*(each.write_columns or ())} for each in (kept.job.options, options)]
-    for name in (*PART_COLUMNS, "loss_weights"):
-        has = [name in columns for columns in before_and_now]
-        if has[0] != has[1]:
-            raise UserError(
-                f"--write_columns: with {name} records are read in another way than without, and {kept.dataset.name} "
-                f"was built {'with' if has[0] else 'without'} it. Build the records again."
-            )
+    _check_parts(kept, options)
+    _check_weights(kept, options)
     _check_validation(kept, options)
     return options
+
+
+def _check_parts(kept: _Kept, options: Options) -> None:
+    """Raise UserError if the parts of turns must be known now and were not for the build, or the reverse."""
+    for source in kept.job.sources:
+        place = "" if len(kept.job.sources) == 1 else f"source {source.name}: "
+        of_source = dataclasses.replace(options, **source.options)
+        try:
+            check_row_options(of_source)
+        except UserError as error:
+            raise UserError(f"{place}{error_text(error)}") from None
+        knew = _knows_parts(dataclasses.replace(kept.job.options, **source.options))
+        if knew != _knows_parts(of_source):
+            columns, how = ",".join(PART_COLUMNS), "with" if knew else "without"
+            advice = "Give one of them" if knew else f"Build the records again, with {columns} in --write_columns"
+            raise UserError(
+                f"{place}--train_parts, --part_weights and the columns {columns} need the parts of turns, which are "
+                f"found when records are rendered, and {kept.dataset.name} was built {how} them. {advice}."
+            )
+
+
+def _knows_parts(options: RowOptions) -> bool:
+    """Whether a build with the options finds the parts of turns."""
+    return bool(options.train_parts or options.part_weights or {*PART_COLUMNS} & {*(options.write_columns or ())})
+
+
+def _check_weights(kept: _Kept, options: Options) -> None:
+    """Raise UserError if messages would be read in another way, with weights or without."""
+    name = kept.dataset.name
+    has, had = ("loss_weights" in (each.write_columns or ()) for each in (options, kept.job.options))
+    if had and not has:
+        raise UserError(
+            f"--write_columns: without loss_weights, a build rejects messages with other weights than 0 and 1, and "
+            f"{name} was built with it, so that it is not known which these are. Build the records again."
+        )
+    rejected = sum(each.sums["records"]["rejected"].get("bad_weight", 0) for each in kept.increments)
+    if has and not had and rejected:
+        raise UserError(
+            f"--write_columns: with loss_weights, a build takes messages with other weights than 0 and 1, and {name} "
+            f"was built without it and rejected {counted(rejected, 'record')} as bad_weight. Build the records again."
+        )
 
 
 def _check_validation(kept: _Kept, options: Options) -> None:

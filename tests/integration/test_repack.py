@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.cli.program import main
+from support.chats import assistant, user
 from support.datasets import digests, manifest_of, stopped_before_the_commit, write_jsonl
 from support.increments import grow
 from support.paths import CHATS, TOKENIZER
 from transforms.reading.reader import Dataset
+from transforms.rows.parts import PART_COLUMNS as COLUMNS
 from transforms.steps import keep
 
 INPUTS = ("--input", CHATS, "--tokenizer", TOKENIZER, "--split_bytes=200000", "--validation_fraction=0.1")
@@ -81,6 +84,76 @@ def test_appended_dataset_is_repacked_as_a_build_and_appends(grown, tmp_path, ca
     assert f"{output} goes on." in capfd.readouterr().err
     assert digests(output) == digests(built)
     assert run("verify", output) == 0
+
+
+# Of turns with reasoning, with calls, and of neither.
+TURNS = {
+    "tools": [assistant("Yes.", tool_calls=[{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}])],
+    "thoughts": [assistant("<think>It is even.</think>\n\nNo."), user("And 9?"), assistant("Nor is 9.")],
+}
+PART_COLUMNS = f"--write_columns=input_ids,labels,{','.join(COLUMNS)}"
+WITH_WEIGHTS = f"{PART_COLUMNS},loss_weights"
+OF_PARTS = {
+    "another part": ("--train_parts=tool_calls",),
+    "weights, of a source too": (WITH_WEIGHTS, "--part_weights=end=0.1,reasoning=0.3"),
+    "parts and weights, packed": (
+        *("--train_parts=reasoning,content", "--part_weights=reasoning=2", "--max_length=64", "--packing=bfd"),
+        *("--write_columns=input_ids,labels,loss_weights,seq_lengths", "--shift_labels"),
+    ),
+    "mixed, without duplicates": (
+        *("--train_parts=content,end", "--shuffle=global", "--dedup=exact", "--max_examples=15", "--shards=2"),
+    ),
+    "windows": ("--train_parts=content,end", "--max_length=24", "--truncation=windows", "--output_format=tfrecord"),
+}
+
+
+@pytest.fixture(scope="module")
+def parted(tmp_path_factory) -> tuple[Path, Any]:
+    """A dataset of two sources, whose parts of turns are known, in two increments; and a function that builds the same
+    with other options.
+    """
+    folder = tmp_path_factory.mktemp("parted")
+    entries = [
+        {"name": "tools", "input": [f"{folder}/tools"], "train_field": "learn"},
+        {"name": "thoughts", "input": [f"{folder}/thoughts"], "train_parts": ["reasoning", "content", "end"]},
+    ]
+    (folder / "recipe.json").write_text(json.dumps({"sources": entries}))
+    options = (folder / "recipe.json", "--tokenizer", TOKENIZER, *OTHERS)
+
+    for source, turns in TURNS.items():
+        (folder / "all" / source).mkdir(parents=True)
+        for number in range(2):
+            numbers = [i // 2 for i in range(20 * number, 20 * number + 20)]  # some are duplicates
+            rows = [{"id": f"{i}", "messages": [user(f"Is {i} prime?"), *turns]} for i in numbers]
+            write_jsonl(folder / "all" / source / f"{number}.jsonl", [*rows, {"id": "x", "messages": "none"}])
+
+    def build(output: Path, *others: str) -> None:
+        for source in TURNS:
+            shutil.rmtree(folder / source, ignore_errors=True)
+            (folder / source).mkdir()
+        for number in range(1 if "--shuffle=global" in others else 2):  # others are not appended to
+            for source in TURNS:
+                shutil.copy2(folder / "all" / source / f"{number}.jsonl", folder / source)
+            appends = () if "--shuffle=global" in others else ("--append",)
+            assert run("build", *options, *appends, *others, "--output", output) == 0
+
+    build(folder / "kept", PART_COLUMNS, "--keep_examples")
+    return folder / "kept", build
+
+
+@pytest.mark.parametrize("options", OF_PARTS.values(), ids=OF_PARTS)
+def test_other_parts_of_turns_are_those_of_a_build(parted, tmp_path, options):
+    kept, build = parted
+    columns = () if any(option.startswith("--write_columns") for option in options) else (PART_COLUMNS,)
+    build(tmp_path / "built", *options, *columns)
+    version = f"{kept}@1" if "--shuffle=global" in options else kept
+    repacking = ("repack", version, "--output", tmp_path / "repacked", "--direct_num_workers=1", *options)
+    with stopped_before_the_commit():
+        assert run(*repacking) == 1
+        raise RuntimeError("stopped before the commit")  # the command line has shown it
+    assert run(*repacking) == 0
+    assert digests(tmp_path / "repacked") == digests(tmp_path / "built")
+    assert run("verify", tmp_path / "repacked") == 0
 
 
 def test_failed_increments_are_left_out_and_compacted_ones_are_an_error(grown, tmp_path, capfd):
@@ -156,13 +229,53 @@ def test_validation_split_is_not_added_to_what_a_formatter_made(tmp_path, capfd)
     assert run("repack", tmp_path / "out", "--output", tmp_path / "other", "--seed=5", "--direct_num_workers=1") == 0
 
 
+def test_parts_and_weights_that_are_not_known_are_refused(parted, tmp_path, capfd):
+    kept, _ = parted
+    repacking = ("repack", kept, "--output", tmp_path / "out")
+    assert run(*repacking, "--write_columns=labels") == 2
+    assert f"source tools: --train_parts, --part_weights and the columns {','.join(COLUMNS)}" in capfd.readouterr().err
+    assert run(*repacking, "--train_parts=content", "--part_weights=content=2") == 2
+    assert "--part_weights needs a column for the weights" in capfd.readouterr().err
+    assert run(*repacking, "--part_weights=template=0.5", WITH_WEIGHTS) == 2
+    assert 'source thoughts: --part_weights {"template": 0.5}: template is not in train_parts' in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("has_weights", [False, True])
+def test_weights_of_messages_are_refused_if_records_would_be_read_in_another_way(tmp_path, capfd, has_weights):
+    good = [user("a"), assistant("b")]
+    chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": [*good, *good[:1], {**good[1], "weight": 0.5}]}, good])
+    columns = "--write_columns=input_ids,labels", "--write_columns=input_ids,labels,loss_weights"
+    options = ("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / "kept", *OTHERS, "--keep_examples")
+    assert run("build", *options, columns[has_weights]) == 0
+    assert run("repack", tmp_path / "kept", "--output", tmp_path / "out", columns[not has_weights]) == 2
+    how = "with it, so that it is not known" if has_weights else "without it and rejected 1 record as bad_weight"
+    assert f"{tmp_path / 'kept'} was built {how}" in capfd.readouterr().err
+
+
+def test_text_without_turns_has_no_parts_to_choose(tmp_path, capfd):
+    chats = write_jsonl(tmp_path / "chats.jsonl", [{"text": "a"}])
+    options = ("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / "kept", *OTHERS, "--keep_examples")
+    assert run("build", *options, PART_COLUMNS) == 0
+    repacking = ("repack", tmp_path / "kept", "--output", tmp_path / "out", "--direct_num_workers=1")
+    assert run(*repacking, "--train_parts=content") == 1
+    assert "it has texts without turns, which a build that chooses or weighs parts of turns" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--tokenizer=other",), "--tokenizer decides what the examples are"),
         (("--seed=1",), "--seed 1: OUT has the hashes for a validation split of seed 0 alone"),
         (("--seed=1", "--validation_fraction=0", "--keep_examples"), "--seed 1: OUT has the hashes for"),
-        (("--write_columns=input_ids,loss_weights",), "--write_columns: with loss_weights records are read in another"),
+        (
+            ("--train_parts=content",),
+            "the parts of turns, which are found when records are rendered, and OUT was built",
+        ),
+        (
+            (PART_COLUMNS,),
+            "was built without them. Build the records again, with part_lengths,part_kinds,part_messages in",
+        ),
         (("--packing=bfd",), "--packing bfd: it needs a max_length"),
         (("--max_lenght=3",), "Did you mean --max_length?"),
         (("--keep_columns=x",), "--keep_columns decides what the examples are"),

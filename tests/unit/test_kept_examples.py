@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from transforms.base.errors import InputError
-from transforms.model.batches import Labels, RowSource, Slice, Split
+from transforms.model.batches import Labels, RowSource, Slice, Split, Tokens
 from transforms.model.examples import PlainText, content_digest
 from transforms.model.kept_examples import decode_examples, encode_examples
 from transforms.model.outcomes import Drop, Known, Outcomes, Reject
@@ -27,18 +27,17 @@ OUTCOMES = Outcomes(
 )
 
 
-def labels_of(**fields: object) -> Labels:
-    ids = np.array([5, 6, 7, 8, 0], np.int32)
+def tokens_of(**fields: object) -> Tokens:
+    ids, trained = np.array([5, 6, 7, 8, 0], np.int32), np.array([False, True, True, False, True])
     source = RowSource(np.array([10, 20]), np.array([True, False]), None)
-    labels = np.where([False, True, True, False, True], ids, np.int32(IGNORED))
-    batch = Labels(SPLIT, 2, False, OUTCOMES, ids, labels, np.array([0, 3, 5]), source)
+    batch = Tokens(SPLIT, 2, False, OUTCOMES, ids, np.array([0, 3, 5]), trained, source)
     return dataclasses.replace(batch, **fields)
 
 
-FULL = labels_of(
+FULL = tokens_of(
     last=True,
-    weights=np.array([0, 0.5, 1, 0, 2], np.float32),
-    parts=np.array([0, 1, 1, 0, 9], np.int32),
+    weights=np.array([[1, 1], [0.1, 1], [1, 2], [1, 1], [2, 1]]),
+    parts=np.array([[0, 0], [1, 0], [1, 9], [0, 0], [9, 0]], np.int32),
     source=RowSource(
         np.array([10, 10]),
         np.array([True, True]),
@@ -50,17 +49,18 @@ FULL = labels_of(
         ["found", None],
     ),
 )
-EMPTY = labels_of(
+EMPTY = tokens_of(
     ids=np.zeros(0, np.int32),
-    labels=np.zeros(0, np.int32),
+    trained=np.zeros(0, bool),
     offsets=np.zeros(1, np.int64),
     source=RowSource(np.zeros(0, np.int64), np.zeros(0, bool), None),
 )
 
 
-def fields_of(batch: Labels) -> dict[str, object]:
-    """The fields as lists, which can be compared, and with their types."""
-    found = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
+def fields_of(batch: Tokens) -> dict[str, object]:
+    """The fields as lists, which can be compared, and with their types. The choice of parts is not kept."""
+    names = [field.name for field in dataclasses.fields(batch) if field.name != "weight_of_part"]
+    found = {name: getattr(batch, name) for name in names}
     found |= {f"source.{field.name}": getattr(batch.source, field.name) for field in dataclasses.fields(RowSource)}
     del found["source"]
     return {
@@ -79,7 +79,7 @@ def test_another_fraction_is_for_validation(fraction, expected):
     assert EMPTY.source.with_validation(fraction).validation.tolist() == []
 
 
-@pytest.mark.parametrize("batch", [labels_of(), FULL, EMPTY], ids=["plain", "all fields", "no rows"])
+@pytest.mark.parametrize("batch", [tokens_of(), FULL, EMPTY], ids=["plain", "all fields", "no rows"])
 def test_examples_are_read_as_they_were_written(batch):
     assert None not in fields_of(FULL).values()  # a new field has to be kept, too
     content = encode_examples(batch)
@@ -90,6 +90,14 @@ def test_examples_are_read_as_they_were_written(batch):
     read = decode_examples(content, SPLIT, "url")
     assert fields_of(read) == expected
     assert encode_examples(read) == content
+
+
+def test_labelled_examples_are_tokens_of_one_span_each():
+    tokens = tokens_of(weights=np.array([[1], [0.5], [1], [1], [2]]), parts=np.array([[0], [1], [1], [0], [9]]))
+    labels = np.where(tokens.trained, tokens.ids, np.int32(IGNORED))
+    weights, parts = tokens.weights[:, 0].astype(np.float32), tokens.parts[:, 0]
+    batch = Labels(SPLIT, 2, False, OUTCOMES, tokens.ids, labels, tokens.offsets, tokens.source, weights, parts)
+    assert encode_examples(batch) == encode_examples(tokens)
 
 
 def test_any_changed_byte_is_found():

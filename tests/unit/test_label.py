@@ -13,8 +13,9 @@ from support.chats import SPLIT
 from transforms.model.batches import RowSource, Tokens
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
+from transforms.rows.parts import PARTS, code_of
 from transforms.steps.label import build_labels
-from transforms.tokens.trained import is_trained, of_first_span
+from transforms.tokens.trained import is_trained, of_first_span, spans_of_tokens
 
 CHARACTERS = 24
 
@@ -37,7 +38,7 @@ def tokens_of(
         ids=np.array([token for row in rows for token in row], np.int32),
         offsets=np.cumsum([0, *lengths]).astype(np.int64),
         trained=is_trained(starts, stops, edges),
-        weights=of_first_span(starts, edges, np.array(weights, np.float32)) if weights else None,
+        weights=of_first_span(starts, edges, np.array(weights))[:, None] if weights else None,
         source=RowSource(
             positions=np.array([100 + i for i in range(len(rows))], np.int64),
             validation=np.array([i % 2 == 1 for i in range(len(rows))], bool),
@@ -183,6 +184,41 @@ def test_weight_of_a_trained_token_is_that_of_the_first_span_which_it_has_a_char
 
     found = 1.0 if labels.weights is None else labels.weights
     assert np.where(labels.labels != IGNORED, found, 0).tolist() == expected
+
+
+@given(batches(), st.data())
+@example(([[1]], [[(0, 4)]], [[(0, 1), (1, 2), (2, 3), (3, 4)]]), None)
+def test_token_is_of_the_first_of_its_parts_that_is_trained_on(batch, data):
+    rows, ranges, spans = batch
+    factors = {part: data.draw(st.sampled_from([0.0, 0.1, 1.0])) if data else float(part == "end") for part in PARTS}
+    kinds = [
+        [data.draw(st.sampled_from(PARTS)) if data else ("content", "end")[i % 2] for i in range(len(o))] for o in spans
+    ]
+    codes = [code_of(kind, row % 2 + 1) for row, own in enumerate(kinds) for kind in own]
+    of_turn = {1: 1.0, 2: 0.3}
+    starts, stops = np.array(moved(ranges), np.int64).reshape(-1, 2).T
+    edges = np.array(moved(spans), np.int64).reshape(-1, 2)
+    expected = []
+    for row, own in enumerate(ranges):
+        found = []
+        for token in own:
+            held = [kind for kind, span in zip(kinds[row], spans[row], strict=True) if naive_is_trained(token, [span])]
+            chosen = [kind for kind in held if factors[kind]]
+            code = code_of((chosen or held)[0], row % 2 + 1) if held else 0
+            found.append((bool(chosen), code, factors[chosen[0]] * of_turn[row % 2 + 1] if chosen else 0.0))
+        expected += found if any(is_trained for is_trained, *_ in found) else []
+
+    numbers = spans_of_tokens(starts, stops, edges, np.array(codes, np.int32))
+    parts = np.append(np.array(codes, np.int32), np.int32(0))[numbers]
+    weights = np.array([of_turn.get(code >> 3, 1.0) for code in parts.ravel()]).reshape(parts.shape)
+    tokens = tokens_of(rows, moved(ranges), moved(spans))
+    labels = build_labels(dataclasses.replace(tokens, parts=parts, weights=weights, weight_of_part=factors))
+
+    trained = labels.labels != IGNORED
+    assert trained.tolist() == [is_trained for is_trained, *_ in expected]
+    assert labels.parts.tolist() == [code for _, code, _ in expected]
+    assert np.where(trained, labels.weights, 0).tolist() == [np.float32(weight) for *_, weight in expected]
+    assert all(len({*row} - {0}) == sum(code != 0 for code in row) for row in parts.tolist())
 
 
 def test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label():

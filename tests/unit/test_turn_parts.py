@@ -207,10 +207,8 @@ def test_parity_compares_whole_turns_and_finds_the_parts_of_the_rows_that_it_mak
         assert found.outcomes.notes == whole.outcomes.notes and found.outcomes.notes["parity_turns_differing"]
         assert [text.text for text in found.texts] == [text.text for text in whole.texts]
         assert [merged(text.spans) for text in found.texts] == [text.spans for text in whole.texts]
-    trained = [
-        [piece for piece, weight in zip(pieces(text), text.weights or (), strict=True) if weight]
-        for text in found.texts
-    ]
+    assert found.weight_of_part
+    trained = [[piece for piece in pieces(text) if found.weight_of_part[piece[0]]] for text in found.texts]
     assert trained[:3] == [
         [("reasoning", 1, "<think>It is even.</think>"), ("content", 1, "No.")],
         [("reasoning", 3, "<think>3 * 3.</think>"), ("content", 3, "Nor is 9.")],
@@ -228,7 +226,8 @@ def test_text_is_cut_where_a_turn_begins_and_not_within_it(template: str):
         for options in ({}, {"train_parts": ("content",)})
     ]
     assert tokens[0].ids.tolist() == tokens[1].ids.tolist()
-    assert decoded(tokens[1].ids[tokens[1].trained]) == "No.Nor is 9."
+    labels = build_labels(tokens[1])
+    assert decoded(labels.ids[labels.labels != IGNORED]) == "No.Nor is 9."
 
 
 def test_what_is_not_known_rejects_the_record_only_if_parts_are_asked_for():

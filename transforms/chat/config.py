@@ -208,9 +208,14 @@ class RenderConfig(RenderOptions):
             raise ParameterError("now", self.now, problem) from None
 
     @property
+    def chooses_parts(self) -> bool:
+        """Whether parts of turns are chosen or weighed, which texts without turns do not have."""
+        return bool(self.train_parts or self.part_weights)
+
+    @property
     def weight_of_part(self) -> dict[str, float] | None:
         """The weight of each of PARTS, 0 if it is not trained on; None if the parts of turns need not be known."""
-        if not (self.part_columns or self.train_parts or self.part_weights):
+        if not (self.part_columns or self.chooses_parts):
             return None
         weights, chosen = self.part_weights or {}, self.train_parts or PARTS
         return {part: weights.get(part, 1.0) if part in chosen else 0.0 for part in PARTS}

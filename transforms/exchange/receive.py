@@ -27,6 +27,7 @@ from transforms.model.statistics import Statistics
 from transforms.rows.ragged import joined, offsets_of
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
+from transforms.steps.label import build_labels
 from transforms.storage.files import join
 
 # About as many as the input of a part of a split has.
@@ -96,7 +97,7 @@ def _batches(split: Split, output: str, seed: int | None, left_out: _LeftOut) ->
         while at < len(content):
             begin = at + LENGTH_BYTES
             at = begin + int.from_bytes(content[at:begin], "little")
-            batch = decode_examples(content[begin:at], split, url)
+            batch = build_labels(decode_examples(content[begin:at], split, url))
             positions = batch.source.positions
             is_chosen = np.ones(len(positions), bool)
             if block.threshold <= np.iinfo(np.uint64).max:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -311,23 +311,33 @@ class Examples(Batch):
 
 @dataclass(frozen=True)
 class Texts(Batch):
-    """What `render` returns, and `parity`, which may make several texts of one example. They are consecutive."""
+    """What `render` returns, and `parity`, which may make several texts of one example. They are consecutive.
+
+    Attributes:
+        weight_of_part: the weight in the loss of each of `rows.parts.PARTS`, 0 if it is not trained on; None if the
+            parts of turns are not known.
+    """
 
     texts: list[Text]
+    weight_of_part: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class Tokens(Batch):
     """What `tokenize` returns.
 
+    A token may have characters of several spans. Of those of the same part of the same turn, the first one counts.
+
     Attributes:
         ids: int32, shape (tokens,).
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
-        trained: bool, shape (tokens,): whether the token has a character in a span that is trained on.
+        trained: bool, shape (tokens,): whether the token has a character in a span.
         source: of the rows.
-        weights: float32, shape (tokens,): the weight in the loss of each token that is trained on; None if all are 1.
-        parts: int32, shape (tokens,): the code of the part of a turn that each token is, see `rows.parts`; None if that
-            is not asked for.
+        weights: float64, shape (tokens, spans): as in Text, of each span that the token has a character in, in order,
+            or of the first one alone if parts are not known; None if all are 1.
+        parts: int32, shape (tokens, spans): the code of the part of a turn that each of them is, see `rows.parts`, and
+            0 after the last one; None if the parts of turns are not known.
+        weight_of_part: as in Texts.
     """
 
     ids: np.ndarray
@@ -336,6 +346,7 @@ class Tokens(Batch):
     source: RowSource
     weights: np.ndarray | None = None
     parts: np.ndarray | None = None
+    weight_of_part: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -348,7 +359,8 @@ class Labels(Batch):
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
         source: of the rows.
         weights: float32, shape (tokens,): the weight in the loss of each token that has a label; None if all are 1.
-        parts: as in Tokens.
+        parts: int32, shape (tokens,): the code of the part of a turn that each token is, see `rows.parts`; None if the
+            parts of turns are not known.
     """
 
     ids: np.ndarray

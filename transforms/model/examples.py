@@ -227,8 +227,7 @@ class Text(msgspec.Struct, frozen=True, eq=False, gc=False):
         special_tokens: whether the tokenizer adds its own special tokens, and an EOS if there is none.
         prompt: the text that the model is given, if a completion is trained on.
         token_ids: int32, shape (tokens,), if the record is tokenized already.
-        weights: the weight of each span in the loss; 0 if it is a part of a turn that is not trained on. None if all
-            are 1.
+        weights: the weight in the loss of each span, without that of the part of a turn that it is. None if all are 1.
         parts: the part of a turn that each span is, as its code in `rows.parts`; None if that is not asked for.
         added_tokens: the (start, stop) of the tokenizer's added tokens in the text, ascending, if no others are to be
             found; None if all are.

@@ -1,7 +1,7 @@
-"""Kept examples: the labelled examples of a part of a split, as a file, from which other rows can be made.
+"""Kept examples: the tokens of the examples of a part of a split, as a file, from which other rows can be made.
 
-They are whole: before rows are cut and packed. With them are the outcomes of the part's records so far, so that what is
-made of them is what a build makes of the records.
+They are whole: before they are labelled, cut and packed. With them are the outcomes of the part's records so far, so
+that what is made of them is what a build makes of the records. An exchange sends examples in the same form.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.base.errors import InputError
-from transforms.model.batches import Labels, RowSource, Split
+from transforms.model.batches import Labels, RowSource, Split, Tokens
 from transforms.model.examples import content_digest
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
@@ -23,7 +23,9 @@ _CHECKSUM_BYTES = 32
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """A part. Arrays are bytes, little endian, in the types of Labels and RowSource; `trained` is packed bits."""
+    """A part. Arrays are bytes, little endian, in the types of Tokens and RowSource, by columns; `trained` is packed
+    bits.
+    """
 
     part: int
     last: bool
@@ -47,13 +49,14 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Kept).decode
 
 
-def encode_examples(batch: Labels) -> bytes:
+def encode_examples(batch: Tokens | Labels) -> bytes:
     """Return the content of the file of a part.
 
     Args:
-        batch: the part, as it is labelled.
+        batch: the part; of one that is labelled, only what is trained on is kept.
     """
     source, contents = batch.source, None
+    trained = batch.trained if isinstance(batch, Tokens) else batch.labels != IGNORED
     if source.contents is not None:
         contents = [content_digest(content) for content in source.contents]
     kept = _Kept(
@@ -61,10 +64,10 @@ def encode_examples(batch: Labels) -> bytes:
         last=batch.last,
         outcomes=batch.outcomes,
         ids=_bytes(batch.ids, "<i4"),
-        trained=np.packbits(batch.labels != IGNORED).tobytes(),
+        trained=np.packbits(trained).tobytes(),
         offsets=_bytes(batch.offsets, "<i8"),
-        weights=None if batch.weights is None else _bytes(batch.weights, "<f4"),
-        parts=None if batch.parts is None else _bytes(batch.parts, "<i4"),
+        weights=None if batch.weights is None else _bytes(batch.weights.T, "<f8"),
+        parts=None if batch.parts is None else _bytes(batch.parts.T, "<i4"),
         positions=_bytes(source.positions, "<i8"),
         validation=_bytes(source.validation, "?"),
         validation_hashes=None if source.validation_hashes is None else _bytes(source.validation_hashes, "<u8"),
@@ -80,7 +83,7 @@ def encode_examples(batch: Labels) -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-def decode_examples(content: bytes, split: Split, url: str) -> Labels:
+def decode_examples(content: bytes, split: Split, url: str) -> Tokens:
     """Return a part of a split.
 
     Args:
@@ -108,17 +111,17 @@ def decode_examples(content: bytes, split: Split, url: str) -> Labels:
         validation_hashes=None if kept.validation_hashes is None else np.frombuffer(kept.validation_hashes, "<u8"),
         found=kept.found,
     )
-    return Labels(
+    return Tokens(
         split=split,
         part=kept.part,
         last=kept.last,
         outcomes=kept.outcomes,
         ids=ids,
-        labels=np.where(trained, ids, np.int32(IGNORED)),
         offsets=np.frombuffer(kept.offsets, "<i8"),
+        trained=trained,
         source=source,
-        weights=None if kept.weights is None else np.frombuffer(kept.weights, "<f4"),
-        parts=None if kept.parts is None else np.frombuffer(kept.parts, "<i4"),
+        weights=None if kept.weights is None else _columns(kept.weights, "<f8", len(ids)),
+        parts=None if kept.parts is None else _columns(kept.parts, "<i4", len(ids)),
     )
 
 
@@ -139,6 +142,11 @@ def name_of_examples(split: Split, part: int) -> str:
 
 def _bytes(values: np.ndarray, kind: str) -> bytes:
     return values.astype(kind, copy=False).tobytes()
+
+
+def _columns(content: bytes, kind: str, tokens: int) -> np.ndarray:
+    """The array of shape (tokens, spans) whose columns a file has; one of them if there are no tokens."""
+    return np.frombuffer(content, kind).reshape(-1 if tokens else 1, tokens).T
 
 
 def _table_bytes(table: pa.Table) -> bytes:

@@ -66,7 +66,8 @@ class Renderer:
         self._turns = TurnFinder(self._template, rules)
         self._loss_on = config.loss_on
         self._weight_of_part = config.weight_of_part
-        self._chooses_parts = bool(config.train_parts or config.part_weights)
+        self._has_parts = self._weight_of_part is not None
+        self._chooses_parts = config.chooses_parts
         self._template_kwargs = config.chat_template_kwargs
         self._unprinted = config.unprinted
         self._max_text_bytes = config.max_text_bytes
@@ -82,7 +83,8 @@ class Renderer:
             texts = _checked(texts, self._typed_tokens)
         texts = check_keys(texts, self._unprinted, self._loss_on, self._template_kwargs)
         outcomes = self._with_notes(texts)
-        return replace(texts, outcomes=outcomes.count(of_contents([text.example.content for text in texts.texts])))
+        outcomes = outcomes.count(of_contents([text.example.content for text in texts.texts]))
+        return replace(texts, outcomes=outcomes, weight_of_part=self._weight_of_part)
 
     def _adapted(self, batch: Examples) -> Examples:
         """The batch, with conversations in a way that the template reads."""
@@ -234,7 +236,7 @@ class Renderer:
         content = example.content
         if self._trace_cache is None or not isinstance(content, Conversation):
             return self.render(example, omitted)
-        if self._weight_of_part is not None:  # whether a content has reasoning depends on its text
+        if self._has_parts:  # whether a content has reasoning depends on its text
             return self._render_uncompiled(example, content, SlowPath("not_followed"), slow_paths, omitted)
         loss_on = loss_of(content, self._loss_on)
         found = self._trace_cache.render_with_spans(content, loss_on)
@@ -252,7 +254,7 @@ class Renderer:
     ) -> Text:
         """The text of an example for which there is no compiled template."""
         try:
-            text, rendering = self._fast_turns.trained_text(example, content, self._loss_on, self._weight_of_part)
+            text, rendering = self._fast_turns.trained_text(example, content, self._loss_on, self._has_parts)
             text, omissions = self._within_limits(text), omissions_of(rendering)
         except NotFollowed as error:
             slow = SlowPath("not_followed", str(error)) if why.reason == "not_followed" else why
@@ -274,7 +276,7 @@ class Renderer:
         """
         if not isinstance(example.content, Conversation):
             return self._within_limits(self._not_rendered(example))
-        text, rendering = self._turns.trained_text(example, example.content, self._loss_on, self._weight_of_part)
+        text, rendering = self._turns.trained_text(example, example.content, self._loss_on, self._has_parts)
         text, omissions = self._within_limits(text), omissions_of(rendering)
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, {} if omitted is None else omitted)

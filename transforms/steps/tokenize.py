@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any
 
@@ -22,7 +22,7 @@ from transforms.chat.spans.untrained_parts import untrained_parts
 from transforms.model.batches import RowSource, Texts, Tokens
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Reject
-from transforms.rows.ragged import joined, offsets_of, slices_of, sums_of
+from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
 from transforms.steps.base import Step
 from transforms.steps.spot_checks import noted_difference, sample
 from transforms.tokens import Encoded, TextEncoder
@@ -31,7 +31,7 @@ from transforms.tokens.plain import PlainEncoder
 from transforms.tokens.prompt_end import CutEncoder, without_prefix
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
-from transforms.tokens.trained import is_trained, of_first_span
+from transforms.tokens.trained import is_trained, of_first_span, spans_of_tokens
 
 # Of a longer text, an excerpt of this many characters is compared.
 _EXCERPT = 4096
@@ -51,7 +51,7 @@ class _Rows:
         """Return the tokens starts[i]:starts[i] + counts[i] of each row."""
         ids, trained = (slices_of(values, starts, counts) for values in (self.ids, self.trained))
         weights, parts = (
-            None if values is None else slices_of(values, starts, counts) for values in (self.weights, self.parts)
+            None if values is None else values[indices_of(starts, counts)] for values in (self.weights, self.parts)
         )
         return _Rows(ids, offsets_of(counts), trained, weights, parts)
 
@@ -202,7 +202,9 @@ class Encoder:
                 first = by_reference[0], ""
                 outcomes = outcomes.count_tokenized_by_reference(reason, len(by_reference), first)
                 counted |= set(by_reference)
-        return batch.succeeded_by(Tokens, outcomes, source=_source(kept), **vars(rows))
+        return batch.succeeded_by(
+            Tokens, outcomes, source=_source(kept), weight_of_part=batch.weight_of_part, **vars(rows)
+        )
 
     @functools.cached_property
     def _plain(self) -> PlainEncoder:
@@ -406,22 +408,18 @@ def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
 
 
 def _rows(texts: list[Text], encoded: Encoded, spans: np.ndarray, has_weights: bool, has_parts: bool) -> _Rows:
-    """The tokens of texts of one kind, and which of them are trained on. spans: as of _spans.
-
-    A token with characters of several spans is of the first one that is trained on, or of the first one.
-    """
+    """The tokens of texts of one kind, and which of them are trained on. spans: as of _spans."""
     starts, stops = encoded.starts, encoded.stops
-    weights = parts = None
-    chosen: Any = slice(None)
+    trained, weights, parts = is_trained(starts, stops, spans), None, None
+    of_spans, codes = np.ones(0), np.zeros(0, np.int32)
     if has_weights:
-        of_spans = joined([np.array(text.weights or [1.0] * len(text.spans), np.float32) for text in texts], np.float32)
-        chosen = of_spans > 0
-        weights = of_first_span(starts, spans[chosen], of_spans[chosen])
-    trained = is_trained(starts, stops, spans[chosen])
+        of_spans = joined([np.array(text.weights or [1.0] * len(text.spans)) for text in texts], np.float64)
+        weights = of_first_span(starts, spans, of_spans)[:, None]
     if has_parts:
         codes = joined([np.array(text.parts or [0] * len(text.spans), np.int32) for text in texts], np.int32)
-        of_others = np.where(is_trained(starts, stops, spans), of_first_span(starts, spans, codes), np.int32(0))
-        parts = np.where(trained, of_first_span(starts, spans[chosen], codes[chosen]), of_others)
+        numbers = spans_of_tokens(starts, stops, spans, codes)
+        parts = np.append(codes, np.int32(0))[numbers]
+        weights = np.append(of_spans, 1.0)[numbers] if has_weights else None
     return _Rows(encoded.ids, encoded.offsets, trained, weights, parts)
 
 
@@ -442,12 +440,19 @@ def _joined(parts: list[_Rows]) -> _Rows:
         ids=joined([part.ids for part in parts], np.int32),
         offsets=offsets_of(joined([np.diff(part.offsets) for part in parts], np.int64)),
         trained=joined([part.trained for part in parts], bool),
-        weights=joined([part.weights for part in parts if part.weights is not None], np.float32)
-        if parts and parts[0].weights is not None
-        else None,
-        parts=joined([part.parts for part in parts if part.parts is not None], np.int32)
-        if parts and parts[0].parts is not None
-        else None,
+        weights=_joined_columns([part.weights for part in parts], 1.0),
+        parts=_joined_columns([part.parts for part in parts], 0),
+    )
+
+
+def _joined_columns(arrays: Sequence[np.ndarray | None], fill: float) -> np.ndarray | None:
+    """Join arrays of shape (tokens, spans), filled with a value up to the most spans. None if there are none."""
+    found = [array for array in arrays if array is not None]
+    if not found:
+        return None
+    most = max(array.shape[1] for array in found)
+    return np.concatenate(
+        [np.pad(array, ((0, 0), (0, most - array.shape[1])), constant_values=fill) for array in found]
     )
 
 

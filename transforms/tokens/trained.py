@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from transforms.rows.ragged import indices_of
+
 
 def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Find the tokens with at least one character in a span.
@@ -47,3 +49,27 @@ def of_first_span(starts: np.ndarray, spans: np.ndarray, values: np.ndarray) -> 
         return np.zeros(len(starts), values.dtype)
     first_that_ends_later = np.searchsorted(spans[:, 1], starts, side="right")
     return values[np.minimum(first_that_ends_later, len(spans) - 1)]
+
+
+def spans_of_tokens(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+    """Find the spans which each token has a character in, the first one of each kind.
+
+    Args:
+        starts, stops, spans: as for is_trained.
+        kinds: int32, shape (spans,): the kind of each span, not negative.
+
+    Returns:
+        int64, shape (tokens, most): the numbers of the spans of each token, ascending, and -1 after the last one. There
+        is at least one column.
+    """
+    first = np.searchsorted(spans[:, 1], starts, side="right")
+    counts = np.maximum(np.searchsorted(spans[:, 0], np.maximum(stops, starts + 1)) - first, 0)
+    found = np.where(counts > 0, first, -1)[:, None]
+    several = np.flatnonzero(counts > 1)
+    tokens, numbers = np.repeat(several, counts[several]), indices_of(first[several], counts[several])
+    firsts = np.sort(np.unique(tokens << 32 | kinds[numbers], return_index=True)[1])
+    tokens, numbers = tokens[firsts], numbers[firsts]
+    columns = np.arange(len(tokens)) - np.searchsorted(tokens, tokens)
+    found = np.pad(found, ((0, 0), (0, columns.max(initial=0))), constant_values=-1)
+    found[tokens, columns] = numbers
+    return found

@@ -1,4 +1,4 @@
-"""Parts of turns: which of what the model writes is reasoning, content and so on, and how much each part weighs."""
+"""Parts of turns: which of what the model writes is reasoning, content and so on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PartedSpans(NamedTuple):
 
     Attributes:
         spans: those of all parts, ascending and disjoint.
-        weights: the weight of each in the loss; 0 if it is not trained on. None if all are 1.
+        weights: the weight of the turn of each in the loss; None if all are 1.
         parts: the code of each, see `rows.parts`.
     """
 
@@ -35,7 +35,6 @@ def parted(
     rendering: Rendering,
     turns: Mapping[int, Turn],
     spans: Sequence[tuple[Span, int]],
-    weight_of_part: Mapping[str, float],
 ) -> PartedSpans:
     """Divide the spans of turns into their parts.
 
@@ -43,7 +42,6 @@ def parted(
         rendering: of the conversation.
         turns: those that have spans, with their ends.
         spans: what is trained on, ascending and disjoint, each with its turn.
-        weight_of_part: the weight of each of PARTS; 0 if it is not trained on.
 
     Raises:
         RecordError: if it is not known which part some of it is.
@@ -58,7 +56,7 @@ def parted(
             if first >= last:
                 break
             part = _part_of(rendering, segment._replace(start=first, stop=last, message=turn))
-            values = weight_of_turn * weight_of_part[part], code_of(part, turn)
+            values = weight_of_turn, code_of(part, turn)
             if found and (found[-1][0][1], *found[-1][1:]) == (first, *values):
                 first = found.pop()[0][0]
             found.append(((first, last), *values))

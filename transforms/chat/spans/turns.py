@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from transforms.base.errors import RecordError
@@ -47,7 +47,7 @@ class TurnFinder:
         example: Example,
         conversation: Conversation,
         loss_on: str,
-        weight_of_part: Mapping[str, float] | None = None,
+        with_parts: bool = False,
     ) -> tuple[Text, Rendering]:
         """Render a conversation, and find what is trained on.
 
@@ -55,7 +55,7 @@ class TurnFinder:
             example: the example of the conversation.
             conversation: the conversation.
             loss_on: one of LOSSES.
-            weight_of_part: as for `parted`; None if the parts of turns need not be known.
+            with_parts: whether the parts of turns are found.
 
         Raises:
             RecordError: if the template refuses it, or it is unknown what is trained on, or which part it is.
@@ -65,9 +65,9 @@ class TurnFinder:
         text, weights, parts = rendering.text, None, None
         if resolved == "all":
             spans: list[Span] = [(0, len(text))]
-        elif weight_of_part is not None:
+        elif with_parts:
             resolved = "completion_turns" if resolved == "completion" else resolved
-            spans, weights, parts = self.parted_spans(rendering, trained_turns(conversation, resolved), weight_of_part)
+            spans, weights, parts = self.parted_spans(rendering, trained_turns(conversation, resolved))
         elif resolved != "completion" and has_weights(conversation):
             spans, weights = self.weighted_spans(rendering, resolved)
         else:
@@ -128,22 +128,19 @@ class TurnFinder:
                 weights.append(weight)
         return spans, weights
 
-    def parted_spans(
-        self, rendering: Rendering, turns: Sequence[int], weight_of_part: Mapping[str, float]
-    ) -> PartedSpans:
+    def parted_spans(self, rendering: Rendering, turns: Sequence[int]) -> PartedSpans:
         """Find the parts of some turns.
 
         Args:
             rendering: of the conversation.
             turns: the numbers of messages of the assistant, none of weight 0.
-            weight_of_part: as for `parted`.
 
         Raises:
             RecordError: if the spans or their parts cannot be established.
         """
         by_turn = self.spans_of_turns(rendering, turns)
         spans = sorted((span, turn) for turn, own in by_turn.items() for span in own)
-        return parted(rendering, self.turns(rendering, turns), spans, weight_of_part)
+        return parted(rendering, self.turns(rendering, turns), spans)
 
     def spans_of_turns(self, rendering: Rendering, turns: Sequence[int], whole: bool = False) -> dict[int, list[Span]]:
         """Find the spans of each of some turns.
