@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.cli.console import CommandParser, show, show_phase
-from pipeline.cli.options import Options, add_option, check_beam_flags, parser_of
+from pipeline.cli.options import OPTIONS_OF_REPACK, Options, add_option, check_beam_flags, parser_of
 from transforms.base import kinds
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
 
     from pipeline.job.export import export
 
-    names = ("shards", "rows_per_shard", "drop_remainder", "pad_to_multiple_of")
+    names = ("shards", "rows_per_shard", "drop_remainder")
     how = {name: getattr(given, name) for name in names if hasattr(given, name)}
     status, result = export(given.consumer, options, how, beam_flags)
     if isinstance(result, str):
@@ -51,15 +51,11 @@ def _print(given: argparse.Namespace, summary: Mapping[str, Any], is_new: bool) 
     for split, found in summary["splits"].items():
         line = f"  {split}: {counted(found['rows'], 'row')} in {counted(len(found['shards']), 'shard')}, "
         line += f"{found['tokens']:,} tokens, {found['trained_tokens']:,} trained on, "
+        line += f"{found['padding']:,} more of padding, " if found["padding"] else ""
         line += f"the longest row has {found['longest_row']:,}"
         if found["dropped"]["rows"]:
             line += f"; dropped: {counted(found['dropped']['rows'], 'row')}, {found['dropped']['tokens']:,} tokens"
         print(f"{line}.")
-        if found["longer_rows"]:
-            show(
-                f"warning: padding makes {counted(found['longer_rows'], 'row')} of {split} longer than --max_length of "
-                f"the build: give the trainer {found['longest_row']:,} tokens or more, or pack to less."
-            )
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -71,7 +67,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "command again after a kill: what is written is kept.",
         examples=[
             "out/mine --for llamafactory --output out/llamafactory",
-            "gs://shards/mine@6 --for megatron_bridge --pad_to_multiple_of 16 --output gs://shards/bridge",
+            "gs://shards/mine@6 --for megatron_bridge --output gs://shards/bridge",
         ],
     )
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of the dataset; OUT@6 is its version 6")
@@ -87,8 +83,6 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "shards": "how many shards each split has: one for each rank that reads whole shards; their rows differ by at "
         "most one (default: those of the dataset)",
         "rows_per_shard": "rows of each shard but the last one of a split",
-        "pad_to_multiple_of": "tokens to a multiple of which each example is padded, for context parallelism; for "
-        "megatron_bridge (default: 1)",
     }
     for name, text in numbers.items():
         parser.add_argument(f"--{name}", metavar="INT", type=parser_of(name, kinds.positive), help=text)
@@ -102,6 +96,13 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.set_defaults(runner=Options.runner, detach=Options.detach)
     given, beam_flags = parser.parse_known_args(arguments)
     known = ["for", "output", "runner", "detach", "drop_remainder", *numbers]
+    for word in beam_flags:
+        name = word.removeprefix("--").partition("=")[0]
+        if word.startswith("--") and name in OPTIONS_OF_REPACK:
+            raise UserError(
+                f"--{name} decides what the rows are, and export takes them as they are: give it to chatmill build, or "
+                "to chatmill repack."
+            )
     check_beam_flags("export", beam_flags, known, given.runner)
     for name in ("for", "output"):
         if not hasattr(given, {"for": "consumer"}.get(name, name)):

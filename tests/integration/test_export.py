@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.cli.program import main
-from support.datasets import digests, rows_of
+from support.datasets import digests, manifest_of, rows_of
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms.exporting import shards
 from transforms.exporting.plan import CLAIMS
@@ -86,29 +87,33 @@ def test_rows_that_are_dropped_are_counted(folder, tmp_path):
     }  # fmt: skip
 
 
-def test_rows_that_padding_makes_longer_than_the_build_allows_are_counted_and_reported(tmp_path, capsys):
+def test_rows_of_bridge_are_not_longer_than_max_length_with_examples_padded_to_a_multiple(tmp_path, capsys):
     packed, output = tmp_path / "packed", tmp_path / "a"
     options = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", ONE_WORKER]
-    assert main([*options, "--packing=bfd", "--max_length=256", f"--output={packed}", "--for=megatron_bridge"]) == 0
-    command = ["export", str(packed), "--for=megatron_bridge", ONE_WORKER]
-    assert main([*command, f"--output={tmp_path / 'b'}"]) == 0
-    assert "padding makes" not in capsys.readouterr().err
-    assert main([*command, f"--output={output}", "--pad_to_multiple_of=12"]) == 0
-    examples = [[-(-(length - 1) // 12) * 12 for length in row["seq_lengths"]] for row in rows_of(packed)]
-    lengths = [sum(row) for row in examples]
-    found = json.loads((output / "export.json").read_text())["splits"]["train"]
-    longer = sum(length > 256 for length in lengths)
-    assert found["longest_row"] == max(lengths) > 256 and found["longer_rows"] == longer < found["rows"]
-    rows = rows_in(output)[0]
-    ends = [[*row["seq_start_id"][1:], len(row["input_ids"])] for row in rows]
-    assert examples == [
-        [end - start - 1 for start, end in zip(row["seq_start_id"], of_row, strict=True)]
-        for row, of_row in zip(rows, ends, strict=True)
+    options += ["--for=megatron_bridge", "--packing=bfd", "--max_length=256", "--pad_to_multiple_of=12"]
+    assert main([*options, f"--output={packed}"]) == 0
+    assert main(["export", str(packed), "--for=megatron_bridge", f"--output={output}", ONE_WORKER]) == 0
+    before, rows = rows_of(packed), rows_in(output)[0]
+    # Of each sequence the last token is a label alone.
+    lengths = [
+        [end - start - 1 for start, end in pairwise([*row["seq_start_id"], len(row["input_ids"])])] for row in rows
     ]
-    assert (
-        f"chatmill: warning: padding makes {longer} rows of train longer than --max_length of the build: give the "
-        f"trainer {max(lengths)} tokens or more, or pack to less.\n"
-    ) in capsys.readouterr().err
+    assert lengths == [[-(-(length - 1) // 12) * 12 for length in row["seq_lengths"]] for row in before]
+    assert 240 < max(map(sum, lengths)) <= 252
+    found = json.loads((output / "export.json").read_text())["splits"]["train"]
+    assert found["longest_row"] == max(map(sum, lengths))
+    padding = sum(len(row["input_ids"]) for row in rows) - found["tokens"]
+    assert found["padding"] == padding > 0
+    assert f", {padding:,} more of padding, the longest row has " in capsys.readouterr().out
+    trained = sum(label != -100 for row in before for label in row["labels"])
+    assert sum(sum(row["loss_mask"]) for row in rows) == trained == found["trained_tokens"]
+    assert manifest_of(packed)["layout"]["pad_to_multiple_of"] == 12
+    other = ["export", str(packed), "--for=megatron_bridge", f"--output={tmp_path / 'b'}", "--pad_to_multiple_of=16"]
+    assert main(other) == 2
+    assert capsys.readouterr().err == (
+        "chatmill: --pad_to_multiple_of decides what the rows are, and export takes them as they are: give it to "
+        "chatmill build, or to chatmill repack.\n"
+    )
 
 
 def test_bytes_are_the_same_at_any_parallelism_and_after_a_run_that_was_stopped(folder, tmp_path, monkeypatch):

@@ -141,6 +141,15 @@ def test_card_has_the_recipe_of_the_chosen_trainer_alone():
     assert "Axolotl" not in card and "Not for" not in card
 
 
+def test_card_and_recipe_have_the_multiple_that_rows_have_room_for():
+    options = {"packing": "bfd", "max_length": 4096, "pad_to_multiple_of": 16, "consumer": "megatron_bridge"}
+    card = dataset_card(manifest_of(options))
+    assert "Rows have no padding, and room to pad each example to a multiple of 16 tokens." in card
+    assert "\n        pad_seq_to_mult=16,\n    ),\n" in card
+    without = dataset_card(manifest_of(options | {"pad_to_multiple_of": 1}))
+    assert "padding" not in without and "pad_seq_to_mult" not in without
+
+
 def test_card_says_which_trainers_the_rows_are_not_for():
     card = dataset_card(manifest_of({"packing": "bfd", "max_length": 4096}))
     assert "TRL:\n\n```python" in card

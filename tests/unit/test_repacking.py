@@ -32,8 +32,10 @@ ALL = (
 PACKED = [packing for packing in PACKINGS if packing not in ("none", PAIRS)]  # rows of pairs are moved
 
 
-def layout_of(packing: str = "bfd", columns: tuple[str, ...] = ALL, max_length: int = 8, shift: bool = False) -> Any:
-    return RowLayout(columns, ("parquet",), packing, max_length, shift)
+def layout_of(
+    packing: str = "bfd", columns: tuple[str, ...] = ALL, max_length: int = 8, shift: bool = False, multiple: int = 1
+) -> RowLayout:
+    return RowLayout(columns, ("parquet",), packing, max_length, shift, pad_to_multiple_of=multiple)
 
 
 def rows_of(masks: list[list[bool]], layout: RowLayout, first: int = 0) -> pa.Table:
@@ -47,7 +49,8 @@ def rows_of(masks: list[list[bool]], layout: RowLayout, first: int = 0) -> pa.Ta
     weights = (1 + ids % 3).astype(np.float32)
     parts = np.where(trained, 8 * ids + 1 + ids % 6, 0).astype(np.int32)
     batch = Labels(SPLIT, 0, True, Outcomes(read=len(masks)), ids, labels, offsets, source, weights, parts)
-    packer = Packer(max_length=layout.max_length, packing=layout.packing, shift_labels=layout.shift_labels)
+    options = {name: getattr(layout, name) for name in ("max_length", "packing", "shift_labels", "pad_to_multiple_of")}
+    packer = Packer(**options)
     table = packer(batch).train
     columns = []
     for field in schema_of(layout):
@@ -129,6 +132,31 @@ def test_rows_of_small_builds_are_filled():
     assert found.places.tolist() == [[0, 0, 3], [0, 1, 3], [1, 0, 3], [1, 1, 3]]
 
 
+@settings(deadline=None)
+@given(st.sampled_from([packing for packing in PACKED if packing != "wrapped"]), builds, st.integers(2, 5))
+def test_rows_have_room_to_pad_each_example_again(packing: str, records: list[list[list[bool]]], multiple: int):
+    layout = layout_of(packing, max_length=12, multiple=multiple)
+    rows = pa.concat_tables([rows_of(masks, layout, first=1000 * number) for number, masks in enumerate(records)])
+    if not len(rows):
+        return
+
+    found = repack(rows.combine_chunks(), layout)
+
+    assert Counter(examples(found.rows, False)) == Counter(examples(rows, False))
+    assert check_rows(found.rows, layout, vocabulary=10_000).faults == []
+    for lengths in found.rows["seq_lengths"].to_pylist():
+        assert sum(-(-length // multiple) * multiple for length in lengths) <= 12
+
+
+def test_rows_without_room_to_pad_their_examples_are_found():
+    rows = rows_of([[True] * 3, [True] * 4, [True]], layout_of(max_length=8))
+
+    [fault] = check_rows(rows, layout_of(max_length=8, multiple=4), vocabulary=100).faults
+
+    assert fault.problem == "with examples padded to multiples of 4, it has 12 tokens; the job allows 8"
+    assert fault.rows == (0,)
+
+
 def test_full_rows_stay_and_wrapped_rows_are_not_cut_again():
     layout = layout_of("wrapped", max_length=4)
     rows = pa.concat_tables([rows_of([[True] * 6], layout), rows_of([[True] * 5], layout, first=10)])
@@ -181,3 +209,8 @@ def test_any_columns_that_show_the_segments_are_enough(columns: tuple[str, ...])
 ])  # fmt: skip
 def test_rows_whose_segments_are_not_known_are_not_repacked(packing: str, columns: tuple[str, ...], shift: bool):
     assert not knows_segments(layout_of(packing, columns, shift=shift))
+
+
+def test_rows_that_lost_a_token_to_a_shift_are_not_repacked_if_examples_are_to_be_padded():
+    assert knows_segments(layout_of(multiple=4)) and knows_segments(layout_of(shift=True))
+    assert not knows_segments(layout_of(shift=True, multiple=4))

@@ -30,6 +30,8 @@ class RowLayout:
         max_length: tokens in a row at most; None for any number.
         shift_labels: whether labels are shifted.
         schema: of the records, if they are preference data; otherwise empty.
+        pad_to_multiple_of: tokens to a multiple of which each example can be padded, so that no row is then longer than
+            max_length.
     """
 
     columns: tuple[str, ...]
@@ -38,6 +40,7 @@ class RowLayout:
     max_length: int | None = None
     shift_labels: bool = False
     schema: str = ""
+    pad_to_multiple_of: int = 1
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RowLayout:
@@ -53,6 +56,7 @@ class RowLayout:
             max_length=options.get("max_length"),
             shift_labels=options.get("shift_labels", False),
             schema=options["schema"] if options.get("schema") in COLUMNS_OF else "",
+            pad_to_multiple_of=options.get("pad_to_multiple_of", 1),
         )
 
     @property
@@ -77,6 +81,7 @@ class RowLayout:
             "packing": self.packing,
             "max_length": self.max_length,
             "shift_labels": self.shift_labels,
+            **({"pad_to_multiple_of": self.pad_to_multiple_of} if self.pad_to_multiple_of > 1 else {}),
             **({"part_kinds": list(KINDS)} if "part_kinds" in self.columns else {}),
         }
 

@@ -97,7 +97,7 @@ def finish(dataset: Dataset, output: str, name: str, plan: ExportPlan, receipts:
             **_sums(written),
             "dropped": _sums(left),
             "longest_row": max(each.longest for each in written),
-            "longer_rows": sum(each.longer for each in written),
+            "padding": sum(each.padding for each in written),
             "shards": [as_json(each) for each in written],
         }
     ending = export_of(plan.consumer).ending({split: _files(of_split) for split, of_split in of_splits.items()})

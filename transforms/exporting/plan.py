@@ -80,7 +80,6 @@ def plan_export(
     shards: int | None = None,
     rows_per_shard: int | None = None,
     drop_remainder: bool = False,
-    pad_to_multiple_of: int = 1,
 ) -> ExportPlan:
     """Plan an export.
 
@@ -92,7 +91,6 @@ def plan_export(
             dataset.
         drop_remainder: whether all shards of a split have the same number of rows, and the rows that are left after
             them are dropped.
-        pad_to_multiple_of: tokens to a multiple of which each example is padded.
 
     Raises:
         ParameterError: if a value does not go with the others, or with the dataset.
@@ -105,25 +103,25 @@ def plan_export(
         raise ParameterError("rows_per_shard", rows_per_shard, "shards says already how many rows a shard has.")
     if drop_remainder and not (shards or rows_per_shard):
         raise ParameterError("drop_remainder", True, "expected shards or rows_per_shard, too.")
-    if pad_to_multiple_of > 1 and not export.pads:
-        raise ParameterError("pad_to_multiple_of", pad_to_multiple_of, f"{export.title} pads rows itself.")
     planned = [shard for split in SPLITS for shard in _ranges(dataset, split, shards, rows_per_shard, drop_remainder)]
     if not planned:
         raise UserError(f"{dataset.name}: the dataset has no rows.")
-    eos, vocabulary = 0, 0
+    eos, vocabulary, multiple = 0, 0, dataset.layout.pad_to_multiple_of if export.pads else 1
     if export.needs_tokenizer:
         tokenizer = load_tokenizer(dataset.tokenizer_folder)
         eos, vocabulary = tokenizer.eos_token_id, len(tokenizer)
-        if eos is None and pad_to_multiple_of > 1:
-            problem = "the tokenizer of the dataset has no eos_token, with which examples are padded."
-            raise ParameterError("pad_to_multiple_of", pad_to_multiple_of, problem)
+        if eos is None and multiple > 1:
+            raise UserError(
+                f"{dataset.name}: it was built with pad_to_multiple_of {multiple}, and its tokenizer has no eos_token, "
+                "with which examples are padded."
+            )
     return ExportPlan(
         consumer,
         dataset.version,
         hashlib.sha256(msgspec.json.encode(dataset.manifest, order="sorted")).hexdigest(),
         library_versions(),
         tuple(planned),
-        pad_to_multiple_of,
+        multiple,
         eos or 0,
         vocabulary,
     )

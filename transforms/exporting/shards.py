@@ -37,7 +37,7 @@ class ExportReceipt(msgspec.Struct, frozen=True):
     """What was written of a shard, or counted of rows that are dropped.
 
     rows, tokens, trained_tokens: of the dataset, as its manifest counts them. examples: in the rows. longest: tokens
-    of the longest row in the trainer, with padding. longer: rows that padding makes longer than max_length.
+    of the longest row in the trainer, with padding. padding: tokens that the export added to examples.
     """
 
     shard: ShardPlan
@@ -47,7 +47,7 @@ class ExportReceipt(msgspec.Struct, frozen=True):
     tokens: int
     trained_tokens: int
     longest: int
-    longer: int
+    padding: int
 
 
 _decode = msgspec.json.Decoder(ExportReceipt).decode
@@ -121,14 +121,13 @@ def write_shard(dataset: Dataset, output: str, plan: ExportPlan, shard: ShardPla
         return file
 
     writer = export_of(plan.consumer).writer(create, plan.place(shard)) if shard.number >= 0 else None
-    rows = examples = tokens = trained_tokens = longest = longer = 0
+    rows = examples = tokens = trained_tokens = longest = padding = 0
     layout = dataset.layout
     for batch in rows_between(dataset, shard.split, shard.start, shard.stop):
         found = examples_of(batch, layout.packed, layout.shift_labels)
         if writer:
-            lengths = writer.write(found)
-            longest = max(longest, int(lengths.max()))
-            longer += int((lengths > layout.max_length).sum()) if layout.max_length else 0
+            part = writer.write(found)
+            longest, padding = max(longest, part.longest), padding + part.padding
         rows += len(batch)
         examples += len(found.offsets) - 1
         tokens += len(flat_values(batch, "input_ids")[0])
@@ -143,7 +142,7 @@ def write_shard(dataset: Dataset, output: str, plan: ExportPlan, shard: ShardPla
     for file in files.values():
         file.complete()
     written = tuple(WrittenFile(path, file.bytes, file.sha256) for path, file in files.items())
-    receipt = ExportReceipt(shard, written, rows, examples, tokens, trained_tokens, longest, longer)
+    receipt = ExportReceipt(shard, written, rows, examples, tokens, trained_tokens, longest, padding)
     write_atomically(join(output, shard.receipt), msgspec.json.encode(receipt))
     return receipt
 

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from transforms.catalog.consumer import Consumer, Problem
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from transforms.catalog.consumers import RowLayout
     from transforms.reading.row_examples import RowExamples
 
@@ -45,15 +43,21 @@ class Place(NamedTuple):
     vocabulary: int = 0
 
 
+class Written(NamedTuple):
+    """What was written of some rows.
+
+    longest: tokens of the longest row in the trainer, with padding. padding: tokens that were added to examples.
+    """
+
+    longest: int
+    padding: int = 0
+
+
 class ShardWriter(Protocol):
     """Writes the files of one shard, which may be larger than the memory."""
 
-    def write(self, examples: RowExamples) -> np.ndarray:
-        """Write the examples of some rows, at least one, whose labels are not shifted.
-
-        Returns:
-            The tokens of each row in the trainer, with padding: integers, shape (rows,).
-        """
+    def write(self, examples: RowExamples) -> Written:
+        """Write the examples of some rows, at least one, whose labels are not shifted."""
 
     def close(self) -> None:
         """Write what is left. The files are closed later."""
@@ -75,7 +79,7 @@ class Export(Consumer):
         ending: makes what is written when all shards are there: from the files of each split, in order, the content of
             each file by its path.
         packs: whether a row may hold several examples. Otherwise a row is an example.
-        pads: whether it takes --pad_to_multiple_of.
+        pads: whether its writers pad each example to the multiple that rows have room for.
         needs_tokenizer: whether its writers need the ids of the tokenizer.
         package: the Python package that the writer needs beyond Chatmill's own; none if it is empty.
     """

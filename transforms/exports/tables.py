@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from transforms.exports import CreateFile, Place, ShardFile
+from transforms.exports import CreateFile, Place, ShardFile, Written
 from transforms.outputs import TableWriter
 from transforms.outputs.parquet import features_of
 
@@ -34,11 +33,10 @@ class TableShard:
     def __init__(self, writer: TableWriter, rows_of: Callable[[RowExamples], pa.Table]):
         self._writer, self._rows_of = writer, rows_of
 
-    def write(self, examples: RowExamples) -> np.ndarray:
-        """Write the examples of some rows, and return how many tokens each row has."""
-        rows = self._rows_of(examples)
-        self._writer.write(rows)
-        return lengths_of(rows, "input_ids")
+    def write(self, examples: RowExamples) -> Written:
+        """Write the examples of some rows, each of which is one example."""
+        self._writer.write(self._rows_of(examples))
+        return Written(int(np.diff(examples.offsets).max()))
 
     def close(self) -> None:
         """Write the end of the file."""
@@ -70,12 +68,6 @@ def saved_shards(
 ) -> Callable[[CreateFile, Place], TableShard]:
     """Return what makes a writer of a shard of `save_to_disk`. schema: of the rows. rows_of: as of TableShard."""
     return lambda create, place: TableShard(ArrowWriter(create(_arrow_name(place)), schema), rows_of)
-
-
-def lengths_of(rows: pa.Table, name: str) -> np.ndarray:
-    """Return how many values each row has in a column of lists: int32, shape (rows,)."""
-    lengths: np.ndarray = pc.list_value_length(rows[name]).to_numpy()
-    return lengths
 
 
 def list_column(values: np.ndarray, offsets: np.ndarray) -> pa.ListArray:

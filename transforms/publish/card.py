@@ -192,6 +192,9 @@ def _rows(layout: RowLayout) -> list[str]:
         lines[0] = f"A row holds several examples, packed with `{layout.packing}`, {length}."
     if layout.packing == PAIRS:
         lines[0] = f"A row holds the chosen and the rejected answer of a record, each after its prompt, each {length}."
+    if layout.pad_to_multiple_of > 1:
+        multiple = layout.pad_to_multiple_of
+        lines.append(f"Rows have no padding, and room to pad each example to a multiple of {multiple} tokens.")
     if "labels" in layout.columns and not layout.shift_labels:
         lines.append("`labels` are the token ids where a token is trained on, and -100 for all others.")
     if "labels" in layout.columns and layout.shift_labels:

@@ -13,7 +13,7 @@ from transforms.base.declaring import takes, values_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
-from transforms.rows.packing import PAIRS, longer_of, packing_of
+from transforms.rows.packing import PAIRS, longer_of, pack_segments
 from transforms.rows.pairs import pairs_in
 from transforms.rows.parts import count_parts
 from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
@@ -84,18 +84,18 @@ class Packer(PackOptions):
 
     def cut(self, batch: Labels) -> Segments:
         """Truncate or split the rows that are longer than max_length."""
-        lengths = np.diff(batch.offsets)
+        lengths, longest = np.diff(batch.offsets), self.longest
         longer = longer_of(self.packing)
-        if self.max_length is None or longer == "keep" or not (lengths > self.max_length).any():
+        if longest is None or longer == "keep" or not (lengths > longest).any():
             return whole(lengths)
         if longer == "split":
-            return split(lengths, self.max_length)
+            return split(lengths, longest)
         if self.truncation not in ("turns", "windows"):
-            return truncate(lengths, self.max_length, self.truncation)
-        turns = turns_of(batch.labels, batch.offsets, np.flatnonzero(lengths > self.max_length))
+            return truncate(lengths, longest, self.truncation)
+        turns = turns_of(batch.labels, batch.offsets, np.flatnonzero(lengths > longest))
         if self.truncation == "turns":
-            return truncate_after_turns(lengths, self.max_length, turns)
-        return windows(lengths, self.max_length, self.window_overlap or max(self.max_length // 4, 1), turns)
+            return truncate_after_turns(lengths, longest, turns)
+        return windows(lengths, longest, self.window_overlap or max(longest // 4, 1), turns)
 
     def labels_in(self, batch: Labels, segments: Segments) -> np.ndarray:
         """Return the labels of segments, one segment after the other: int32, shape (tokens,)."""
@@ -198,7 +198,7 @@ class Packer(PackOptions):
         if self.packing == "none":
             segment_offsets = np.arange(len(segments) + 1)
         else:
-            packed = packing_of(self.packing).pack(segments.length, self.max_length or 0)
+            packed = pack_segments(self.packing, segments.length, self.max_length or 0, self.pad_to_multiple_of)
             segments, segment_offsets = segments.cut(packed.segments), packed.offsets
         starts = batch.offsets[segments.source] + segments.start
         table = RowTable(

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from transforms.exports import CreateFile, Export, Place, no_problems
-from transforms.exports.tables import lengths_of, list_column
+from transforms.exports import CreateFile, Export, Place, Written, no_problems
+from transforms.exports.tables import list_column
 from transforms.outputs.parquet import ParquetWriter
 from transforms.rows.columns import default_columns
 from transforms.rows.ragged import indices_of, offsets_of
@@ -46,10 +47,12 @@ class _Writer:
     def __init__(self, create: CreateFile, place: Place):
         self._writer, self._place = ParquetWriter(create(f"part-{place.number:05d}.idx.parquet")), place
 
-    def write(self, examples: RowExamples) -> np.ndarray:
+    def write(self, examples: RowExamples) -> Written:
         rows = _rows(examples, self._place)
         self._writer.write(rows)
-        return lengths_of(rows, "input_ids") - examples.counts  # the last token of an example is a label alone
+        lengths = pc.list_value_length(rows["input_ids"]).to_numpy()
+        longest = (lengths - examples.counts).max()  # the last token of an example is a label alone
+        return Written(int(longest), int(lengths.sum()) - len(examples.ids))
 
     def close(self) -> None:
         self._writer.close()
@@ -57,17 +60,19 @@ class _Writer:
 
 def _recipe(path: str, model: str, layout: RowLayout) -> str:
     length = layout.max_length or "LONGEST ROW"
+    multiple = layout.pad_to_multiple_of
+    padding = f"\n        pad_seq_to_mult={multiple}," if multiple > 1 else ""
     return f"""# chatmill export {path} --for megatron_bridge --output out/megatron_bridge
 from megatron.bridge.data.builders.gpt_sft import GPTSFTDatasetConfig
 from megatron.bridge.data.packing.config import PackedSequenceSpecs
 
 dataset = GPTSFTDatasetConfig(
     dataset_root="out/megatron_bridge",
-    seq_length={length},  # or more: the export prints the longest row
+    seq_length={length},
     enable_offline_packing=True,
     offline_packing_specs=PackedSequenceSpecs(
         packed_sequence_size={length},
-        packed_train_data_path="out/megatron_bridge/train",
+        packed_train_data_path="out/megatron_bridge/train",{padding}
     ),
     do_validation=False,
     do_test=False,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from transforms.exports import CreateFile, Export, Place, no_problems
+from transforms.exports import CreateFile, Export, Place, Written, no_problems
 from transforms.rows.columns import default_columns
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class _Writer:
         self._bounds = gzip.GzipFile(filename="", mode="wb", fileobj=bounds, mtime=0)
         self._tokens = 0
 
-    def write(self, examples: RowExamples) -> np.ndarray:
+    def write(self, examples: RowExamples) -> Written:
         self._ids.write(examples.ids.astype(np.uint32).tobytes())
         mask = examples.trained.copy()
         mask[examples.offsets[:-1]] = False
@@ -39,7 +39,7 @@ class _Writer:
         lines = [f"{start},{stop}\n" for start, stop in pairwise(bounds)]
         self._bounds.write("".join(lines).encode())
         self._tokens = bounds[-1]
-        return np.diff(examples.offsets)
+        return Written(int(np.diff(examples.offsets).max()))
 
     def close(self) -> None:
         self._bounds.close()  # not the file below it

@@ -17,7 +17,7 @@ from transforms.model.batches import RowTable
 from transforms.reading.row_examples import flat_values, segments_of
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, column_of
-from transforms.rows.packing import PAIRS, pack_bfd, packing_of
+from transforms.rows.packing import PAIRS, longer_of, pack_segments, padded
 from transforms.rows.parts import PART_COLUMNS, codes_of_tokens
 from transforms.rows.ragged import offsets_of, slices_of, sums_of
 
@@ -44,8 +44,9 @@ class Repacked:
 def knows_segments(layout: RowLayout) -> bool:
     """Return whether segments can get other rows: the columns say what they are. Otherwise rows can only be moved."""
     columns = {*layout.columns}
-    # A row whose labels are shifted has lost its last token: it is in the labels alone.
-    knows_ends = not layout.shift_labels or columns >= {"input_ids", "labels"}
+    # A row whose labels are shifted has lost its last token: it is in the labels alone. It was packed with room for it,
+    # and for padding after it.
+    knows_ends = not layout.shift_labels or (columns >= {"input_ids", "labels"} and layout.pad_to_multiple_of == 1)
     return layout.packed and layout.packing != PAIRS and knows_ends and bool(columns & {"seq_lengths", "position_ids"})
 
 
@@ -62,12 +63,13 @@ def repack(rows: pa.Table, layout: RowLayout) -> Repacked:
     assert layout.max_length is not None
     capacity = layout.max_length - layout.shift_labels
     before = _table_of(rows, layout)
-    stays = np.diff(before.offsets) >= capacity
+    with_padding = sums_of(padded(before.segment_lengths, layout.pad_to_multiple_of), before.segment_offsets)
+    stays = with_padding > capacity - layout.pad_to_multiple_of
     stays |= sums_of(before.segment_trained_tokens == 0, before.segment_offsets) > 0
     after = before
     if not stays.all():
         whole = _with_last_tokens(before, ~stays) if layout.shift_labels else before
-        after = _packed(whole, stays, layout.packing, capacity)
+        after = _packed(whole, stays, layout, capacity)
         if len(after) >= len(before):
             after = before
     counts = np.diff(after.segment_offsets)
@@ -81,14 +83,13 @@ def repack(rows: pa.Table, layout: RowLayout) -> Repacked:
     return Repacked(pa.table(columns, schema), np.diff(after.offsets), counts, np.diff(before.segment_offsets), places)
 
 
-def _packed(table: RowTable, stays: np.ndarray, packing: str, capacity: int) -> RowTable:
+def _packed(table: RowTable, stays: np.ndarray, layout: RowLayout, capacity: int) -> RowTable:
     """Pack the segments of the rows that do not stay; those that stay come first."""
     counts = np.diff(table.segment_offsets)
     segment_stays = np.repeat(stays, counts)
     moved = np.flatnonzero(~segment_stays)
-    known = packing_of(packing)
-    pack = pack_bfd if known.longer == "keep" else known.pack
-    packed = pack(table.segment_lengths[moved], capacity)
+    packing = "bfd" if longer_of(layout.packing) == "keep" else layout.packing
+    packed = pack_segments(packing, table.segment_lengths[moved], capacity, layout.pad_to_multiple_of)
     order = np.concatenate([np.flatnonzero(segment_stays), moved[packed.segments.source]])
     starts, lengths = offsets_of(table.segment_lengths)[order], table.segment_lengths[order]
     segment_offsets = offsets_of(np.concatenate([counts[stays], np.diff(packed.offsets)]))
