@@ -118,7 +118,7 @@ def build_splits(
         parts |= "send" >> SendExamples(
             folder.output,
             seed=options.seed,
-            packed=options.packing != "none",
+            packing=options.packing,
             index=options.dedup != "none" or mix_of(options, job.sources) is not None,
         )
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.cli.program import main
@@ -77,6 +79,27 @@ def test_a_row_has_both_answers_of_a_pair(tmp_path, capsys):
         "read": 4, "kept": 2, "truncated": 0, "dropped": {"equal_answers": 1}, "rejected": {"bad_preference": 1},
     }  # fmt: skip
     assert_commands_read(output, capsys, "⟦Yes.<|im_end|>", "⟦No.<|im_end|>")
+
+
+def test_a_row_has_the_columns_of_its_pair_and_the_margin_as_a_number(tmp_path, capsys):
+    margins = [0.5, "-1.25", 3, None, "large", 1e39, True]
+    pairs = [{**PAIRS[0], "id": str(number), "margin": margin} for number, margin in enumerate(margins)]
+    output = build(tmp_path, pairs, "preference", "--keep_columns=id,margin")
+    rows = rows_of(output)
+    assert [(row["id"], row["margin"]) for row in rows] == [("0", 0.5), ("1", -1.25), ("2", 3.0)]
+    assert [reject["reason"] for reject in rejects_of(output)] == ["no_margin"] * 4
+    assert [reject["detail"] for reject in rejects_of(output)] == [
+        f"margin is {found}; expected a number" for found in ("missing", "large", "1e+39", "true")
+    ]
+    schema = pq.read_schema(next((output / "data").glob("*.parquet")))
+    assert (schema.field("margin").type, schema.field("id").type) == (pa.float32(), pa.string())
+    assert_commands_read(output, capsys, "⟦Yes.<|im_end|>")
+
+
+def test_margin_that_rows_do_not_have_is_counted(tmp_path):
+    output = build(tmp_path, [{**PAIRS[0], "margin": 0.5}], "preference")
+    assert manifest_of(output)["notes"]["margin_not_kept"] == 1
+    assert "margin" not in rows_of(output)[0]
 
 
 def test_a_row_has_an_answer_and_its_label(tmp_path, capsys):

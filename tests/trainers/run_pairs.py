@@ -37,8 +37,9 @@ trainer = names["trainer"]
 
 def rows(trainer: Any) -> list[dict[str, Any]]:
     """The columns of a trainer's dataset that its collator reads."""
-    names = [name for name in trainer.train_dataset.column_names if name.endswith("_ids") or name == "label"]
-    return trainer.train_dataset.select_columns(names).to_list()
+    names = trainer.train_dataset.column_names
+    read = [name for name in names if name.endswith("_ids") or name in ("label", "margin")]
+    return trainer.train_dataset.select_columns(read).to_list()
 
 
 def batch(trainer: Any) -> dict[str, Any]:

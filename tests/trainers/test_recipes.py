@@ -135,6 +135,11 @@ def pair(number: int) -> dict[str, Any]:
     return {"chosen": messages, "rejected": [*messages[:-1], rejected]}
 
 
+def with_margin(number: int) -> dict[str, Any]:
+    """A pair with a margin, that float32 has exactly."""
+    return pair(number) | {"margin": number / 4}
+
+
 def labelled(number: int) -> dict[str, Any]:
     """An answer with a label, as kto-mix has them."""
     messages = pair(number)["chosen"]
@@ -142,20 +147,21 @@ def labelled(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("trainer", "schema", "record"),
+    ("trainer", "record", "options"),
     [
-        ("DPO", "preference", pair),
-        ("Reward", "preference", pair),
-        ("KTO", "unpaired_preference", labelled),
+        ("DPO", pair, ("--schema=preference",)),
+        ("Reward", pair, ("--schema=preference",)),
+        ("Reward", with_margin, ("--schema=preference", "--keep_columns=margin")),
+        ("KTO", labelled, ("--schema=unpaired_preference",)),
     ],
 )
-def test_rows_of_preference_data_are_those_that_the_trainer_itself_makes(tmp_path, model, trainer, schema, record):
+def test_rows_of_preference_data_are_those_that_the_trainer_itself_makes(tmp_path, model, trainer, record, options):
     records = [record(number) for number in range(12)]
     output = tmp_path / "out"
     consumer = f"trl_{trainer.lower()}"
     corpus = write_jsonl(tmp_path / "records.jsonl", records)
     arguments = (f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={output}", "--direct_num_workers=1")
-    done = build_in_process(*arguments, f"--schema={schema}", f"--for={consumer}")
+    done = build_in_process(*arguments, *options, f"--for={consumer}")
     assert done.returncode == 0, done.stderr
     request = {"records": records, "trainer": trainer, "model": str(model)}
     done = subprocess.run(
@@ -168,4 +174,5 @@ def test_rows_of_preference_data_are_those_that_the_trainer_itself_makes(tmp_pat
     assert len(found["rows"]) == len(records)
     assert found["rows"] == found["expected"]
     assert found["batch"] == found["expected_batch"]
+    assert ("margin" in found["batch"]) == ("margin" in records[0])
     assert found["loss"] > 0

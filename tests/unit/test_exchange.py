@@ -65,7 +65,7 @@ def exchanged(
     folder: Path, batches: list[list[Labels]], shards: int | None = None, seed: int = 0
 ) -> list[list[Labels]]:
     """Send the parts of splits, and return those of the buckets."""
-    sender = Sender(output=str(folder), seed=seed, packed=False, index=False)
+    sender = Sender(output=str(folder), seed=seed, packing="none", index=False)
     splits = [parts[0].split for parts in batches]
     sent = {
         split.number: [sender(part) for part in parts][-1].sent for split, parts in zip(splits, batches, strict=True)
@@ -114,10 +114,10 @@ def test_each_example_is_in_one_bucket_with_all_that_belongs_to_it(tmp_path_fact
 def test_records_that_are_dropped_before_the_exchange_have_their_outcome_in_their_split(tmp_path):
     [split] = with_buckets(planned([0]), None, seed=0)
     batch = labels_of(split, [1, 1], dropped=3)
-    rows = Sender(output=str(tmp_path), seed=0, packed=True, index=False)(batch)
+    rows = Sender(output=str(tmp_path), seed=0, packing="bfd", index=False)(batch)
     assert rows.outcomes == Outcomes(read=3, drops=batch.outcomes.drops, notes={"n": 1})
     assert (len(rows.train), len(rows.validation), rows.outcomes.unaccounted()) == (0, 0, 0)
-    nothing = Sender(output=str(tmp_path), seed=0, packed=True, index=False)(labels_of(split, []))
+    nothing = Sender(output=str(tmp_path), seed=0, packing="bfd", index=False)(labels_of(split, []))
     assert nothing.sent is None
 
 
@@ -159,7 +159,7 @@ def test_examples_that_are_missing_or_damaged_are_an_error_that_says_what_to_do(
     exchanged(tmp_path, [[labels_of(splits[0], [1])]])
     [file] = (tmp_path / "_chatmill/increments" / INCREMENT / "sent").iterdir()
     content = file.read_bytes()
-    sent = Sender(output=str(tmp_path), seed=0, packed=False, index=False)(labels_of(splits[0], [1])).sent
+    sent = Sender(output=str(tmp_path), seed=0, packing="none", index=False)(labels_of(splits[0], [1])).sent
     [bucket] = buckets_of(splits, {0: sent}, {}, None, None, INCREMENT)
     file.write_bytes(content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
     with pytest.raises(InputError, match="damaged"):

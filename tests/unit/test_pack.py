@@ -367,7 +367,7 @@ def test_rows_and_outcomes_equal_the_naive_packer(packer: Packer, records: list[
         notes={name: count for name, count in expected.notes.items() if count},
         trained_tokens_lost=expected.trained_tokens_lost,
     )
-    assert rows.packed == (packer.packing != "none")
+    assert rows.packing == packer.packing
     histograms = rows.outcomes.statistics.histograms
     tables = [rows.train, rows.validation]
     lost = expected.trained_tokens_lost

@@ -35,7 +35,7 @@ def part_of(split: Split, part: int, last: bool, rows: int) -> Rows:
     outcomes = Outcomes(read=rows, kept=rows)
     source = RowSource(np.arange(rows), np.zeros(rows, bool), None)
     used = Used(np.arange(rows), *np.zeros((2, rows), bool), *np.zeros((2, rows), np.int64))
-    return Rows(split, part, last, outcomes, table_of(rows), table_of(0), packed=False, source=source, used=used)
+    return Rows(split, part, last, outcomes, table_of(rows), table_of(0), packing="none", source=source, used=used)
 
 
 def reports_of(folder: Path, slices: list[Slice], rows: list[int]) -> list[Done]:

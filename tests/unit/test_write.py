@@ -89,7 +89,7 @@ def table_of(rows: list[list[SegmentOf]], columns: dict[str, list[str | None]] |
 def batch_of(
     train: Table | None = None,
     validation: Table | None = None,
-    packed: bool = False,
+    packing: str = "none",
     outcomes: Outcomes | None = None,
     format: str = "jsonl",
     part: int = 0,
@@ -109,7 +109,7 @@ def batch_of(
         outcomes=outcomes or Outcomes(read=read, kept=read),
         train=train.row_table(0),
         validation=validation.row_table(len(train.segments())),
-        packed=packed,
+        packing=packing,
         source=RowSource(positions, np.zeros(len(segments), bool), columns and pa.table(columns)),
         used=Used(nothing, nothing > 0, nothing > 0, nothing, nothing),
     )
@@ -152,7 +152,7 @@ def test_unpacked_rows_are_written_as_ids_and_labels(tmp_path: Path):
 
 
 def test_packed_rows_are_written_with_the_lengths_of_their_segments(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(PACKED), packed=True))
+    table = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"))
     assert table.to_pydict() == {
         "input_ids": [[5, 6, 7, 8, 9], [10, 11, 12, 13], [1, 2, 3, 4]],
         "labels": [[-100, 6, 7, -100, 9], [10, 11, -100, -100], [1, -100, 3, 4]],
@@ -161,7 +161,7 @@ def test_packed_rows_are_written_with_the_lengths_of_their_segments(tmp_path: Pa
 
 
 def test_each_column_has_its_values_and_its_type(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(PACKED), packed=True), write_columns=TOKEN_COLUMNS)
+    table = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"), write_columns=TOKEN_COLUMNS)
     assert table.column_names == list(TOKEN_COLUMNS)
     assert table.to_pydict() == {
         "input_ids": [[5, 6, 7, 8, 9], [10, 11, 12, 13], [1, 2, 3, 4]],
@@ -190,7 +190,7 @@ def test_each_column_has_its_values_and_its_type(tmp_path: Path):
 
 
 def test_the_chosen_columns_are_written_in_their_order_and_no_others(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(PACKED), packed=True), write_columns=("loss_mask", "input_ids"))
+    table = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"), write_columns=("loss_mask", "input_ids"))
     assert table.column_names == ["loss_mask", "input_ids"]
 
 
@@ -203,7 +203,7 @@ def test_provenance_of_an_unpacked_row_is_the_position_of_its_record(tmp_path: P
 
 
 def test_provenance_of_a_packed_row_is_the_position_of_the_record_of_each_segment(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(PACKED), packed=True), provenance=True)
+    table = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"), provenance=True)
     assert table["source"].to_pylist() == [[URL] * 2, [URL], [URL] * 3]
     assert table["source_position"].to_pylist() == [[0, 812], [90], [5, 5, 6]]
     assert table.schema.field("source_position").type.value_type == pa.int64()
@@ -221,7 +221,7 @@ def test_each_record_of_a_split_of_several_files_is_found_in_its_own(tmp_path: P
     assert (table["source"].to_pylist(), table["source_position"].to_pylist()) == (["/a.jsonl", "/b.csv"], [812, 3])
 
     packed = table_of([[([1], [1], 812), ([2], [2], later)]])
-    batch = dataclasses.replace(batch_of(packed, packed=True, outcomes=outcomes), split=split)
+    batch = dataclasses.replace(batch_of(packed, packing="bfd", outcomes=outcomes), split=split)
     receipt = ShardWriter(str(tmp_path), provenance=True)(batch)
     (row,) = pq.read_table(path_of(tmp_path, receipt.shards[0])).to_pylist()
     assert (row["source"], row["source_position"]) == (["/a.jsonl", "/b.csv"], [812, 3])
@@ -243,7 +243,7 @@ def test_only_kept_columns_may_have_nulls(tmp_path: Path):
     arguments = {"provenance": True, "write_columns": TOKEN_COLUMNS}
     schema = written(tmp_path, batch_of(table_of(UNPACKED, {"id": ["a", None]})), **arguments).schema
     assert [field.name for field in schema if field.nullable] == ["id"]
-    schema = written(tmp_path, batch_of(table_of(PACKED), packed=True), **arguments).schema
+    schema = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"), **arguments).schema
     assert [field.name for field in schema] == [*TOKEN_COLUMNS, "source", "source_position"]
     assert not any(field.nullable or field.type.value_field.nullable for field in schema)
 
@@ -267,7 +267,7 @@ def test_metadata_contains_the_features_for_datasets(tmp_path: Path):
 def test_datasets_loads_a_shard_with_its_features(tmp_path: Path):
     import datasets
 
-    batch = batch_of(table_of(PACKED), packed=True)
+    batch = batch_of(table_of(PACKED), packing="bfd")
     (shard,) = ShardWriter(str(tmp_path), write_columns=TOKEN_COLUMNS, provenance=True)(batch).shards
 
     loaded = datasets.load_dataset(
@@ -406,7 +406,7 @@ def test_tfrecord_holds_an_example_for_each_row(tmp_path: Path):
 
 
 def test_tfrecord_has_each_column_that_parquet_has(tmp_path: Path):
-    batch = batch_of(table_of(PACKED), packed=True)
+    batch = batch_of(table_of(PACKED), packing="bfd")
     writer = ShardWriter(
         str(tmp_path), output_format=("parquet", "tfrecord"), write_columns=TOKEN_COLUMNS, provenance=True
     )
@@ -687,7 +687,7 @@ def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
         rendered_by_reference={"engine": 6},
         tokenized_by_reference={"small_input": 8, "altered_by_normalizer": 1},
     )
-    batch = batch_of(table_of(PACKED), table_of(UNPACKED), packed=True, outcomes=outcomes)
+    batch = batch_of(table_of(PACKED), table_of(UNPACKED), packing="bfd", outcomes=outcomes)
 
     receipt = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord"))(batch)
 
@@ -722,7 +722,7 @@ def parts_of_a_split() -> list[Rows]:
         outcomes = Outcomes(read=5, kept=1, drops=dropped(too_long=2), rejects=rejects, trained_tokens_lost=number)
         outcomes = outcomes.note("odd", 1, (number, f"of part {number}"))
         tables = [table_of(rows) for rows in (train, validation)]
-        parts.append(batch_of(*tables, packed=True, outcomes=outcomes, part=number, last=number == 2))
+        parts.append(batch_of(*tables, packing="bfd", outcomes=outcomes, part=number, last=number == 2))
     return parts
 
 

@@ -16,6 +16,7 @@ from transforms.exports import EXPORTS, Export, export_of, export_problems, no_p
 from transforms.outputs import output_format
 from transforms.rows.answers import COLUMNS_OF, PREFERENCE, UNPAIRED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, default_columns
+from transforms.rows.packing import OF_ONE_RECORD
 from transforms.rows.parts import KINDS
 
 
@@ -49,8 +50,8 @@ class RowLayout:
         columns = tuple(options.get("write_columns") or default_columns(packing != "none"))
         columns += PROVENANCE_COLUMNS if options.get("provenance") else ()
         return cls(
-            # A packed row holds several records: the ledger has their columns.
-            columns=columns + (tuple(options.get("keep_columns") or ()) if packing == "none" else ()),
+            # Another row holds several records: the ledger has their columns.
+            columns=columns + (tuple(options.get("keep_columns") or ()) if packing in OF_ONE_RECORD else ()),
             formats=tuple(options.get("output_format") or ("parquet",)),
             packing=packing,
             max_length=options.get("max_length"),

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from transforms.catalog.consumers import RowLayout
 from transforms.rows.answers import ANSWER_COLUMNS, LABEL
-from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
+from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, is_margin
 
 _NUMBERS = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "loss_weights": pa.float32(), "part_kinds": pa.int8()}
 _NUMBERS |= {name: pa.int8() for name in ANSWER_COLUMNS if name.endswith("_mask")}
@@ -15,17 +15,19 @@ _PROVENANCE = dict(zip(PROVENANCE_COLUMNS, (pa.string(), pa.int64()), strict=Tru
 
 def schema_of(layout: RowLayout) -> pa.Schema:
     """Return the schema of the rows of a layout, as shards have it, without metadata."""
-    return pa.schema([_field(name, layout.packed) for name in layout.columns])
+    return pa.schema([_field(name, layout.packing) for name in layout.columns])
 
 
-def _field(name: str, packed: bool) -> pa.Field:
+def _field(name: str, packing: str) -> pa.Field:
     if name == LABEL:
         return pa.field(name, pa.bool_(), nullable=False)
     if name in OUTPUT_COLUMNS:
         return pa.field(name, _list_of(_NUMBERS.get(name, pa.int32())), nullable=False)
     if name in PROVENANCE_COLUMNS:
         kind = _PROVENANCE[name]
-        return pa.field(name, _list_of(kind) if packed else kind, nullable=False)
+        return pa.field(name, kind if packing == "none" else _list_of(kind), nullable=False)
+    if is_margin(name, packing):
+        return pa.field(name, pa.float32(), nullable=False)
     return pa.field(name, pa.string())
 
 

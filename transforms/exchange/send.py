@@ -38,14 +38,14 @@ class Sender:
     Args:
         output: the folder of the dataset.
         seed: of the buckets.
-        packed: whether a row may have several segments.
+        packing: of the rows, one of PACKINGS.
         index: whether the digests of its records are written, too.
     """
 
-    def __init__(self, *, output: str, seed: int, packed: bool, index: bool):
+    def __init__(self, *, output: str, seed: int, packing: str, index: bool):
         self._output = output
         self._seed = seed
-        self._packed = packed
+        self._packing = packing
         self._index = index
         self._blocks: list[list[bytes]] = []
         self._entries: list[np.ndarray] = []
@@ -72,7 +72,7 @@ class Sender:
             outcomes,
             train=_NO_ROWS,
             validation=_NO_ROWS,
-            packed=self._packed,
+            packing=self._packing,
             source=source,
             used=Used(_NOTHING, _NOTHING.astype(bool), _NOTHING.astype(bool), _NOTHING, _NOTHING),
             sent=self._write(batch) if batch.last else None,
@@ -106,12 +106,12 @@ class SendExamples(Step):
     Args:
         output: the folder of the dataset, at any url that fsspec opens.
         seed: of the buckets that examples are sent to.
-        packed: whether a row may have several segments.
+        packing: of the rows, one of PACKINGS.
         index: whether the digests of its records are written, too, to find duplicates, or to choose of them.
     """
 
     input, output = Labels, Rows
 
-    def __init__(self, output: str, *, seed: int, packed: bool, index: bool):
-        options: dict[str, Any] = {"output": output, "seed": seed, "packed": packed, "index": index}
+    def __init__(self, output: str, *, seed: int, packing: str, index: bool):
+        options: dict[str, Any] = {"output": output, "seed": seed, "packing": packing, "index": index}
         super().__init__(Sender, **options)

@@ -11,9 +11,11 @@ import msgspec
 from transforms.base.errors import RecordError
 from transforms.inputs.reading import Reading
 from transforms.model.examples import Content, Conversation, PromptCompletion
+from transforms.rows.answers import MARGIN
 
 # Columns that say whether an answer is good: that of TRL, and that of LLaMA-Factory.
 LABELS = ("label", "kto_tag")
+_LARGEST_MARGIN = (2 - 2**-23) * 2.0**127  # of float32
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -65,6 +67,23 @@ def is_desirable(record: Mapping[str, Any]) -> bool:
     if not isinstance(label, (int, float)) or label not in (0, 1):
         raise RecordError("no_label", f"{name} is {record[name]!r}; expected true or false, or 1 or 0")
     return bool(label)
+
+
+def check_margin(value: str | None) -> None:
+    """Check the margin of a pair, as RewardTrainer reads it.
+
+    Args:
+        value: a string, or another value as JSON; None if the record has none.
+
+    Raises:
+        RecordError: if it is not a number of float32.
+    """
+    try:
+        is_number = abs(float(value or "")) <= _LARGEST_MARGIN
+    except ValueError:
+        is_number = False
+    if not is_number:
+        raise RecordError("no_margin", f"{MARGIN} is {value or 'missing'}; expected a number")
 
 
 def with_last_answer(content: Content) -> Content:

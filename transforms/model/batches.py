@@ -465,7 +465,7 @@ class Rows(Batch):
 
     Attributes:
         train, validation: the rows of each split.
-        packed: whether a row may have several segments.
+        packing: one of PACKINGS.
         source: of the labelled rows that the segments are of.
         used: the records that are kept or truncated.
         sent: what became of the examples of a split that sends them to buckets, and so has no rows; None if it is not
@@ -475,7 +475,7 @@ class Rows(Batch):
 
     train: RowTable
     validation: RowTable
-    packed: bool
+    packing: str
     source: RowSource
     used: Used
     sent: Sent | None = None

@@ -25,6 +25,9 @@ COMPLETION_COLUMNS = (PROMPT, "completion_ids", "completion_mask")
 ANSWER_COLUMNS = (*PAIR_COLUMNS, *COMPLETION_COLUMNS[1:])
 # Whether the answer of a row is desirable: one value for each row.
 LABEL = "label"
+# By how much the chosen answer of a pair is the better one, a column of RewardTrainer: one number for each row, of a
+# column of the records that is carried along.
+MARGIN = "margin"
 # The schemas of preference data, and the columns of their rows: pairs; answers that have a label, as for KTO.
 PREFERENCE, UNPAIRED = "preference", "unpaired_preference"
 COLUMNS_OF = {PREFERENCE: PAIR_COLUMNS, UNPAIRED: (*COMPLETION_COLUMNS, LABEL)}

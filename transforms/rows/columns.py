@@ -10,7 +10,8 @@ import numpy as np
 from transforms.base.checks import check_names
 from transforms.base.errors import ParameterError
 from transforms.rows import IGNORED
-from transforms.rows.answers import ANSWER_COLUMNS, LABEL, answer_column
+from transforms.rows.answers import ANSWER_COLUMNS, LABEL, MARGIN, answer_column
+from transforms.rows.packing import OF_ONE_RECORD, PAIRS
 from transforms.rows.parts import kinds_of, messages_of, run_starts
 from transforms.rows.ragged import indices_of, offsets_of
 
@@ -89,7 +90,7 @@ def check_kept_columns(
             is written already.
     """
     check_names("keep_columns", kept)
-    if packing != "none":
+    if packing not in OF_ONE_RECORD:
         if kept and ledger == "none":
             problem = (
                 f"a row with packing {packing} holds several records, so it has no such columns, and there is no "
@@ -100,6 +101,16 @@ def check_kept_columns(
     written = {*(columns or default_columns(packed=True)), *(PROVENANCE_COLUMNS if provenance else ())}
     if both := sorted(written & set(kept)):
         raise ParameterError("keep_columns", both[0], "Chatmill writes a column of that name. Rename yours.")
+
+
+def is_margin(name: str, packing: str) -> bool:
+    """Return whether a column of records that rows have is a margin, which is a number: float32, and not a string.
+
+    Args:
+        name: of the column.
+        packing: of the rows, one of OF_ONE_RECORD.
+    """
+    return name == MARGIN and packing == PAIRS
 
 
 def column_of(table: RowTable, name: str, names: Collection[str] = ()) -> Column:

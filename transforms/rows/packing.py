@@ -45,6 +45,8 @@ class Packing(NamedTuple):
 
 # The packing of two answers to one prompt.
 PAIRS = "pairs"
+# Packings whose rows are of one record each, and so can have its columns.
+OF_ONE_RECORD = ("none", PAIRS)
 _PACKINGS: dict[str, Packing] = {}
 
 

@@ -50,7 +50,7 @@ class Packer(PackOptions):
             outcomes,
             train=train,
             validation=validation,
-            packed=self.packing != "none",
+            packing=self.packing,
             source=batch.source,
             used=used,
         )

@@ -23,6 +23,7 @@ from transforms.inputs.deadline import OutOfTime, call_within
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.input_options import ParseConfig, ParseOptions
 from transforms.inputs.json_text import decode_beyond_range, duplicate_key, kind_of
+from transforms.inputs.preference import check_margin
 from transforms.inputs.reading import Reading
 from transforms.inputs.record_reading import FindUnread, read_record
 from transforms.inputs.schemas import CHOSEN, content_of
@@ -44,7 +45,7 @@ from transforms.model.examples import (
 )
 from transforms.model.outcomes import Drop, Known, Reject
 from transforms.model.statistics import Statistics, TraceEvents, sum_of_events, sum_of_unread
-from transforms.rows.answers import PREFERENCE, UNPAIRED
+from transforms.rows.answers import MARGIN, PREFERENCE, UNPAIRED
 from transforms.steps.base import Step
 from transforms.steps.spot_checks import every_so_many, noted_difference
 
@@ -182,6 +183,10 @@ class Parser:
             self._typed.learn(fields)
         kept, notes = self._kept(fields if trace is None else trace.columns)
         reading.notes.update(notes)
+        if self._options.schema == PREFERENCE and MARGIN in kept:
+            check_margin(kept[MARGIN])
+        elif self._options.schema == PREFERENCE and MARGIN in fields:
+            reading.notes["margin_not_kept"] = "rows have a margin with keep_columns margin"
         if trace:
             read = self._contents_of_trace(trace, reading)
         elif self._format:

@@ -32,7 +32,8 @@ from transforms.model.receipts import (
 )
 from transforms.outputs.parquet import ParquetWriter
 from transforms.rows.answers import LABEL
-from transforms.rows.columns import column_of, default_columns
+from transforms.rows.columns import column_of, default_columns, is_margin
+from transforms.rows.packing import OF_ONE_RECORD
 from transforms.rows.ragged import offsets_of
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
@@ -237,7 +238,8 @@ class _OpenShard:
         return FirstExample(piece.url, f"{input_format(piece.format).position_unit} {position:,}", detail)
 
     def _columns(self, part: Rows, table: RowTable) -> pa.Table:
-        names = self._options.write_columns or default_columns(part.packed)
+        is_packed = part.packing != "none"
+        names = self._options.write_columns or default_columns(is_packed)
         columns: dict[str, pa.Array] = {
             name: pa.array(_desirable(part.source)[table.sources])
             if name == LABEL
@@ -247,14 +249,19 @@ class _OpenShard:
         if self._options.provenance:
             urls, positions = self._split.origins(part.source.positions[table.sources])
             values = {"source": urls, "source_position": pa.array(positions)}
-            if part.packed:
+            if is_packed:
                 values = {name: _list_array(array, table.segment_offsets) for name, array in values.items()}
             columns |= values
         fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
-        if part.source.columns is not None and not part.packed:  # then each row is one segment
-            kept = part.source.columns.take(pa.array(table.sources))
-            columns |= {name: kept[name] for name in kept.column_names}
-            fields += kept.schema
+        if part.source.columns is not None and part.packing in OF_ONE_RECORD:
+            kept = part.source.columns.take(pa.array(table.sources[table.segment_offsets[:-1]]))
+            for name, field in zip(kept.column_names, kept.schema, strict=True):
+                if is_margin(name, part.packing):
+                    columns[name] = pa.array([*map(float, kept[name].to_pylist())], pa.float32())
+                    fields.append(pa.field(name, pa.float32(), nullable=False))
+                else:
+                    columns[name] = kept[name]
+                    fields.append(field)
         about = self._options.about
         metadata = None if about is None else {"chatmill": msgspec.json.encode(about)}
         return pa.table(columns, pa.schema(fields, metadata))
