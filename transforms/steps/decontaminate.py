@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import accumulate
-from operator import mul
-from typing import Any
 
 import msgspec
 
@@ -19,23 +16,14 @@ from transforms.base.once import once
 from transforms.contamination.config import CONTAMINATED
 from transforms.contamination.evaluations import decode_evaluations
 from transforms.contamination.index import EvaluationIndex, Match
+from transforms.contamination.texts import compared
 from transforms.contamination.words import normalized
 from transforms.model.batches import Examples
-from transforms.model.examples import (
-    REASONING_KEYS,
-    Content,
-    Conversation,
-    Example,
-    PlainText,
-    PromptCompletion,
-    TokenRow,
-)
+from transforms.model.examples import Content, Conversation, Example, TokenRow
 from transforms.model.statistics import Statistics
 from transforms.steps.base import Step
 from transforms.storage.files import read_bytes
 
-# Of those who write the instructions of a conversation, which a whole corpus may share.
-_NOT_COMPARED = ("system", "developer")
 # About as many bytes are looked up at once.
 _BYTES_AT_ONCE = 1 << 17
 
@@ -103,7 +91,7 @@ def _in_groups(examples: Sequence[Example]) -> Iterator[list[tuple[Example, byte
     """Yield examples with their normalized texts, some at once."""
     group, size = list[tuple[Example, bytes]](), 0
     for example in examples:
-        text = normalized("\n".join(_texts(example.content)))
+        text = normalized("\n".join(compared(example.content)[1]))
         group.append((example, text))
         size += len(text)
         if size >= _BYTES_AT_ONCE:
@@ -113,41 +101,9 @@ def _in_groups(examples: Sequence[Example]) -> Iterator[list[tuple[Example, byte
         yield group
 
 
-def _texts(content: Content) -> Sequence[str]:
-    """What is compared: of each message the text, empty if it is not compared; or the texts of another content."""
-    if isinstance(content, PlainText):
-        return (content.text,)
-    if isinstance(content, PromptCompletion):
-        return content.prompt, content.completion
-    if isinstance(content, TokenRow):
-        return ()
-    if found := content.plain:
-        roles, texts = found
-        return [*map(mul, texts, _are_compared(roles))]
-    return ["\n".join(_texts_of(message)) for message in content.messages]
-
-
-@lru_cache(1024)
-def _are_compared(roles: tuple[str, ...]) -> tuple[bool, ...]:
-    """For each message, by its role, whether it is compared."""
-    return tuple(role not in _NOT_COMPARED for role in roles)
-
-
-def _texts_of(message: Mapping[str, Any]) -> Iterator[str]:
-    """The reasoning and the texts of a message."""
-    if message["role"] in _NOT_COMPARED:
-        return
-    for key in (*REASONING_KEYS, "content"):
-        value = message.get(key)
-        for part in value if isinstance(value, list) else [value]:
-            text = part.get("text") if isinstance(part, dict) else part
-            if isinstance(text, str):
-                yield text
-
-
 def _described(match: Match, content: Content) -> str:
     """The evaluation record, where the match begins, and its words."""
-    counts = accumulate(len(normalized(text).split()) for text in _texts(content))
+    counts = accumulate(len(normalized(text).split()) for text in compared(content)[1])
     number = next(number for number, count in enumerate(counts, 1) if match.word < count)
     place = f", message {number}" if isinstance(content, Conversation) else ""
     more = f"; {match.runs:,} runs of words in all" if match.runs > 1 else ""
