@@ -21,6 +21,7 @@ from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, T
 from transforms.exchange.choose import ChooseMix
 from transforms.exchange.duplicates import JudgeDuplicates
 from transforms.exchange.gather import Gather
+from transforms.exchange.near import JudgeNearDuplicates
 from transforms.exchange.receive import PlanBuckets, ReadBuckets, ShuffleRows
 from transforms.exchange.send import SendExamples
 from transforms.inputs.input_options import ParseOptions
@@ -38,6 +39,7 @@ from transforms.steps.parse import ParseConversations
 from transforms.steps.read import ReadSplits
 from transforms.steps.render import ApplyChatTemplate
 from transforms.steps.row_options import PackOptions, WriteOptions
+from transforms.steps.shingle import Shingle
 from transforms.steps.tokenize import Tokenize
 from transforms.steps.write import WriteShards
 
@@ -120,6 +122,7 @@ def build_splits(
             seed=options.seed,
             packing=options.packing,
             index=options.dedup != "none" or mix_of(options, job.sources) is not None,
+            near=options.near_similarity if options.dedup == "near" else None,
         )
     else:
         parts |= "pack" >> pack
@@ -163,9 +166,13 @@ class _Exchange(beam.PTransform):
         options, output = self._job.options, self._folder.output
         found = {"splits": sent[0], "sent": sent[1] | "gather" >> Gather()}
         if options.dedup != "none":
-            known = self._folder.known if self._job.known else None
-            judge = JudgeDuplicates(output, self._folder.increment, self._folder.plan, self._job.split_bytes, known)
+            of_increment = output, self._folder.increment, self._folder.plan, self._job.split_bytes
+            judge = JudgeDuplicates(*of_increment, self._folder.known if self._job.known else None)
             found["judged"] = found["sent"] | "judge" >> judge
+            if options.dedup == "near":
+                near = JudgeNearDuplicates(*of_increment, options.near_similarity)
+                judged = found["judged"], (found["sent"], found["judged"]) | "judge near" >> near
+                found["judged"] = judged | "all judged" >> beam.Flatten()
         if mix := mix_of(options, self._job.sources):
             to_choose = tuple(each for name, each in found.items() if name != "splits")
             found["mix"] = to_choose | "mix" >> ChooseMix(output, mix, options.seed)
@@ -237,6 +244,8 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         **values_of(ParseOptions, options) | {"formatter": formatter},
     )
     compared: dict[str, Step] = {}
+    if options.dedup == "near":
+        compared["shingle"] = Shingle()
     if job.evaluations:
         evaluations = folder.evaluations(job.evaluations.sha256)
         compared["decontaminate"] = Decontaminate(

@@ -87,6 +87,11 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
         InputError: if the log is damaged.
     """
     check_no_links(folder)
+    if options.dedup == "near":
+        raise UserError(
+            "--dedup near: an append does not compare what records say with those that are there. Build all inputs in "
+            "one, or give --dedup exact."
+        )
     if options.dedup != "none" and options.ledger != "all":
         raise UserError(
             f"--ledger {options.ledger}: with --dedup, an append finds the records that are there by their digests in "

@@ -193,6 +193,11 @@ def _options_of(kept: _Kept, given: Mapping[str, Any]) -> Options:
     check_row_options(options)
     _check_parts(kept, options)
     _check_weights(kept, options)
+    if (options.dedup == "near") != (before["dedup"] == "near"):
+        raise UserError(
+            f"--dedup {options.dedup}: near looks at the words of records, and {kept.dataset.name} was built with "
+            f"--dedup {before['dedup']}. Build the records again."
+        )
     _check_validation(kept, options)
     return options
 

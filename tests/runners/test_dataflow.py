@@ -294,6 +294,7 @@ SAMPLES = {
     "keep_columns": (["id", "id,topic"], ["", ","]),
     "engine": (["reference"], ["slow"]),
     "epochs": (["2.5", ".3", "1"], ["-1", "two", "1e3", ""]),
+    "near_similarity": (["0.5", ".85", "1", "0.9"], ["1.01", "-0.9", "80", "80%", "", "near"]),
 }  # fmt: skip
 
 
@@ -312,6 +313,7 @@ def test_regexes_match_what_the_options_accept(metadata, name):
                 "packing": {"max_length": "9"},
                 "part_weights": {"write_columns": "labels,loss_weights"},
                 "epochs": {"shuffle": "global"},
+                "near_similarity": {"dedup": "near"},
             }
             given = required | more.get(name, {}) | {name: sample}
             try:

@@ -47,6 +47,7 @@ FULL = tokens_of(
         np.array([True, False]),
         np.array([0, 2**64 - 1], np.uint64),
         ["found", None],
+        [b"\1\2\3\4", b""],
     ),
 )
 EMPTY = tokens_of(

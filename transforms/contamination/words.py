@@ -85,12 +85,12 @@ class Words(NamedTuple):
     stops: np.ndarray
     sums: np.ndarray
 
-    def hashes(self, length: int, begins: np.ndarray | None = None) -> np.ndarray:
+    def hashes(self, length: int | np.ndarray, begins: np.ndarray | None = None) -> np.ndarray:
         """Hash runs of words.
 
         Args:
-            length: the number of words of a run.
-            begins: int64, shape (runs,): the words with which they begin; None for all that begin one.
+            length: the number of words of a run; or int64, shape (runs,): of each.
+            begins: int64, shape (runs,): the words with which they begin; None for all that begin one of a length.
 
         Returns:
             uint64, shape (runs,).

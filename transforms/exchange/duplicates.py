@@ -8,6 +8,7 @@ dataset, or another one, had before come before all others: a judge reads their 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("position", "<i8"), ("traine
 # Digests are in so many ranges, by their first bits; a judge takes some of them.
 _RANGES, _SHIFT = 64, np.uint64(58)
 # In the place of the number of a split, for records that are known.
-_KNOWN = -1
+KNOWN = -1
 # A judge holds so many records at most, in 500 MB, unless there are more than 64 times as many.
 _RECORDS_OF_JUDGE = 4 << 20
 
@@ -48,11 +49,13 @@ class Verdict(msgspec.Struct, frozen=True):
         kept: what each is a duplicate of: the url of its file, and its position there.
         kept_sources: the number of the source of the same, as text; of a record that was there before, `earlier`, or
             the name of the other dataset that has it.
+        similarities: float64, as bytes: how similar each is to it; empty if all have the same tokens.
     """
 
     positions: bytes
     kept: list[tuple[str, int]]
     kept_sources: list[str]
+    similarities: bytes = b""
 
 
 class Found(NamedTuple):
@@ -169,40 +172,89 @@ class _Judge(beam.DoFn):
         before = np.zeros(len(known.records), ENTRY)
         before["high"], before["low"] = known.digests.T
         before["position"] = np.arange(len(before))  # among the records that are known, which come first
-        entries, numbers = np.concatenate([before, entries]), np.concatenate([np.full(len(before), _KNOWN), numbers])
+        entries, numbers = np.concatenate([before, entries]), np.concatenate([np.full(len(before), KNOWN), numbers])
         order = np.lexsort((entries["position"], numbers, entries["low"], entries["high"]))
         entries, numbers = entries[order], numbers[order]
         is_same = np.zeros(len(entries), bool)
         is_same[1:] = (entries["high"][1:] == entries["high"][:-1]) & (entries["low"][1:] == entries["low"][:-1])
         kept = np.maximum.accumulate(np.where(is_same, 0, np.arange(len(entries))))
-        duplicates = np.flatnonzero(is_same & (numbers != _KNOWN))
+        duplicates = np.flatnonzero(is_same & (numbers != KNOWN))
         in_order = duplicates[np.lexsort((entries["position"][duplicates], numbers[duplicates]))]
-        pieces, verdicts, at = list[bytes](), dict[int, Found](), 0
-        planned = self._splits() if len(in_order) else []
-
-        def kept_of(number: int, position: int) -> tuple[tuple[str, int], str]:
-            if number == _KNOWN:
-                return known.records[position], known.datasets[position] or "earlier"
-            piece, position = planned[number].origin(position)
-            return (piece.url, position), str(planned[number].source)
-
-        for of_split in np.split(in_order, np.flatnonzero(np.diff(numbers[in_order])) + 1):
-            if len(of_split):
-                first = kept[of_split]
-                records = map(kept_of, numbers[first].tolist(), entries["position"][first].tolist())
-                urls, sources = zip(*records, strict=True)
-                verdict = Verdict(entries["position"][of_split].tobytes(), [*urls], [*sources])
-                pieces.append(encode_verdict(verdict))
-                start, at = at, at + len(pieces[-1])
-                trained = int(entries["trained"][of_split].sum())
-                verdicts[int(numbers[of_split[0]])] = Found(start, at, len(of_split), trained)
         path = join(work_of("", self._increment), "judged", f"{judge:02d}")
-        write_atomically(join(self._output, path), b"".join(pieces))
-        return Judged(path, verdicts)
+        origins = Origins(self._plan, self._split_bytes, known)
+        positions, kept = entries["position"], kept[in_order]
+        own = numbers[in_order], positions[in_order], entries["trained"][in_order]
+        return write_verdicts(self._output, path, origins, *own, numbers[kept], positions[kept])
 
     def _known_records(self, wanted: np.ndarray) -> KnownRecords:
         ledgers = decode_known(read_bytes(self._known)) if self._known else []
         return known_records(ledgers, self._output, wanted)
 
+
+class Origins:
+    """Where records come from.
+
+    Args:
+        plan: the url of the plan of their splits.
+        split_bytes: of the splits.
+        known: the records that are none of these.
+    """
+
+    def __init__(self, plan: str, split_bytes: int, known: KnownRecords | None = None):
+        self._plan, self._split_bytes, self._known = plan, split_bytes, known
+
+    def of(self, split: int, position: int) -> tuple[tuple[str, int], str]:
+        """Return the url of the file of a record and its position there, and its source, as Verdict has it.
+
+        Args:
+            split: the number of its split; KNOWN if it is one of those that are known.
+            position: in the split, or among those.
+        """
+        if split == KNOWN and self._known:
+            return self._known.records[position], self._known.datasets[position] or "earlier"
+        piece, position = self._splits[split].origin(position)
+        return (piece.url, position), str(self._splits[split].source)
+
+    @functools.cached_property
     def _splits(self) -> list[Split]:
         return list(splits_of(decode_plan(read_bytes(self._plan)), self._split_bytes))
+
+
+def write_verdicts(
+    output: str,
+    path: str,
+    origins: Origins,
+    numbers: np.ndarray,
+    positions: np.ndarray,
+    trained: np.ndarray,
+    kept_numbers: np.ndarray,
+    kept_positions: np.ndarray,
+    similarities: np.ndarray | None = None,
+) -> Judged:
+    """Write down which records are duplicates, and of what.
+
+    Args:
+        output: the folder of the dataset.
+        path: of the file of verdicts, relative to it.
+        origins: of the records.
+        numbers, positions, trained: int64, shape (duplicates,): of each the number of its split, its position there and
+            how many trained tokens it has; in the order of the first two.
+        kept_numbers, kept_positions: the same of the record that is kept.
+        similarities: float64, shape (duplicates,): to that record; None if all have the same tokens.
+    """
+    pieces, verdicts, at = list[bytes](), dict[int, Found](), 0
+    for of_split in np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1):
+        if not len(of_split):
+            continue
+        kept = [*map(origins.of, kept_numbers[of_split].tolist(), kept_positions[of_split].tolist())]
+        verdict = Verdict(
+            positions=positions[of_split].tobytes(),
+            kept=[record for record, _ in kept],
+            kept_sources=[source for _, source in kept],
+            similarities=b"" if similarities is None else similarities[of_split].tobytes(),
+        )
+        pieces.append(encode_verdict(verdict))
+        start, at = at, at + len(pieces[-1])
+        verdicts[int(numbers[of_split[0]])] = Found(start, at, len(of_split), int(trained[of_split].sum()))
+    write_atomically(join(output, path), b"".join(pieces))
+    return Judged(path, verdicts)

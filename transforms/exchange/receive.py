@@ -21,7 +21,7 @@ from transforms.exchange.ranges import read_ranges
 from transforms.exchange.send import LENGTH_BYTES
 from transforms.model.batches import Block, Labels, Rows, RowSource, RowTable, Split
 from transforms.model.kept_examples import decode_examples
-from transforms.model.outcomes import Known, Outcomes
+from transforms.model.outcomes import Drop, Known, Outcomes
 from transforms.model.parts import Parts
 from transforms.model.statistics import Statistics
 from transforms.rows.ragged import joined, offsets_of
@@ -69,10 +69,13 @@ def read_bucket(split: Split, output: str, seed: int | None, digests: bool = Fal
 
 
 class _Kept(NamedTuple):
-    """What a record is a duplicate of: the record, and its source, as Verdict has it."""
+    """What a record is a duplicate of: the record, its source, as Verdict has it, and how similar it is, or 0 if all
+    tokens are the same.
+    """
 
     record: str
     source: str
+    similarity: float
 
 
 # Records that are left out, by their positions: what each is a duplicate of; None if the mix does not have it.
@@ -117,8 +120,9 @@ def _duplicates(block: Block, output: str) -> dict[int, _Kept]:
     """The duplicates among the records of a split, by their positions in it."""
     found = dict[int, _Kept]()
     for verdict in map(decode_verdict, read_ranges(output, block.verdicts) if block.verdicts else ()):
-        records = zip(verdict.kept, verdict.kept_sources, strict=True)
-        kept = [_Kept(f"{url}:{position}", source) for (url, position), source in records]
+        similarities = np.frombuffer(verdict.similarities or bytes(8 * len(verdict.kept)), "<f8").tolist()
+        records = zip(verdict.kept, verdict.kept_sources, similarities, strict=True)
+        kept = [_Kept(f"{url}:{position}", source, similarity) for (url, position), source, similarity in records]
         found |= zip(np.frombuffer(verdict.positions, "<i8").tolist(), kept, strict=True)
     return found
 
@@ -133,14 +137,12 @@ def _without(part: Labels, left_out: _LeftOut) -> Labels:
         return dataclasses.replace(part, outcomes=outcomes)
     kept = [left_out[position] for position in of_records[dropped].tolist()]
     is_duplicate = np.array([record is not None for record in kept])
+    is_near = np.array([record is not None and record.similarity > 0 for record in kept])
     tokens = np.diff(part.offsets), part.trained_tokens
-    duplicates = [
-        dataclasses.replace(drop, detail=f"of {record.record}")
-        for drop, record in zip(
-            source.drops(dropped[is_duplicate], "duplicate", *tokens), filter(None, kept), strict=True
-        )
-    ]
-    drops = duplicates + source.drops(dropped[~is_duplicate], "not_in_mix", *tokens)
+    drops = source.drops(dropped[is_duplicate & ~is_near], "duplicate", *tokens)
+    drops += source.drops(dropped[is_near], "near_duplicate", *tokens)
+    drops += source.drops(dropped[~is_duplicate], "not_in_mix", *tokens)
+    drops = [_described(drop, left_out[drop.position]) for drop in drops]
     # Their tokens are not lost because of max_length.
     outcomes = outcomes.drop(
         dataclasses.replace(drop, known=Known(drop.known.columns, drop.known.content)) for drop in drops
@@ -150,6 +152,14 @@ def _without(part: Labels, left_out: _LeftOut) -> Labels:
     outcomes = outcomes.count(Statistics(duplicates=dict(sorted(pairs.items()))))
     stays = ~np.isin(source.record_numbers(), dropped)
     return part.take(np.flatnonzero(stays), outcomes)
+
+
+def _described(drop: Drop, kept: _Kept | None) -> Drop:
+    """A drop with the record that it is a duplicate of."""
+    if not kept:
+        return drop
+    similarity = f", similarity {kept.similarity:.3f}" if kept.similarity else ""
+    return dataclasses.replace(drop, detail=f"of {kept.record}{similarity}")
 
 
 def _joined(batches: Sequence[Labels], split: Split) -> Labels:

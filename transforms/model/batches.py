@@ -180,6 +180,7 @@ class RowSource:
             nobody needs them.
         found: what was found of the row's record, for the ledger, for each row; None if nothing was.
         digests: uint64, shape (rows, 2): of the tokens of the row's record, for the ledger; None if nobody needs them.
+        shingles: of the row's record, for each row, as Example has them; None if nobody needs them.
     """
 
     positions: np.ndarray
@@ -191,6 +192,7 @@ class RowSource:
     validation_hashes: np.ndarray | None = None
     found: Sequence[str | None] | None = None
     digests: np.ndarray | None = None
+    shingles: Sequence[bytes] | None = None
 
     def first_rows(self) -> np.ndarray:
         """Return the number of the first row of each record: int64, shape (records,)."""
@@ -214,15 +216,14 @@ class RowSource:
 
     def take(self, rows: np.ndarray) -> RowSource:
         """Return the sources of some rows. rows: int64, shape (any,): their numbers."""
-        columns = None if self.columns is None else self.columns.take(pa.array(rows))
-        numbers = None if self.numbers is None else self.numbers[rows]
-        contents = None if self.contents is None else [self.contents[row] for row in rows.tolist()]
-        desirable = None if self.desirable is None else self.desirable[rows]
-        hashes = None if self.validation_hashes is None else self.validation_hashes[rows]
-        found = None if self.found is None else [self.found[row] for row in rows.tolist()]
-        digests = None if self.digests is None else self.digests[rows]
-        of_rows = (self.positions[rows], self.validation[rows], columns, numbers, contents, desirable, hashes, found)
-        return RowSource(*of_rows, digests)
+        numbers = rows.tolist()
+
+        def taken(values: Any) -> Any:
+            if values is None or isinstance(values, np.ndarray):
+                return None if values is None else values[rows]
+            return values.take(rows) if isinstance(values, pa.Table) else [values[row] for row in numbers]
+
+        return RowSource(**{field.name: taken(getattr(self, field.name)) for field in dataclasses.fields(self)})
 
     def with_validation(self, fraction: float) -> RowSource:
         """Return the sources with another fraction for validation, which needs validation_hashes."""

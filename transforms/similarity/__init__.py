@@ -1,0 +1,1 @@
+"""Similarity of records: shingles of their words, MinHash to propose pairs, Jaccard to decide."""
