@@ -208,7 +208,7 @@ def test_repack_finds_the_same_and_needs_the_words_that_the_build_kept(recipe, t
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--append", "--dedup=near"), "--dedup near: an append does not see the records that are there"),
+        (("--append", "--dedup=near"), "--dedup near: an append does not compare what records say"),
         (("--near_similarity=0.9",), "--near_similarity 0.9: it needs dedup near."),
         (("--dedup=near", "--near_similarity=0.4"), "--near_similarity 0.4: expected 0.5 to 1."),
     ],

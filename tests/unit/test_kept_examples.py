@@ -47,7 +47,7 @@ FULL = tokens_of(
         np.array([True, False]),
         np.array([0, 2**64 - 1], np.uint64),
         ["found", None],
-        [b"\1\2\3\4", b""],
+        shingles=[b"\1\2\3\4", b""],
     ),
 )
 EMPTY = tokens_of(
@@ -59,11 +59,13 @@ EMPTY = tokens_of(
 
 
 def fields_of(batch: Tokens) -> dict[str, object]:
-    """The fields as lists, which can be compared, and with their types. The choice of parts is not kept."""
+    """The fields as lists, which can be compared, and with their types, without the choice of parts and the digests of
+    tokens, which are not kept.
+    """
     names = [field.name for field in dataclasses.fields(batch) if field.name != "weight_of_part"]
     found = {name: getattr(batch, name) for name in names}
     found |= {f"source.{field.name}": getattr(batch.source, field.name) for field in dataclasses.fields(RowSource)}
-    del found["source"]
+    del found["source"], found["source.digests"]
     return {
         name: (value.dtype, value.tolist()) if isinstance(value, np.ndarray) else value for name, value in found.items()
     }
