@@ -10,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
-from transforms.exchange.duplicates import ENTRY, Judged, decode_verdict
+from transforms.exchange.duplicates import ENTRY, Judged, decode_verdict, ranges_by_split
 from transforms.exchange.gather import KEY, SentBy
 from transforms.exchange.mix import Amount, Demand, Mix, demands_of, mix_places_of, threshold_of
 from transforms.exchange.ranges import read_ranges
@@ -80,12 +80,12 @@ class _Plan(beam.DoFn):
 
     def _tasks(self, sent: Iterable[_OfSplit], judged: Iterable[Judged]) -> list[_Task]:
         splits = {each.split: each for each in sent}
-        for file in sorted(judged, key=lambda each: each.path):
-            for number, found in file.verdicts.items():
-                split = splits[number]
-                left = Amount(split.amount.records - found.records, split.amount.trained_tokens - found.trained_tokens)
-                verdicts = (*split.verdicts, (file.path, found.start, found.stop))
-                splits[number] = replace(split, verdicts=verdicts, amount=left)
+        for number, verdicts in ranges_by_split(judged).items():
+            split = splits[number]
+            records = split.amount.records - sum(found.records for _, found in verdicts)
+            trained_tokens = split.amount.trained_tokens - sum(found.trained_tokens for _, found in verdicts)
+            ranges = tuple(place for place, _ in verdicts)
+            splits[number] = replace(split, verdicts=ranges, amount=Amount(records, trained_tokens))
         before: defaultdict[int, Amount] = defaultdict(lambda: Amount(0, 0))
         tasks = []
         for split in splits.values():

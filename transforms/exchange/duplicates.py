@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,7 +22,7 @@ import numpy as np
 
 from transforms.exchange.gather import SentBy
 from transforms.exchange.known import KnownRecords, decode_known, known_records
-from transforms.exchange.ranges import read_ranges
+from transforms.exchange.ranges import Range, read_ranges
 from transforms.inputs.plan_file import decode_plan
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Labels, Split
@@ -78,6 +79,15 @@ class Judged:
 
     path: str
     verdicts: Mapping[int, Found]
+
+
+def ranges_by_split(judged: Iterable[Judged]) -> dict[int, list[tuple[Range, Found]]]:
+    """Return where the verdicts of each split are, by its number, in the order of the files."""
+    found = defaultdict[int, list[tuple[Range, Found]]](list)
+    for file in sorted(judged, key=lambda each: each.path):
+        for number, of_split in file.verdicts.items():
+            found[number].append(((file.path, of_split.start, of_split.stop), of_split))
+    return found
 
 
 encode_verdict = msgspec.msgpack.Encoder().encode

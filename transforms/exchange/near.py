@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 
-from transforms.exchange.duplicates import Judged, Origins, decode_verdict, write_verdicts
+from transforms.exchange.duplicates import Judged, Origins, decode_verdict, ranges_by_split, write_verdicts
 from transforms.exchange.gather import KEY, SentBy
 from transforms.exchange.near_index import NEAR_ENTRY, RANGES, path_beside, read_sets
 from transforms.exchange.ranges import Range, read_ranges
@@ -280,12 +280,8 @@ class _Decide(beam.DoFn):
     def _are_dropped(self, splits: np.ndarray, positions: np.ndarray, exact: Iterable[Judged]) -> np.ndarray:
         """Whether each record has the same tokens as an earlier one."""
         numbers = set(splits.tolist())
-        of_splits = [
-            (number, (file.path, found.start, found.stop))
-            for file in exact
-            for number, found in file.verdicts.items()
-            if number in numbers
-        ]
+        ranges = ranges_by_split(exact).items()
+        of_splits = [(number, place) for number, places in ranges if number in numbers for place, _ in places]
         found = np.zeros(len(splits), bool)
         contents = read_ranges(self._output, [each for _, each in of_splits])
         for (number, _), content in zip(of_splits, contents, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.exchange.buckets import buckets_of
-from transforms.exchange.duplicates import decode_verdict, digests_of
+from transforms.exchange.duplicates import decode_verdict, digests_of, ranges_by_split
 from transforms.exchange.gather import KEY, SentBy
 from transforms.exchange.mix import mix_places_of
 from transforms.exchange.places import places_of
@@ -304,9 +304,7 @@ class _PlanBuckets(beam.DoFn):
         [found] = group["sent"]
         sent = {each.split: each.sent for each in found if each.sent}
         differing = next((each.differing for each in found if each.differing), None)
-        verdicts: defaultdict[int, list[tuple[str, int, int]]] = defaultdict(list)
-        for judged in sorted(group.get("judged", ()), key=lambda each: each.path):
-            for number, of_split in judged.verdicts.items():
-                verdicts[number].append((judged.path, of_split.start, of_split.stop))
+        judged = ranges_by_split(group.get("judged", ()))
+        verdicts = {number: [place for place, _ in places] for number, places in judged.items()}
         thresholds = dict(group["mix"]) if "mix" in group else None
         return buckets_of(group["splits"], sent, verdicts, thresholds, differing, found[0].increment)
