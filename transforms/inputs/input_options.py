@@ -178,7 +178,8 @@ class ParseOptions(StepOptions):
     )
     keep_columns: tuple[str, ...] = option(
         "Output",
-        "input columns to copy to the rows and to the ledger, as strings; with packing only to the ledger",
+        "input columns to copy to the rows and to the ledger, as strings; if a row holds several records, to the "
+        "ledger only",
         kinds.list_of(),
         (),
         common=True,
