@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -16,6 +16,7 @@ import msgspec
 
 from pipeline.cli.options import RowOptions
 from pipeline.job.job_json import Job, JobSource, encode_job, mix_of, read_job
+from transforms.base.phrases import in_bytes
 from transforms.catalog.layout import Folder
 from transforms.exchange.buckets import MOST_SPLIT_BYTES, bucket_count, unshuffled, with_buckets
 from transforms.inputs.listing import InputFile
@@ -26,6 +27,9 @@ from transforms.publish.increment_commit import is_committed
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import exists, read_bytes
 from transforms.storage.writing import write_atomically
+
+# How many times the bytes of its input a bucket has in memory (sgd: 3.8), and from how many on a warning says so.
+_MEMORY_OF_INPUT, _MUCH_HELD = 4, 4 * MOST_SPLIT_BYTES
 
 
 def plan_of(options: RowOptions, sources: Sequence[JobSource], files: Sequence[InputFile]) -> dict[str, Any]:
@@ -46,6 +50,25 @@ def plan_of(options: RowOptions, sources: Sequence[JobSource], files: Sequence[I
         "input_bytes": sum(file.bytes for file in files),
         "splits": splits + (bucket_count(splits, options.shards, is_mixed) if options.is_exchanged else 0),
     }
+
+
+def warn_of_large_shards(options: RowOptions, split_bytes: int, files: Sequence[InputFile]) -> Iterator[str]:
+    """Say how much memory workers need for a shard of what is exchanged, if it is much.
+
+    Args:
+        options: of the job.
+        split_bytes: of its plan.
+        files: its inputs.
+    """
+    total = sum(file.unpacked_bytes for file in files)
+    held = total // options.shards if options.shards else min(total, split_bytes)
+    if options.is_exchanged and held > _MUCH_HELD:
+        better = f"shards {-(-total // MOST_SPLIT_BYTES)}" if options.shards else f"split_bytes {MOST_SPLIT_BYTES}"
+        needed, less = (in_bytes(size * _MEMORY_OF_INPUT) for size in (held, MOST_SPLIT_BYTES))
+        yield (
+            f"warning: a worker holds all examples of a shard in memory. Those of {in_bytes(held)} of input may need "
+            f"{needed}; with --{better} they need {less}."
+        )
 
 
 def increment_of(

@@ -18,7 +18,7 @@ from pipeline.cli.options import PREFERENCE_ADVICE, Options
 from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, parse_options_of
 from pipeline.growth.increments import forget, planned_files
 from pipeline.job.evaluation_sets import evaluations_of_job, read_evaluation_sets
-from pipeline.job.increment_plan import begin_increment, increment_of, plan_of
+from pipeline.job.increment_plan import begin_increment, increment_of, plan_of, warn_of_large_shards
 from pipeline.job.job_json import Job, JobEvaluations, differences, job_sources, read_job, recipe_of, row_options_of
 from pipeline.job.known_ledgers import known_ledgers
 from pipeline.job.temporary import temporary_folder
@@ -293,7 +293,7 @@ def resolve(
         evaluations=evaluations,
         **plan_of(options, of_job, files),
     )
-    return job, warnings
+    return job, [*warnings, *warn_of_large_shards(options, job.split_bytes, files)]
 
 
 def _of_evaluations(found: JobEvaluations) -> Iterator[str]:

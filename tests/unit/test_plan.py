@@ -11,6 +11,8 @@ import msgspec
 import pytest
 import zstandard
 
+from pipeline.cli.options import RowOptions
+from pipeline.job.increment_plan import warn_of_large_shards
 from transforms.base.errors import ParameterError
 from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import largest_first, splits_of
@@ -54,6 +56,22 @@ def test_splits_keep_their_numbers_in_another_order():
     ordered = largest_first(planned)
     assert ordered != planned
     assert sorted(ordered, key=lambda split: split.number) == planned
+
+
+@pytest.mark.parametrize(
+    ("options", "split_bytes", "figures"),
+    [
+        ({"shuffle": "global", "shards": 2}, 4 * MEGA, ("2.1 GB of input", "need 8.6 GB", "--shards 64", "268.4 MB")),
+        ({"dedup": "exact"}, 2048 * MEGA, ("2.1 GB of input", "need 8.6 GB", "--split_bytes 67108864", "268.4 MB")),
+        ({"shuffle": "global", "shards": 16}, 4 * MEGA, None),
+        ({"shuffle": "global"}, 64 * MEGA, None),
+        ({}, 2048 * MEGA, None),
+    ],
+)
+def test_shards_that_need_much_memory_are_warned_of_with_figures(options, split_bytes, figures):
+    files = [InputFile(f"/{i}.jsonl.zst", "jsonl", "zstd", MEGA, "", unpacked=1024 * MEGA) for i in range(4)]
+    found = "".join(warn_of_large_shards(RowOptions(**options), split_bytes, files))
+    assert all(figure in found for figure in figures) if figures else found == ""
 
 
 def test_small_files_of_a_source_that_follow_each_other_are_one_split():
