@@ -134,6 +134,19 @@ def test_the_claim_of_a_process_that_was_killed_is_taken_over_at_once(folder: Pa
     assert [file.name for file in folder.glob("*.json")] == ["2.json"]
 
 
+def test_a_holder_that_was_killed_before_it_removed_the_claim_before_its_own_is_replaced(folder: Path):
+    take_and_die(folder)
+    (first,) = folder.glob("*.json")
+    content = first.read_bytes()
+    take_and_die(folder)
+    first.write_bytes(content)
+    assert [path.name for path in sorted(folder.glob("*.json"))] == ["1.json", "2.json"]
+    claim = claim_of(folder)
+    assert claim.take() is not None
+    assert [path.name for path in folder.glob("*.json")] == ["3.json"]
+    claim.release()
+
+
 def test_a_process_that_has_the_id_of_the_holder_is_not_taken_for_it(folder: Path):
     claim_of(folder).take()
     (file,) = folder.glob("*.json")

@@ -309,9 +309,13 @@ class Claim:
         return True
 
     def _is_alone_except(self, number: int, before: Holder | None) -> bool:
-        """Whether there is no other claim than the one that this one takes over. If there is, remove this one."""
+        """Whether there is no other claim than the one that this one takes over. If there is, remove this one.
+
+        Those before that one do not count: their holders were gone when it was made, and its own was killed before it
+        removed them.
+        """
         with suppress(FileNotFoundError):
-            others = [other for other in self._numbers() if other != self._number]
+            others = [other for other in self._numbers() if other != self._number and other >= number]
             if not others or (others == [number] and self._holder_of(number) == before):
                 return True
         remove(self._url(self._number))
