@@ -102,6 +102,21 @@ def test_shares_are_those_of_trained_tokens_at_any_parallelism(sources, tmp_path
     assert digests(tmp_path / "two") == digests(tmp_path / "one")
 
 
+def test_copies_of_which_no_label_is_left_are_not_in_the_dataset(tmp_path):
+    records = [
+        {"messages": [{"role": "user", "content": f"{number} " * words}, {"role": "assistant", "content": "word " * 9}]}
+        for number, words in enumerate([3, 300] * 5)
+    ]
+    write_jsonl(tmp_path / "long.jsonl", records)
+    options = ("--max_length=64", "--packing=bfd", "--direct_num_workers=1")
+    assert build(tmp_path, tmp_path / "out", {"long": {"epochs": 3}}, *options) == 0
+    manifest = manifest_of(tmp_path / "out")
+    assert (manifest["records"]["kept"], manifest["records"]["dropped"]) == (5, {"no_trained_tokens_left": 5})
+    assert manifest["notes"]["copies_added"] == 10
+    assert manifest["notes"]["records_that_lost_trained_tokens"] == 5
+    assert_statistics_add_up(manifest)
+
+
 def test_duplicates_do_not_count_for_the_mix(sources, tmp_path):
     again = {"short": {}, "few": {}, "long": {"epochs": 0.5}}
     write_jsonl(sources / "more.jsonl", [json.loads(line) for line in (sources / "few.jsonl").open()])

@@ -31,6 +31,8 @@ class Packer(PackOptions):
         if self.shift_labels:
             batch = dataclasses.replace(batch, labels=_ignored_at(batch.labels, batch.offsets[:-1]))
         segments, left, in_rows, equal = self._segments(batch)
+        if len(copies := _copies_in_no_row(batch, left)):
+            return self(batch.take(np.delete(np.arange(len(left)), copies), batch.outcomes))
         held_back = batch.source.validation[segments.source]
         tables = [self._table(batch, segments.take(held_back == validation)) for validation in (False, True)]
         outcomes, used = self._outcomes(batch, segments, left, in_rows, tables, equal)
@@ -212,6 +214,15 @@ class Packer(PackOptions):
             parts=None if batch.parts is None else self._parts_in(batch.parts, starts, segments.length),
         )
         return table if table.trained_tokens.all() else table.take(np.flatnonzero(table.trained_tokens))
+
+
+def _copies_in_no_row(batch: Labels, left: np.ndarray) -> np.ndarray:
+    """Find the labelled rows of further copies that have no label left: nothing of them is in the dataset, and what
+    became of their records is counted with the first copies.
+    """
+    records = batch.source.record_numbers()
+    survives = np.bincount(records, left, batch.source.records()) > 0
+    return np.flatnonzero(~survives[records] & batch.split.are_copies(batch.source.positions))
 
 
 def shifted(table: RowTable) -> RowTable:
