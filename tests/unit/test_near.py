@@ -176,9 +176,15 @@ def test_sets_are_read_as_they_were_written(tmp_path, monkeypatch):
             zip(found.positions.tolist(), found.trained.tolist(), [each.tolist() for each in values], strict=True)
         )
 
+    requests = list[int]()
+    read_ranges = near_index.read_ranges
+    monkeypatch.setattr(
+        near_index, "read_ranges", lambda output, ranges: (requests.append(len(ranges)), read_ranges(output, ranges))[1]
+    )
     assert read(wanted) == every
     monkeypatch.setattr(near_index, "_GAP_UNITS", 0)
     assert read([(path, at[::2], sizes[::2]) for path, at, sizes in wanted]) == every[::2]
+    assert requests == [2, 4]  # one for each file, as all is close together; one for each record
 
 
 def test_record_has_the_shingles_of_all_its_examples_and_is_counted_if_it_has_no_words():
