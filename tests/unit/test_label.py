@@ -195,7 +195,8 @@ def test_token_is_of_the_first_of_its_parts_that_is_trained_on(batch, data):
         [data.draw(st.sampled_from(PARTS)) if data else ("content", "end")[i % 2] for i in range(len(o))] for o in spans
     ]
     codes = [code_of(kind, row % 2 + 1) for row, own in enumerate(kinds) for kind in own]
-    of_turn = {1: 1.0, 2: 0.3}
+    has_weights = data is not None and data.draw(st.booleans())
+    of_turn = {1: 1.0, 2: 0.3 if has_weights else 1.0}
     starts, stops = np.array(moved(ranges), np.int64).reshape(-1, 2).T
     edges = np.array(moved(spans), np.int64).reshape(-1, 2)
     expected = []
@@ -212,12 +213,15 @@ def test_token_is_of_the_first_of_its_parts_that_is_trained_on(batch, data):
     parts = np.append(np.array(codes, np.int32), np.int32(0))[numbers]
     weights = np.array([of_turn.get(code >> 3, 1.0) for code in parts.ravel()]).reshape(parts.shape)
     tokens = tokens_of(rows, moved(ranges), moved(spans))
-    labels = build_labels(dataclasses.replace(tokens, parts=parts, weights=weights, weight_of_part=factors))
+    if has_weights:
+        tokens = dataclasses.replace(tokens, weights=weights)
+    labels = build_labels(dataclasses.replace(tokens, parts=parts, weight_of_part=factors))
 
     trained = labels.labels != IGNORED
     assert trained.tolist() == [is_trained for is_trained, *_ in expected]
     assert labels.parts.tolist() == [code for _, code, _ in expected]
-    assert np.where(trained, labels.weights, 0).tolist() == [np.float32(weight) for *_, weight in expected]
+    found = 1.0 if labels.weights is None else labels.weights
+    assert np.where(trained, found, 0).tolist() == [np.float32(weight) for *_, weight in expected]
     assert all(len({*row} - {0}) == sum(code != 0 for code in row) for row in parts.tolist())
 
 

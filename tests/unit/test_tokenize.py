@@ -28,6 +28,7 @@ from support.tokenizers import save_tokenizer
 from transforms.model.batches import Tokens
 from transforms.model.examples import Example, PlainText, Span, Text
 from transforms.rows import IGNORED
+from transforms.rows.parts import code_of
 from transforms.steps.label import build_labels
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.fast_encoder import FastEncoder, load_fast_encoder
@@ -669,6 +670,27 @@ def test_tokens_of_a_text_have_the_weights_of_its_spans(engine: str):
     assert sorted({*own[: counts[0]]}) == [0.5, 2.0]
     assert own[counts[0] :] == [1.0] * counts[1] + [0.25, 1.0]
     assert Encoder(EXAMPLES, engine=engine)(batch_of(texts[1:2])).weights is None
+
+
+@pytest.mark.parametrize("engine", ["reference", "fast"])
+def test_token_of_several_parts_of_turns_has_all_of_them(engine: str):
+    reasoning, content, end = (code_of(part, 1) for part in ("reasoning", "content", "end"))
+    texts = [
+        msgspec.structs.replace(text_of("one two", [(4, 7)]), parts=[end]),
+        msgspec.structs.replace(
+            text_of("one two", [(0, 4), (4, 5), (5, 7)], 1),
+            parts=[reasoning, content, reasoning],
+            weights=[0.1, 0.5, 0.1],
+        ),
+        msgspec.structs.replace(row_of([5, 6], [(1, 2)], 2)),  # of another kind: it is encoded apart
+    ]
+    tokens = Encoder(EXAMPLES, engine=engine)(batch_of(texts))
+    assert tokens.parts is not None and tokens.weights is not None
+    one, two = tokens.ids[: tokens.offsets[1]].tolist()
+    assert tokens.ids.tolist() == [one, two, one, two, 5, 6]  # "one" and " two", whose space is reasoning
+    assert tokens.parts.tolist() == [[0, 0], [end, 0], [reasoning, 0], [reasoning, content], [0, 0], [0, 0]]
+    assert tokens.weights.tolist() == [[1, 1], [1, 1], [0.1, 1], [0.1, 0.5], [1, 1], [1, 1]]
+    assert tokens.trained.tolist() == [False, True, True, True, False, True]
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the shared tokenizers are absent")
