@@ -102,7 +102,9 @@ def test_a_band_that_all_records_have_costs_no_more_than_so_many_pairs_of_each()
     copies = proposed(entries_of([4] * 1000))
     assert copies == {(later, 0) for later in range(1, 1000)}
     sets = random.Random(0).sample(range(1 << 20), 1000)
-    assert len(proposed(entries_of(sets))) == 16 * 1000 - 16 * 17 // 2
+    found = proposed(entries_of(sets))
+    assert found >= {(later, earlier) for later in range(1000) for earlier in range(min(later, 4))}
+    assert 20 * 1000 > len(found) > 19.5 * 1000
     assert len(proposed(entries_of(sets[:17]))) == 17 * 16 // 2  # all of them
 
 

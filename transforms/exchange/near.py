@@ -28,8 +28,9 @@ from transforms.storage.writing import write_atomically
 
 # A judge holds so many entries at most, in 1 GB, unless there are more than 64 times as many.
 _ENTRIES_OF_JUDGE = 8 << 20
-# With how many other sets each set is compared at most because of one band.
-_MOST_PAIRS_OF_BAND = 16
+# With how many other sets each set is compared at most because of one band; and, if there are more, with how many of
+# the earliest as well: of a large cluster, these are kept.
+_MOST_PAIRS_OF_BAND, _EARLIEST = 16, 4
 # Shingles of so many other records are held at once, in 400 MB.
 _SHINGLES_AT_ONCE = 16 << 20
 # A pair of records, of the split of the later one: where that is, and how many shingles it has; the split of the other
@@ -120,7 +121,8 @@ def pairs_of(entries: np.ndarray, numbers: np.ndarray, similarity: float) -> tup
     """Return the pairs of records that may be similar since they have a band in common.
 
     Of records with the same set, each is compared with the first of them alone; and each set with 16 others because of
-    one band: so a template that all records share, or a record that is copied often, does not cost all pairs.
+    one band, and with the 4 earliest: so a template that all records share, or a record that is copied often, does not
+    cost all pairs.
 
     Args:
         entries: NEAR_ENTRY, shape (entries,).
@@ -143,16 +145,24 @@ def pairs_of(entries: np.ndarray, numbers: np.ndarray, similarity: float) -> tup
     copies = np.flatnonzero(~is_new_set)
     ones, others = [copies], [firsts[np.cumsum(is_new_set)[copies] - 1]]
     bands = np.cumsum(is_new_band)[firsts]
-    sizes = entries["size"][firsts].astype(np.int64)
     for step in range(1, _MOST_PAIRS_OF_BAND + 1):
         in_band = np.flatnonzero(bands[step:] == bands[:-step])
         if not len(in_band):
             break
-        small, large = np.sort([sizes[in_band], sizes[in_band + step]], axis=0)
-        in_band = in_band[small >= similarity * large]
         ones.append(firsts[in_band])
         others.append(firsts[in_band + step])
+    in_order = firsts[np.lexsort([entries["at"][firsts], numbers[firsts], bands])]
+    begins = np.flatnonzero(np.diff(bands, prepend=0))
+    counts = np.diff(np.append(begins, len(bands)))
+    begin, count = np.repeat(begins, counts), np.repeat(counts, counts)
+    for number in range(_EARLIEST):
+        after = np.flatnonzero((np.arange(len(bands)) - begin > number) & (count > _MOST_PAIRS_OF_BAND + 1))
+        ones.append(in_order[after])
+        others.append(in_order[begin[after] + number])
     one, other = np.concatenate(ones), np.concatenate(others)
+    small, large = np.sort([entries["size"][one], entries["size"][other]], axis=0)
+    is_possible = small >= similarity * large
+    one, other = one[is_possible], other[is_possible]
     is_later = (numbers[one] > numbers[other]) | (
         (numbers[one] == numbers[other]) & (entries["at"][one] > entries["at"][other])
     )
