@@ -21,7 +21,7 @@ from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import with_default_signals
 
 # How many times the examples are copied: with TEST_SLOW they are 200 MB.
-COPIES, SPLIT_BYTES, SECONDS = (280, 2_000_000, 1_500) if "TEST_SLOW" in os.environ else (8, 60_000, 180)
+COPIES, SPLIT_BYTES, SECONDS = (280, 2_000_000, 1_500) if "TEST_SLOW" in os.environ else (8, 60_000, 400)
 # The reference engine is slow, so that a job can be interrupted in the middle.
 JOB = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", f"--split_bytes={SPLIT_BYTES}", "--engine=reference"]
 FLINK = "--runner=FlinkRunner"

@@ -318,9 +318,8 @@ def decided(
     found = [1.0] * len(kept)
     order = np.lexsort((earlier, later))
     for record, other, similarity in zip(*(each[order].tolist() for each in (later, earlier, similar)), strict=True):
-        if (
-            similarity == 1 and kept[other] >= 0
-        ):  # the same set, so it is as similar to what the other one is dropped for
+        if similarity == 1 and kept[other] >= 0:
+            # The same set, so it is as similar to what the other one is dropped for.
             other, similarity = kept[other], found[other]
         if kept[record] < 0 or kept[other] != other:
             continue
