@@ -178,7 +178,7 @@ def mix_of_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
     """
     job = manifest["job"]
     of_all = {name: job.get("options", {}).get(name, value) for name, value in _NO_MIX.items()}
-    of_sources = [of.get("options", {}) for of in job["sources"]]
+    of_sources = [of.get("options", {}) for of in job.get("sources", ({},))]  # a custom pipeline has one
     asked = [of_all | {name: own[name] for name in of_all if name in own} for own in of_sources]
     if of_all["mix_tokens"] is None and all(each == _NO_MIX for each in asked):
         return {}
