@@ -21,8 +21,9 @@ import msgspec
 import numpy as np
 
 from transforms.exchange.gather import SentBy
+from transforms.exchange.judges import Splits, judges_of, range_starts, read_entries
 from transforms.exchange.known import KnownRecords, decode_known, known_records
-from transforms.exchange.ranges import Range, read_ranges
+from transforms.exchange.ranges import Range
 from transforms.inputs.plan_file import decode_plan
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Labels, Split
@@ -34,8 +35,6 @@ from transforms.storage.writing import write_atomically
 
 # Of a record: the digest, of 128 bits in two numbers, its position in its split, and how many trained tokens it has.
 ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("position", "<i8"), ("trained", "<u8")])
-# Digests are in so many ranges, by their first bits; a judge takes some of them.
-_RANGES, _SHIFT = 64, np.uint64(58)
 # In the place of the number of a split, for records that are known.
 KNOWN = -1
 # A judge holds so many records at most, in 500 MB, unless there are more than 64 times as many.
@@ -123,8 +122,7 @@ def sorted_entries(entries: Sequence[np.ndarray]) -> tuple[bytes, list[int]]:
     """Return the entries of a split as bytes, in order, and the bytes at which each range begins and the last ends."""
     every = joined(list(entries), ENTRY)
     every = every[np.lexsort((every["position"], every["low"], every["high"]))]
-    starts = np.searchsorted(every["high"] >> _SHIFT, np.arange(_RANGES + 1, dtype=np.uint64))
-    return every.tobytes(), (starts * ENTRY.itemsize).tolist()
+    return every.tobytes(), range_starts(every["high"], ENTRY.itemsize)
 
 
 class JudgeDuplicates(beam.PTransform):
@@ -148,17 +146,9 @@ class JudgeDuplicates(beam.PTransform):
         return gathered | beam.FlatMap(_tasks) | beam.Reshuffle() | beam.ParDo(self._judge).with_output_types(Judged)
 
 
-# Of a judge: its number, and of each split its number, the path of its file, and the bytes of its entries.
-_Task = tuple[int, list[tuple[int, str, int, int]]]
-
-
-def _tasks(gathered: tuple[int, Sequence[SentBy]]) -> Iterator[_Task]:
+def _tasks(gathered: tuple[int, Sequence[SentBy]]) -> Iterator[tuple[int, Splits]]:
     splits = [(each.split, each.sent.path, each.sent.index) for each in gathered[1] if each.sent]
-    records = sum(offsets[-1] - offsets[0] for *_, offsets in splits) // ENTRY.itemsize
-    judges = min(_RANGES, 1 + records // _RECORDS_OF_JUDGE)
-    for judge in range(judges):
-        first, stop = (_RANGES * each // judges for each in (judge, judge + 1))
-        yield judge, [(number, path, offsets[first], offsets[stop]) for number, path, offsets in splits]
+    return judges_of(splits, _RECORDS_OF_JUDGE * ENTRY.itemsize)
 
 
 class _Judge(beam.DoFn):
@@ -168,16 +158,13 @@ class _Judge(beam.DoFn):
         self._known = known
         self._failures = FailureWriter()
 
-    def process(self, task: _Task) -> Iterator[Judged]:
+    def process(self, task: tuple[int, Splits]) -> Iterator[Judged]:
         with self._failures:
             judged = self._judged(*task)
         yield judged
 
-    def _judged(self, judge: int, splits: Sequence[tuple[int, str, int, int]]) -> Judged:
-        contents = read_ranges(self._output, [(path, start, stop) for _, path, start, stop in splits])
-        found = [np.frombuffer(content, ENTRY) for content in contents]
-        entries = joined(list(found), ENTRY)
-        numbers = np.repeat([number for number, *_ in splits], [len(each) for each in found])
+    def _judged(self, judge: int, splits: Splits) -> Judged:
+        entries, numbers = read_entries(self._output, splits, ENTRY)
         known = self._known_records(entries["high"])
         before = np.zeros(len(known.records), ENTRY)
         before["high"], before["low"] = known.digests.T

@@ -17,7 +17,8 @@ import numpy as np
 
 from transforms.exchange.duplicates import Judged, Origins, decode_verdict, ranges_by_split, write_verdicts
 from transforms.exchange.gather import KEY, SentBy
-from transforms.exchange.near_index import NEAR_ENTRY, RANGES, path_beside, read_sets
+from transforms.exchange.judges import Splits, judges_of, read_entries
+from transforms.exchange.near_index import NEAR_ENTRY, path_beside, read_sets
 from transforms.exchange.ranges import Range, read_ranges
 from transforms.model.receipts import work_of
 from transforms.rows.ragged import joined, offsets_of
@@ -74,17 +75,9 @@ class JudgeNearDuplicates(beam.PTransform):
         return to_decide | "decide" >> beam.ParDo(self._decide).with_output_types(Judged)
 
 
-# Of a judge: its number, and of each split its number, the path of its file, and the bytes of its entries.
-_Judge = tuple[int, list[tuple[int, str, int, int]]]
-
-
-def _judges(gathered: tuple[int, Sequence[SentBy]]) -> Iterator[_Judge]:
+def _judges(gathered: tuple[int, Sequence[SentBy]]) -> Iterator[tuple[int, Splits]]:
     splits = [(each.split, each.sent.path, each.sent.near) for each in gathered[1] if each.sent]
-    entries = sum(offsets[-1] - offsets[0] for *_, offsets in splits) // NEAR_ENTRY.itemsize
-    judges = min(RANGES, 1 + entries // _ENTRIES_OF_JUDGE)
-    for judge in range(judges):
-        first, stop = (RANGES * each // judges for each in (judge, judge + 1))
-        yield judge, [(number, path, offsets[first], offsets[stop]) for number, path, offsets in splits]
+    return judges_of(splits, _ENTRIES_OF_JUDGE * NEAR_ENTRY.itemsize)
 
 
 class _Proposed(NamedTuple):
@@ -99,16 +92,14 @@ class _Propose(beam.DoFn):
         self._output, self._folder, self._similarity = output, folder, similarity
         self._failures = FailureWriter()
 
-    def process(self, task: _Judge) -> Iterator[_Proposed]:
+    def process(self, task: tuple[int, Splits]) -> Iterator[_Proposed]:
         with self._failures:
             proposed = self._proposed(*task)
         yield proposed
 
-    def _proposed(self, judge: int, splits: Sequence[tuple[int, str, int, int]]) -> _Proposed:
-        contents = read_ranges(self._output, [(path, start, stop) for _, path, start, stop in splits])
-        found = [np.frombuffer(content, NEAR_ENTRY) for content in contents]
-        numbers = np.repeat(np.array([number for number, *_ in splits], np.int64), [len(each) for each in found])
-        numbers, pairs = pairs_of(joined(list(found), NEAR_ENTRY), numbers, self._similarity)
+    def _proposed(self, judge: int, splits: Splits) -> _Proposed:
+        entries, numbers = read_entries(self._output, splits, NEAR_ENTRY)
+        numbers, pairs = pairs_of(entries, numbers, self._similarity)
         path = join(self._folder, f"pairs-{judge:02d}")
         write_atomically(join(self._output, path), pairs.tobytes())
         bounds = np.append(np.flatnonzero(np.diff(numbers, prepend=-1)), len(numbers))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transforms.exchange.judges import range_starts
 from transforms.exchange.ranges import Range, read_ranges
 from transforms.model.batches import RowSource
 from transforms.rows.ragged import indices_of, joined, offsets_of
@@ -18,8 +19,6 @@ from transforms.similarity.minhash import band_hashes, bands_for
 # Of a band of a record: its hash; a hash of the whole set; where the set is in the file, in numbers of 4 bytes, and how
 # many shingles it has.
 NEAR_ENTRY = np.dtype([("hash", "<u8"), ("set", "<u4"), ("at", "<u4"), ("size", "<u4")])
-# Hashes are in so many ranges, by their first bits; a judge takes some of them.
-RANGES, _SHIFT = 64, np.uint64(58)
 # Before the shingles of a record: its position in the split, and how many trained tokens it has.
 _HEADER = np.dtype([("position", "<i8"), ("trained", "<i8")])
 _UNIT = np.dtype("<u4")
@@ -92,8 +91,7 @@ class NearIndex:
         """
         every = joined(self._entries, NEAR_ENTRY)
         every = every[np.lexsort((every["at"], every["hash"]))]
-        starts = np.searchsorted(every["hash"] >> _SHIFT, np.arange(RANGES + 1, dtype=np.uint64))
-        return b"".join(self._sets), every.tobytes(), (starts * NEAR_ENTRY.itemsize).tolist()
+        return b"".join(self._sets), every.tobytes(), range_starts(every["hash"], NEAR_ENTRY.itemsize)
 
 
 def path_beside(path: str, split: int) -> str:
