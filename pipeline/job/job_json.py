@@ -20,7 +20,8 @@ from transforms.base.declaring import options_in, values_of
 from transforms.base.errors import UserError
 from transforms.catalog.layout import Folder
 from transforms.catalog.snapshot import Snapshot
-from transforms.exchange.mix import Mix, SourceMix
+from transforms.exchange import mix
+from transforms.exchange.mix import Mix
 from transforms.inputs.hub.names import hub_name, in_full
 from transforms.inputs.listing import InputFile
 from transforms.storage.files import exists, full_url, read_bytes
@@ -247,13 +248,7 @@ def mix_of(options: RowOptions, sources: Sequence[JobSource]) -> Mix | None:
         options: of the job.
         sources: of the same, with options of their own.
     """
-    names = ("epochs", "weight", "max_examples", "max_tokens")
-    of_sources = [{name: source.options.get(name, getattr(options, name)) for name in names} for source in sources]
-    defaults = {name: RowOptions.__dataclass_fields__[name].default for name in names}
-    if options.mix_tokens is None and all(values == defaults for values in of_sources):
-        return None
-    mixes = (SourceMix(source.name, **values) for source, values in zip(sources, of_sources, strict=True))
-    return Mix(tuple(mixes), options.mix_by, options.mix_tokens)
+    return mix.mix_of(values_of(RowOptions, options), [(source.name, source.options) for source in sources])
 
 
 def row_options_of(options: Options) -> RowOptions:

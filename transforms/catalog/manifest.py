@@ -14,6 +14,7 @@ from transforms.base.hidden import escaped
 from transforms.base.phrases import counted, most_of
 from transforms.catalog.description import Description
 from transforms.catalog.sums import Sums
+from transforms.exchange.mix import mix_of
 from transforms.model.counts import ROWS_ADDED, RecordCounts, StepCounts, Totals
 from transforms.model.receipts import Firsts, Receipt
 from transforms.model.statistics import Statistics, decode_statistics
@@ -21,8 +22,6 @@ from transforms.model.statistics import Statistics, decode_statistics
 # The version of the manifest's keys. They are public: a change of their meaning is another version.
 FORMAT = 2
 _MOST_OF_A_NAME = 80
-# The options of a source's share, as they are without a mix.
-_NO_MIX = {"weight": None, "epochs": 1, "max_examples": None, "max_tokens": None, "mix_tokens": None}
 
 
 def check_complete(splits: int, receipts: Sequence[Receipt]) -> None:
@@ -177,17 +176,15 @@ def mix_of_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
         number: of the source.
     """
     job = manifest["job"]
-    of_all = {name: job.get("options", {}).get(name, value) for name, value in _NO_MIX.items()}
-    of_sources = [of.get("options", {}) for of in job.get("sources", ({},))]  # a custom pipeline has one
-    asked = [of_all | {name: own[name] for name in of_all if name in own} for own in of_sources]
-    if of_all["mix_tokens"] is None and all(each == _NO_MIX for each in asked):
+    of_sources = [(source["name"], source.get("options", {})) for source in job.get("sources", ())]
+    mix = mix_of(job.get("options", {}), of_sources)  # None of a custom pipeline
+    if mix is None:
         return {}
-    own, weights = asked[number], sum(each["weight"] or 0 for each in asked)
-    words = [
-        f"weight {value:g} ({value / weights:.2%})" if name == "weight" else f"{name} {value:,}"
-        for name, value in own.items()
-        if name != "mix_tokens" and value != _NO_MIX[name]
-    ]
+    source, weights = mix.sources[number], sum(each.weight or 0 for each in mix.sources)
+    words = [] if source.weight is None else [f"weight {source.weight:g} ({source.weight / weights:.2%})"]
+    words += [f"epochs {source.epochs:,}"] if source.epochs != 1 else []
+    limits = {"max_examples": source.max_examples, "max_tokens": source.max_tokens}
+    words += [f"{name} {limit:,}" for name, limit in limits.items() if limit]
     came_out = manifest["sources"][number]["trained_tokens"] / max(manifest["trained_tokens"], 1)
     return {"asked for": ", ".join(words) or "all", "came out": f"{came_out:.2%}"}
 

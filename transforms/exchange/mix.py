@@ -8,9 +8,10 @@ whole examples can have; each split of a source gives its share of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +62,20 @@ class Mix:
         """Whether how often a record is used depends on how many others there are."""
         limits = {limit for of in self.sources for limit in (of.weight, of.max_examples, of.max_tokens)}
         return {*limits, self.tokens} != {None}
+
+
+def mix_of(options: Mapping[str, Any], sources: Sequence[tuple[str, Mapping[str, Any]]]) -> Mix | None:
+    """Return the mix of a job; None if each record of each source is to be there once.
+
+    Args:
+        options: of the job, by name; those that are missing have their defaults.
+        sources: the name of each, and the options that are its own.
+    """
+    names = [field.name for field in fields(SourceMix) if field.name != "name"]
+    of_sources = [(source, {**options, **own}) for source, own in sources]
+    mixes = [SourceMix(source, **{name: of[name] for name in names if name in of}) for source, of in of_sources]
+    mix = Mix(tuple(mixes), options.get("mix_by", Mix.by), options.get("mix_tokens"))
+    return mix if mix.shares_out or any(source.epochs != 1 for source in mixes) else None
 
 
 @dataclass(frozen=True)
