@@ -219,8 +219,10 @@ class RowSource:
         numbers = rows.tolist()
 
         def taken(values: Any) -> Any:
-            if values is None or isinstance(values, np.ndarray):
-                return None if values is None else values[rows]
+            if values is None:
+                return None
+            if isinstance(values, np.ndarray):
+                return values[rows]
             return values.take(rows) if isinstance(values, pa.Table) else [values[row] for row in numbers]
 
         return RowSource(**{field.name: taken(getattr(self, field.name)) for field in dataclasses.fields(self)})

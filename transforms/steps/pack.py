@@ -220,9 +220,12 @@ def _copies_in_no_row(batch: Labels, left: np.ndarray) -> np.ndarray:
     """Find the labelled rows of further copies that have no label left: nothing of them is in the dataset, and what
     became of their records is counted with the first copies.
     """
+    are_copies = batch.split.are_copies(batch.source.positions)
+    if not are_copies.any():
+        return np.flatnonzero(are_copies)
     records = batch.source.record_numbers()
     survives = np.bincount(records, left, batch.source.records()) > 0
-    return np.flatnonzero(~survives[records] & batch.split.are_copies(batch.source.positions))
+    return np.flatnonzero(~survives[records] & are_copies)
 
 
 def shifted(table: RowTable) -> RowTable:
