@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import importlib.util
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -431,6 +431,20 @@ def check_beam_flags(command: str, rest: Sequence[str], names: Sequence[str], ru
             # The job server of a portable runner has options that Beam's Python SDK does not know.
             if "Did you mean" in str(error) or runner_of(runner).options_are_known:
                 raise error
+
+
+def check_not_of_build(rest: Sequence[str], names: Collection[str], why: str) -> None:
+    """Raise UserError for an option of a build that a command does not take.
+
+    Args:
+        rest: the arguments that are not options of the command.
+        names: of such options.
+        why: it does not take them, and what to do, after the name.
+    """
+    for word in rest:
+        name = word.removeprefix("--").partition("=")[0]
+        if word.startswith("--") and name in names:
+            raise UserError(f"--{name} {why}")
 
 
 def _beam_option_names() -> set[str]:

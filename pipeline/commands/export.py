@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.cli.console import CommandParser, show, show_phase
-from pipeline.cli.options import OPTIONS_OF_REPACK, Options, add_option, check_beam_flags, parser_of
+from pipeline.cli.options import OPTIONS_OF_REPACK, Options, add_option, check_beam_flags, check_not_of_build, parser_of
 from transforms.base import kinds
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
@@ -96,13 +96,8 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.set_defaults(runner=Options.runner, detach=Options.detach)
     given, beam_flags = parser.parse_known_args(arguments)
     known = ["for", "output", "runner", "detach", "drop_remainder", *numbers]
-    for word in beam_flags:
-        name = word.removeprefix("--").partition("=")[0]
-        if word.startswith("--") and name in OPTIONS_OF_REPACK:
-            raise UserError(
-                f"--{name} decides what the rows are, and export takes them as they are: give it to chatmill build, or "
-                "to chatmill repack."
-            )
+    why = "decides what the rows are, and export takes them as they are"
+    check_not_of_build(beam_flags, OPTIONS_OF_REPACK, f"{why}: give it to chatmill build, or to chatmill repack.")
     check_beam_flags("export", beam_flags, known, given.runner)
     for name in ("for", "output"):
         if not hasattr(given, {"for": "consumer"}.get(name, name)):

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.cli.console import CommandParser, show_phase
-from pipeline.cli.options import OPTIONS_OF_REPACK, Options, add_option, check_beam_flags, check_not_on_hub, option_name
+from pipeline.cli.options import (
+    OPTIONS_OF_REPACK,
+    Options,
+    add_option,
+    check_beam_flags,
+    check_not_of_build,
+    check_not_on_hub,
+    option_name,
+)
 from transforms.base.declaring import options_in
 from transforms.base.errors import UserError
 
@@ -41,13 +49,8 @@ def run(arguments: Sequence[str]) -> int:
         add_option(parser, field)
     known, rest = parser.parse_known_args(arguments)
     others = {option_name(field.name) for field in options_in(Options)} - fields.keys()
-    for word in rest:
-        name = word.removeprefix("--").partition("=")[0]
-        if word.startswith("--") and name in others:
-            raise UserError(
-                f"--{name} decides what the examples are, or how they are made, and repack takes them as they are: "
-                "build the records again."
-            )
+    why = "decides what the examples are, or how they are made, and repack takes them as they are"
+    check_not_of_build(rest, others, f"{why}: build the records again.")
     given = vars(known)
     check_beam_flags("repack", rest, [*fields], given.get("runner", Options.runner))
     url = given.pop("dataset")
