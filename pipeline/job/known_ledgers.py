@@ -14,7 +14,6 @@ from transforms.storage.files import full_url
 # What decides the tokens of a record: of the job, and of its options.
 _OF_JOB = ("tokenizer", "chat_template", "now")
 _OF_TOKENS = (
-    "at_prompt_end",
     "chat_template_kwargs",
     "content_format",
     "parity",

@@ -430,8 +430,6 @@ def test_prompts_whose_tokens_do_not_begin_the_whole_text_are_counted():
     ]
     notes = encoder_of(TRL_TOKENIZER)(batch_of(some)).outcomes.notes
     assert notes["prompt_tokens_not_a_prefix"] == 2 * expected
-    split = Encoder(TRL_TOKENIZER, engine="reference", at_prompt_end="split")
-    assert split(batch_of(some)).outcomes.notes == {}
 
 
 def test_special_tokens_after_a_prompt_do_not_count_as_its_tokens(bos_and_eos: str):

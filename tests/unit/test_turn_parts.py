@@ -216,20 +216,6 @@ def test_parity_compares_whole_turns_and_finds_the_parts_of_the_rows_that_it_mak
     ]
 
 
-@pytest.mark.parametrize("template", [CHATML, MARKED], ids=["unmarked", "marked"])
-def test_text_is_cut_where_a_turn_begins_and_not_within_it(template: str):
-    content = Conversation([*THOUGHT, user("And 9?"), assistant("Nor is 9.")])
-    tokens = [
-        Encoder(str(TOKENIZER), at_prompt_end="split")(
-            Renderer(render_config(template, **options))(examples_of(content))
-        )
-        for options in ({}, {"train_parts": ("content",)})
-    ]
-    assert tokens[0].ids.tolist() == tokens[1].ids.tolist()
-    labels = build_labels(tokens[1])
-    assert decoded(labels.ids[labels.labels != IGNORED]) == "No.Nor is 9."
-
-
 def test_what_is_not_known_rejects_the_record_only_if_parts_are_asked_for():
     half = Conversation([user("Hi"), assistant("<think>It is even. No.")])
     assert len(Renderer(render_config(CHATML))(examples_of(half)).texts) == 1

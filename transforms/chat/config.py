@@ -22,7 +22,6 @@ CONTENT_FORMATS = ("auto", "string", "openai")
 UNPRINTED = ("reject", "report")
 SPECIAL_TOKENS_IN_CONTENT = ("report", "plain", "allow", "reject")
 PARITIES = ("report", "expand", "reject", "off")
-AT_PROMPT_END = ("join", "split")
 MAX_TEXT_BYTES = 64 << 20
 
 
@@ -158,14 +157,6 @@ class TokenizeOptions(StepOptions):
 
     strip_bos: bool = option(
         "Tokenizer and template", "remove a BOS token from the start of each row", kinds.flag, False
-    )
-    at_prompt_end: str = option(
-        "Rows",
-        "how a text is encoded at the beginning of a trained turn; join: as one text, as transformers and TRL do, "
-        "so that a token may have the end of the prompt and the beginning of the answer; split: cut there, as on a "
-        "server, where the model writes the answer after the prompt",
-        kinds.one_of(AT_PROMPT_END),
-        "join",
     )
 
 

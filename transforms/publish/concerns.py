@@ -76,7 +76,7 @@ _NOTES = {
     "turns_with_token_across_prompt_end": _Note(
         "trained turn",
         "with a first token that also has the end of the generation prompt, which a server never sees",
-        "--at_prompt_end split cuts the text there, docs/masks.md",
+        "docs/masks.md",
     ),
     "not_printed": _Note(
         "record",

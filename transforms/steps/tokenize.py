@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from transforms.base.checks import check_choice, check_text
 from transforms.base.declaring import takes, values_of
-from transforms.base.errors import ParameterError, RecordError
-from transforms.chat.config import AT_PROMPT_END, ENGINES, TokenizeOptions
+from transforms.base.errors import RecordError
+from transforms.chat.config import ENGINES, TokenizeOptions
 from transforms.chat.spans.untrained_parts import untrained_parts
 from transforms.model.batches import RowSource, Texts, Tokens
 from transforms.model.examples import Conversation, Text
@@ -28,7 +28,6 @@ from transforms.steps.spot_checks import noted_difference, sample
 from transforms.tokens import Encoded, TextEncoder
 from transforms.tokens.fast_encoder import WORTH_LOADING, FastEncoder, NotSupported, load_fast_encoder
 from transforms.tokens.plain import PlainEncoder
-from transforms.tokens.prompt_end import CutEncoder, without_prefix
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.trained import is_trained, of_first_span, spans_of_tokens
@@ -68,25 +67,18 @@ class Encoder:
         strip_bos: whether to remove a BOS that a row begins with.
         engine: one of ENGINES. With auto and fast, a sample of each batch is also encoded by the reference. If
             the two differ, auto notes it, so that nothing of it is published, and fast fails.
-        at_prompt_end: one of AT_PROMPT_END. With split, a text is cut where a turn begins that is trained on.
 
     Raises:
-        ParameterError: if engine or at_prompt_end is not one of those; if a text cannot be cut for the tokenizer, which
-            has no tokenizer.json.
+        ParameterError: if engine is not one of those.
     """
 
-    def __init__(self, tokenizer: str, strip_bos: bool = False, engine: str = "auto", at_prompt_end: str = "join"):
+    def __init__(self, tokenizer: str, strip_bos: bool = False, engine: str = "auto"):
         check_choice("engine", engine, ENGINES)
-        check_choice("at_prompt_end", at_prompt_end, AT_PROMPT_END)
         self._tokenizer = load_tokenizer(tokenizer)
         self._strip_bos = strip_bos
         self._engine = engine
         self._folder = tokenizer
         self._reference = ReferenceEncoder(self._tokenizer)
-        self._cuts = at_prompt_end == "split"
-        if self._cuts and not self._tokenizer.is_fast:
-            raise ParameterError("at_prompt_end", at_prompt_end, "the tokenizer has no tokenizer.json. Give join.")
-        self._rest: dict[type[ReferenceEncoder], ReferenceEncoder | None] = {}
 
     @functools.cached_property
     def _fast(self) -> FastEncoder | NotSupported:
@@ -105,8 +97,6 @@ class Encoder:
             return self._by_reference(batch, "small_input")
         if isinstance(self._fast, NotSupported):
             return self._by_reference(batch, "tokenizer_not_supported", (None, self._fast.reason))
-        if self._cuts and self._without_prefix is not None:
-            return self._by_reference(batch, "prompt_end")
         tokens = self._encode(batch, self._fast)
         if difference := self._difference(batch, tokens, self._fast):
             return dataclasses.replace(
@@ -214,41 +204,16 @@ class Encoder:
         """The encoder of texts of one kind, see _chunks, and what it encodes, which is as long as the texts."""
         if texts[0].added_tokens is None:
             return encoder, [text.text for text in texts]
-        # A token that is cut is plain text, too.
-        added = [
-            [
-                span
-                for span in text.added_tokens or ()
-                if not any(span[0] < cut < span[1] for cut in self._cuts_of(text))
-            ]
-            for text in texts
-        ]
-        return self._plain, [self._plain.with_stand_ins(text.text, own) for text, own in zip(texts, added, strict=True)]
-
-    def _cuts_of(self, text: Text) -> list[int]:
-        """Where a text is cut, in characters."""
-        return _prompt_ends(text) if self._cuts else []
+        return self._plain, [self._plain.with_stand_ins(text.text, text.added_tokens or ()) for text in texts]
 
     def _encode_chunk(self, texts: list[Text], encoder: TextEncoder, strings: list[str]) -> Encoded:
         """The tokens of texts of one kind, see _encoder_of."""
         if texts[0].token_ids is None:
-            if not self._cuts:
-                return encoder.encode(strings, texts[0].special_tokens)
-            return self._cut_encoder(encoder).encode(strings, list(map(_prompt_ends, texts)), texts[0].special_tokens)
+            return encoder.encode(strings, texts[0].special_tokens)
         ids = [text.token_ids for text in texts if text.token_ids is not None]
         offsets = offsets_of(np.array([len(row) for row in ids], np.int64))
         starts = np.arange(offsets[-1])
         return Encoded(joined(ids, np.int32), offsets, starts, starts + 1, offsets[:-1])
-
-    @functools.cached_property
-    def _without_prefix(self) -> Any | None:
-        return without_prefix(self._tokenizer)
-
-    def _cut_encoder(self, encoder: TextEncoder) -> CutEncoder:
-        kind = PlainEncoder if isinstance(encoder, PlainEncoder) else ReferenceEncoder
-        if kind not in self._rest:
-            self._rest[kind] = None if self._without_prefix is None else kind(self._without_prefix)
-        return CutEncoder(encoder, self._rest[kind], self._tokenizer.backend_tokenizer.get_added_tokens_decoder())
 
     def _not_prefixes(
         self,
@@ -260,7 +225,7 @@ class Encoder:
     ) -> int:
         """The number of texts whose tokens do not begin with the tokens of the prompt, as the model gets it."""
         rows = [row for row, text in enumerate(texts) if text.prompt and row not in errors]
-        if not rows or self._cuts:
+        if not rows:
             return 0
         # The text begins with the prompt.
         alone = encoder.encode([strings[row][: len(texts[row].prompt or "")] for row in rows], special_tokens=False)
