@@ -1,7 +1,7 @@
 """Options: fields of the configuration of the step that they belong to, each declared once.
 
-The command line and its help, recipes, job.json, the comparison when a build is resumed, Dataflow's metadata and the
-parameters of the steps are made from these fields.
+The command line and its help, recipes, job.json, the comparison when a build is resumed and the parameters of the
+steps are made from these fields.
 """
 
 from __future__ import annotations

@@ -34,11 +34,8 @@ class Kind:
     convert: the same for a list or a mapping of a file; None if the option takes only text.
     check: raises ParameterError, with the name of the parameter that it is given, for a value that is not one of these.
     metavar: what --help calls the value.
-    regex: matches every text that parse takes, and few others: a POSIX extended one without backslashes, since
-    Dataflow checks it too (deploy/dataflow/metadata.py). None if parse takes any text.
     """
 
-    regex: str | None
     parse: Callable[[str], Any]
     convert: Callable[[Any], Any] | None = None
     check: Callable[[str, Any], None] = check_text
@@ -85,7 +82,7 @@ def matching(
             pass
         raise ValueError(f"expected {expected}.")
 
-    return Kind(regex, parse, check=check, metavar=metavar)
+    return Kind(parse, check=check, metavar=metavar)
 
 
 def one_of(names: Sequence[str]) -> Kind:
@@ -99,7 +96,7 @@ def one_of(names: Sequence[str]) -> Kind:
     def check(parameter: str, value: Any) -> None:
         check_choice(parameter, value, names)
 
-    return Kind("|".join(names).replace(".", "[.]"), parse, None, check, "|".join(names))
+    return Kind(parse, None, check, "|".join(names))
 
 
 def list_of(names: Sequence[str] | None = None) -> Kind:
@@ -124,8 +121,7 @@ def list_of(names: Sequence[str] | None = None) -> Kind:
     def check(parameter: str, value: Any) -> None:
         check_names(parameter, value) if names is None else check_choices(parameter, value, names)
 
-    regex = f"[, ]*({kind.regex}) *(,[, ]*({kind.regex}) *)*[, ]*" if kind else ".*[^, ].*"
-    return Kind(regex, parse, convert, check, "NAME,..")
+    return Kind(parse, convert, check, "NAME,..")
 
 
 def map_of(names: Kind | None = None, kind: Kind | None = None) -> Kind:
@@ -147,9 +143,6 @@ def map_of(names: Kind | None = None, kind: Kind | None = None) -> Kind:
             raise ValueError("expected a mapping, such as {name: other}.")
         return {(names or any_text).of_value(left): _converted_side(right, kind, left) for left, right in pairs.items()}
 
-    left = f" *({names.regex}) *" if names else "[^=,]*[^=, ][^=,]*"
-    right = f" *({kind.regex}) *" if kind else "[^,]*[^, ][^,]*"
-
     def check(parameter: str, value: Any) -> None:
         check_type(parameter, value, Mapping)
         for left, right in value.items():
@@ -158,7 +151,7 @@ def map_of(names: Kind | None = None, kind: Kind | None = None) -> Kind:
             if kind:
                 kind.check(parameter, right)
 
-    return Kind(f"{left}={right}(,{left}={right})*", parse, convert, check, "NAME=YOURS,..")
+    return Kind(parse, convert, check, "NAME=YOURS,..")
 
 
 def _converted_side(right: Any, kind: Kind | None, left: Any) -> Any:
@@ -203,7 +196,7 @@ def json_object(reserved: Collection[str]) -> Kind:
         if taken := sorted(value.keys() & reserved):
             raise ParameterError(parameter, value, f"{', '.join(taken)} cannot be given: the job sets it.")
 
-    return Kind(" *[{].*[}] *", parse, convert, check, "JSON")
+    return Kind(parse, convert, check, "JSON")
 
 
 def _parse_no_list(text: str) -> Any:
@@ -225,8 +218,8 @@ def _weight_of(text: str) -> float:
 
 _POSITIVE, _COUNT = "0*[1-9][0-9]{0,17}", "a whole number above 0, of at most 18 digits"
 _SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-any_text = Kind(None, str)
-any_list = Kind(None, _parse_no_list, _convert_list)
+any_text = Kind(str)
+any_list = Kind(_parse_no_list, _convert_list)
 flag = matching("true|false", "true or false", lambda text: text == "true", check_flag, "true|false")
 integer = matching("-?[0-9]+", "a whole number", int, lambda name, value: check_type(name, value, int), "INT")
 positive = matching(_POSITIVE, _COUNT, int, check_count, "INT")

@@ -45,4 +45,4 @@ def _as_function(tool: Any) -> Any:
     return tool
 
 
-tool_definitions = Kind(None, _parse, _convert, lambda name, value: check_type(name, value, Sequence), "URL|JSON")
+tool_definitions = Kind(_parse, _convert, lambda name, value: check_type(name, value, Sequence), "URL|JSON")
