@@ -242,7 +242,6 @@ class Options(RowOptions, _WhichInput):
         named = [("output", self.output), ("tokenizer", self.tokenizer), *(("input", url) for url in self.input)]
         named += [("chat_template", template), ("recipe", self.recipe or "")]
         named += [("decontaminate", url) for url in self.decontaminate]
-        named += [("dedup_against", url) for url in self.dedup_against]
         return [(option, url) for option, url in named if "://" in url]
 
 

@@ -17,7 +17,6 @@ from pipeline.cli.sources import Source, inputs_of, with_all_inputs
 from pipeline.growth.increments import Selected, forget, planned_files, select
 from pipeline.job.beam_import import import_beam
 from pipeline.job.job_json import Job
-from pipeline.job.known_ledgers import known_ledgers
 from pipeline.job.pinning import check_appendable, pin
 from pipeline.local.fork_server import ForkServer
 from pipeline.runners import runner_of
@@ -92,10 +91,6 @@ def append(
         return _Growth(options, sources, beam_flags, server, folder, claim, listed).run()
 
 
-# What increment_of takes: the job, the files, the ids of increments that are replaced, and what is known.
-_MadeOf = tuple[Job, list[InputFile], tuple[str, ...], bytes]
-
-
 class _Growth:
     """Builds increments until there is nothing new, while it holds the claim."""
 
@@ -159,24 +154,19 @@ class _Growth:
                 selected = self._selected(files, snapshot)
             except UserError:
                 continue
-            if files and selected.files == files and increment_of(*self._made_of(job, selected, snapshot))[0] == id:
+            if files and selected.files == files and increment_of(job, *selected)[0] == id:
                 return selected
         return None
-
-    def _made_of(self, job: Job, selected: Selected, snapshot: Snapshot) -> _MadeOf:
-        """What an increment is made from, as increment_of takes it."""
-        return job, *selected, known_ledgers(job, snapshot, selected.replaces)
 
     def _build(self, job: Job, selected: Selected, snapshot: Snapshot) -> str:
         """Build an increment. Returns the status of its run. snapshot: the newest one."""
         from pipeline.job.increment_plan import begin_increment, increment_of
         from pipeline.job.run import parse_beam_options, run_job
 
-        made_of = self._made_of(job, selected, snapshot)
-        id, of_increment = increment_of(*made_of)
+        id, of_increment = increment_of(job, *selected)
         folder = Folder(self._folder.output, id)
         forget(self._folder, [other for other in self._folder.begun() if other != id])
-        begin_increment(folder, of_increment, selected.files, made_of[-1])
+        begin_increment(folder, of_increment, selected.files)
         for_runner = with_all_inputs(self._options, self._sources)
         status, message = run_job(
             of_increment,

@@ -8,7 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipeline.cli.options import Options, RowOptions
+from pipeline.cli.options import Options
 from pipeline.cli.sources import parse_options_of, render_options_of
 from pipeline.job.increment_plan import ReadPlan
 from pipeline.job.job_json import Job, mix_of
@@ -21,7 +21,6 @@ from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, T
 from transforms.exchange.choose import ChooseMix
 from transforms.exchange.duplicates import JudgeDuplicates
 from transforms.exchange.gather import Gather
-from transforms.exchange.near import JudgeNearDuplicates
 from transforms.exchange.receive import PlanBuckets, ReadBuckets, ShuffleRows
 from transforms.exchange.send import SendExamples
 from transforms.inputs.input_options import ParseOptions
@@ -39,7 +38,6 @@ from transforms.steps.parse import ParseConversations
 from transforms.steps.read import ReadSplits
 from transforms.steps.render import ApplyChatTemplate
 from transforms.steps.row_options import PackOptions, WriteOptions
-from transforms.steps.shingle import Shingle
 from transforms.steps.tokenize import Tokenize
 from transforms.steps.write import WriteShards
 
@@ -122,7 +120,6 @@ def build_splits(
             seed=options.seed,
             packing=options.packing,
             index=options.dedup != "none" or mix_of(options, job.sources) is not None,
-            near=options.near_similarity if options.dedup == "near" else None,
         )
     else:
         parts |= "pack" >> pack
@@ -144,12 +141,7 @@ def _write(job: Job, folder: Folder, on_error: Callable[[Split, Exception], None
 def _found_columns(job: Job) -> list[str]:
     """The columns that the ledger of a job has for what is found of records."""
     has_details = job.options.dedup != "none" or bool(job.options.decontaminate)
-    return ["detail"] * has_details + ["digest"] * _has_digests(job.options)
-
-
-def _has_digests(options: RowOptions) -> bool:
-    """Whether the ledger has the digest of each record, so that an append finds duplicates."""
-    return options.dedup != "none" and options.ledger == "all"
+    return ["detail"] * has_details
 
 
 class _Exchange(beam.PTransform):
@@ -167,18 +159,13 @@ class _Exchange(beam.PTransform):
         found = {"splits": sent[0], "sent": sent[1] | "gather" >> Gather()}
         if options.dedup != "none":
             of_increment = output, self._folder.increment, self._folder.plan, self._job.split_bytes
-            judge = JudgeDuplicates(*of_increment, self._folder.known if self._job.known else None)
-            found["judged"] = found["sent"] | "judge" >> judge
-            if options.dedup == "near":
-                near = JudgeNearDuplicates(*of_increment, options.near_similarity)
-                judged = found["judged"], (found["sent"], found["judged"]) | "judge near" >> near
-                found["judged"] = judged | "all judged" >> beam.Flatten()
+            found["judged"] = found["sent"] | "judge" >> JudgeDuplicates(*of_increment)
         if mix := mix_of(options, self._job.sources):
             to_choose = tuple(each for name, each in found.items() if name != "splits")
             found["mix"] = to_choose | "mix" >> ChooseMix(output, mix, options.seed)
         skipped = found | "plan" >> PlanBuckets() | "skip" >> SkipFinished(output)
         is_shuffled = options.shuffle != "none"
-        read = ReadBuckets(output, options.seed if is_shuffled else None, _has_digests(options))
+        read = ReadBuckets(output, options.seed if is_shuffled else None)
         parts = skipped.unfinished | "receive" >> read
         parts |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
         if is_shuffled and options.packing != "none":
@@ -244,8 +231,6 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
         **values_of(ParseOptions, options) | {"formatter": formatter},
     )
     compared: dict[str, Step] = {}
-    if options.dedup == "near":
-        compared["shingle"] = Shingle()
     if job.evaluations:
         evaluations = folder.evaluations(job.evaluations.sha256)
         compared["decontaminate"] = Decontaminate(

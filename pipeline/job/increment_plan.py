@@ -71,9 +71,7 @@ def warn_of_large_shards(options: RowOptions, split_bytes: int, files: Sequence[
         )
 
 
-def increment_of(
-    job: Job, files: Sequence[InputFile], taken: Collection[str] = (), known: bytes = b""
-) -> tuple[str, Job]:
+def increment_of(job: Job, files: Sequence[InputFile], taken: Collection[str] = ()) -> tuple[str, Job]:
     """Return the id and the job of an increment: a function of what its rows are made from.
 
     Args:
@@ -81,10 +79,8 @@ def increment_of(
         files: the input of the increment.
         taken: ids of increments that are there. The same files that are built again have another one, so that what is
             there stays as it is until the commit.
-        known: the content of the list of the ledgers whose records are known; empty if there are none.
     """
-    of_known = hashlib.sha256(known).hexdigest() if known else None
-    of_increment = msgspec.structs.replace(job, known=of_known, **plan_of(job.options, job.sources, files))
+    of_increment = msgspec.structs.replace(job, **plan_of(job.options, job.sources, files))
     sources = tuple(msgspec.structs.replace(source, input=()) for source in job.sources)
     without_names = msgspec.structs.replace(of_increment, tokenizer_name="", sources=sources, recipe={})
     id = hashlib.sha256(encode_job(without_names)).hexdigest()[:16]
@@ -93,19 +89,17 @@ def increment_of(
     return id, of_increment
 
 
-def begin_increment(folder: Folder, job: Job, files: Sequence[InputFile], known: bytes = b"") -> None:
+def begin_increment(folder: Folder, job: Job, files: Sequence[InputFile]) -> None:
     """Write down what an increment is made from, unless an earlier attempt did.
 
     Args:
         folder: of the increment.
         job: of increment_of.
         files: the input.
-        known: as of increment_of.
     """
-    lists = {folder.plan: encode_plan(files)} | ({folder.known: known} if known else {})
-    for url, content in (lists | {folder.job: encode_job(job)}).items():  # the job is last
+    for url, content in {folder.plan: encode_plan(files), folder.job: encode_job(job)}.items():  # the job is last
         before = read_bytes(url) if exists(url) else None
-        if before is None or (before != content and (url in lists or read_job(folder) is None)):
+        if before is None or (before != content and (url == folder.plan or read_job(folder) is None)):
             write_atomically(url, content)
             if before is not None:
                 print(f"chatmill: warning: {url} was damaged, and is written again", file=sys.stderr)

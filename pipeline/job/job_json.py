@@ -64,8 +64,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokenizer, formatter: sha256 of the files that are stored next to the job. tokenizer_name: its option.
     chat_template: the text of the template, None for the tokenizer's own. inputs: sha256 of the list of input files.
     versions: of the libraries whose version may change the output. sources: by their numbers. recipe: builds the same
-    dataset, into the output that it does not name; nothing depends on it. evaluations: if there are any. known: of an
-    increment, sha256 of the list of the ledgers whose records are known, so that theirs are duplicates; None without.
+    dataset, into the output that it does not name; nothing depends on it. evaluations: if there are any.
     """
 
     options: RowOptions
@@ -82,7 +81,6 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: tuple[JobSource, ...] = (JobSource("input"),)
     recipe: dict[str, Any] = {}
     evaluations: JobEvaluations | None = None
-    known: str | None = None
 
 
 def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> tuple[JobSource, ...]:
@@ -135,8 +133,6 @@ def recipe_of(
         found["decontaminate"] = [
             path if hub_name(in_full(path)) else _absolute(path) for path in options.decontaminate
         ]
-    if options.dedup_against:
-        found["dedup_against"] = [_absolute(url) for url in options.dedup_against]
     if options.sources:
         found["sources"] = [_entry(source, of) for source, of in zip(sources, commits, strict=True)]
     else:
@@ -293,8 +289,6 @@ def differences(before: Job, now: Job) -> Iterator[str]:
         yield "the formatter's file differs"
     if before.evaluations != now.evaluations:
         yield "the evaluation sets (--decontaminate) differ"
-    if before.known != now.known:
-        yield "the datasets of --dedup_against have other records now"
     yield from source_differences(before.sources, now.sources)
     for source, new in zip(before.sources, now.sources, strict=False):
         if source.formatter != new.formatter and source.options == new.options:

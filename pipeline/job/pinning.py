@@ -6,8 +6,6 @@ import functools
 import sys
 from collections.abc import Sequence
 
-import msgspec
-
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source
 from pipeline.job.job_json import Job, differences, differences_without_inputs, job_of, job_sources, mix_of, read_job
@@ -51,14 +49,16 @@ def pin(
         job, warnings = resolve(options, sources, [] if snapshot.version else new, materials)
         if snapshot.version:
             before = job_of(folder, snapshot)
-            of_all = msgspec.structs.replace(before, known=None)
-            if changed := [*differences(of_all, at_the_time_of(before, job, options))]:
+            if changed := [*differences(before, at_the_time_of(before, job, options))]:
                 raise _other_options(folder, changed)
             job = before
         else:
             for id in folder.begun():
                 job = at_the_time_of(read_job(Folder(folder.output, id)), job, options)
         store(stored_materials(folder, materials), warns=bool(snapshot.version))
+    if snapshot.version and options.dedup != "none":
+        text = f"--dedup {options.dedup}: new records are compared with each other, not with those that are there"
+        print(f"chatmill: {text}", file=sys.stderr)
     for warning in warnings:
         _show(warning)
     return job
@@ -87,21 +87,6 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
         InputError: if the log is damaged.
     """
     check_no_links(folder)
-    if options.dedup == "near":
-        raise UserError(
-            "--dedup near: an append does not compare what records say with those that are there. Build all inputs in "
-            "one, or give --dedup exact."
-        )
-    if options.dedup != "none" and options.ledger != "all":
-        raise UserError(
-            f"--ledger {options.ledger}: with --dedup, an append finds the records that are there by their digests in "
-            "the ledger. Give --ledger all, from the first build on."
-        )
-    if options.dedup != "none" and options.rewritten == "replace":
-        raise UserError(
-            "--rewritten replace: with --dedup, records were dropped since a file that is replaced has them, and would "
-            "be missing. Build all inputs again."
-        )
     if (mix := mix_of(options, job_sources(sources, {}))) and mix.shares_out:
         raise UserError(
             "weight, max_examples, max_tokens and mix_tokens count the records of one build, and an append does not "

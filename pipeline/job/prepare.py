@@ -20,7 +20,6 @@ from pipeline.growth.increments import forget, planned_files
 from pipeline.job.evaluation_sets import evaluations_of_job, read_evaluation_sets
 from pipeline.job.increment_plan import begin_increment, increment_of, plan_of, warn_of_large_shards
 from pipeline.job.job_json import Job, JobEvaluations, differences, job_sources, read_job, recipe_of, row_options_of
-from pipeline.job.known_ledgers import known_ledgers
 from pipeline.job.temporary import temporary_folder
 from pipeline.job.tokenizer_source import (
     check_configured_stop_tokens,
@@ -107,7 +106,6 @@ def prepare(
     with output_errors(options):
         check_free(folder, options.overwrite)
         job, warnings = resolve(options, sources, files, materials)
-        known = known_ledgers(job)
         if claim:
             take(claim, runner_of(options.runner).finds_running_job)
         remove_attempts(folder.output)
@@ -115,20 +113,20 @@ def prepare(
         snapshot = log.newest() or Snapshot()
         taken = {each.id for each in snapshot.increments} | {entry.add.id for entry in log.versions()}
         begun = [id for id in folder.begun() if id not in taken]
-        found = None if options.overwrite else _begun(options, folder, begun, job, files, taken, known)
+        found = None if options.overwrite else _begun(options, folder, begun, job, files, taken)
         if found is None and snapshot.version and not options.overwrite:
             return None
         for warning in warnings:
             print(f"chatmill: {warning}", file=sys.stderr)
         if found is None and not options.overwrite:
-            _check_not_begun(folder, begun, increment_of(job, files, known=known)[1], files)
+            _check_not_begun(folder, begun, increment_of(job, files)[1], files)
         if found is None:
-            found = *increment_of(job, files, taken, known), files
+            found = *increment_of(job, files, taken), files
         id, of_increment, files = found
         of_folder = Folder(folder.output, id)
         store(stored_materials(folder, materials), warns=id in begun)
         forget(folder, [other for other in begun if other != id or options.overwrite])
-        begin_increment(of_folder, of_increment, files, known)
+        begin_increment(of_folder, of_increment, files)
     return Prepared(of_increment, of_folder, Change(snapshot.version, is_build=True))
 
 
@@ -160,7 +158,6 @@ def _begun(
     job: Job,
     files: list[InputFile],
     taken: Collection[str],
-    known: bytes,
 ) -> _Planned | None:
     """The increment that an earlier run of the same build began; None if there is none."""
     for id in begun:
@@ -168,7 +165,7 @@ def _begun(
         same_day = at_the_time_of(read_job(of_increment), job, options)
         planned = planned_files(of_increment)
         in_order = planned if planned and _by_key(planned) == _by_key(files) else files
-        found, now = increment_of(same_day, in_order, taken, known)
+        found, now = increment_of(same_day, in_order, taken)
         if found == id:
             return id, now, in_order
     return None

@@ -15,7 +15,6 @@ from pipeline.growth.increments import forget
 from pipeline.job.beam_import import import_beam
 from pipeline.job.increment_plan import begin_increment, increment_of, plan_of
 from pipeline.job.job_json import Job, job_of, mix_of, row_options_of
-from pipeline.job.known_ledgers import known_ledgers
 from pipeline.job.launch import check_output, check_stores, environment
 from pipeline.local.fork_server import ForkServer
 from pipeline.runners import runner_of
@@ -49,14 +48,11 @@ class _Kept(NamedTuple):
 
 
 class _Planned(NamedTuple):
-    """An increment to be made. folder: of it. files: its inputs. known: the ledgers of the records that are known.
-    examples: the folder of those that are kept.
-    """
+    """An increment to be made. folder: of it. files: its inputs. examples: the folder of those that are kept."""
 
     folder: Folder
     job: Job
     files: list[InputFile]
-    known: bytes
     examples: str
 
 
@@ -95,7 +91,7 @@ def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> Non
             remove_attempts(folder.output)
             snapshot = Log(folder).newest() or Snapshot()
             for there, increment in zip(snapshot.increments, kept.increments, strict=False):
-                if there.id != _planned(kept, job, folder, increment, snapshot).folder.increment:
+                if there.id != _planned(kept, job, folder, increment).folder.increment:
                     raise UserError(f"{folder.output}: it holds another dataset. Give another --output.")
             left = kept.increments[len(snapshot.increments) :]
             if snapshot.version:
@@ -104,7 +100,7 @@ def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> Non
             else:
                 _store_what_is_needed(kept, folder)
             for increment in left:
-                planned = _planned(kept, job, folder, increment, Log(folder).newest() or Snapshot())
+                planned = _planned(kept, job, folder, increment)
                 if not _build(planned, options, beam_flags, server, claim, is_last=increment is left[-1]):
                     return
     newest = Log(folder).newest()
@@ -112,11 +108,9 @@ def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> Non
     print_summary(folder, newest.manifest(), options.max_reject_fraction)
 
 
-def _planned(kept: _Kept, job: Job, folder: Folder, increment: Increment, snapshot: Snapshot) -> _Planned:
-    """What to make of an increment. folder: of the output. snapshot: of the same, with all increments before it."""
-    before = snapshot.increments[: kept.increments.index(increment)]
-    known = known_ledgers(job, msgspec.structs.replace(snapshot, increments=before))
-    id, of_increment = increment_of(job, increment.inputs, known=known)
+def _planned(kept: _Kept, job: Job, folder: Folder, increment: Increment) -> _Planned:
+    """What to make of an increment. folder: of the output."""
+    id, of_increment = increment_of(job, increment.inputs)
     of_examples = plan_of(kept.job.options, job.sources, increment.inputs)["split_bytes"]
     if of_increment.split_bytes != of_examples:
         raise UserError(
@@ -125,7 +119,7 @@ def _planned(kept: _Kept, job: Job, folder: Folder, increment: Increment, snapsh
             f"Build the records again, with --split_bytes {of_increment.split_bytes}."
         )
     examples = examples_of(kept.dataset.folder.output, increment.id)
-    return _Planned(Folder(folder.output, id), of_increment, increment.inputs, known, examples)
+    return _Planned(Folder(folder.output, id), of_increment, increment.inputs, examples)
 
 
 def _build(
@@ -139,7 +133,7 @@ def _build(
     """Build an increment after those that are there. Returns whether it is done. Raises as repack does."""
     from pipeline.job.run import leaves_job, parse_beam_options, run_job
 
-    folder, job, files, known, examples = planned
+    folder, job, files, examples = planned
     beam_options = parse_beam_options(options, beam_flags)  # a run sets its number of workers there
     if leaves_job(options, beam_options) and not is_last:
         raise UserError(
@@ -148,7 +142,7 @@ def _build(
         )
     whole, snapshot = Folder(folder.output), Log(Folder(folder.output)).newest() or Snapshot()
     forget(whole, [other for other in whole.begun() if other != folder.increment])
-    begin_increment(folder, job, files, known)
+    begin_increment(folder, job, files)
     status, message = run_job(job, folder, beam_options, options, server, claim, Change(snapshot.version), examples)
     if message:
         show(message)
@@ -193,11 +187,6 @@ def _options_of(kept: _Kept, given: Mapping[str, Any]) -> Options:
     check_row_options(options)
     _check_parts(kept, options)
     _check_weights(kept, options)
-    if (options.dedup == "near") != (before["dedup"] == "near"):
-        raise UserError(
-            f"--dedup {options.dedup}: near looks at the words of records, and {kept.dataset.name} was built with "
-            f"--dedup {before['dedup']}. Build the records again."
-        )
     _check_validation(kept, options)
     return options
 

@@ -42,7 +42,7 @@ _DIGEST_BYTES = 16
 _Record: TypeAlias = tuple[str, int]  # its source and position
 _Outcome: TypeAlias = tuple[str, str | None]  # and its reason
 # Why a record is dropped because of others.
-_LEFT_OUT = ("duplicate", "near_duplicate", "not_in_mix")
+_LEFT_OUT = ("duplicate", "not_in_mix")
 _COMPARED = ("input_ids", "labels", "loss_mask", "seq_lengths", "position_ids", *ANSWER_COLUMNS)
 
 

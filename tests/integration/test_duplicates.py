@@ -149,70 +149,15 @@ def of_duplicates(output: Path) -> list[tuple[str, int, str]]:
     return [(place(line["source"], line["position"]), place(of[0], int(of[2]))) for line, of in pairs]
 
 
-def test_append_drops_what_is_there(files, tmp_path):
-    folder, out, kept = tmp_path / "in", tmp_path / "out", tmp_path / "kept"
+def test_append_compares_what_it_adds_with_itself_alone_and_says_so(files, tmp_path, capfd):
+    folder, out = tmp_path / "in", tmp_path / "out"
+    said = []
     for name in "abc":
         arrive(files, folder, name)
         assert append(folder, out, "--dedup=exact") == 0
-        assert append(folder, kept, "--keep_examples") == 0
-        if name == "b":
-            assert run("compact", out) == 0
-    expected = [("b5", "a5"), ("b21", "b21"), ("b6", "a6"), ("c30", "b30"), ("c5", "a5")]
-    assert of_duplicates(out) == expected
+        said.append("new records are compared with each other, not with those that are there" in capfd.readouterr().err)
+    assert said == [False, True, True]
+    assert of_duplicates(out) == [("b21", "b21")]
     manifest = manifest_of(out)
-    assert manifest["records"]["dropped"] == {"duplicate": 5} and manifest["records"]["kept"] == 31
-    assert manifest["statistics"]["duplicates"] == {"0 of 0": 1, "0 of earlier": 4}
-    assert sorted(map(str, rows_of(out))) == sorted({str(row) for row in rows_of(kept)})
-    write_jsonl(folder / "d.jsonl", [{}])
-    assert append(folder, out, "--dedup=exact", "--max_reject_fraction=1") == 0
-    assert manifest_of(out)["records"]["rejected"] == {"unknown_schema": 1}
-    assert run("verify", out, "--replay=1") == 0
-    # The same increments from examples.
-    assert run("repack", kept, "--dedup=exact", "--output", tmp_path / "repacked", "--direct_num_workers=1") == 0
-    assert of_duplicates(tmp_path / "repacked") == expected
-    assert len({path.name.split("-")[1] for path in (tmp_path / "repacked" / "data").rglob("*.parquet")}) == 3
-
-
-def test_other_datasets_are_known(files, tmp_path, capfd):
-    other, out = tmp_path / "other", tmp_path / "out"
-    for name in "ab":
-        arrive(files, tmp_path / "a and b", name)
-    arrive(files, tmp_path / "b and c", "b")
-    arrive(files, tmp_path / "b and c", "c")
-    assert append(tmp_path / "a and b", other, "--dedup=exact") == 0
-    against = ("--dedup=exact", f"--dedup_against={other}")
-    assert append(tmp_path / "b and c", out, *against) == 0
-    kept = [f"b{number}" for number in CHATS_OF_FILES["b"]] + ["c30", "c5"]
-    assert [duplicate for duplicate, _ in of_duplicates(out)] == kept
-    assert manifest_of(out)["statistics"]["duplicates"] == {f"0 of {other}": len(kept)}
-    assert len(rows_of(out)) == 1
-    assert run("verify", out, "--replay=1") == 0
-    # Known is what is there when an increment begins.
-    arrive(files, tmp_path / "a and b", "c")
-    assert append(tmp_path / "a and b", other, "--dedup=exact") == 0
-    assert append(tmp_path / "b and c", tmp_path / "again", *against) == 1
-    assert "all 16 records were dropped or rejected: duplicate 16" in capfd.readouterr().err
-    assert append(tmp_path / "b and c", tmp_path / "again", "--dedup=exact", f"{against[1]}@1") == 0
-    assert rows_of(tmp_path / "again") == rows_of(out)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--append", "--ledger=exceptions"), "--ledger exceptions: with --dedup, an append finds the records"),
-        (("--append", "--ledger=all", "--rewritten=replace"), "--rewritten replace: with --dedup"),
-        (("--dedup_against=nowhere",), "nowhere: there is no dataset"),
-        (("--dedup_against={plain}",), "{plain}: its ledger has no digests of its records"),
-        (("--dedup_against={built}", "--strip_bos=true"), "{built}: it was built with another --strip_bos"),
-        (("--dedup=none", "--dedup_against={built}"), "it needs dedup exact"),
-    ],
-)
-def test_what_cannot_be_compared_is_one_line(files, built, tmp_path, capfd, options, message):
-    plain = tmp_path / "plain"
-    common = ("--input", files, "--tokenizer", TOKENIZER, "--direct_num_workers=1", "--output")
-    assert run("build", *common, plain) == 0
-    capfd.readouterr()
-    given = [option.format(plain=plain, built=built) for option in options]
-    assert run("build", *common, tmp_path / "out", "--dedup=exact", *given) == 2
-    error = capfd.readouterr().err
-    assert message.format(plain=plain, built=built) in error and error.count("\n") == 1
+    assert manifest["records"]["dropped"] == {"duplicate": 1} and manifest["records"]["kept"] == 35
+    assert manifest["statistics"]["duplicates"] == {"0 of 0": 1}

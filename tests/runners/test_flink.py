@@ -138,7 +138,7 @@ def test_appends_on_a_cluster_are_those_of_the_local_runner_also_if_they_are_det
 
 
 def test_examples_that_are_exchanged_are_the_same_as_on_the_local_runner(cluster, corpus, tmp_path):
-    common = [f"--input={corpus}", *JOB, "--engine=auto", "--shuffle=global", "--dedup=near", "--epochs=1.5"]
+    common = [f"--input={corpus}", *JOB, "--engine=auto", "--shuffle=global", "--dedup=exact", "--epochs=1.5"]
     done = build_in_process(*common, f"--output={tmp_path}/local")
     assert done.returncode == 0, done.stderr
     flink = (FLINK, f"--flink_master={cluster.address}", "--parallelism=2")

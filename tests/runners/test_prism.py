@@ -12,7 +12,7 @@ JOB = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.
 
 
 @pytest.mark.parametrize(
-    "options", [(), ("--shuffle=global", "--dedup=near", "--epochs=1.5")], ids=["plain", "exchanged"]
+    "options", [(), ("--shuffle=global", "--dedup=exact", "--epochs=1.5")], ids=["plain", "exchanged"]
 )
 def test_prism_writes_the_same_bytes(tmp_path, options):
     program = go_program(PRISM)

@@ -23,7 +23,6 @@ LAYERS = [
         "transforms.outputs",
         "transforms.tokens",
         "transforms.contamination",
-        "transforms.similarity",
     },
     {"transforms.chat.config"},
     {"transforms.chat.rendering"},

@@ -47,7 +47,6 @@ FULL = tokens_of(
         np.array([True, False]),
         np.array([0, 2**64 - 1], np.uint64),
         ["found", None],
-        shingles=[b"\1\2\3\4", b""],
     ),
 )
 EMPTY = tokens_of(
@@ -59,13 +58,11 @@ EMPTY = tokens_of(
 
 
 def fields_of(batch: Tokens) -> dict[str, object]:
-    """The fields as lists, which can be compared, and with their types, without the choice of parts and the digests of
-    tokens, which are not kept.
-    """
+    """The fields as lists, which can be compared, with their types, but for the choice of parts, which is not kept."""
     names = [field.name for field in dataclasses.fields(batch) if field.name != "weight_of_part"]
     found = {name: getattr(batch, name) for name in names}
     found |= {f"source.{field.name}": getattr(batch.source, field.name) for field in dataclasses.fields(RowSource)}
-    del found["source"], found["source.digests"]
+    del found["source"]
     return {
         name: (value.dtype, value.tolist()) if isinstance(value, np.ndarray) else value for name, value in found.items()
     }

@@ -46,7 +46,6 @@ class Folder:
         self.work = work_of(output, increment)
         self.job = join(self.work, "job.json")
         self.plan = join(self.work, "plan.jsonl")
-        self.known = join(self.work, "known.jsonl")
         self.receipts = join(self.work, "receipts")
         self.failures = join(self.work, "failures")
         self.claims = join(self.state, "claims")

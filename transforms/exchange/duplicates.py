@@ -2,8 +2,7 @@
 
 Each split writes the digests of its records next to its examples, in order. Judges, each of a range of digests, read
 those of all splits and write down which records are duplicates, and of what. Digests are those of tokens, so they say
-the same of two records if these are rendered alike: with the same roles, contents, calls and tools. Records that the
-dataset, or another one, had before come before all others: a judge reads their digests in the ledgers.
+the same of two records if these are rendered alike: with the same roles, contents, calls and tools.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import numpy as np
 
 from transforms.exchange.gather import SentBy
 from transforms.exchange.judges import Splits, judges_of, range_starts, read_entries
-from transforms.exchange.known import KnownRecords, decode_known, known_records
 from transforms.exchange.ranges import Range
 from transforms.inputs.plan_file import decode_plan
 from transforms.inputs.splits import splits_of
@@ -35,8 +33,6 @@ from transforms.storage.writing import write_atomically
 
 # Of a record: the digest, of 128 bits in two numbers, its position in its split, and how many trained tokens it has.
 ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("position", "<i8"), ("trained", "<u8")])
-# In the place of the number of a split, for records that are known.
-KNOWN = -1
 # A judge holds so many records at most, in 500 MB, unless there are more than 64 times as many.
 _RECORDS_OF_JUDGE = 4 << 20
 
@@ -47,15 +43,12 @@ class Verdict(msgspec.Struct, frozen=True):
     Attributes:
         positions: int64, as bytes: of the duplicates, in their split.
         kept: what each is a duplicate of: the url of its file, and its position there.
-        kept_sources: the number of the source of the same, as text; of a record that was there before, `earlier`, or
-            the name of the other dataset that has it.
-        similarities: float64, as bytes: how similar each is to it; empty if all have the same tokens.
+        kept_sources: the number of the source of the same.
     """
 
     positions: bytes
     kept: list[tuple[str, int]]
-    kept_sources: list[str]
-    similarities: bytes = b""
+    kept_sources: list[int]
 
 
 class Found(NamedTuple):
@@ -112,12 +105,6 @@ def entries_of(batch: Labels) -> np.ndarray:
     return entries
 
 
-def digests_of(batch: Labels) -> np.ndarray:
-    """Return the digest of the record of each row of a batch: uint64, shape (rows, 2)."""
-    entries = entries_of(batch)[batch.source.record_numbers()]
-    return np.stack([entries["high"], entries["low"]], 1)
-
-
 def sorted_entries(entries: Sequence[np.ndarray]) -> tuple[bytes, list[int]]:
     """Return the entries of a split as bytes, in order, and the bytes at which each range begins and the last ends."""
     every = joined(list(entries), ENTRY)
@@ -135,12 +122,11 @@ class JudgeDuplicates(beam.PTransform):
         increment: the id of the increment that is built.
         plan: the url of its plan.
         split_bytes: of its splits.
-        known: the url of the file that lists the ledgers of records that are known; None if there are none.
     """
 
-    def __init__(self, output: str, increment: str, plan: str, split_bytes: int, known: str | None):
+    def __init__(self, output: str, increment: str, plan: str, split_bytes: int):
         super().__init__()
-        self._judge = _Judge(output, increment, plan, split_bytes, known)
+        self._judge = _Judge(output, increment, plan, split_bytes)
 
     def expand(self, gathered: beam.PCollection) -> beam.PCollection:
         return gathered | beam.FlatMap(_tasks) | beam.Reshuffle() | beam.ParDo(self._judge).with_output_types(Judged)
@@ -152,10 +138,9 @@ def _tasks(gathered: tuple[int, Sequence[SentBy]]) -> Iterator[tuple[int, Splits
 
 
 class _Judge(beam.DoFn):
-    def __init__(self, output: str, increment: str, plan: str, split_bytes: int, known: str | None):
+    def __init__(self, output: str, increment: str, plan: str, split_bytes: int):
         self._output, self._increment = output, increment
         self._plan, self._split_bytes = plan, split_bytes
-        self._known = known
         self._failures = FailureWriter()
 
     def process(self, task: tuple[int, Splits]) -> Iterator[Judged]:
@@ -165,93 +150,48 @@ class _Judge(beam.DoFn):
 
     def _judged(self, judge: int, splits: Splits) -> Judged:
         entries, numbers = read_entries(self._output, splits, ENTRY)
-        known = self._known_records(entries["high"])
-        before = np.zeros(len(known.records), ENTRY)
-        before["high"], before["low"] = known.digests.T
-        before["position"] = np.arange(len(before))  # among the records that are known, which come first
-        entries, numbers = np.concatenate([before, entries]), np.concatenate([np.full(len(before), KNOWN), numbers])
         order = np.lexsort((entries["position"], numbers, entries["low"], entries["high"]))
         entries, numbers = entries[order], numbers[order]
         is_same = np.zeros(len(entries), bool)
         is_same[1:] = (entries["high"][1:] == entries["high"][:-1]) & (entries["low"][1:] == entries["low"][:-1])
         kept = np.maximum.accumulate(np.where(is_same, 0, np.arange(len(entries))))
-        duplicates = np.flatnonzero(is_same & (numbers != KNOWN))
+        duplicates = np.flatnonzero(is_same)
         in_order = duplicates[np.lexsort((entries["position"][duplicates], numbers[duplicates]))]
-        path = join(work_of("", self._increment), "judged", f"{judge:02d}")
-        origins = Origins(self._plan, self._split_bytes, known)
-        positions, kept = entries["position"], kept[in_order]
-        own = numbers[in_order], positions[in_order], entries["trained"][in_order]
-        return write_verdicts(self._output, path, origins, *own, numbers[kept], positions[kept])
+        return self._write(judge, entries, numbers, in_order, kept[in_order])
 
-    def _known_records(self, wanted: np.ndarray) -> KnownRecords:
-        ledgers = decode_known(read_bytes(self._known)) if self._known else []
-        return known_records(ledgers, self._output, wanted)
-
-
-class Origins:
-    """Where records come from.
-
-    Args:
-        plan: the url of the plan of their splits.
-        split_bytes: of the splits.
-        known: the records that are none of these.
-    """
-
-    def __init__(self, plan: str, split_bytes: int, known: KnownRecords | None = None):
-        self._plan, self._split_bytes, self._known = plan, split_bytes, known
-
-    def of(self, split: int, position: int) -> tuple[tuple[str, int], str]:
-        """Return the url of the file of a record and its position there, and its source, as Verdict has it.
+    def _write(
+        self, judge: int, entries: np.ndarray, numbers: np.ndarray, duplicates: np.ndarray, kept: np.ndarray
+    ) -> Judged:
+        """Write down which records are duplicates, in their order, and of what.
 
         Args:
-            split: the number of its split; KNOWN if it is one of those that are known.
-            position: in the split, or among those.
+            judge: its number.
+            entries, numbers: of all its records, and the numbers of their splits.
+            duplicates, kept: int64, shape (duplicates,): which of these are duplicates, and what each is one of.
         """
-        if split == KNOWN and self._known:
-            return self._known.records[position], self._known.datasets[position] or "earlier"
+        pieces, verdicts, at = list[bytes](), dict[int, Found](), 0
+        for of_split in np.split(np.arange(len(duplicates)), np.flatnonzero(np.diff(numbers[duplicates])) + 1):
+            if not len(of_split):
+                continue
+            own, others = entries[duplicates[of_split]], kept[of_split]
+            origins = [*map(self._origin, numbers[others].tolist(), entries["position"][others].tolist())]
+            verdict = Verdict(
+                positions=own["position"].tobytes(),
+                kept=[record for record, _ in origins],
+                kept_sources=[source for _, source in origins],
+            )
+            pieces.append(encode_verdict(verdict))
+            start, at = at, at + len(pieces[-1])
+            verdicts[int(numbers[duplicates[of_split[0]]])] = Found(start, at, len(of_split), int(own["trained"].sum()))
+        path = join(work_of("", self._increment), "judged", f"{judge:02d}")
+        write_atomically(join(self._output, path), b"".join(pieces))
+        return Judged(path, verdicts)
+
+    def _origin(self, split: int, position: int) -> tuple[tuple[str, int], int]:
+        """The url of the file of a record, by the number of its split, its position there, and its source."""
         piece, position = self._splits[split].origin(position)
-        return (piece.url, position), str(self._splits[split].source)
+        return (piece.url, position), self._splits[split].source
 
     @functools.cached_property
     def _splits(self) -> list[Split]:
         return list(splits_of(decode_plan(read_bytes(self._plan)), self._split_bytes))
-
-
-def write_verdicts(
-    output: str,
-    path: str,
-    origins: Origins,
-    numbers: np.ndarray,
-    positions: np.ndarray,
-    trained: np.ndarray,
-    kept_numbers: np.ndarray,
-    kept_positions: np.ndarray,
-    similarities: np.ndarray | None = None,
-) -> Judged:
-    """Write down which records are duplicates, and of what.
-
-    Args:
-        output: the folder of the dataset.
-        path: of the file of verdicts, relative to it.
-        origins: of the records.
-        numbers, positions, trained: int64, shape (duplicates,): of each the number of its split, its position there and
-            how many trained tokens it has; in the order of the first two.
-        kept_numbers, kept_positions: the same of the record that is kept.
-        similarities: float64, shape (duplicates,): to that record; None if all have the same tokens.
-    """
-    pieces, verdicts, at = list[bytes](), dict[int, Found](), 0
-    for of_split in np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1):
-        if not len(of_split):
-            continue
-        kept = [*map(origins.of, kept_numbers[of_split].tolist(), kept_positions[of_split].tolist())]
-        verdict = Verdict(
-            positions=positions[of_split].tobytes(),
-            kept=[record for record, _ in kept],
-            kept_sources=[source for _, source in kept],
-            similarities=b"" if similarities is None else similarities[of_split].tobytes(),
-        )
-        pieces.append(encode_verdict(verdict))
-        start, at = at, at + len(pieces[-1])
-        verdicts[int(numbers[of_split[0]])] = Found(start, at, len(of_split), int(trained[of_split].sum()))
-    write_atomically(join(output, path), b"".join(pieces))
-    return Judged(path, verdicts)

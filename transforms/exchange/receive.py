@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.exchange.buckets import buckets_of
-from transforms.exchange.duplicates import decode_verdict, digests_of, ranges_by_split
+from transforms.exchange.duplicates import decode_verdict, ranges_by_split
 from transforms.exchange.gather import KEY, SentBy
 from transforms.exchange.mix import mix_places_of
 from transforms.exchange.places import places_of
@@ -35,14 +35,13 @@ _TOKENS_IN_PART = 1 << 20
 _NONE = np.zeros(0, np.int64)
 
 
-def read_bucket(split: Split, output: str, seed: int | None, digests: bool = False) -> Iterator[Labels]:
+def read_bucket(split: Split, output: str, seed: int | None) -> Iterator[Labels]:
     """Read the examples that were sent to a bucket, in a pseudo-random order of their records, without duplicates.
 
     Args:
         split: the bucket, with its blocks.
         output: the folder of the dataset.
         seed: of the order; None for that of the input.
-        digests: whether the ledger is to have those of the records.
 
     Yields:
         Its parts; one without examples if nothing was sent to it.
@@ -63,19 +62,14 @@ def read_bucket(split: Split, output: str, seed: int | None, digests: bool = Fal
     pieces = np.split(order, first_rows[1:])
     for number, rows in enumerate(pieces):
         part = _without(batch.take(rows, Outcomes()), left_out)
-        if digests:
-            part = dataclasses.replace(part, source=dataclasses.replace(part.source, digests=digests_of(part)))
         yield dataclasses.replace(part, part=number, last=number + 1 == len(pieces))
 
 
 class _Kept(NamedTuple):
-    """What a record is a duplicate of: the record, its source, as Verdict has it, and how similar it is, or 0 if all
-    tokens are the same.
-    """
+    """What a record is a duplicate of: the record, and the number of its source."""
 
     record: str
-    source: str
-    similarity: float
+    source: int
 
 
 # Records that are left out, by their positions: what each is a duplicate of; None if the mix does not have it.
@@ -120,9 +114,8 @@ def _duplicates(block: Block, output: str) -> dict[int, _Kept]:
     """The duplicates among the records of a split, by their positions in it."""
     found = dict[int, _Kept]()
     for verdict in map(decode_verdict, read_ranges(output, block.verdicts) if block.verdicts else ()):
-        similarities = np.frombuffer(verdict.similarities or bytes(8 * len(verdict.kept)), "<f8").tolist()
-        records = zip(verdict.kept, verdict.kept_sources, similarities, strict=True)
-        kept = [_Kept(f"{url}:{position}", source, similarity) for (url, position), source, similarity in records]
+        records = zip(verdict.kept, verdict.kept_sources, strict=True)
+        kept = [_Kept(f"{url}:{position}", source) for (url, position), source in records]
         found |= zip(np.frombuffer(verdict.positions, "<i8").tolist(), kept, strict=True)
     return found
 
@@ -137,10 +130,8 @@ def _without(part: Labels, left_out: _LeftOut) -> Labels:
         return dataclasses.replace(part, outcomes=outcomes)
     kept = [left_out[position] for position in of_records[dropped].tolist()]
     is_duplicate = np.array([record is not None for record in kept])
-    is_near = np.array([record is not None and record.similarity > 0 for record in kept])
     tokens = np.diff(part.offsets), part.trained_tokens
-    drops = source.drops(dropped[is_duplicate & ~is_near], "duplicate", *tokens)
-    drops += source.drops(dropped[is_near], "near_duplicate", *tokens)
+    drops = source.drops(dropped[is_duplicate], "duplicate", *tokens)
     drops += source.drops(dropped[~is_duplicate], "not_in_mix", *tokens)
     drops = [_described(drop, left_out[drop.position]) for drop in drops]
     # Their tokens are not lost because of max_length.
@@ -156,10 +147,7 @@ def _without(part: Labels, left_out: _LeftOut) -> Labels:
 
 def _described(drop: Drop, kept: _Kept | None) -> Drop:
     """A drop with the record that it is a duplicate of."""
-    if not kept:
-        return drop
-    similarity = f", similarity {kept.similarity:.3f}" if kept.similarity else ""
-    return dataclasses.replace(drop, detail=f"of {kept.record}{similarity}")
+    return dataclasses.replace(drop, detail=f"of {kept.record}") if kept else drop
 
 
 def _joined(batches: Sequence[Labels], split: Split) -> Labels:
@@ -250,27 +238,26 @@ class ReadBuckets(beam.PTransform):
     Args:
         output: the folder of the dataset.
         seed: of the order of the examples; None for that of the input.
-        digests: whether the ledger is to have those of the records.
     """
 
-    def __init__(self, output: str, seed: int | None, digests: bool):
+    def __init__(self, output: str, seed: int | None):
         super().__init__()
-        self._read = _ReadBucket(output, seed, digests)
+        self._read = _ReadBucket(output, seed)
 
     def expand(self, buckets: beam.PCollection) -> beam.PCollection:
         return buckets | beam.ParDo(self._read).with_output_types(Parts[Labels])
 
 
 class _ReadBucket(beam.DoFn):
-    def __init__(self, output: str, seed: int | None, digests: bool):
-        self._output, self._seed, self._digests = output, seed, digests
+    def __init__(self, output: str, seed: int | None):
+        self._output, self._seed = output, seed
         self._failures = FailureWriter()
 
     def process(self, split: Split) -> Iterator[Parts[Labels]]:
         call = StepCall(self._failures)
 
         def read() -> Iterator[Labels]:
-            parts = read_bucket(split, self._output, self._seed, self._digests)
+            parts = read_bucket(split, self._output, self._seed)
             while (part := call(next, parts, None)) is not None:
                 yield part
 

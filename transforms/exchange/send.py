@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from typing import Any
 
@@ -10,7 +9,6 @@ import msgspec
 import numpy as np
 
 from transforms.exchange.duplicates import entries_of, sorted_entries
-from transforms.exchange.near_index import NearIndex
 from transforms.exchange.places import bucket_of, places_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.kept_examples import encode_examples
@@ -42,16 +40,13 @@ class Sender:
         seed: of the buckets.
         packing: of the rows, one of PACKINGS.
         index: whether the digests of its records are written, too.
-        near: the similarity of near duplicates, if what they are found by is written, too; otherwise None.
     """
 
-    def __init__(self, *, output: str, seed: int, packing: str, index: bool, near: float | None = None):
+    def __init__(self, *, output: str, seed: int, packing: str, index: bool):
         self._output = output
         self._seed = seed
         self._packing = packing
         self._index = index
-        self._near = near
-        self._near_index: NearIndex | None = None
         self._blocks: list[list[bytes]] = []
         self._entries: list[np.ndarray] = []
 
@@ -59,20 +54,16 @@ class Sender:
         split, source = batch.split, batch.source
         if batch.part == 0:  # also of a split that is tried again
             self._blocks, self._entries = [[] for _ in split.sends_to], []
-            self._near_index = None if self._near is None else NearIndex(self._near)
-        examples = dataclasses.replace(batch, source=dataclasses.replace(source, shingles=None))
         places = places_of(self._seed, split.number, source.positions)
         buckets = bucket_of(places, len(split.sends_to))
         order = np.argsort(buckets, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1):
             if len(rows):
                 records = len(source.take(rows).first_rows())
-                content = encode_examples(examples.take(rows, Outcomes(read=records)))
+                content = encode_examples(batch.take(rows, Outcomes(read=records)))
                 self._blocks[buckets[rows[0]]] += len(content).to_bytes(LENGTH_BYTES, "little"), content
         if self._index:
             self._entries.append(entries_of(batch))
-            if self._near_index:
-                self._near_index.add(source, self._entries[-1]["trained"])
         # The records of these examples have their outcomes in the buckets, and those of the others here.
         outcomes = batch.outcomes
         outcomes = msgspec.structs.replace(outcomes, read=len(outcomes.drops) + len(outcomes.rejects))
@@ -94,19 +85,16 @@ class Sender:
         self._blocks = []
         if not any(blocks):
             return None
-        sets, near_entries, near = self._near_index.content() if self._near_index else (b"", b"", [])
         name = f"{batch.split.number:07d}{'r' if batch.split.differing else ''}"
         path = join(work_of("", batch.split.increment), "sent", name)
-        offsets = (len(sets) + offsets_of(np.array([len(block) for block in blocks]))).tolist()
+        offsets = offsets_of(np.array([len(block) for block in blocks])).tolist()
         trained_tokens = sum(int(entries["trained"].sum()) for entries in self._entries)
         entries, starts = sorted_entries(self._entries) if self._index else (b"", [])
         self._entries = []
-        content = b"".join([sets, *blocks, entries, near_entries])
+        content = b"".join([*blocks, entries])
         write_atomically(join(self._output, path), content)
         index = [offsets[-1] + start for start in starts]
-        end = len(content) - len(near_entries)
-        near = [end + start for start in near]
-        return Sent(path, hashlib.sha256(content).hexdigest(), offsets, index, trained_tokens, near)
+        return Sent(path, hashlib.sha256(content).hexdigest(), offsets, index, trained_tokens)
 
 
 class SendExamples(Step):
@@ -120,11 +108,10 @@ class SendExamples(Step):
         seed: of the buckets that examples are sent to.
         packing: of the rows, one of PACKINGS.
         index: whether the digests of its records are written, too, to find duplicates, or to choose of them.
-        near: as Sender has it; it needs the index, and examples that have their shingles.
     """
 
     input, output = Labels, Rows
 
-    def __init__(self, output: str, *, seed: int, packing: str, index: bool, near: float | None = None):
-        options: dict[str, Any] = {"output": output, "seed": seed, "packing": packing, "index": index, "near": near}
+    def __init__(self, output: str, *, seed: int, packing: str, index: bool):
+        options: dict[str, Any] = {"output": output, "seed": seed, "packing": packing, "index": index}
         super().__init__(Sender, **options)

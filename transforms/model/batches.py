@@ -179,8 +179,6 @@ class RowSource:
         validation_hashes: uint64, shape (rows,): by which it is decided whether the row is for validation; None if
             nobody needs them.
         found: what was found of the row's record, for the ledger, for each row; None if nothing was.
-        digests: uint64, shape (rows, 2): of the tokens of the row's record, for the ledger; None if nobody needs them.
-        shingles: of the row's record, for each row, as Example has them; None if nobody needs them.
     """
 
     positions: np.ndarray
@@ -191,8 +189,6 @@ class RowSource:
     desirable: np.ndarray | None = None
     validation_hashes: np.ndarray | None = None
     found: Sequence[str | None] | None = None
-    digests: np.ndarray | None = None
-    shingles: Sequence[bytes] | None = None
 
     def first_rows(self) -> np.ndarray:
         """Return the number of the first row of each record: int64, shape (records,)."""

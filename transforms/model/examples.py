@@ -190,8 +190,6 @@ class Example(msgspec.Struct, frozen=True, gc=False):
         validation_hash: of its record, from 0 to 2**64 - 1; those below validation_fraction of 2**64 are for
             validation. None if nobody needs it.
         found: what was found of its record, for the ledger.
-        shingles: of its record, uint32, as bytes, see `similarity.shingles`; empty if it has no words. None if nobody
-            needs them.
     """
 
     position: int
@@ -207,7 +205,6 @@ class Example(msgspec.Struct, frozen=True, gc=False):
     desirable: bool | None = None
     validation_hash: int | None = None
     found: str | None = None
-    shingles: bytes | None = None
 
     def rejected(self, error: RecordError) -> Reject:
         """Return the reject of this example's record for an error."""

@@ -43,7 +43,6 @@ class _Kept(msgspec.Struct, frozen=True):
     columns: bytes | None
     contents: list[bytes | None] | None
     found: list[str | None] | None = None
-    shingles: list[bytes] | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -77,7 +76,6 @@ def encode_examples(batch: Tokens | Labels) -> bytes:
         columns=None if source.columns is None else _table_bytes(source.columns),
         contents=contents,
         found=None if source.found is None else list(source.found),
-        shingles=None if source.shingles is None else list(source.shingles),
     )
     content = _encode(kept)
     packed = pa.Codec("zstd").compress(content, asbytes=True)
@@ -112,7 +110,6 @@ def decode_examples(content: bytes, split: Split, url: str) -> Tokens:
         desirable=None if kept.desirable is None else np.frombuffer(kept.desirable, "?"),
         validation_hashes=None if kept.validation_hashes is None else np.frombuffer(kept.validation_hashes, "<u8"),
         found=kept.found,
-        shingles=kept.shingles,
     )
     return Tokens(
         split=split,

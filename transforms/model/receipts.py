@@ -91,7 +91,6 @@ class Sent(msgspec.Struct, frozen=True):
         index: the bytes at which each range of digests of its records begins, and the end of the last one; empty if
             nobody needs them.
         trained_tokens: of all examples.
-        near: the same as index, for the hashes of bands of its records.
     """
 
     path: str
@@ -99,7 +98,6 @@ class Sent(msgspec.Struct, frozen=True):
     offsets: list[int]
     index: list[int] = []
     trained_tokens: int = 0
-    near: list[int] = []
 
 
 class FirstExample(msgspec.Struct, frozen=True):

@@ -110,9 +110,6 @@ _NOTES = {
     "not_compared_with_evaluations": _Note(
         "record", "of token ids, which are not compared with evaluation sets", "docs/corpus.md", is_grave=True
     ),
-    "not_compared_with_others": _Note(
-        "record", "without words, such as of token ids, which are compared by their tokens alone", "docs/corpus.md"
-    ),
     FOREIGN_TOKENS: _Note("record", "with control tokens of other templates as plain text", "docs/records.md"),
     "empty_answers": _Note("record", "with an empty turn of which only the end is trained on", "docs/masks.md"),
     "train_flags_not_understood": _Note(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from transforms.model.batches import Rows, RowTable, Split
@@ -24,8 +23,8 @@ _LINES_IN_ROW_GROUP = 1 << 15
 
 _OUTCOMES = pa.array(["kept", "truncated", "repeated"])
 _SPLITS = pa.array(["train", "validation"])
-# What may be found of a record: where it was found elsewhere, and the digest of its tokens.
-_FOUND = {"detail": pa.string(), "digest": pa.binary(DIGEST_BYTES)}
+# What may be found of a record: where it was found elsewhere.
+_FOUND = {"detail": pa.string()}
 # What is known of a segment.
 _PLACE = ("row", "segment", "tokens", "trained_tokens")
 _NOWHERE = -1
@@ -44,7 +43,7 @@ class LedgerWriter:
         split: that the parts are of.
         everything: whether records that are plainly kept have lines too.
         columns: the names of the columns that are carried along.
-        found_columns: the names of the columns for what was found of a record: detail, digest, or none.
+        found_columns: the names of the columns for what was found of a record: detail, or none.
     """
 
     def __init__(
@@ -129,7 +128,6 @@ class LedgerWriter:
             content=None if source.contents is None else _digests(source.contents[row] for row in rows.tolist()),
             outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[number].astype(np.int8))),
             **({} if source.found is None else {"detail": pa.array([source.found[row] for row in rows.tolist()])}),
-            **({} if source.digests is None else {"digest": _encoded(source.digests[rows], goes_on)}),
             example=rows - first_rows[records],
             split=_SPLITS.take(pa.array(splits, mask=is_nowhere)),
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},
@@ -238,13 +236,6 @@ def _in_order(lines: pa.Table) -> pa.Table:
     if np.all(positions[:-1] <= positions[1:]):
         return lines
     return lines.take(pa.array(np.argsort(positions, kind="stable")))
-
-
-def _encoded(digests: np.ndarray, mask: np.ndarray) -> pa.Array:
-    """Return digests as bytes. digests: uint64, shape (lines, 2). mask: bool, shape (lines,): whether it is null."""
-    of_bytes = pa.py_buffer(digests.astype("<u8").tobytes())
-    found = pa.FixedSizeBinaryArray.from_buffers(pa.binary(DIGEST_BYTES), len(digests), [None, of_bytes])
-    return pc.if_else(pa.array(mask), pa.scalar(None, found.type), found)
 
 
 def _digests(contents: Iterable[Content | bytes | None]) -> list[bytes | None]:

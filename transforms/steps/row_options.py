@@ -152,7 +152,7 @@ class KeepOptions(StepOptions):
 
 
 SHUFFLES = ("none", "global")
-DEDUPS = ("none", "exact", "near")
+DEDUPS = ("none", "exact")
 MIXES_BY = ("trained_tokens", "examples")
 
 
@@ -179,27 +179,10 @@ class CorpusOptions(StepOptions):
     dedup: str = option(
         "Rows",
         "what to do with duplicates, across all files and sources; exact: of the records that are rendered to the same "
-        "tokens, keep the first one of the input and drop the others; near: also drop the records that say nearly the "
-        "same as an earlier one",
+        "tokens, keep the first one of the input and drop the others",
         kinds.one_of(DEDUPS),
         "none",
         common=True,
-    )
-    near_similarity: float = option(
-        "Rows",
-        "with dedup near, how similar records are at least that are dropped: the Jaccard similarity of their runs of 5 "
-        "words, from 0.5 to 1",
-        kinds.fraction,
-        0.8,
-    )
-    dedup_against: tuple[str, ...] = option(
-        "Rows",
-        "with dedup exact, other datasets whose records are duplicates here, too; OUT@6 is version 6 of one. They were "
-        "built with the same tokenizer and template, with dedup, and with ledger all",
-        kinds.list_of(),
-        (),
-        "URL,..",
-        "none",
     )
 
     epochs: float = option(
@@ -243,13 +226,6 @@ class CorpusOptions(StepOptions):
             for name in ("shards", "epochs", "weight", "max_examples", "max_tokens", "mix_tokens"):
                 if (value := getattr(self, name)) != type(self).__dataclass_fields__[name].default:
                     raise ParameterError(name, value, "it needs shuffle global.")
-        if self.dedup != "exact" and self.dedup_against:
-            raise ParameterError("dedup_against", self.dedup_against, "it needs dedup exact.")
-        if self.near_similarity != type(self).near_similarity and self.dedup != "near":
-            raise ParameterError("near_similarity", self.near_similarity, "it needs dedup near.")
-        if self.near_similarity < 0.5:
-            problem = "expected 0.5 to 1."
-            raise ParameterError("near_similarity", self.near_similarity, problem)
         if self.mix_by == "examples" and (self.mix_tokens or self.max_tokens):
             name = "mix_tokens" if self.mix_tokens else "max_tokens"
             raise ParameterError(name, getattr(self, name), "with mix_by examples, tokens are not counted.")

@@ -438,9 +438,6 @@ def _source(texts: list[Text]) -> RowSource:
         if examples and examples[0].validation_hash is not None
         else None,
         found=found if any(found) else None,
-        shingles=[example.shingles or b"" for example in examples]
-        if examples and examples[0].shingles is not None
-        else None,
     )
 
 
