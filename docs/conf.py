@@ -1,6 +1,6 @@
 """The documentation site: `sphinx-build -W -c docs . out/site` builds it, without a network.
 
-The source folder is the root of the repository, so links between the guides, README.md and deploy/*/README.md work on
+The source folder is the root of the repository, so links between the guides, README.md and deploy/README.md work on
 the site as they do in the sources. The tool is Sphinx, because mkdocs 1.x is no longer maintained.
 """
 
@@ -29,7 +29,7 @@ include_patterns = [
     "*.md",
     "docs/*.md",
     "docs/guide/*.md",
-    "deploy/*/README.md",
+    "deploy/README.md",
     "examples/README.md",
     "benchmarks/*.md",
 ]
@@ -134,7 +134,7 @@ _NAVIGATION = {
         ],
     },
     "docs/guide/first_dataset": {"": ["examples/README"]},
-    "docs/guide/cluster": {"": [f"deploy/{where}/README" for where in ("flink", "dataflow", "kubernetes", "airflow")]},
+    "docs/guide/cluster": {"": ["deploy/README"]},
 }
 
 

@@ -59,7 +59,7 @@ def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any)
     if not image and not setup.setup_file and not setup.extra_packages:
         raise UserError(
             "--sdk_container_image is missing: the workers need an image that contains Chatmill. "
-            "deploy/dataflow/README.md shows how to build it."
+            "deploy/README.md shows how to build it."
         )
     # Dataflow starts a process for each vCPU. More threads in it would not be faster, and each keeps a split in memory.
     debug = beam_options.view_as(DebugOptions)

@@ -30,8 +30,6 @@ _EMBEDDED = ("[local]", "[auto]")
 _SECONDS_TO_ANSWER = 10
 # How long an idle worker is kept: long enough for the next stage, or for a restart of the job.
 _WORKERS_KEPT_MILLIS = 20_000
-# The version of Flink for which deploy/flink/job_server.sh builds the job server.
-_BUILT_VERSION = "1.19"
 
 
 def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) -> list[str]:
@@ -72,7 +70,7 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
         version = ".".join(about["flink-version"].split(".")[:2])
     else:
         slots, machines = os.cpu_count() or 1, 1
-        version = _BUILT_VERSION if _built_job_server().exists() else FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[-1]
+        version = FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[-1]
     defaults = [
         f"--job_name={job_name(output)}",
         f"--environment_cache_millis={_WORKERS_KEPT_MILLIS}",
@@ -101,17 +99,10 @@ def _cluster_of(options: PipelineOptions) -> str | None:
     return (master if master.startswith(("http://", "https://")) else f"http://{master}").rstrip("/")
 
 
-def _built_job_server() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "chatmill" / f"flink-job-server-{_BUILT_VERSION}.jar"
-
-
 def _job_server(version: str) -> str:
-    """Beam's job server for a version of Flink: built on this machine, or downloaded by Beam."""
+    """Beam's job server for a version of Flink, which Beam downloads."""
     from apache_beam.runners.portability.job_server import JavaJarJobServer
 
-    if version == _BUILT_VERSION and _built_job_server().exists():
-        return str(_built_job_server())
     try:
         return JavaJarJobServer.local_jar(
             JavaJarJobServer.path_to_beam_jar(f":runners:flink:{version}:job-server:shadowJar")
@@ -119,7 +110,7 @@ def _job_server(version: str) -> str:
     except (RuntimeError, OSError) as error:
         raise UserError(
             f"--runner FlinkRunner: Beam's job server for Flink {version} cannot be downloaded ({error}). "
-            f"deploy/flink/job_server.sh builds the one for Flink {_BUILT_VERSION}."
+            "Give its file with --flink_job_server_jar."
         ) from None
 
 

@@ -28,7 +28,7 @@ from support.programs import build_wheel, free_port, serving
 from support.stores import gs
 from transforms.catalog.layout import Folder
 
-DEPLOY = ROOT / "deploy" / "dataflow"
+DEPLOY = ROOT / "deploy"
 CLOUD = [
     "--runner=DataflowRunner",
     "--project=project-name",

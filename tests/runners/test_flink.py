@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from support.datasets import build_in_process, digests, manifest_of, work_in
-from support.flink import Cluster, install_flink, running_cluster
+from support.flink import FLINK, Cluster, install_flink, running_cluster
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import with_default_signals
 
@@ -24,7 +24,6 @@ from support.signals import with_default_signals
 COPIES, SPLIT_BYTES, SECONDS = (280, 2_000_000, 1_500) if "TEST_SLOW" in os.environ else (8, 60_000, 400)
 # The reference engine is slow, so that a job can be interrupted in the middle.
 JOB = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", f"--split_bytes={SPLIT_BYTES}", "--engine=reference"]
-FLINK = "--runner=FlinkRunner"
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +78,7 @@ def wait_until(condition: Any, build: subprocess.Popen[str] | None = None, secon
 
 def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluster, corpus, local, tmp_path):
     output = tmp_path / "out"
-    job = [f"--input={corpus}", *JOB, f"--output={output}", FLINK, f"--flink_master={cluster.address}", "--detach"]
+    job = [f"--input={corpus}", *JOB, f"--output={output}", *FLINK, f"--flink_master={cluster.address}", "--detach"]
     submitted = build_in_process(*job, "--parallelism=2", "--summary_json=-")
     assert submitted.returncode == 0, submitted.stderr
     assert json.loads(submitted.stdout) == {
@@ -102,7 +101,7 @@ def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluste
 def test_detached_export_is_finished_by_the_cluster(cluster, local, tmp_path):
     output, here = tmp_path / "out", tmp_path / "here"
     job = ["export", str(local), "--for=skyrl"]
-    submitted = build_in_process(*job, f"--output={output}", FLINK, f"--flink_master={cluster.address}", "--detach")
+    submitted = build_in_process(*job, f"--output={output}", *FLINK, f"--flink_master={cluster.address}", "--detach")
     assert submitted.returncode == 0, submitted.stderr
     assert f"The export is complete when {output}/export.json exists." in submitted.stderr
     elsewhere = build_in_process(*job, f"--output={output}")
@@ -117,7 +116,7 @@ def test_detached_export_is_finished_by_the_cluster(cluster, local, tmp_path):
 def test_appends_on_a_cluster_are_those_of_the_local_runner_also_if_they_are_detached(cluster, tmp_path):
     arrived, output, local = tmp_path / "in", tmp_path / "out", tmp_path / "local"
     job = ["--append", f"--input={arrived}", *JOB]
-    on_cluster = [*job, f"--output={output}", FLINK, f"--flink_master={cluster.address}"]
+    on_cluster = [*job, f"--output={output}", *FLINK, f"--flink_master={cluster.address}"]
     shutil.copytree(CHATS, arrived / "0")
     assert build_in_process(*job, f"--output={local}").returncode == 0
     done = build_in_process(*on_cluster)
@@ -141,7 +140,7 @@ def test_examples_that_are_exchanged_are_the_same_as_on_the_local_runner(cluster
     common = [f"--input={corpus}", *JOB, "--engine=auto", "--shuffle=global", "--dedup=exact", "--epochs=1.5"]
     done = build_in_process(*common, f"--output={tmp_path}/local")
     assert done.returncode == 0, done.stderr
-    flink = (FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
+    flink = (*FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
     done = build_in_process(*common, f"--output={tmp_path}/flink", *flink, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     assert digests(tmp_path / "flink") == digests(tmp_path / "local")
@@ -156,7 +155,7 @@ def test_repack_on_a_cluster_writes_what_the_local_runner_writes(cluster, tmp_pa
     repack = ["repack", kept, "--max_length=128", "--packing=bfd"]
     done = build_in_process(*repack, f"--output={local}")
     assert done.returncode == 0, done.stderr
-    done = build_in_process(*repack, f"--output={output}", FLINK, f"--flink_master={cluster.address}", "--detach")
+    done = build_in_process(*repack, f"--output={output}", *FLINK, f"--flink_master={cluster.address}", "--detach")
     assert done.returncode == 0, done.stderr
     wait_until((output / "_SUCCESS").exists)
     assert digests(output) == digests(local)
@@ -164,7 +163,7 @@ def test_repack_on_a_cluster_writes_what_the_local_runner_writes(cluster, tmp_pa
 
 def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
     output = tmp_path / "out"
-    build = start(f"--input={corpus}", *JOB, f"--output={output}", FLINK, f"--flink_master={cluster.address}")
+    build = start(f"--input={corpus}", *JOB, f"--output={output}", *FLINK, f"--flink_master={cluster.address}")
     wait_until(lambda: receipts_of(output), build)
     os.killpg(build.pid, signal.SIGINT)  # as a terminal does: to the job server as well
     _, stderr = build.communicate(timeout=30)
@@ -178,7 +177,7 @@ def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
 def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, corpus, local, tmp_path):
     output = tmp_path / "out"
     job = [f"--input={corpus}", *JOB, f"--output={output}"]
-    build = start(*job, FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
+    build = start(*job, *FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
     wait_until(lambda: len(receipts_of(output)) >= 5, build)
     cluster.kill_taskmanager()
     before = [json.loads(path.read_bytes()) for path in receipts_of(output)]
@@ -196,7 +195,7 @@ def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, c
 
 
 def test_embedded_flink_writes_the_same_bytes_and_shows_an_error_once(installed, corpus, local, tmp_path):
-    job = [f"--input={corpus}", *JOB, f"--output={tmp_path}/out", FLINK]
+    job = [f"--input={corpus}", *JOB, f"--output={tmp_path}/out", *FLINK]
     refused = build_in_process(*job, "--max_reject_fraction=0")
     assert refused.returncode == 1
     rejected = f"{5 * COPIES:,} of {600 * COPIES:,} records were rejected, more than max_reject_fraction 0"
@@ -210,10 +209,10 @@ def test_embedded_flink_writes_the_same_bytes_and_shows_an_error_once(installed,
 @pytest.mark.parametrize(
     ("options", "path", "code", "message"),
     [
-        ([FLINK, "--flink_master=localhost:1"], None, 1, "http://localhost:1: no Flink cluster answers there"),
-        ([FLINK], "", 2, "java is not installed"),
-        ([FLINK, "--flink_version=0.9"], None, 2, "--flink_version: invalid choice"),
-        ([FLINK, "--detach"], None, 2, "--detach needs a cluster"),
+        ([*FLINK, "--flink_master=localhost:1"], None, 1, "http://localhost:1: no Flink cluster answers there"),
+        ([*FLINK], "", 2, "java is not installed"),
+        ([*FLINK, "--flink_version=0.9"], None, 2, "--flink_version: invalid choice"),
+        ([*FLINK, "--detach"], None, 2, "--detach needs a cluster"),
         (["--detach"], None, 2, "--detach needs a cluster"),
     ],
 )
@@ -237,7 +236,7 @@ def empty_cluster(installed, tmp_path) -> Iterator[Cluster]:
 
 
 def test_cluster_without_taskmanagers_accepts_a_job_with_explicit_parallelism(empty_cluster, build, tmp_path):
-    job = [f"--input={CHATS}", *JOB, f"--output={tmp_path}/out", FLINK, f"--flink_master={empty_cluster.address}"]
+    job = [f"--input={CHATS}", *JOB, f"--output={tmp_path}/out", *FLINK, f"--flink_master={empty_cluster.address}"]
     refused = build(*job, "--parallelism=2")
     assert refused.code == 1 and "give --parallelism and --sdk_worker_parallelism" in refused.err
     assert not (tmp_path / "out").exists()

@@ -1,8 +1,9 @@
-"""Flink: installed once on a machine, and clusters of deploy/flink."""
+"""Flink: installed once on a machine, and clusters of it."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -18,7 +19,12 @@ import pytest
 
 from support.paths import ROOT
 
-DEPLOY = ROOT / "deploy" / "flink"
+_SCRIPTS = ROOT / "tests" / "support" / "flink_cluster"
+# What job_server.sh builds.
+_JOB_SERVER = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chatmill" / "flink-job-server-1.19.jar"
+)
+FLINK = ("--runner=FlinkRunner", f"--flink_job_server_jar={_JOB_SERVER}")
 
 
 def install_flink() -> None:
@@ -27,9 +33,9 @@ def install_flink() -> None:
     if missing:
         pytest.skip(f"Flink needs {', '.join(missing)} (apt-get install default-jre-headless maven curl)")
     for script in ("install.sh", "job_server.sh"):
-        done = subprocess.run([DEPLOY / script], capture_output=True, text=True, check=False)
+        done = subprocess.run([_SCRIPTS / script], capture_output=True, text=True, check=False)
         if done.returncode:
-            pytest.skip(f"deploy/flink/{script} failed, and Flink was not tested: {done.stderr.strip()[-500:]}")
+            pytest.skip(f"{script} failed, and Flink was not tested: {done.stderr.strip()[-500:]}")
 
 
 @dataclass(frozen=True)
@@ -88,11 +94,11 @@ class Cluster:
 def running_cluster(folder: Path, taskmanagers: int, *settings: str) -> Iterator[Cluster]:
     """A cluster, which is stopped in the end."""
     started = subprocess.run(
-        [DEPLOY / "start.sh", folder, str(taskmanagers), *settings], capture_output=True, text=True, check=False
+        [_SCRIPTS / "start.sh", folder, str(taskmanagers), *settings], capture_output=True, text=True, check=False
     )
     assert started.returncode == 0, started.stderr
     cluster = Cluster(folder, started.stdout.strip())
     yield cluster
-    subprocess.run([DEPLOY / "stop.sh", folder], capture_output=True, check=True)
+    subprocess.run([_SCRIPTS / "stop.sh", folder], capture_output=True, check=True)
     _, alive = psutil.wait_procs(cluster.processes(), timeout=10)
     assert not alive

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Build Beam's job server for Flink 1.19 from Maven Central, for networks in which Beam cannot download the one that it
-# publishes. It is built once for each pom.xml, at the path where the launcher looks for it. Prints the path.
+# publishes. It is built once for each pom.xml, at the path that the tests name. Prints the path.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 jar=${XDG_CACHE_HOME:-$HOME/.cache}/chatmill/flink-job-server-1.19.jar
