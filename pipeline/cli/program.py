@@ -28,7 +28,6 @@ _COMMANDS = {
     "report": ("OUT", "write the report of a dataset again"),
     "export": ("OUT --for NAME --output URL", "write a dataset in the layout of a trainer"),
     "push": ("OUT ORG/NAME", "upload a dataset to the Hugging Face Hub"),
-    "compact": ("OUT", "join the small shards of a dataset"),
     "expire": ("OUT --older_than DURATION", "drop old versions of a dataset, and their files"),
 }
 _DEFAULT = "build"

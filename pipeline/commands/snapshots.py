@@ -58,8 +58,7 @@ def run(arguments: Sequence[str]) -> int:
 
         console = Console(highlight=False)
         _print(console if console.is_terminal else Console(highlight=False, width=_WIDE), entries)
-    newest = [entry for entry in entries if entry.kind != "compact"][-1:]
-    return int(any(entry.add.status == "failed" for entry in newest))
+    return int(any(entry.add.status == "failed" for entry in entries[-1:]))
 
 
 def _described(entry: Entry) -> dict[str, Any]:

@@ -26,11 +26,6 @@ _SETTINGS: dict[str, tuple[Kind, str, str]] = {
         "files wait for others until they have this many records, estimated by bytes (default: 1000)",
     ),
     "max_delay": (kinds.duration, "DURATION", "the longest time that a file waits for others (default: 10m)"),
-    "compact_every": (
-        kinds.duration,
-        "DURATION",
-        "compaction interval: how often small shards are joined, as by `chatmill compact` (default: never)",
-    ),
 }
 
 # A job on a cluster whose launcher has ended holds the output by its signs; without one for two minutes, it is gone.

@@ -78,6 +78,30 @@ def select(
     return Selected([file for file in files if file.key in new], tuple(dict.fromkeys((*replaces, *retried))))
 
 
+def left_out(snapshot: Snapshot, files: Iterable[InputFile], output: str) -> str | None:
+    """Return a warning of the records of a version that a build from scratch does not read, since their files are gone.
+
+    Args:
+        snapshot: of the version that the build replaces.
+        files: the inputs of the build.
+        output: the folder of the dataset, as the user calls it.
+    """
+    listed = {file.key[1] for file in files}
+    gone, records, is_exact = list[str](), 0, True
+    for increment in snapshot.increments:
+        if missing := [file.url for file in increment.inputs if file.key[1] not in listed]:
+            gone += missing
+            records += increment.sums["records"]["read"]
+            is_exact &= len(missing) == len(increment.inputs)
+    if not gone:
+        return None
+    return (
+        f"warning: {'' if is_exact else 'up to '}{counted(records, 'record')} of version {snapshot.version} will not "
+        f"be in the new one: {counted(len(gone), 'input file')} of it {'is' if len(gone) == 1 else 'are'} no longer "
+        f"listed, such as {gone[0]}. {output}@{snapshot.version} can be read until it expires."
+    )
+
+
 def planned_files(folder: Folder) -> list[InputFile]:
     """Return the inputs of an increment that was begun; none if their list is missing or damaged."""
     try:

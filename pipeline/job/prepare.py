@@ -16,7 +16,7 @@ from pipeline.cli.claims import take
 from pipeline.cli.console import shortened, show_phase
 from pipeline.cli.options import PREFERENCE_ADVICE, Options
 from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, parse_options_of
-from pipeline.growth.increments import forget, planned_files
+from pipeline.growth.increments import forget, left_out, planned_files
 from pipeline.job.evaluation_sets import evaluations_of_job, read_evaluation_sets
 from pipeline.job.increment_plan import begin_increment, increment_of, plan_of, warn_of_large_shards
 from pipeline.job.job_json import Job, JobEvaluations, differences, job_sources, read_job, recipe_of, row_options_of
@@ -116,6 +116,8 @@ def prepare(
         found = None if options.overwrite else _begun(options, folder, begun, job, files, taken)
         if found is None and snapshot.version and not options.overwrite:
             return None
+        if lost := left_out(snapshot, files, options.output):
+            warnings.append(lost)
         for warning in warnings:
             print(f"chatmill: {warning}", file=sys.stderr)
         if found is None and not options.overwrite:

@@ -159,11 +159,7 @@ def _kept_of(dataset: Dataset) -> _Kept:
         raise UserError(f"{dataset.name}: it does not keep its examples. Build it with --keep_examples.")
     for each in increments:
         if each.sums["records"]["read"] and not names_in(examples_of(dataset.folder.output, each.id)):
-            raise UserError(
-                f"{dataset.name}: the increment {each.id} has no examples: chatmill compact joins rows, not examples. "
-                f"Name a version before that, such as {dataset.url}@3 (chatmill snapshots {dataset.url} lists them), "
-                "or build the records again."
-            )
+            raise UserError(f"{dataset.name}: the increment {each.id} has no examples. Build the records again.")
     if failed := len(snapshot.increments) - len(increments):
         show(f"{dataset.name}: {counted(failed, 'increment')} that failed, without rows, will not be in the output.")
     return _Kept(dataset, job, increments)

@@ -185,7 +185,7 @@ def _replayable_job(dataset: Dataset, trust_formatter: bool) -> Job:
     job = job_of(dataset.folder, dataset.snapshot)
     if _is_wrapped(job) and not _is_of_one_build(dataset):
         raise UserError(
-            f"{dataset.url}: packing wrapped cuts examples where a row is full, and appends and compactions end rows "
+            f"{dataset.url}: packing wrapped cuts examples where a row is full, and appends end rows "
             "elsewhere: a dataset with several increments cannot be replayed."
         )
     if _is_wrapped(job) and job.options.shuffle != "none":

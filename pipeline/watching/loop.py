@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pipeline.cli.claims import claim_of, say_who_holds, take
+from pipeline.cli.claims import claim_of, take
 from pipeline.cli.console import error_text, show
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source, with_all_inputs
@@ -33,7 +33,6 @@ from pipeline.watching.new_files import find_arriving
 from pipeline.watching.settings import Settings
 from pipeline.watching.stop import Stop
 from transforms.base.errors import InputError, StoreError, Unavailable, UserError
-from transforms.base.phrases import counted
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Snapshot
@@ -43,7 +42,6 @@ from transforms.publish.increment_commit import Change
 from transforms.storage.claim import Claim
 from transforms.storage.files import full_url, read_bytes
 from transforms.storage.writing import remove_attempts
-from transforms.upkeep.compaction.joining import compact
 
 
 class Loop:
@@ -83,7 +81,6 @@ class Loop:
         # Writes down how the last attempt ended, if the store did not answer then.
         self._end_attempt: Callable[[], None] | None = None
         self._waits_since: float | None = None
-        self._compacted = time.monotonic()
 
     def run(self) -> None:
         """Look and append until SIGTERM or Ctrl-C.
@@ -136,22 +133,7 @@ class Loop:
                 looks_again = self._take(found)
             finally:
                 gc.collect()  # a graph is full of cycles, and holds what it read
-        if not self._is_unfinished:
-            self._compact()
         return looks_again
-
-    def _compact(self) -> None:
-        """Join small shards if it is time to."""
-        every = self._settings.compact_every
-        if every is None or time.monotonic() - self._compacted < every or not self._snapshot.increments:
-            return
-        self._compacted = time.monotonic()
-        found = compact(self._folder.output, when_held=say_who_holds)
-        if found.increments:
-            before, after = found.shards
-            show(f"version {found.version}: {counted(before, 'small shard')} became {after:,}")
-            self._snapshot = self._log.newest() or Snapshot()
-            self._write_summary("watching")
 
     def _begin(self) -> None:
         """Check that the dataset can be appended to, and whether one that was killed left something."""

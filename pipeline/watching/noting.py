@@ -55,7 +55,7 @@ class Note:
             attempt: the one that built it; None if nothing was built.
         """
         increment = next((each for each in snapshot.increments if each.id == folder.increment), None)
-        if increment is None:  # a compaction has joined it with others
+        if increment is None:  # another one has taken its place
             return
         lag = time.time() - attempt.since if attempt else 0.0
         Metrics.counter(NAMESPACE, "increments").inc()

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 class Settings:
     """When files are taken. All but min_records are in seconds.
 
-    every: between two looks. settle, min_records, max_delay: as Arrivals has them. compact_every: between two
-    compactions; None for none.
+    every: between two looks. settle, min_records, max_delay: as Arrivals has them.
     """
 
     every: int = 60
     settle: int = 30
     min_records: int = 1_000
     max_delay: int = 600
-    compact_every: int | None = None

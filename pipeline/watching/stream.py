@@ -10,7 +10,6 @@ what is done, so that it needs neither checkpoints nor savepoints.
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -44,8 +43,7 @@ from transforms.catalog.snapshot import Snapshot
 from transforms.model.batches import Split
 from transforms.steps.metrics import NAMESPACE
 from transforms.storage.claim import Claim, ClaimKeeper, kept_by_steps
-from transforms.storage.files import exists, full_url
-from transforms.upkeep.compaction.joining import compact
+from transforms.storage.files import full_url
 
 _ADVICE = "Run the same command again to go on with what was begun."
 
@@ -175,7 +173,6 @@ class _Look(beam.DoFn):
 
     def setup(self) -> None:
         self._deciding = Deciding(self._options, self._sources, self._settings, log, Note(self._options))
-        self._compacted = time.monotonic()
 
     def process(self, tick: Tick) -> Iterator[Split]:
         self._keeper.show_work()
@@ -189,8 +186,6 @@ class _Look(beam.DoFn):
             found = find_arriving(self._sources)
             snapshot = Log(Folder(full_url(self._options.output))).newest() or Snapshot(0)
             splits = self._deciding.look(found, snapshot, self._job, run, number)
-            if splits == []:
-                self._compact()
         except (UserError, Unavailable, OSError) as error:
             if self._waits_for != (problem := error_text(error)):
                 log(f"waiting: {problem}")
@@ -200,11 +195,3 @@ class _Look(beam.DoFn):
             log("going on")
         self._waits_for = ""
         return splits
-
-    def _compact(self) -> None:
-        """Join small shards if it is time to, while nothing is being built."""
-        every = self._settings.compact_every
-        output = full_url(self._options.output)
-        if every is not None and time.monotonic() - self._compacted >= every and exists(Folder(output).success):
-            self._compacted = time.monotonic()
-            compact(output, keeper=self._keeper)

@@ -101,6 +101,34 @@ def test_a_dataset_that_grows_day_by_day_has_each_record_once_after_each_and_the
     assert not (output / "_chatmill" / "increments").exists() and not (output / "_chatmill" / "claims").exists()
 
 
+def test_overwrite_warns_how_many_records_are_lost_since_their_files_are_gone(
+    build: Callable[..., Any], corpus: Path, tmp_path: Path
+):
+    output = tmp_path / "out"
+    arrive(corpus, 0)
+    assert build(*append_to(output, corpus)).code == 0
+    for number in (1, 2):
+        arrive(corpus, number, day(number, 10))
+    assert build(*append_to(output, corpus)).code == 0
+    overwrite, before = ["--overwrite", *append_to(output, corpus)[1:]], segments(output)
+    for gone, version, warning in (
+        ((), 2, None),
+        ((1,), 3, f"up to 60 records of version 3 will not be in the new one: 1 input file of it is no longer listed, "
+         f"such as {corpus}/day-01.jsonl. {output}@3 can be read until it expires."),
+        ((0, 2), 4, f"50 records of version 4 will not be in the new one: 2 input files of it are no longer listed, "
+         f"such as {corpus}/day-00.jsonl. {output}@4 can be read until it expires."),
+    ):  # fmt: skip
+        for number in gone:
+            (corpus / f"day-{number:02d}.jsonl").unlink()
+        if gone == (0, 2):
+            arrive(corpus, 3)
+        ended = build(*overwrite)
+        assert ended.code == 0 and Dataset(str(output)).version == version + 1
+        found = [line for line in ended.err.splitlines() if "will not be in the new one" in line]
+        assert found == ([f"chatmill: warning: {warning}"] if warning else [])
+    assert segments(f"{output}@2") == segments(f"{output}@3") == before
+
+
 def test_each_version_loads_with_datasets_also_as_a_stream(build: Callable[..., Any], corpus: Path, tmp_path: Path):
     from datasets import load_dataset
 

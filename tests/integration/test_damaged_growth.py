@@ -44,7 +44,7 @@ class Made(NamedTuple):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """`grown` has a build, three appends, and a compaction before the last; `expired` is left with versions 4 and 5."""
+    """`grown` has a build, appends, and before the last a build of all; `expired` is left with versions 4 and 5."""
     made = Made(tmp_path_factory.mktemp("made"), {})
     for number in range(DAYS + 1):
         texts: list[Any] = [{"text": f"text {i} of day {number}"} for i in range(RECORDS - 1)]
@@ -52,7 +52,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     output = made.folder / "grown"
     for number in range(DAYS):
         if number == DAYS - 1:
-            assert main(["compact", str(output)]) == 0
+            inputs = made.input(*range(number))
+            assert main(["build", *OPTIONS, "--overwrite", inputs, f"--output={output}"]) == 0
         kind = ["--append"] if number else []
         assert main(["build", *OPTIONS, *kind, made.input(number), f"--output={output}"]) == 0
     shutil.copytree(output, made.folder / "expired")
@@ -132,7 +133,6 @@ READS: dict[str, Callable[[Path, Path, Path], list[str]]] = {
 WRITES: dict[str, Callable[[Path, Made], list[str]]] = {
     "append": lambda output, made: ["build", *OPTIONS, "--append", made.input(DAYS), f"--output={output}"],
     "overwrite": lambda output, made: ["build", *OPTIONS, "--overwrite", made.input(DAYS), f"--output={output}"],
-    "compact": lambda output, made: ["compact", str(output)],
     "expire": lambda output, made: ["expire", str(output), "--older_than", "0s"],
 }
 

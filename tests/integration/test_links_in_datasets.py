@@ -13,7 +13,7 @@ from support.datasets import write_jsonl
 from support.paths import TOKENIZER
 
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--direct_num_workers=1", "--report=none", "--max_reject_fraction=0.5"]
-COMMANDS = ("append", "overwrite", "resume", "compact", "expire")
+COMMANDS = ("append", "overwrite", "resume", "expire")
 LINKS = ("data", "rejects", "tfrecord", "_chatmill", *(f"_chatmill/{part}" for part in (
     "claims", "increments", "log", "tokenizers", "formatters"
 )))  # fmt: skip
@@ -46,7 +46,6 @@ def command_of(name: str, output: Path, folder: Path) -> list[str]:
         "append": [*build, "--append"],
         "overwrite": [*build, "--overwrite"],
         "resume": build,
-        "compact": ["compact", str(output)],
         "expire": ["expire", str(output), "--older_than", "0s"],
     }[name]
 
@@ -78,7 +77,7 @@ def test_nothing_is_changed_through_a_link(grown, begun, tmp_path, capfd, link, 
 def test_dataset_that_is_itself_behind_a_link_grows(grown, tmp_path):
     shutil.copytree(grown, tmp_path / "there")
     (tmp_path / "out").symlink_to(tmp_path / "there")
-    for command in ("append", "compact", "expire"):
+    for command in ("append", "overwrite", "expire"):
         assert main(command_of(command, tmp_path / "out", grown.parent)) == 0
     assert main(["verify", str(tmp_path / "out")]) == 0
 
@@ -89,14 +88,14 @@ def test_shard_that_is_a_link_to_a_file_is_read_and_what_it_leads_to_stays(grown
     shard.rename(tmp_path / "shard")
     shard.symlink_to(tmp_path / "shard")
     content = (tmp_path / "shard").read_bytes()
-    for command in ("append", "compact", "expire"):
+    for command in ("append", "overwrite", "expire"):
         assert main(command_of(command, output, grown.parent)) == 0
     assert main(["verify", str(output)]) == 0
     assert (tmp_path / "shard").read_bytes() == content
 
 
 @pytest.mark.parametrize("id", ["alice", "..", "../../alice", "/home/alice", "0123456789ABCDEF"])
-@pytest.mark.parametrize("command", ["append", "compact", "expire"])
+@pytest.mark.parametrize("command", ["append", "overwrite", "expire"])
 def test_entry_with_an_id_that_no_job_makes_is_refused(grown, tmp_path, capfd, id, command):
     output = Path(shutil.copytree(grown, tmp_path / "out"))
     entry = output / "_chatmill" / "log" / "00000002.json"
@@ -109,7 +108,7 @@ def test_entry_with_an_id_that_no_job_makes_is_refused(grown, tmp_path, capfd, i
 
 
 @pytest.mark.parametrize("path", ["data/../../alice.parquet", "/etc/passwd", "alice/train-000000-000.parquet", 7])
-@pytest.mark.parametrize("command", ["append", "compact", "expire"])
+@pytest.mark.parametrize("command", ["append", "overwrite", "expire"])
 def test_entry_with_a_path_that_no_job_writes_is_refused(grown, tmp_path, capfd, path, command):
     output = Path(shutil.copytree(grown, tmp_path / "out"))
     entry = output / "_chatmill" / "log" / "00000002.json"
@@ -135,7 +134,7 @@ def test_files_of_somebody_else_stay_where_a_job_writes_its_own(grown, tmp_path)
     for path in own:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("of somebody else")
-    for command in ("append", "compact", "expire"):
+    for command in ("append", "overwrite", "expire"):
         assert main(command_of(command, output, grown.parent)) == 0
     assert [path.read_text() for path in own] == ["of somebody else"] * 3
 

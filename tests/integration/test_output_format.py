@@ -1,4 +1,4 @@
-"""An output format is one file: a build, a reader, verify, compact and the card take a new one as they take ours."""
+"""An output format is one file: a build, a reader, verify and the card take a new one as they take ours."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.slow
-def test_a_format_that_is_one_file_is_built_read_verified_and_compacted(tmp_path: Path):
+def test_a_format_that_is_one_file_is_built_read_and_verified(tmp_path: Path):
     def run(*arguments: str) -> str:
         command = [sys.executable, "-c", PROGRAM, str(tmp_path / "formats"), *arguments]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -71,7 +71,6 @@ def test_a_format_that_is_one_file_is_built_read_verified_and_compacted(tmp_path
         output = str(tmp_path / formats)
         run("build", *options, "--direct_num_workers=1", f"--output={output}", f"--output_format={formats}")
         rows.append(run("inspect", output, "--row=3").partition("\n")[2])
-        run("compact", output)
         assert ": OK (" in run("verify", output)
     assert rows[0] == rows[1] != ""
     card = (tmp_path / "lines/README.md").read_text()

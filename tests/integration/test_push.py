@@ -166,13 +166,14 @@ def test_old_version_is_pushed_to_a_branch_and_not_over_a_newer_one(versions, hu
     assert_has(hub, versions[1])
 
 
-def test_compacted_version_replaces_the_others_and_its_card_names_no_version_whose_files_are_gone(
+def test_version_of_an_overwrite_replaces_the_others_and_its_card_names_no_version_whose_files_are_gone(
     versions, hub, push, loaded, tmp_path
 ):
     push(versions[1])
     output = tmp_path / "out"
     shutil.copytree(versions[1], output)
-    assert main(["compact", str(output)]) == 0
+    inputs = f"--input={versions[1].parent}/a.jsonl,{versions[1].parent}/b.jsonl"
+    assert main(["build", "--overwrite", *OPTIONS, inputs, f"--output={output}"]) == 0
     code, printed = push(output)
     assert (code, f"{len(shards_in(versions[1]))} deleted" in printed) == (0, True)
     assert_has(hub, output)

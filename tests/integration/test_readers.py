@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.cli.program import main
 from support.datasets import digests, write_jsonl
-from support.increments import commit_and_compact, commit_numbers
+from support.increments import commit_and_overwrite, commit_numbers
 from support.paths import TOKENIZER
 from support.stores import gs, running, s3
 from transforms import Dataset
@@ -21,15 +21,15 @@ from transforms.audit.verification.whole import verify
 from transforms.reading.shard_urls import shards
 
 COMMITS = 50
-COMMITS_IN_BUCKET = COMMITS if "TEST_SLOW" in os.environ else 12  # with one compaction or more
+COMMITS_IN_BUCKET = COMMITS if "TEST_SLOW" in os.environ else 12  # with one overwrite or more
 SPAWN: Any = multiprocessing.get_context("spawn")
 
 
 def read_while_it_grows(output: str, readers: list[Callable[[], list[int]]], commits: int = COMMITS) -> None:
-    """Append and compact in another process, and read here: each reading has the rows of one version, no older one."""
+    """Append and overwrite in another process, and read here: each reading has the rows of one version, none older."""
     commit_numbers(output, "build", 0, 0)
     seen: list[list[int]] = [[] for _ in readers]
-    writer = SPAWN.Process(target=commit_and_compact, args=(output, 1, commits))
+    writer = SPAWN.Process(target=commit_and_overwrite, args=(output, 1, commits))
     writer.start()
     grows = True
     while grows:
@@ -59,7 +59,7 @@ def of_dataset(output: str) -> list[int]:
     return [ids[0] for *_, batch in rows for ids in batch["input_ids"].to_pylist()]
 
 
-def test_loop_of_readers_next_to_commits_and_compactions_never_sees_a_missing_file_or_two_versions(tmp_path: Path):
+def test_loop_of_readers_next_to_commits_and_overwrites_never_sees_a_missing_file_or_two_versions(tmp_path: Path):
     output = str(tmp_path / "out")
 
     def loaded(streaming: bool) -> list[int]:

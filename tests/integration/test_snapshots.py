@@ -115,7 +115,7 @@ def test_version_that_does_not_exist_is_a_user_error(grown, built):
     assert Dataset(f"{built[0]}@1").version == Dataset(str(built[0])).version == 1
 
 
-@pytest.mark.parametrize("command", [["compact"], ["expire", "--older_than=0s"], ["snapshots"]])
+@pytest.mark.parametrize("command", [["expire", "--older_than=0s"], ["snapshots"]])
 def test_what_is_about_all_versions_is_not_done_with_one(grown, tmp_path, capsys, command):
     copy = Path(shutil.copytree(grown, tmp_path / "out"))
     before = sorted(tmp_path.rglob("*"))

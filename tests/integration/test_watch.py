@@ -52,7 +52,7 @@ def test_a_record_that_kills_its_worker_costs_its_file_and_sigterm_waits_for_the
     condition = "record['prompt'] != 'b, record 2'"
     deadly = f"import os\ndef read(record):\n    return record if {condition} else os.kill(os.getpid(), 9)\n"
     (tmp_path / "deadly.py").write_text(deadly)
-    with watch(folder, output, f"--formatter={tmp_path}/deadly.py:read", "--compact_every=1d") as process:
+    with watch(folder, output, f"--formatter={tmp_path}/deadly.py:read") as process:
         wait_until(lambda: is_complete(folder, output), process, log)
         wait_until(lambda: not any((output / "_chatmill" / "increments").glob("*")), process, log)
         (folder / "d.jsonl").write_bytes(lines("d", 20_000))

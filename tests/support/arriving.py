@@ -90,8 +90,7 @@ class Dropper:
 @contextmanager
 def watch(folder: Path, output: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """A watch in a process of its own, which is killed in the end if it still runs."""
-    when = ["--every=1s", f"--settle={SETTLE}s", "--min_records=40", "--max_delay=3s", "--rewritten=replace",
-            "--compact_every=5s"]  # fmt: skip
+    when = ["--every=1s", f"--settle={SETTLE}s", "--min_records=40", "--max_delay=3s", "--rewritten=replace"]
     command = [sys.executable, "-m", "pipeline", "watch", *options(folder), f"--output={output}", *when, *more]
     with output.with_name("log").open("w") as log:
         process = subprocess.Popen(

@@ -37,16 +37,16 @@ def increment_of(output: Path, built: Path, id: str, error: str | None = None) -
     return msgspec.structs.replace(renamed, id=id, files=files, status=status, error=error)
 
 
-def grow(output: Path, built: Path, id: str, error: str | None = None) -> Snapshot:
-    """Append a dataset to another one, or to nothing."""
+def grow(output: Path, built: Path, id: str, error: str | None = None, replaces: bool = False) -> Snapshot:
+    """Append a dataset to another one, or to nothing; or let it take the place of all that is there."""
     folder = Folder(str(output))
     before, of_build = Log(folder).newest() or Snapshot(), Log(Folder(str(built))).newest()
     assert of_build
     increment = increment_of(output, built, id, error)
     if not before.version:
         shutil.copytree(built / "_chatmill" / "tokenizers", output / "_chatmill" / "tokenizers")
-    kind: Kind = "append" if before.version else "build"
-    snapshot = Log(folder).commit(kind, increment, before.version, job=None if before.version else of_build.job)
+    kind: Kind = "build" if replaces or not before.version else "append"
+    snapshot = Log(folder).commit(kind, increment, before.version, job=of_build.job if kind == "build" else None)
     derive(folder, snapshot, "html")
     return snapshot
 
@@ -72,8 +72,8 @@ def increment_by_hand(
 _NOT_SUMS = {"format", "snapshot", "layout", "shards", "rejects", "ledger", "job"}
 
 
-def commit_numbers(output: str, kind: Kind, first: int, last: int, remove: tuple[str, ...] = ()) -> str:
-    """Commit an increment of one shard with the rows first to last. Returns its id."""
+def commit_numbers(output: str, kind: Kind, first: int, last: int) -> None:
+    """Commit an increment of one shard with the rows first to last."""
     id = f"{first:08x}{last:08x}"
     rows = [[number] for number in range(first, last + 1)]
     content = io.BytesIO()
@@ -92,16 +92,14 @@ def commit_numbers(output: str, kind: Kind, first: int, last: int, remove: tuple
     inputs = [InputFile(f"{number}.jsonl", "jsonl", None, 1, "1") for number in range(first, last + 1)]
     log = Log(Folder(output))
     base = (log.newest() or Snapshot()).version
-    snapshot = log.commit(kind, increment_by_hand(id, inputs, [shard]), base, remove, None if base else job_by_hand())
+    job = job_by_hand() if kind == "build" else None
+    snapshot = log.commit(kind, increment_by_hand(id, inputs, [shard]), base, job=job)
     derive(Folder(output), snapshot, "none")
-    return id
 
 
-def commit_and_compact(output: str, first: int, stop: int) -> None:
-    """Append rows from first to stop, one after the other, and join each ten."""
-    small: list[str] = []
+def commit_and_overwrite(output: str, first: int, stop: int) -> None:
+    """Append rows from first to stop, one after the other, and build all of them again after each ten."""
     for number in range(first, stop):
-        small.append(commit_numbers(output, "append", number, number))
-        if len(small) == 10:
-            commit_numbers(output, "compact", number - 9, number, tuple(small))
-            small = []
+        commit_numbers(output, "append", number, number)
+        if number % 10 == 0:
+            commit_numbers(output, "build", 0, number)

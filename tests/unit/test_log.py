@@ -100,7 +100,7 @@ def test_increment_that_replaces_others_stands_where_the_first_of_them_stood(fol
     log = Log(folder)
     for id in "abcd":
         commit(log, id, f"{id}.jsonl")
-    snapshot = commit(log, "bc", "b.jsonl", "c.jsonl", kind="compact", remove="bc")
+    snapshot = commit(log, "bc", "b.jsonl", "c.jsonl", remove="bc")
     assert ids(snapshot) == ids(log.newest()) == ["a", "bc", "d"]
     assert ids(log.snapshot(4)) == ["a", "b", "c", "d"]
     assert snapshot.taken() == {(0, f"{id}.jsonl"): {"1"} for id in "abcd"}
@@ -118,24 +118,23 @@ def test_build_takes_the_place_of_all_that_is_there_which_stays_readable_as_the_
     assert commit(log, "d", "d.jsonl").job == job
 
 
-def test_same_increment_is_committed_once_also_after_a_compaction_joined_it_with_another(folder):
+def test_same_increment_is_committed_once_also_after_a_build_took_its_place(folder):
     log = Log(folder)
     commit(log, "a", "a.jsonl")
     commit(log, "b", "b.jsonl")
     assert commit(log, "b", "b.jsonl", base=1).version == 2
     assert commit(log, "a", "a.jsonl", base=0).version == 2
-    commit(log, "ab", "a.jsonl", "b.jsonl", kind="compact", remove="ab")
+    commit(log, "ab", "a.jsonl", "b.jsonl", kind="build")
     assert ids(commit(log, "b", "b.jsonl", base=1)) == ["ab"]
     assert ids(commit(log, "a", "a.jsonl", base=0)) == ["ab"]
     assert len(log.versions()) == 3
 
 
-def test_append_that_was_planned_before_another_commit_is_refused_unless_that_was_a_compaction(folder):
+def test_append_that_was_planned_before_another_commit_is_refused(folder):
     log = Log(folder)
-    for id in "ab":
+    for id in "abc":
         commit(log, id, f"{id}.jsonl")
-    commit(log, "ab", "a.jsonl", "b.jsonl", kind="compact", remove="ab")
-    assert ids(commit(log, "c", "c.jsonl", base=2)) == ["ab", "c"]  # planned before the compaction
+    commit(log, "abc", "a.jsonl", "b.jsonl", "c.jsonl", kind="build")
     for base in (1, 2, 3):
         with pytest.raises(Conflict, match="version 4 was committed meanwhile"):
             commit(log, "d", "d.jsonl", base=base)
@@ -152,7 +151,7 @@ def test_append_whose_base_has_expired_is_refused(tmp_path):
     log = Log(Folder(str(tmp_path)))
     for id in "abcd":
         commit(log, id, f"{id}.jsonl")
-    commit(log, "cd", "c.jsonl", "d.jsonl", kind="compact", remove="cd")
+    commit(log, "cd", "c.jsonl", "d.jsonl", remove="cd")
     log.drop_before(5)
     with pytest.raises(Conflict, match="version 5 was committed meanwhile"):
         commit(log, "e", "e.jsonl", base=3)
@@ -165,11 +164,9 @@ def test_commit_that_replaces_what_is_gone_is_refused(folder):
     with pytest.raises(Conflict, match=f"removed the increment {id_of('b')} meanwhile"):
         commit(log, "c", "c.jsonl", remove="b")
     commit(log, "b", "b.jsonl")
-    commit(log, "ab", "a.jsonl", "b.jsonl", kind="compact", remove="ab")
+    commit(log, "ab", "a.jsonl", "b.jsonl", remove="ab")
     with pytest.raises(Conflict, match=f"removed the increment {id_of('a')} meanwhile"):
-        commit(log, "aa", "a.jsonl", version="2", base=2, remove="a")
-    with pytest.raises(Conflict, match=f"removed the increment {id_of('a')} meanwhile"):
-        commit(log, "ba", "a.jsonl", "b.jsonl", kind="compact", remove="ab")
+        commit(log, "aa", "a.jsonl", version="2", remove="a")
 
 
 def test_all_versions_of_an_input_that_was_rewritten_count_as_taken_but_those_that_were_replaced(folder):
@@ -274,9 +271,9 @@ def sums_of(rows: int) -> dict[str, Any]:
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(st.tuples(st.sampled_from("aaarceo"), st.randoms(use_true_random=False)), min_size=1, max_size=25))
-def test_sums_of_a_snapshot_are_those_of_its_increments_whatever_was_replaced_joined_or_expired(steps):
-    """a: append, r: replace, c: compact, e: expire, o: overwrite. A checkpoint holds a few sums of each."""
+@given(st.lists(st.tuples(st.sampled_from("aaareo"), st.randoms(use_true_random=False)), min_size=1, max_size=25))
+def test_sums_of_a_snapshot_are_those_of_its_increments_whatever_was_replaced_or_expired(steps):
+    """a: append, r: replace, e: expire, o: overwrite. A checkpoint holds a few sums of each."""
     folder = Folder("memory://sums/out")
     MemoryFileSystem.store.clear()
     log, sums = Log(folder), dict[str, dict[str, Any]]()
@@ -289,11 +286,11 @@ def test_sums_of_a_snapshot_are_those_of_its_increments_whatever_was_replaced_jo
                 continue
             there = [each.id for each in before.increments]
             failed = step == "a" and number % 4 == 3
-            removed = sorted(random.sample(there, random.randint(1, len(there)))) if step in "rc" else []
+            removed = sorted(random.sample(there, random.randint(1, len(there)))) if step == "r" else []
             add = increment(f"{number}", f"{number}.jsonl", error="failed" if failed else None)
             add = msgspec.structs.replace(add, sums=sums_of(number))
             sums[add.id] = add.sums
-            kind: Kind = "build" if step == "o" or not before.version else "compact" if step == "c" else "append"
+            kind: Kind = "build" if step == "o" or not before.version else "append"
             log.commit(kind, add, before.version, removed, job_by_hand() if kind == "build" else None)
             newest = log.newest()
             names = [source["name"] for source in job_by_hand()["sources"]]

@@ -113,7 +113,7 @@ def test_nothing_an_unfinished_push_and_an_earlier_version_are_replaced(reposito
     check(repository, contents(3, A, B), 3)
 
 
-def test_version_that_was_overwritten_or_compacted_is_replaced_if_the_log_has_it():
+def test_version_that_was_overwritten_is_replaced_if_the_log_has_it():
     repository = held(A, B, manifest=manifest(2, A, B), card=CARD, pushed=CARD)
     check(repository, contents(3, C), 3, {2: contents(2, A, B)})
     for earlier in (None, {2: contents(2, A)}):

@@ -125,8 +125,7 @@ class Log:
         Args:
             kind: what made the increment.
             add: the increment, whose files are complete.
-            base: the version that it was planned on. Only compactions may have been committed since; a compaction
-                itself may follow any commit that left what it joined.
+            base: the version that it was planned on.
             remove: the ids of the increments that it takes the place of. A build takes the place of all.
             job: of a build: the content of its job.json.
 
@@ -140,7 +139,7 @@ class Log:
         """
         while True:
             before = self.newest() or _NONE
-            if self._has_committed(kind, add.id, base, before):
+            if self._has_committed(add.id, base, before):
                 self._write_checkpoint(before)
                 return before
             if kind == "build":
@@ -196,12 +195,10 @@ class Log:
                 return before.total
         return add_sums(parts, [source["name"] for source in add.sums["sources"]])
 
-    def _has_committed(self, kind: Kind, id: str, base: int, before: Snapshot) -> bool:
-        """Whether an increment was committed, also if a compaction has joined it with others since. Raises Conflict."""
+    def _has_committed(self, id: str, base: int, before: Snapshot) -> bool:
+        """Whether an increment was committed, also if another one has taken its place since. Raises Conflict."""
         if before.has(id):
             return True
-        if kind == "compact":
-            return False
         if before.version < base:
             raise Conflict(f"version {base} is gone")
         later = range(base + 1, before.version + 1)
@@ -210,7 +207,7 @@ class Log:
         ]
         if any(entry.add.id == id for entry in since):
             return True
-        if len(since) < before.version - base or any(entry.kind != "compact" for entry in since):
+        if before.version > base:
             raise Conflict(f"version {before.version} was committed meanwhile")
         return False
 

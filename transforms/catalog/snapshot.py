@@ -1,7 +1,7 @@
 """Snapshots: what a dataset consists of after each commit.
 
 What a commit adds is an increment: the files of a build, the inputs that it took, and its sums. It may take the place
-of others: an overwrite that of all, a compaction that of those that it joins.
+of others: an overwrite that of all.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from transforms.catalog.sums import add_records
 from transforms.inputs.listing import InputFile
 from transforms.model.receipts import Receipt
 
-# What made an increment: a build, in the place of all that was there; an append; or a compaction.
-Kind = Literal["build", "append", "compact"]
+# What made an increment: a build, in the place of all that was there; or an append.
+Kind = Literal["build", "append"]
 _IN_BRIEF = ("records", "rows", "tokens", "trained_tokens")
 
 
@@ -78,7 +78,7 @@ class Increment(msgspec.Struct, frozen=True):
         Raises:
             ValueError: if the receipts do not add up.
         """
-        has_sources = len(job.sources) > 1  # a compaction joins only shards of the same source
+        has_sources = len(job.sources) > 1
         shards = [
             msgspec.structs.asdict(shard)
             | ({"source": receipt.source} if has_sources and not receipt.of_sources else {})

@@ -74,7 +74,7 @@ def shards_of_dataset(sizes: Mapping[str, int], read: Callable[[str], bytes]) ->
         if any(name.startswith(f"{_STATE}/log/") for name in sizes):
             raise ValueError(
                 f"{_MANIFEST} is missing or damaged, and which of the shards are those of the newest version is not "
-                "known. `chatmill compact` writes it again."
+                "known. The next build or append writes it again."
             )
         raise ValueError("it is a dataset that is not finished. Finish it with the command that began it.")
     for shard in manifest.shards:

@@ -1,1 +1,1 @@
-"""What keeps a dataset small: compaction and expiry."""
+"""What keeps a dataset small: expiry."""

@@ -1,1 +1,0 @@
-"""Compaction: the small shards of a dataset are joined to larger ones, without tokenizing anything again."""
