@@ -1,47 +1,43 @@
-"""A folder of sessions and of chats is built with no option, and every event is accounted for."""
+"""Sessions of agents and chats are built together, each as its source says, and every event is accounted for."""
 
 from __future__ import annotations
 
-import shutil
+import json
 
 import pytest
 
 from pipeline.cli.program import main
 from support.chats import assistant, user
-from support.datasets import assert_statistics_add_up, manifest_of, rejects_of, write_jsonl
+from support.datasets import assert_statistics_add_up, manifest_of, write_jsonl
 from support.paths import TOKENIZER
 from support.traces import TRACES
 from transforms.publish.concerns import concerns
 
-SESSIONS = ("claude_code.jsonl", "codex.jsonl", "openhands.json", "atif.json", "openai_batch.jsonl")
+SESSIONS = ("claude_code.jsonl", "codex.jsonl", "atif.json")
+OPTIONS = [f"--tokenizer={TOKENIZER}", "--direct_num_workers=1", "--unprinted=report"]
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("traces")
-    (folder / "in").mkdir()
+    # As sessions of Claude Code have it: a corpus was taken for one.
+    chat = {"sessionId": "s0", "type": "support", "messages": [user("a"), assistant("b")]}
+    write_jsonl(folder / "chats.jsonl", [chat] * 3)
+    sources = [{"name": "chats", "input": str(folder / "chats.jsonl")}]
     for name in SESSIONS:
-        shutil.copy(TRACES / name, folder / "in" / name)
-    write_jsonl(folder / "in" / "chats.jsonl", [{"messages": [user("a"), assistant("b")]}] * 3)
-    options = [f"--input={folder / 'in'}", f"--tokenizer={TOKENIZER}", f"--output={folder / 'out'}"]
-    options += ["--max_reject_fraction=0.5", "--direct_num_workers=1", "--unprinted=report"]
-    assert main(["build", *options]) == 0
+        format = name.partition(".")[0]
+        sources.append({"name": format, "input": str(TRACES / name), "input_format": format})
+    (folder / "recipe.yaml").write_text(json.dumps({"sources": sources}))
+    assert main(["build", str(folder / "recipe.yaml"), f"--output={folder / 'out'}", *OPTIONS]) == 0
     return folder / "out"
 
 
-def test_sessions_and_chats_of_a_folder_are_read_each_as_what_it_is(built):
+def test_sessions_and_chats_are_read_each_as_its_source_says(built):
     manifest = manifest_of(built)
     assert_statistics_add_up(manifest)
-    assert manifest["statistics"]["schemas"] == {
-        "atif": 2,
-        "claude_code": 4,
-        "codex": 3,
-        "messages": 3,
-        "openai_batch": 3,
-        "openhands": 1,
-    }
-    assert manifest["records"]["read"] == 12
-    assert sorted(reject["reason"] for reject in rejects_of(built)) == ["no_answer", "no_prompt"]
+    assert manifest["statistics"]["schemas"] == {"atif": 2, "claude_code": 4, "codex": 3, "messages": 3}
+    assert manifest["records"]["read"] == 6
+    assert manifest["records"]["rejected"] == {}
 
 
 def test_traces_with_calls_and_without_tools_are_a_concern(built):

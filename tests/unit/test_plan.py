@@ -187,7 +187,7 @@ def test_chosen_format_overrides_the_suffix(tmp_path):
         ("{folder}/none.jsonl", "there is no such file or folder"),
         (
             "{folder}/*.none",
-            "no file of records (.arrow, .csv, .json, .jsonl, .ndjson, .parquet, .traj, .tsv, compressed or not)",
+            "no file of records (.arrow, .csv, .json, .jsonl, .ndjson, .parquet, .tsv, compressed or not)",
         ),
         ("{folder}/empty.jsonl", "all files are empty"),
         ("{folder}/a.parquet.gz", "a parquet file that is compressed as a whole cannot be read"),

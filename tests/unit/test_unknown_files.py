@@ -130,7 +130,7 @@ def refused(path: Path, content: bytes, format: str = "auto") -> str:
 def test_a_file_of_another_kind_is_refused_with_its_kind(tmp_path, kind, name):
     problem = refused(tmp_path / name, FILES[kind])
     assert kind in problem
-    assert problem.endswith("These formats are read: arrow, csv, json, jsonl, parquet, trace, tsv.")
+    assert problem.endswith("These formats are read: arrow, atif, claude_code, codex, csv, json, jsonl, parquet, tsv.")
 
 
 def test_a_database_is_refused_with_its_kind(tmp_path):

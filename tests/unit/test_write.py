@@ -669,7 +669,8 @@ def test_names_of_formats_are_known_without_importing_their_libraries():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     outputs = ["parquet", "tfrecord", "tfrecord.gz"]
-    assert done.stdout.split() == ["auto", "arrow", "csv", "json", "jsonl", "parquet", "trace", "tsv", *outputs]
+    inputs = ["auto", "arrow", "atif", "claude_code", "codex", "csv", "json", "jsonl", "parquet", "tsv"]
+    assert done.stdout.split() == [*inputs, *outputs]
 
 
 # Shards, rejects and receipts

@@ -35,7 +35,7 @@ class InputOptions(StepOptions):
     input_format: str = option(
         "Input",
         "format of the input files; auto: by the file's name, and by its first bytes if it is named .json or has "
-        "no known ending",
+        "no known ending; claude_code, codex, atif: sessions of agents, which auto does not look for",
         kinds.one_of(INPUT_FORMATS),
         "auto",
         of_source=True,

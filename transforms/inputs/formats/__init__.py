@@ -58,7 +58,6 @@ class InputFormat:
             yields each record once. If stop is None, all records from start on are yielded. If files cannot be cut, or
             this one is compressed, the file may not be able to seek.
         recognizes: whether the first bytes of a file (SNIFFED_BYTES) show that it has this format; None if none do.
-        is_specific: whether its files have the form of another format, too, so that this one is looked for first.
         can_be_cut: whether byte ranges of a file can be read independently.
         can_be_shared: whether several splits can read a file from its start, each the records of its bytes. Otherwise
             a file that cannot be cut is in one split; `read` gets the start 0 and no stop.
@@ -72,7 +71,6 @@ class InputFormat:
     suffixes: tuple[str, ...]
     read: Callable[[BinaryIO, int, int | None, int, int], Iterator[Part]]
     recognizes: Callable[[bytes], bool] | None = None
-    is_specific: bool = False
     can_be_cut: bool = False
     can_be_shared: bool = False
     may_be_compressed: bool = True
@@ -114,7 +112,7 @@ def recognized_format(start: bytes, among: Iterable[str] = _NAMES) -> str | None
     Returns:
         Its name; None if none is recognized, as with JSON lines.
     """
-    for name in sorted(among, key=lambda name: not input_format(name).is_specific):
+    for name in among:
         recognizes = input_format(name).recognizes
         if recognizes and recognizes(start):
             return name

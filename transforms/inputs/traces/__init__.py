@@ -1,13 +1,12 @@
 """Traces of agents: logs of sessions, in which each event is read as part of a conversation, or counted by its kind.
 
-Each module of `formats` has a `FORMAT`, a TraceFormat. No other file lists them.
+Each format is a module here, with a `FORMAT`, a TraceFormat.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import pkgutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,17 +15,14 @@ from typing import Any
 import msgspec
 
 from transforms.base.errors import RecordDropped, RecordError
-from transforms.inputs.traces import formats
 from transforms.inputs.traces.conversation import BRANCH, MAIN, TraceConversation
 from transforms.model.statistics import TraceEvents
 
-_NAMES: tuple[str, ...] = tuple(module.name for module in pkgutil.iter_modules(formats.__path__))
+TRACES = ("atif", "claude_code", "codex")
 
 # What becomes of the conversations of a trace that are not its main ones.
 TRACE_BRANCHES = ("examples", "main", "reject")
 
-# The key of a session that is a whole file.
-WHOLE_FILE = ""
 # The record of a session: the name of its format, and its events or the object that has them.
 _COLUMNS = {"trace", "session"}
 _CUT_SHORT = "cut short"
@@ -59,17 +55,16 @@ class TraceFormat:
     """What the project knows of a format of traces.
 
     Args:
-        title: what people call it.
-        recognizes: whether the first value of a file (a line, an element of its array, or all of it) shows this
-            format. If it is long, the value ends early.
-        read: reads a session: its value; or its values, if session_of gives them a key.
-        session_of: the key of the session that a value of the file belongs to; None if the value is a session.
+        title: what people call its sessions.
+        recognizes: whether the first value of a file (a line, an element of its array, or all of it) shows this format.
+        read: reads a session: the value that it is, or all values of the file.
+        is_session: whether a value of the file is a session; otherwise it is an event of the one that the file is.
     """
 
     title: str
     recognizes: Callable[[Mapping[str, Any]], bool]
     read: Callable[[Any], Trace]
-    session_of: Callable[[Mapping[str, Any]], str | None] = lambda value: None
+    is_session: Callable[[Mapping[str, Any]], bool]
 
 
 class ReadTrace(msgspec.Struct, frozen=True):
@@ -92,32 +87,15 @@ class ReadTrace(msgspec.Struct, frozen=True):
     columns: Mapping[str, Any]
 
 
-def whole_file(value: Mapping[str, Any]) -> str:
-    """The session_of a format of which each file is one session."""
-    return WHOLE_FILE
-
-
 @functools.cache
 def trace_format(name: str) -> TraceFormat:
     """Import the format of a name."""
-    return importlib.import_module(f"{formats.__name__}.{name}").FORMAT
-
-
-def trace_titles() -> list[str]:
-    """Return what people call the formats."""
-    return [trace_format(name).title for name in _NAMES]
-
-
-def format_of_value(value: Any) -> str | None:
-    """Return the name of the format that the first value of a file shows; None if none does."""
-    if not isinstance(value, dict):
-        return None
-    return next((name for name in _NAMES if trace_format(name).recognizes(value)), None)
+    return importlib.import_module(f"{__name__}.{name}").FORMAT
 
 
 def is_trace(record: Mapping[str, Any]) -> bool:
     """Return whether a record is the session of a trace."""
-    return record.keys() == _COLUMNS and record["trace"] in _NAMES
+    return record.keys() == _COLUMNS and record["trace"] in TRACES
 
 
 def read_trace(record: Mapping[str, Any], branches: str, tools: Sequence[Any] | None) -> ReadTrace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from transforms.base.errors import RecordError
@@ -11,7 +11,7 @@ from transforms.base.errors import RecordError
 # What a conversation is in its trace: what the session came to, what was edited or tried again, what a subagent did.
 MAIN, BRANCH, SUBAGENT = "main", "branch", "subagent"
 # What parts of contents have besides what they say.
-_MARKS = ("cache_control", "cache_prompt")
+_MARK = "cache_control"
 
 
 class TraceConversation:
@@ -29,7 +29,6 @@ class TraceConversation:
         is_reordered: whether a turn had reasoning after text or calls, or text after calls, where the form has no
             place for it.
         unanswered: the ids of calls whose answer can no longer come, since a later call has the same id.
-        turns: what distinguishes each of its turns, as of `write`.
     """
 
     def __init__(self, kind: str = MAIN):
@@ -39,7 +38,6 @@ class TraceConversation:
         self.shared = 0
         self.tools: list[Any] | None = None
         self.is_reordered = False
-        self.turns: set[Any] = set()
         self._turn: Any = None
         self.unanswered: list[str] = []
         self._open: dict[str, dict[str, Any]] = {}  # the messages of calls without an answer, by the ids of these
@@ -49,7 +47,7 @@ class TraceConversation:
         other = copy.copy(self)
         other.messages, other.events, other._turn = self.messages[:length], set(self.events), None
         other._open, other.unanswered = {}, [*self.unanswered, *self._open]
-        other.turns, other.shared = set(self.turns), length
+        other.shared = length
         return other
 
     def say(self, event: int, role: str, content: Any) -> None:
@@ -87,7 +85,6 @@ class TraceConversation:
         parts, calls = parts_of(content), [*calls]
         if self._turn is None or self._turn != turn:
             self._turn = turn
-            self.turns.add(turn)
             self.messages.append({"role": "assistant", "content": "", **({} if trained else {"weight": 0})})
         message = self.messages[-1]
         before = parts_of(message["content"])
@@ -167,7 +164,7 @@ def joined(content: Any) -> Any:
 def _part(part: Any) -> Any:
     if isinstance(part, str):
         return {"type": "text", "text": part}
-    return {key: part[key] for key in part if key not in _MARKS} if isinstance(part, dict) else part
+    return {key: part[key] for key in part if key != _MARK} if isinstance(part, dict) else part
 
 
 def object_in(value: Any, where: str) -> dict[str, Any]:
@@ -182,8 +179,3 @@ def list_in(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
         raise RecordError("bad_trace", f"{where} is {type(value).__name__}; expected a list")
     return value
-
-
-def first_of(items: Any) -> Mapping[str, Any]:
-    """Return the first element of a list of objects; an empty one if there is none."""
-    return items[0] if isinstance(items, list) and items and isinstance(items[0], dict) else {}

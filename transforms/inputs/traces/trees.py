@@ -11,7 +11,6 @@ def conversations_of(
     parents: Sequence[int | None],
     kind_of: Callable[[int], str],
     add: Callable[[TraceConversation, int], None],
-    leaf: int | None = None,
 ) -> list[TraceConversation]:
     """Make a conversation of each path from a root to a leaf.
 
@@ -19,7 +18,6 @@ def conversations_of(
         parents: of each node, None for a root.
         kind_of: the kind of the conversations below a root: MAIN, SUBAGENT.
         add: adds the messages of a node to a conversation.
-        leaf: the last node of the main path of its tree; by default the last one in order.
 
     Returns:
         Of each tree, in the order of the roots, the path to its last leaf, and then the others as branches.
@@ -31,9 +29,8 @@ def conversations_of(
     seen: set[int] = set()
     found: list[TraceConversation] = []
     for root in dict.fromkeys(path[0] for path in paths):
-        of_root = [path for path in paths if path[0] == root]
-        main = next((path for path in of_root if path[-1] == leaf), of_root[-1])
-        for path in [main, *(path for path in of_root if path is not main)]:
+        *branches, main = [path for path in paths if path[0] == root]
+        for path in [main, *branches]:
             conversation = TraceConversation(kind_of(root) if path is main else BRANCH)
             _fill(conversation, path, seen, add)
             found.append(conversation)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.base.errors import RecordError
-from transforms.inputs.traces import WHOLE_FILE, Trace, TraceFormat
+from transforms.inputs.traces import Trace, TraceFormat
 from transforms.inputs.traces.anthropic_blocks import Blocks, read_blocks
-from transforms.inputs.traces.conversation import MAIN, SUBAGENT, TraceConversation, first_of, list_in
+from transforms.inputs.traces.conversation import MAIN, SUBAGENT, TraceConversation, list_in
 from transforms.inputs.traces.trees import conversations_of
 
 _SYNTHETIC = "<synthetic>"
@@ -156,7 +156,7 @@ def _kind(event: Mapping[str, Any]) -> str:
 
 def _recognizes(value: Mapping[str, Any]) -> bool:
     if "loglines" in value:
-        return "type" in first_of(value["loglines"])
+        return True
     kind = value.get("type")
     if kind == "summary":
         return "leafUuid" in value
@@ -165,4 +165,4 @@ def _recognizes(value: Mapping[str, Any]) -> bool:
     return isinstance(kind, str) and "sessionId" in value and "payload" not in value
 
 
-FORMAT = TraceFormat("Claude Code", _recognizes, read, lambda value: None if "loglines" in value else WHOLE_FILE)
+FORMAT = TraceFormat("a session of Claude Code", _recognizes, read, is_session=lambda value: "loglines" in value)

@@ -69,4 +69,4 @@ def _recognizes(value: Mapping[str, Any]) -> bool:
     return str(value.get("schema_version")).startswith("ATIF")
 
 
-FORMAT = TraceFormat("ATIF", _recognizes, read)
+FORMAT = TraceFormat("a trajectory in ATIF", _recognizes, read, is_session=lambda value: True)

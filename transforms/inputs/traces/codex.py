@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transforms.inputs.traces import Trace, TraceFormat, whole_file
+from transforms.inputs.traces import Trace, TraceFormat
 from transforms.inputs.traces.conversation import BRANCH, TraceConversation, object_in
 from transforms.inputs.traces.responses_items import add_item, kind_of_item
 
@@ -99,4 +99,4 @@ def _recognizes(value: Mapping[str, Any]) -> bool:
     return {"id", "timestamp", "instructions"} <= value.keys() <= {"id", "timestamp", "instructions", "git"}
 
 
-FORMAT = TraceFormat("Codex", _recognizes, read, whole_file)
+FORMAT = TraceFormat("a session of Codex", _recognizes, read, is_session=lambda value: False)
