@@ -101,7 +101,7 @@ class RowOptions(
 STEPS = RowOptions.__bases__
 # Of their options those that `chatmill repack` may change: of what follows the examples.
 OPTIONS_OF_REPACK = {
-    *("consumer", "validation_fraction", "seed", "train_parts", "part_weights"),
+    *("consumer", "validation_fraction", "seed", "train_parts"),
     *(field.name for step in (PackOptions, WriteOptions, KeepOptions, CorpusOptions) for field in options_in(step)),
 }
 
@@ -491,11 +491,6 @@ def check_row_options(options: RowOptions) -> None:
     """Raise ParameterError if an option of rows has a wrong value, or two do not go together."""
     for step in STEPS:
         step(**values_of(step, options))  # which checks them
-    if options.part_weights and "loss_weights" not in (options.write_columns or ()):
-        raise UserError(
-            "--part_weights needs a column for the weights: list loss_weights in --write_columns, such as "
-            "--write_columns input_ids,labels,loss_weights."
-        )
     check_preference(vars(options), options.write_columns)
     check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance, options.ledger)
 

@@ -224,7 +224,6 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
     config = _render_config_of(job, folder, engine)
     parsing, rendering = _options_of_sources(job, folder)
     parse = ParseConversations(
-        loss_weights="loss_weights" in (options.write_columns or ()),
         validation_hashes=options.keep_examples,
         engine=engine,
         sources=parsing,

@@ -379,7 +379,6 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
     parser = Parser(
         **parse_options_of({name: getattr(options, name) for name in SOURCE_OPTIONS}),
         formatter_seconds=options.formatter_seconds,
-        loss_weights="loss_weights" in (options.write_columns or ()),
     )
     first = next(splits_of([file], _PEEKED_BYTES))
     url, unit = file.url, input_format(file.format).position_unit

@@ -182,7 +182,6 @@ def _options_of(kept: _Kept, given: Mapping[str, Any]) -> Options:
     options = for_consumer(options)
     check_row_options(options)
     _check_parts(kept, options)
-    _check_weights(kept, options)
     _check_validation(kept, options)
     return options
 
@@ -201,31 +200,14 @@ def _check_parts(kept: _Kept, options: Options) -> None:
             columns, how = ",".join(PART_COLUMNS), "with" if knew else "without"
             advice = "Give one of them" if knew else f"Build the records again, with {columns} in --write_columns"
             raise UserError(
-                f"{place}--train_parts, --part_weights and the columns {columns} need the parts of turns, which are "
+                f"{place}--train_parts and the columns {columns} need the parts of turns, which are "
                 f"found when records are rendered, and {kept.dataset.name} was built {how} them. {advice}."
             )
 
 
 def _knows_parts(options: RowOptions) -> bool:
     """Whether a build with the options finds the parts of turns."""
-    return bool(options.train_parts or options.part_weights or {*PART_COLUMNS} & {*(options.write_columns or ())})
-
-
-def _check_weights(kept: _Kept, options: Options) -> None:
-    """Raise UserError if messages would be read in another way, with weights or without."""
-    name = kept.dataset.name
-    has, had = ("loss_weights" in (each.write_columns or ()) for each in (options, kept.job.options))
-    if had and not has:
-        raise UserError(
-            f"--write_columns: without loss_weights, a build rejects messages with other weights than 0 and 1, and "
-            f"{name} was built with it, so that it is not known which these are. Build the records again."
-        )
-    rejected = sum(each.sums["records"]["rejected"].get("bad_weight", 0) for each in kept.increments)
-    if has and not had and rejected:
-        raise UserError(
-            f"--write_columns: with loss_weights, a build takes messages with other weights than 0 and 1, and {name} "
-            f"was built without it and rejected {counted(rejected, 'record')} as bad_weight. Build the records again."
-        )
+    return bool(options.train_parts or {*PART_COLUMNS} & {*(options.write_columns or ())})
 
 
 def _check_validation(kept: _Kept, options: Options) -> None:

@@ -14,7 +14,7 @@ from support.datasets import rows_of
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import Dataset, InputError, UserError
 
-COLUMNS = "input_ids,labels,attention_mask,position_ids,loss_mask,loss_weights"
+COLUMNS = "input_ids,labels,attention_mask,position_ids,loss_mask"
 
 
 @pytest.fixture(scope="module")

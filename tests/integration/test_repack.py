@@ -96,13 +96,11 @@ TURNS = {
     "thoughts": [assistant("<think>It is even.</think>\n\nNo."), user("And 9?"), assistant("Nor is 9.")],
 }
 PART_COLUMNS = f"--write_columns=input_ids,labels,{','.join(COLUMNS)}"
-WITH_WEIGHTS = f"{PART_COLUMNS},loss_weights"
 OF_PARTS = {
     "another part": ("--train_parts=tool_calls", "--keep_examples"),
-    "weights, of a source too": (WITH_WEIGHTS, "--part_weights=end=0.1,reasoning=0.3"),
-    "parts and weights, packed": (
-        *("--train_parts=reasoning,content", "--part_weights=reasoning=2", "--max_length=64", "--packing=bfd"),
-        *("--write_columns=input_ids,labels,loss_weights,seq_lengths", "--shift_labels"),
+    "parts, packed": (
+        *("--train_parts=reasoning,content", "--max_length=64", "--packing=bfd"),
+        *("--write_columns=input_ids,labels,seq_lengths", "--shift_labels"),
     ),
     "mixed, without duplicates": (
         *("--train_parts=content,end", "--shuffle=global", "--dedup=exact", "--max_examples=15", "--shards=2"),
@@ -233,28 +231,12 @@ def test_validation_split_is_not_added_to_what_a_formatter_made(tmp_path, capfd)
     assert run("repack", tmp_path / "out", "--output", tmp_path / "other", "--seed=5", "--direct_num_workers=1") == 0
 
 
-def test_parts_and_weights_that_are_not_known_are_refused(parted, tmp_path, capfd):
+def test_parts_that_are_not_known_are_refused(parted, tmp_path, capfd):
     kept, _ = parted
     repacking = ("repack", kept, "--output", tmp_path / "out")
     assert run(*repacking, "--write_columns=labels") == 2
-    assert f"source tools: --train_parts, --part_weights and the columns {','.join(COLUMNS)}" in capfd.readouterr().err
-    assert run(*repacking, "--train_parts=content", "--part_weights=content=2") == 2
-    assert "--part_weights needs a column for the weights" in capfd.readouterr().err
-    assert run(*repacking, "--part_weights=template=0.5", WITH_WEIGHTS) == 2
-    assert 'source thoughts: --part_weights {"template": 0.5}: template is not in train_parts' in capfd.readouterr().err
+    assert f"source tools: --train_parts and the columns {','.join(COLUMNS)}" in capfd.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("has_weights", [False, True])
-def test_weights_of_messages_are_refused_if_records_would_be_read_in_another_way(tmp_path, capfd, has_weights):
-    good = [user("a"), assistant("b")]
-    chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": [*good, *good[:1], {**good[1], "weight": 0.5}]}, good])
-    columns = "--write_columns=input_ids,labels", "--write_columns=input_ids,labels,loss_weights"
-    options = ("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / "kept", *OTHERS, "--keep_examples")
-    assert run("build", *options, columns[has_weights]) == 0
-    assert run("repack", tmp_path / "kept", "--output", tmp_path / "out", columns[not has_weights]) == 2
-    how = "with it, so that it is not known" if has_weights else "without it and rejected 1 record as bad_weight"
-    assert f"{tmp_path / 'kept'} was built {how}" in capfd.readouterr().err
 
 
 def test_text_without_turns_has_no_parts_to_choose(tmp_path, capfd):

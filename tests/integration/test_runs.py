@@ -764,27 +764,16 @@ def test_a_trap_for_trainers_is_warned_of_when_a_build_begins(build, tmp_path):
     assert "warning: --shift_labels true: TRL, Axolotl and transformers' Trainer shift labels themselves" in ended.err
 
 
-def test_weights_of_messages_are_those_of_their_labels_and_need_the_column(build, tmp_path):
+def test_other_weights_than_0_and_1_reject_a_record_with_the_reason(build, tmp_path):
     messages = [
         {"role": "user", "content": "One?"},
         {"role": "assistant", "content": "First answer.", "weight": 0.25},
-        {"role": "user", "content": "Two?"},
-        {"role": "assistant", "content": "Second answer."},
-        {"role": "user", "content": "Three?"},
-        {"role": "assistant", "content": "Third answer.", "weight": 0},
     ]
-    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": messages}, {"messages": messages[:2]}])
+    part = {"type": "text", "text": "Second answer.", "weight": 0.5}
+    parts = [messages[0], {"role": "assistant", "content": [part, {**part, "weight": 1}]}]
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": messages}, {"messages": parts}])
     refused = build(*options_for(corpus, tmp_path / "refused"), "--max_reject_fraction=1")
     assert refused.code == 1 and "bad_weight 2" in refused.err
-    columns = "--write_columns=input_ids,labels,loss_weights"
-    for name, options in {"plain": [], "shifted": ["--packing=bfd", "--max_length=256", "--shift_labels"]}.items():
-        assert build(*options_for(corpus, tmp_path / name), columns, *options).code == 0
-    rows = rows_of(tmp_path / "plain")
-    assert [{*row["loss_weights"]} for row in rows] == [{0.0, 0.25, 1.0}, {0.0, 0.25}]
-    for row in rows:
-        assert [weight > 0 for weight in row["loss_weights"]] == [label != -100 for label in row["labels"]]
-    (shifted,) = rows_of(tmp_path / "shifted")
-    assert shifted["loss_weights"] == [*rows[0]["loss_weights"], *rows[1]["loss_weights"]][1:]
 
 
 def stderr_in_a_terminal(*options: str) -> list[str]:

@@ -423,8 +423,6 @@ signed("position_ids", put(77), r"position_ids\[5\] is 77; expected to count fro
 signed("position_ids", lambda ids: [1 + i for i in ids], r"position_ids\[0\] is 1; expected to count from 0")
 signed("attention_mask", put(0), r"attention_mask\[5\] is 0; expected 1")
 signed("loss_mask", lambda mask: [*mask[1:], mask[0]], r"loss_mask\[\d+\] is [01]; expected 1 where there is a label")
-signed("loss_weights", put(0.5, 0), r"loss_weights\[0\] is 0.5; expected a weight above 0 where there is a label, 0")
-signed("loss_weights", lambda weights: [-w for w in weights], r"loss_weights\[\d+\] is -1.0; expected a weight above 0")
 signed("part_lengths", lambda lengths: lengths[:-1], "it has not as many part_kinds as part_lengths")
 signed("part_lengths", lambda lengths: [lengths[0] + 1, *lengths[1:]], "part_lengths does not add up to the tokens")
 signed("part_lengths", lambda lengths: [lengths[0] + lengths[1], 0, *lengths[2:]], "part_lengths has a run without a")
@@ -468,7 +466,7 @@ def signed_end_of_turn_that_is_masked_and_another_token_that_is_trained_instead(
 @harm(rf"{FIRST}.*row 3: it has 514 tokens; the job allows 512")
 def signed_row_that_is_too_long(folder):
     def change(table):
-        for name in ("input_ids", "labels", "attention_mask", "loss_mask", "loss_weights"):
+        for name in ("input_ids", "labels", "attention_mask", "loss_mask"):
             table = with_values(name, lambda values: (values * 20)[:514])(table)
         table = with_values("position_ids", lambda _: list(range(514)))(table)
         table = with_values("seq_lengths", lambda _: [514])(table)

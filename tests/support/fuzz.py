@@ -4,7 +4,7 @@
     PYTHONPATH=.:tests python -m support.fuzz --seconds 3600 [--seed 0] [--keep-going]
 
 Each seed is a template and some records. Checked are: the text of each kept record is that of `apply_chat_template`;
-both engines give each record the same text, spans, weights, tokens, reject and counts; and so they do for records in
+both engines give each record the same text, spans, tokens, reject and counts; and so they do for records in
 another order and in other batches. In half of the cases each text has words of its own. These show, without any
 knowledge of the template, that what is trained on is of the assistant, and all of it, and that nothing is lost
 (`wrong_words`). A failure is printed with its seed, as small as it could be made.
@@ -321,7 +321,7 @@ class Case:
             if key and form.random() < 0.8:
                 answer[key] = self._text(earlier)
             if form.random() < 0.1:
-                answer["weight"] = form.choice((0, 0.5))
+                answer["weight"] = 0
             messages.append(answer)
             if form.random() < 0.1:
                 messages.append({"role": "system", "content": content()})
@@ -380,7 +380,7 @@ def failure_of(
     """
     template = template_of(features)
     examples: list[Example] = []
-    parser = Parser(loss_weights=True)
+    parser = Parser()
     for number, record in enumerate(records):
         batch = parser(Records(SPLIT, 0, True, Outcomes(read=1), [Record(number, json.dumps(record).encode())]))
         examples += batch.examples
@@ -442,7 +442,7 @@ def _encoder(engine: str) -> Encoder:
 def _different_tokens(texts: Texts) -> str | None:
     """Describe how the engines encode texts differently; None if they do not."""
     found = [_encoder(engine)(texts) for engine in ("reference", "fast")]
-    for name in ("ids", "offsets", "trained", "weights"):
+    for name in ("ids", "offsets", "trained"):
         expected, given = (getattr(tokens, name) for tokens in found)
         if not np.array_equal(expected, given):
             return f"{name} of tokens: fast\n  {given}\nreference\n  {expected}"
@@ -451,8 +451,7 @@ def _different_tokens(texts: Texts) -> str | None:
 
 def _by_record(texts: Texts) -> dict[int, Any]:
     kept = {
-        text.example.position: ("text", text.text, text.spans, text.weights, text.prompt, text.added_tokens)
-        for text in texts.texts
+        text.example.position: ("text", text.text, text.spans, text.prompt, text.added_tokens) for text in texts.texts
     }
     rejects = {reject.position: ("reject", reject.reason, reject.detail) for reject in texts.outcomes.rejects}
     return {**kept, **rejects}

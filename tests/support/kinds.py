@@ -13,10 +13,7 @@ from support.datasets import write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.templates import DROPS_REASONING
 
-ALL_COLUMNS = (
-    "input_ids,labels,seq_lengths,attention_mask,position_ids,loss_mask,loss_weights,"
-    "part_lengths,part_kinds,part_messages"
-)
+ALL_COLUMNS = "input_ids,labels,seq_lengths,attention_mask,position_ids,loss_mask,part_lengths,part_kinds,part_messages"
 _CHATS = {"input": CHATS, "split_bytes": 200_000}
 _PACKED = {"max_length": 512, "packing": "bfd"}
 _SEVERAL = """
@@ -48,8 +45,8 @@ KINDS: dict[str, dict[str, Any]] = {
         "output_format": "tfrecord.gz", "provenance": True, "keep_columns": "id",
     },
     "packed_tfrecord": _CHATS | _PACKED | {"output_format": "tfrecord", "provenance": True},
-    "keep_end": _CHATS | {"max_length": 50, "truncation": "keep_end", "write_columns": "input_ids,labels,loss_weights"},
-    "without_labels": {"input": "completion.jsonl", "write_columns": "input_ids,loss_weights"},
+    "keep_end": _CHATS | {"max_length": 50, "truncation": "keep_end", "write_columns": "input_ids,labels,loss_mask"},
+    "without_labels": {"input": "completion.jsonl", "write_columns": "input_ids,loss_mask"},
     "drop": _CHATS | {"max_length": 80, "truncation": "drop", "packing": "bfd", "validation_fraction": 0.5},
     "windows": _CHATS | {"max_length": 48, "truncation": "windows", "provenance": True, "ledger": "all"},
     "windows_and_pack": _CHATS | {
@@ -106,10 +103,7 @@ def _write_inputs(folder: Path) -> None:
     )
     write_jsonl(
         folder / "weights.jsonl",
-        [
-            {"messages": [user("Hi"), assistant("A", weight=0.5), user("And?"), assistant("B", weight=n % 2 * 2)]}
-            for n in range(40)
-        ],
+        [{"messages": [user("Hi"), assistant("A"), user("And?"), assistant("B", weight=n % 2)]} for n in range(40)],
     )
     thinking = [
         user("a?"), assistant("b", reasoning_content="first"), user("c?"), assistant("d", reasoning_content="then"),

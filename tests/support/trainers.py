@@ -38,13 +38,12 @@ def python_of(requirements: str) -> Path:
 
 
 def conversation(number: int) -> dict[str, Any]:
-    """A conversation of one to three turns; no two are alike. One answer in three has another weight."""
+    """A conversation of one to three turns; no two are alike."""
     messages: list[dict[str, Any]] = []
     for turn in range(1 + number % 3):
         words = [WORDS[(number * 5 + turn * 7 + i * (number + 1)) % len(WORDS)] for i in range(4 + (number + turn) % 9)]
         messages.append({"role": "user", "content": f"{number}: {' '.join(words)}"})
-        answer = {"role": "assistant", "content": " ".join(reversed(words))}
-        messages.append(answer | ({"weight": 0.25} if (number + turn) % 3 == 0 else {}))
+        messages.append({"role": "assistant", "content": " ".join(reversed(words))})
     return {"messages": messages}
 
 

@@ -17,16 +17,12 @@ from support.trainers import HERE, conversation, python_of
 def dataset(tmp_path_factory) -> Callable[..., Path]:
     """Build a dataset of the same conversations with some options, once for each."""
     folder = tmp_path_factory.mktemp("datasets")
-    records = [conversation(number) for number in range(9)]
-    weighted = write_jsonl(folder / "weighted.jsonl", records)
-    plain = [{"messages": [{**m, "weight": 1} for m in record["messages"]]} for record in records]
-    unweighted = write_jsonl(folder / "plain.jsonl", plain)
+    corpus = write_jsonl(folder / "corpus.jsonl", [conversation(number) for number in range(9)])
     built: dict[tuple[str, ...], Path] = {}
 
     def build(*options: str) -> Path:
         if options not in built:
             output = folder / str(len(built))
-            corpus = weighted if any("loss_weights" in option for option in options) else unweighted
             done = build_in_process(
                 f"--input={corpus}",
                 f"--tokenizer={TOKENIZER}",

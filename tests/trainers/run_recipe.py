@@ -26,11 +26,10 @@ Row = dict[str, Any]
 
 
 def losses_alone(model: Any, row: Row) -> torch.Tensor:
-    """The loss of each label of an example, weighed if it has weights."""
+    """The loss of each label of an example."""
     ids, labels = torch.tensor([row["input_ids"]]), torch.tensor(row["labels"][1:])
     logits = model(input_ids=ids, use_cache=False).logits[0, :-1]
     losses = torch.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="none")
-    losses = losses * torch.tensor(row["loss_weights"][1:]) if "loss_weights" in row else losses
     return losses[labels != IGNORED]
 
 

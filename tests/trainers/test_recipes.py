@@ -80,15 +80,6 @@ def test_loss_of_each_example_is_that_of_the_example_alone(dataset, model, tmp_p
     assert_each_loss_is_that_of_the_example_alone(losses_of(tmp_path, code, dataset("--for=trainer")))
 
 
-def test_weighted_loss_of_each_example_is_that_of_the_example_alone(dataset, model, tmp_path):
-    output = dataset("--for=trainer", "--write_columns=input_ids,labels,loss_weights")
-    assert {weight for row in rows_of(output) for weight in row["loss_weights"]} == {0.0, 0.25, 1.0}
-    found = losses_of(tmp_path, recipe_of("trainer", output, model), output)
-    assert_each_loss_is_that_of_the_example_alone(found)
-    unweighted = losses_of(tmp_path, recipe_of("trainer", dataset("--for=trainer"), model), dataset("--for=trainer"))
-    assert abs(found["mean"] - unweighted["mean"]) > CONTAMINATED
-
-
 def test_packed_rows_without_seq_lengths_are_contaminated_in_trl(dataset, model, tmp_path):
     """What `--for trl` refuses; and the proof that these tests would notice it."""
     code = recipe_of("trl", dataset("--for=trl", *PACKED), model)

@@ -66,7 +66,6 @@ def test_a_trainer_gets_the_columns_that_it_reads(arguments, columns):
         (["trl", "--output_format=tfrecord"], "--output_format tfrecord: TRL loads Parquet"),
         (["trl", "--write_columns=input_ids,labels", *PACKED], "--write_columns input_ids,labels: without seq_lengths"),
         (["trl", "--write_columns=input_ids,loss_mask"], "--write_columns input_ids,loss_mask: TRL needs labels, too"),
-        (["trl", "--write_columns=input_ids,labels,loss_weights"], "TRL does not read loss_weights"),
         (["trainer", *PACKED], "--packing bfd: transformers' collators read a packed row as one example"),
         (["trainer", "--write_columns=input_ids,labels,position_ids"], "Seq2Seq does not pad position_ids"),
         (["axolotl", *PACKED], "--packing bfd: Axolotl overwrites the position_ids"),
@@ -122,8 +121,6 @@ def test_recipes_of_the_guide_are_those_that_are_run_with_the_trainers():
     for consumer, layout in layouts.items():
         assert problems(consumer, layout) == []
         assert recipe(consumer, "out/mine", "Qwen/Qwen3-8B", layout) in guide
-    weighted = dataclasses.replace(UNPACKED_ROWS, columns=("input_ids", "labels", "loss_weights"))
-    assert recipe("trainer", "out/mine", "Qwen/Qwen3-8B", weighted) in (ROOT / "docs/output.md").read_text()
 
 
 @pytest.mark.parametrize("consumer", EXPORTS)

@@ -175,10 +175,10 @@ def test_bucket_to_which_nothing_was_sent_has_an_empty_part(tmp_path):
     assert (len(part.ids), part.last, part.outcomes) == (0, True, Outcomes())
 
 
-def test_weights_of_some_parts_are_filled_with_ones(tmp_path):
+def test_parts_of_turns_of_some_batches_are_filled_with_zeros(tmp_path):
     splits = with_buckets(planned([0, 0]), 1, seed=0)
     batches = [labels_of(split, [1]) for split in splits]
-    batches[1] = dataclasses.replace(batches[1], weights=np.array([0, 0.5, 2], np.float32))
+    batches[1] = dataclasses.replace(batches[1], parts=np.array([0, 9, 17], np.int32))
     [[part]] = exchanged(tmp_path, [[batch] for batch in batches], 1)
-    weights = part.weights.reshape(-1, 3).tolist()
-    assert dict(zip([row[0] for row in rows_of(part)], weights, strict=True)) == {0: [1, 1, 1], 1: [0, 0.5, 2]}
+    codes = part.parts.reshape(-1, 3).tolist()
+    assert dict(zip([row[0] for row in rows_of(part)], codes, strict=True)) == {0: [0, 0, 0], 1: [0, 9, 17]}

@@ -130,7 +130,6 @@ def test_datasets_loads_what_was_saved_to_disk(tmp_path, name, extra):
             "write_columns",
             False,
         ),
-        (dataclasses.replace(UNPACKED_ROWS, columns=("input_ids", "labels", "loss_weights")), "write_columns", False),
     ],
 )
 def test_rows_that_a_trainer_would_not_train_on_as_it_should_are_refused(name, layout, option, only_if_not_packed):

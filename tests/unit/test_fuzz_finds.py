@@ -21,7 +21,6 @@ from transforms.chat.rendering.omissions import Omissions, gaps_between
 from transforms.chat.rendering.transformers_jinja import apply_chat_template as apply_chat_template_of_transformers
 from transforms.chat.rendering.transformers_jinja import compile_template, with_reasoning_aliases
 from transforms.chat.spans.turn_search import TurnSearch
-from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.compiled import CompiledTemplate, TracingTemplate
 from transforms.tokens.ids import IdEncoder
 from transforms.tokens.utf8 import Utf8
@@ -142,17 +141,6 @@ def tokens_by_an_inexact_expression(patch: Patch) -> None:
     patch.setattr(IdEncoder, "encode", encoded)
 
 
-def weights_of_one(patch: Patch) -> None:
-    """The fast engine gives all turns the same weight."""
-    weighted_spans = TurnFinder.weighted_spans
-
-    def weighted(self: TurnFinder, *given: Any) -> Any:
-        spans, weights = weighted_spans(self, *given)
-        return spans, weights if self._reference is None else [1.0] * len(weights)
-
-    patch.setattr(TurnFinder, "weighted_spans", weighted)
-
-
 _ENGINES_DIFFER = r"record \d+: (fast|auto)|counts|differs from the reference"
 # For each defect the patches that put it back, the last of which is it; and what the fuzzer says.
 DEFECTS: dict[str, tuple[Sequence[Callable[[Patch], None]], str]] = {
@@ -165,7 +153,6 @@ DEFECTS: dict[str, tuple[Sequence[Callable[[Patch], None]], str]] = {
     "strings_become_parts": ([parts_in_place_of_json], r"transformers"),
     "reference_is_not_transformers": ([reasoning_under_its_own_key], r"transformers"),
     "tokens": ([tokens_by_an_inexact_expression], r"tokens|tokenizing"),
-    "weights": ([weights_of_one], _ENGINES_DIFFER),
 }
 
 

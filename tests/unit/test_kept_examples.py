@@ -36,7 +36,6 @@ def tokens_of(**fields: object) -> Tokens:
 
 FULL = tokens_of(
     last=True,
-    weights=np.array([[1, 1], [0.1, 1], [1, 2], [1, 1], [2, 1]]),
     parts=np.array([[0, 0], [1, 0], [1, 9], [0, 0], [9, 0]], np.int32),
     source=RowSource(
         np.array([10, 10]),
@@ -59,7 +58,7 @@ EMPTY = tokens_of(
 
 def fields_of(batch: Tokens) -> dict[str, object]:
     """The fields as lists, which can be compared, with their types, but for the choice of parts, which is not kept."""
-    names = [field.name for field in dataclasses.fields(batch) if field.name != "weight_of_part"]
+    names = [field.name for field in dataclasses.fields(batch) if field.name != "trained_parts"]
     found = {name: getattr(batch, name) for name in names}
     found |= {f"source.{field.name}": getattr(batch.source, field.name) for field in dataclasses.fields(RowSource)}
     del found["source"]
@@ -93,10 +92,10 @@ def test_examples_are_read_as_they_were_written(batch):
 
 
 def test_labelled_examples_are_tokens_of_one_span_each():
-    tokens = tokens_of(weights=np.array([[1], [0.5], [1], [1], [2]]), parts=np.array([[0], [1], [1], [0], [9]]))
+    tokens = tokens_of(parts=np.array([[0], [1], [1], [0], [9]]))
     labels = np.where(tokens.trained, tokens.ids, np.int32(IGNORED))
-    weights, parts = tokens.weights[:, 0].astype(np.float32), tokens.parts[:, 0]
-    batch = Labels(SPLIT, 2, False, OUTCOMES, tokens.ids, labels, tokens.offsets, tokens.source, weights, parts)
+    parts = tokens.parts[:, 0]
+    batch = Labels(SPLIT, 2, False, OUTCOMES, tokens.ids, labels, tokens.offsets, tokens.source, parts)
     assert encode_examples(batch) == encode_examples(tokens)
 
 

@@ -35,7 +35,6 @@ SAMPLES = {
     "split_bytes": (["1", "0064", "67108864"], ["0", "-1", "1.5", "1e6", "", "64MiB"]),
     "chat_template": (["default", "gs://a/b.jinja", "{{ messages }}"], []),
     "train_parts": (["content", "content, end "], ["contents", ",", "content;end"]),
-    "part_weights": (["reasoning=0.5", "end=2, content = .5"], ["reasoning", "answer=1", "end=-1", "end=x"]),
     "chat_template_kwargs": (['{"enable_thinking": false}', "{}", ' {"a": {}} '], ["", "[]", "null", "true", "{"]),
     "now": (
         ["2026-11-20T12:00:00", "2026-11-20", "2026-11-20 23:59"],
@@ -63,7 +62,6 @@ def test_an_option_takes_the_texts_of_its_kind_and_no_others(name):
     # Some values need another option: bfd needs a max_length.
     more = {
         "packing": {"max_length": "9"},
-        "part_weights": {"write_columns": "labels,loss_weights"},
         "epochs": {"shuffle": "global"},
         "near_similarity": {"dedup": "near"},
     }

@@ -15,7 +15,7 @@ from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
 from transforms.rows.parts import PARTS, code_of
 from transforms.steps.label import build_labels
-from transforms.tokens.trained import is_trained, of_first_span, spans_of_tokens
+from transforms.tokens.trained import is_trained, spans_of_tokens
 
 CHARACTERS = 24
 
@@ -24,7 +24,6 @@ def tokens_of(
     rows: list[list[int]],
     ranges: list[tuple[int, int]],
     spans: list[tuple[int, int]],
-    weights: list[float] | None = None,
 ) -> Tokens:
     """Build a batch of rows. ranges: characters of each token. Each row is from another record and keeps its id."""
     lengths = [len(row) for row in rows]
@@ -38,7 +37,6 @@ def tokens_of(
         ids=np.array([token for row in rows for token in row], np.int32),
         offsets=np.cumsum([0, *lengths]).astype(np.int64),
         trained=is_trained(starts, stops, edges),
-        weights=of_first_span(starts, edges, np.array(weights))[:, None] if weights else None,
         source=RowSource(
             positions=np.array([100 + i for i in range(len(rows))], np.int64),
             validation=np.array([i % 2 == 1 for i in range(len(rows))], bool),
@@ -160,43 +158,14 @@ def test_rows_before_and_after_a_dropped_row_keep_their_labels():
 
 
 @given(batches(), st.data())
-def test_weight_of_a_trained_token_is_that_of_the_first_span_which_it_has_a_character_in(batch, data):
-    rows, ranges, spans = batch
-    weights = [[data.draw(st.sampled_from([0.25, 0.5, 1.0, 3.0])) for _ in of_row] for of_row in spans]
-    expected = [
-        weight
-        for row in range(len(rows))
-        for start, stop in ranges[row]
-        for weight in [
-            next(
-                (
-                    weight
-                    for (first, end), weight in zip(spans[row], weights[row], strict=True)
-                    if naive_is_trained((start, stop), [(first, end)])
-                ),
-                0.0,
-            )
-        ]
-        if any(naive_is_trained(token_range, spans[row]) for token_range in ranges[row])
-    ]
-
-    labels = build_labels(tokens_of(rows, moved(ranges), moved(spans), [w for of_row in weights for w in of_row]))
-
-    found = 1.0 if labels.weights is None else labels.weights
-    assert np.where(labels.labels != IGNORED, found, 0).tolist() == expected
-
-
-@given(batches(), st.data())
 @example(([[1]], [[(0, 4)]], [[(0, 1), (1, 2), (2, 3), (3, 4)]]), None)
 def test_token_is_of_the_first_of_its_parts_that_is_trained_on(batch, data):
     rows, ranges, spans = batch
-    factors = {part: data.draw(st.sampled_from([0.0, 0.1, 1.0])) if data else float(part == "end") for part in PARTS}
+    trained_parts = tuple(part for part in PARTS if (data.draw(st.booleans()) if data else part == "end"))
     kinds = [
         [data.draw(st.sampled_from(PARTS)) if data else ("content", "end")[i % 2] for i in range(len(o))] for o in spans
     ]
     codes = [code_of(kind, row % 2 + 1) for row, own in enumerate(kinds) for kind in own]
-    has_weights = data is not None and data.draw(st.booleans())
-    of_turn = {1: 1.0, 2: 0.3 if has_weights else 1.0}
     starts, stops = np.array(moved(ranges), np.int64).reshape(-1, 2).T
     edges = np.array(moved(spans), np.int64).reshape(-1, 2)
     expected = []
@@ -204,24 +173,19 @@ def test_token_is_of_the_first_of_its_parts_that_is_trained_on(batch, data):
         found = []
         for token in own:
             held = [kind for kind, span in zip(kinds[row], spans[row], strict=True) if naive_is_trained(token, [span])]
-            chosen = [kind for kind in held if factors[kind]]
+            chosen = [kind for kind in held if kind in trained_parts]
             code = code_of((chosen or held)[0], row % 2 + 1) if held else 0
-            found.append((bool(chosen), code, factors[chosen[0]] * of_turn[row % 2 + 1] if chosen else 0.0))
-        expected += found if any(is_trained for is_trained, *_ in found) else []
+            found.append((bool(chosen), code))
+        expected += found if any(is_trained for is_trained, _ in found) else []
 
     numbers = spans_of_tokens(starts, stops, edges, np.array(codes, np.int32))
     parts = np.append(np.array(codes, np.int32), np.int32(0))[numbers]
-    weights = np.array([of_turn.get(code >> 3, 1.0) for code in parts.ravel()]).reshape(parts.shape)
     tokens = tokens_of(rows, moved(ranges), moved(spans))
-    if has_weights:
-        tokens = dataclasses.replace(tokens, weights=weights)
-    labels = build_labels(dataclasses.replace(tokens, parts=parts, weight_of_part=factors))
+    labels = build_labels(dataclasses.replace(tokens, parts=parts, trained_parts=trained_parts))
 
     trained = labels.labels != IGNORED
-    assert trained.tolist() == [is_trained for is_trained, *_ in expected]
-    assert labels.parts.tolist() == [code for _, code, _ in expected]
-    found = 1.0 if labels.weights is None else labels.weights
-    assert np.where(trained, found, 0).tolist() == [np.float32(weight) for *_, weight in expected]
+    assert trained.tolist() == [is_trained for is_trained, _ in expected]
+    assert labels.parts.tolist() == [code for _, code in expected]
     assert all(len({*row} - {0}) == sum(code != 0 for code in row) for row in parts.tolist())
 
 

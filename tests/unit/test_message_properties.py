@@ -65,7 +65,6 @@ OPTIONS = st.builds(
     roles=st.just(ROLE_NAMES),
     tool_arguments=st.sampled_from(TOOL_ARGUMENTS),
     train_field=st.sampled_from([None, "keep"]),
-    loss_weights=st.booleans(),
 )
 
 
@@ -89,7 +88,7 @@ def test_any_messages_become_one_form_or_a_reject(messages, tools, options):
         assert tool["type"] != "function" or isinstance(tool["function"]["name"], str)
     for message in conversation.messages:
         assert message["role"] in ("user", "assistant", "tool")
-        assert message.get("weight") != 1 and (options.loss_weights or message.get("weight") in (None, 0))
+        assert message.get("weight") in (None, 0)
         assert message["role"] == "assistant" or "weight" not in message
         for call in message.get("tool_calls") or []:
             assert call["type"] == "function" and isinstance(call["function"]["name"], str)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ from transforms.model.batches import Labels, Rows, RowSource, RowTable
 from transforms.model.outcomes import Outcomes
 from transforms.model.statistics import Histogram, Statistics
 from transforms.rows import packing
-from transforms.rows.columns import column_of
 from transforms.rows.packing import PACKINGS, PAIRS, Packed, pack_bfd, pack_ffd, pack_wrapped
 from transforms.rows.ragged import slices_of
 from transforms.rows.segments import whole
@@ -614,19 +612,6 @@ def test_shifted_labels_are_the_next_token_of_the_same_segment(packer: Packer, r
         assert row[-1].labels[-1] in (IGNORED, row[-1].ids[-1] + 1)
 
 
-@THOROUGHLY
-@given(packers(), records_of())
-def test_weight_goes_with_the_label_that_it_weighs(packer: Packer, records: list[RowOf]):
-    """Labels are unique in a batch, so that the weight of each can be computed from it."""
-    batch = batch_of(records)
-    rows = packer(dataclasses.replace(batch, weights=batch.ids.astype(np.float32) / 8))
-    for table in (rows.train, rows.validation):
-        weights, offsets = column_of(table, "loss_weights")
-        assert weights.tolist() == [0 if label == IGNORED else label / 8 for label in table.labels.tolist()]
-        assert offsets.tolist() == table.offsets.tolist()
-    assert tables_of(rows) == tables_of(packer(batch))
-
-
 def test_packed_row_is_shifted_as_one_row_and_predicts_nothing_from_another_segment():
     records = [RowOf([1, 2, 3], [1, 2, 3], False, 7), RowOf([4, 5], [4, 5], False, 8)]
 
@@ -699,14 +684,14 @@ def test_rows_taken_from_a_table_keep_their_segments():
         segment_lengths=np.array([1, 2, 1, 3]),
         segment_offsets=np.array([0, 2, 3, 4]),
         sources=np.arange(4),
-        weights=np.arange(1, 8, dtype=np.float32),
+        parts=np.arange(1, 8, dtype=np.int32),
     )
     taken = table.take(np.array([2, 0]))
     assert rows_of(taken, RowSource(np.array([10, 20, 30, 40]), np.zeros(4, bool), None)) == [
         [Segment((5, 6, 7), (-100, 6, 7), 40)],
         [Segment((1,), (1,), 10), Segment((2, 3), (-100, 3), 20)],
     ]
-    assert taken.weights.tolist() == [5, 6, 7, 1, 2, 3]
+    assert taken.parts.tolist() == [5, 6, 7, 1, 2, 3]
 
 
 @pytest.mark.parametrize("packing", [packing for packing in OF_ANY_ROWS if packing != "none"])

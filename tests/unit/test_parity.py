@@ -549,14 +549,6 @@ def test_expand_trains_in_the_context_of_inference_under_real_templates():
     assert refused < 20 < 100 < kept  # refused: the generation prompt is longer than the header in history
 
 
-def test_turns_with_other_weights_are_not_expandable():
-    weighted = [message | ({"weight": 0.5} if message["role"] == "assistant" else {}) for message in WITH_A_TOOL]
-    assert checked(DROPS_EARLIER, WITH_A_TOOL, parity="expand").texts
-    batch = checked(DROPS_EARLIER, weighted, parity="expand")
-    assert [reject.reason for reject in batch.outcomes.rejects] == ["not_expandable"]
-    assert not batch.texts
-
-
 @pytest.mark.parametrize("name", oracle_templates())
 def test_engines_find_the_same_differences_under_real_templates(name):
     case = oracle_templates()[name]

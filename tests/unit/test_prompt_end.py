@@ -87,7 +87,7 @@ def test_both_engines_count_the_same(folder: str, texts: list[Text]) -> None:
 
 @ENGINES
 def test_a_span_that_follows_another_one_begins_no_turn(folder: str, engine: str) -> None:
-    text = text_of("a\n\nb", [(0, 2), (2, 4)], weights=[0.5, 2.0])
+    text = text_of("a\n\nb", [(0, 2), (2, 4)])
     tokens = encoded(folder, [text], engine)
     assert ids_of(tokens) == [ids_alone(folder, "a\n\nb")]
     assert tokens.outcomes.notes == {}

@@ -25,9 +25,7 @@ from transforms.base.errors import InputError, ParameterError
 from transforms.catalog.budgets import Budgets
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
-from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions
-from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.compiled import CompiledTemplate
 from transforms.model.batches import Texts, Tokens
 from transforms.model.examples import PlainText, PromptCompletion
@@ -225,19 +223,6 @@ def test_texts_of_one_signature_are_compared_for_white_space_and_other_character
     batch = examples_of(*[[user("3+3?"), assistant(plain)]] * 40, [user("3+3?"), assistant(content)])
     faulty(monkeypatch, lambda text, *found: (text.replace(content, content + "7"), *found))
     assert Renderer(render_config(CHATML))(batch).outcomes.first_examples[DIFFERS] == (40, "rendering: other text")
-
-
-def test_weights_are_compared(monkeypatch):
-    weighted = [*PLAIN[:3], assistant("6", weight=0.5)]
-    by_fast = TurnFinder.weighted_spans
-
-    def other_weights(self: TurnFinder, *given: Any) -> Any:
-        spans, weights = by_fast(self, *given)
-        return spans, [1.0] * len(weights) if isinstance(self._template, FastTemplate) else weights
-
-    monkeypatch.setattr(TurnFinder, "weighted_spans", other_weights)
-    texts = Renderer(render_config(CHATML))(examples_of(weighted))
-    assert texts.outcomes.first_examples[DIFFERS] == (0, "rendering: other weights")
 
 
 def test_texts_of_one_of_so_many_records_are_compared(monkeypatch):

@@ -653,24 +653,6 @@ def test_a_build_that_overwrites_with_another_tokenizer_uses_the_new_one(build, 
 
 
 @pytest.mark.parametrize("engine", ["reference", "fast"])
-def test_tokens_of_a_text_have_the_weights_of_its_spans(engine: str):
-    texts = [
-        msgspec.structs.replace(text_of("one ü two", [(0, 3), (5, 9)]), weights=[0.5, 2.0]),
-        text_of("three", [(0, 5)], 1),
-        msgspec.structs.replace(row_of([5, 6, 7], [(1, 2), (2, 3)], 2), weights=[0.25, 1.0]),
-        text_of("four", [], 3),
-    ]
-    tokens = Encoder(EXAMPLES, engine=engine)(batch_of(texts))
-    assert tokens.weights is not None and tokens.weights.shape == (len(tokens.ids), 1)
-    own = tokens.weights[tokens.trained, 0].tolist()
-    counts = [int(np.sum(trained)) for trained in np.split(tokens.trained, tokens.offsets[1:-1])]
-    assert len(own) == sum(counts) and len(tokens.weights) == len(tokens.ids)
-    assert sorted({*own[: counts[0]]}) == [0.5, 2.0]
-    assert own[counts[0] :] == [1.0] * counts[1] + [0.25, 1.0]
-    assert Encoder(EXAMPLES, engine=engine)(batch_of(texts[1:2])).weights is None
-
-
-@pytest.mark.parametrize("engine", ["reference", "fast"])
 def test_token_of_several_parts_of_turns_has_all_of_them(engine: str):
     reasoning, content, end = (code_of(part, 1) for part in ("reasoning", "content", "end"))
     texts = [
@@ -678,16 +660,14 @@ def test_token_of_several_parts_of_turns_has_all_of_them(engine: str):
         msgspec.structs.replace(
             text_of("one two", [(0, 4), (4, 5), (5, 7)], 1),
             parts=[reasoning, content, reasoning],
-            weights=[0.1, 0.5, 0.1],
         ),
         msgspec.structs.replace(row_of([5, 6], [(1, 2)], 2)),  # of another kind: it is encoded apart
     ]
     tokens = Encoder(EXAMPLES, engine=engine)(batch_of(texts))
-    assert tokens.parts is not None and tokens.weights is not None
+    assert tokens.parts is not None
     one, two = tokens.ids[: tokens.offsets[1]].tolist()
     assert tokens.ids.tolist() == [one, two, one, two, 5, 6]  # "one" and " two", whose space is reasoning
     assert tokens.parts.tolist() == [[0, 0], [end, 0], [reasoning, 0], [reasoning, content], [0, 0], [0, 0]]
-    assert tokens.weights.tolist() == [[1, 1], [1, 1], [0.1, 1], [0.1, 0.5], [1, 1], [1, 1]]
     assert tokens.trained.tolist() == [False, True, True, True, False, True]
 
 

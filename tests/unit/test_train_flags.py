@@ -48,26 +48,25 @@ def test_another_field_may_be_named():
     assert weight({"keep": 0.0}, train_field="keep") == 0
     assert weight({"name": False}, train_field="name") == 0
     assert weight({"train": False}, train_field="keep") == 0
-    assert weight({"train": 0.5}, train_field="train", loss_weights=True) == 0.5
     assert reject_of({"messages": [{**ANSWER, "keep": "good"}]}, train_field="keep")[0] == "bad_weight"
     with pytest.raises(ParameterError, match="train_field"):
         ParseConversations(train_field="content")
 
 
 @pytest.mark.parametrize("value", [0.5, 2, 1e-3])
-def test_another_weight_needs_the_column_loss_weights(value):
-    reason, detail = reject_of({"messages": [USER, {**ANSWER, "loss_weight": value}]})
-    assert reason == "bad_weight" and "messages[1]" in detail and "-100" in detail and "loss_weights" in detail
-    assert weight({"loss_weight": value}, loss_weights=True) == value
+def test_another_weight_rejects_the_record(value):
+    why = "expected 0 or 1: a label is the token's id or -100, and trainers read no weights"
+    expected = ("bad_weight", f"messages[1] has the weight {value}; {why}")
+    assert reject_of({"messages": [USER, {**ANSWER, "loss_weight": value}]}) == expected
+    assert reject_of({"messages": [USER, {**ANSWER, "keep": value}]}, train_field="keep") == expected
 
 
 @pytest.mark.parametrize("value", [-1, -0.5, "0", "half", [], {}, math.inf, 1e39, 10**400])
-@pytest.mark.parametrize("loss_weights", [True, False])
-def test_what_is_not_a_weight_rejects_the_record(value, loss_weights):
+def test_what_is_not_a_weight_rejects_the_record(value):
     if value == math.inf:  # JSON has no infinity
         value = "Infinity"
-    record = {"messages": [USER, {**ANSWER, "weight": value}]}
-    assert reject_of(record, loss_weights=loss_weights)[0] == "bad_weight"
+    reason, detail = reject_of({"messages": [USER, {**ANSWER, "weight": value}]})
+    assert reason == "bad_weight" and len(detail) < 200
 
 
 @pytest.mark.parametrize(
@@ -81,13 +80,13 @@ def test_what_is_not_a_weight_rejects_the_record(value, loss_weights):
     ],
 )
 def test_flags_that_contradict_each_other_reject_the_record(flags):
-    reason, detail = reject_of({"messages": [{**ANSWER, **flags}]}, loss_weights=True)
+    reason, detail = reject_of({"messages": [{**ANSWER, **flags}]})
     assert reason == "bad_weight" and "contradicts itself" in detail
 
 
 def test_flags_that_agree_are_one_weight():
     assert weight({"train": False, "masked": True, "weight": 0, "loss_weight": 0.0}) == 0
-    assert weight({"train": True, "weight": 0.5}, loss_weights=True) == 0.5
+    assert weight({"train": True, "masked": False, "weight": 1, "loss_weight": 1.0}) is None
 
 
 def test_flags_of_other_roles_are_removed_and_noted_if_they_say_to_train():
@@ -140,14 +139,16 @@ def test_parts_of_a_message_of_weight_0_need_no_weight():
     message = {"role": "assistant", "content": [{**part, "weight": 0}, part], "weight": 0}
     expected = [{"role": "assistant", "content": [part, part], "weight": 0}]
     assert messages_of(message) == expected
-    message["content"][0]["weight"] = 0.5
-    assert messages_of(message, loss_weights=True) == expected
 
 
-def test_parts_of_different_weights_reject_the_record():
+@pytest.mark.parametrize("weights", [(0.5, 1), (0.5, 0.5), (0, 0.5), (1, 2)])
+def test_parts_of_another_weight_reject_the_record(weights):
     part = {"type": "text", "text": "The Aare."}
-    message = {"role": "assistant", "content": [{**part, "weight": 0.5}, part]}
-    assert reject_of({"messages": [message]}, loss_weights=True)[0] == "bad_weight"
+    message = {"role": "assistant", "content": [{**part, "weight": weight} for weight in weights]}
+    number = next(number for number, weight in enumerate(weights) if weight not in (0, 1))
+    reason, detail = reject_of({"messages": [message]})
+    assert reason == "bad_weight"
+    assert detail.startswith(f"content[{number}] of messages[0] has the weight {weights[number]}; expected 0 or 1")
 
 
 def test_parts_of_weight_0_keep_it_if_others_are_trained_on():
@@ -155,4 +156,4 @@ def test_parts_of_weight_0_keep_it_if_others_are_trained_on():
     message = {"role": "assistant", "content": [{**part, "train": False}, {**part, "weight": 1}]}
     expected = {"role": "assistant", "content": [{**part, "weight": 0}, part]}
     assert messages_of(message) == [expected]
-    assert messages_of({**message, "weight": 2}, loss_weights=True) == [{**expected, "weight": 2}]
+    assert messages_of({**message, "weight": 1}) == [expected]

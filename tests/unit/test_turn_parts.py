@@ -97,7 +97,7 @@ def test_parts_add_up_to_what_is_trained_on_and_begin_after_the_generation_promp
             except RecordError as error:
                 assert error.reason == "parts_not_established"
                 continue
-            assert merged(found.spans) == expected.spans and found.weights is None, (name, seed)
+            assert merged(found.spans) == expected.spans, (name, seed)
             (fast,) = parted(examples_of(Conversation(one.messages, one.tools))).texts
             assert (fast.spans, fast.parts) == (found.spans, found.parts), (name, seed)
             whole.add(name)
@@ -151,22 +151,6 @@ def test_all_parts_are_the_turn_as_it_is_without_parts():
     assert plain.labels.tolist() == parted.labels.tolist() and plain.parts is None
 
 
-def test_weights_of_parts_multiply_those_of_messages():
-    messages = [*THOUGHT, user("And 9?"), {**THOUGHT[1], "weight": 0.5}]
-    table = rows_of(
-        Conversation(messages), part_weights={"reasoning": 0.25}, train_parts=("reasoning", "content")
-    ).train
-    assert table.weights is not None and table.parts is not None
-    trained = table.labels != IGNORED
-    found = {
-        (KINDS[code & 7], code >> 3): {*table.weights[trained & (table.parts == code)].tolist()}
-        for code in {*table.parts[trained].tolist()}
-    }
-    assert found == {
-        ("reasoning", 1): {0.25}, ("content", 1): {1.0}, ("reasoning", 3): {0.125}, ("content", 3): {0.5},
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("pack", [{}, {"shift_labels": True}, {"max_length": 96, "packing": "bfd"},
                                   {"max_length": 24, "packing": "wrapped", "shift_labels": True},
                                   {"max_length": 40, "truncation": "windows"}])  # fmt: skip
@@ -207,8 +191,8 @@ def test_parity_compares_whole_turns_and_finds_the_parts_of_the_rows_that_it_mak
         assert found.outcomes.notes == whole.outcomes.notes and found.outcomes.notes["parity_turns_differing"]
         assert [text.text for text in found.texts] == [text.text for text in whole.texts]
         assert [merged(text.spans) for text in found.texts] == [text.spans for text in whole.texts]
-    assert found.weight_of_part
-    trained = [[piece for piece in pieces(text) if found.weight_of_part[piece[0]]] for text in found.texts]
+    assert found.trained_parts
+    trained = [[piece for piece in pieces(text) if piece[0] in found.trained_parts] for text in found.texts]
     assert trained[:3] == [
         [("reasoning", 1, "<think>It is even.</think>"), ("content", 1, "No.")],
         [("reasoning", 3, "<think>3 * 3.</think>"), ("content", 3, "Nor is 9.")],
@@ -234,9 +218,8 @@ def test_texts_without_turns_have_no_parts():
     "options",
     [
         {"train_parts": ("thoughts",)}, {"train_parts": ("content",), "loss_on": "all"},
-        {"train_parts": ("content",), "part_weights": {"reasoning": 0.5}}, {"part_weights": {"reasoning": 0}},
     ],
 )  # fmt: skip
 def test_parts_that_cannot_be_chosen_are_refused(options: dict[str, Any]):
-    with pytest.raises(ParameterError, match=r"train_parts|part_weights|reasoning"):
+    with pytest.raises(ParameterError, match="train_parts"):
         render_config(CHATML, **options)

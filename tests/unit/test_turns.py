@@ -409,24 +409,6 @@ def test_white_space_after_the_end_of_a_completion_is_not_trained_if_that_is_cho
 # Weights.
 
 
-def test_spans_of_turns_have_the_weights_of_their_messages():
-    messages = [*TWO_TURNS, assistant("So it is.", weight=2), assistant("Yes.", weight=0), assistant("Ja.", weight=0.5)]
-    messages[1] = assistant("4", weight=0.25)
-    for template in (CHATML, MARKED):
-        text = rendered(messages, template)
-        assert [text.text[a:b].strip() for a, b in text.spans] == [
-            f"{n}<|im_end|>" for n in ("4", "6", "So it is.", "Ja.")
-        ]
-        assert text.weights == [0.25, 1, 2, 0.5]
-    assert rendered(TWO_TURNS, CHATML).weights is None
-    assert rendered([user("2+2?"), assistant("4", weight=1)], CHATML).weights is None
-
-
-def test_completion_with_a_weight_has_it():
-    text = rendered(Conversation([user("2+2?"), assistant("4", weight=0.5)], completion_start=1), CHATML)
-    assert text.weights == [0.5] and text.text[slice(*text.spans[0])] == "4<|im_end|>\n"
-
-
 WEIGHTS = pytest.mark.parametrize("template", [CHATML, MARKED], ids=["unmarked", "marked"])
 
 
@@ -437,10 +419,8 @@ def test_completion_trains_on_the_turns_of_its_messages_if_one_has_a_weight(loss
         return rendered(Conversation([user("2+2?"), *messages], completion_start=1), template, loss_on=loss_on)
 
     assert completion(assistant("4", weight=0)).spans == []
-    assert completion(assistant("4", weight=0.5)).weights == [0.5]
-    text = completion(assistant("4", weight=0), user("3+3?"), assistant("6"), user("4+4?"), assistant("8", weight=2))
+    text = completion(assistant("4", weight=0), user("3+3?"), assistant("6"), user("4+4?"), assistant("8", weight=1))
     assert [text.text[a:b] for a, b in text.spans] == ["6<|im_end|>\n", "8<|im_end|>\n"]
-    assert text.weights == [1, 2]
     text = completion(assistant([{"type": "text", "text": "Hm.", "weight": 0}, {"type": "text", "text": "4"}]))
     assert [text.text[a:b] for a, b in text.spans] == ["\n4<|im_end|>\n"]
 
@@ -460,7 +440,6 @@ def test_weight_in_the_prompt_changes_nothing_of_the_completion():
     "answer",
     [
         assistant("4", weight=0),
-        assistant("4", weight=0.5),
         assistant([{"type": "text", "text": "4"}, {"type": "text", "text": "!", "weight": 0}]),
     ],
 )

@@ -63,7 +63,6 @@ class Table:
 
     rows: list[list[SegmentOf]]
     columns: dict[str, list[str | None]] | None = None
-    weights: np.ndarray | None = None
 
     def segments(self) -> list[SegmentOf]:
         return [segment for row in self.rows for segment in row]
@@ -78,7 +77,6 @@ class Table:
             segment_lengths=np.array([len(ids) for ids, _, _ in segments], np.int64),
             segment_offsets=np.cumsum([0, *map(len, self.rows)]).astype(np.int64),
             sources=sources_before + np.arange(len(segments)),
-            weights=self.weights,
         )
 
 
@@ -170,7 +168,6 @@ def test_each_column_has_its_values_and_its_type(tmp_path: Path):
         "position_ids": [[0, 1, 2, 0, 1], [0, 1, 2, 3], [0, 0, 0, 1]],
         "seq_lengths": [[3, 2], [4], [1, 1, 2]],
         "loss_mask": [[0, 1, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1]],
-        "loss_weights": [[0, 1, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1]],
         "part_lengths": [[3, 2], [4], [1, 1, 2]],
         "part_kinds": [[0, 0], [0], [0, 0, 0]],
         "part_messages": [[-1, -1], [-1], [-1, -1, -1]],
@@ -182,7 +179,6 @@ def test_each_column_has_its_values_and_its_type(tmp_path: Path):
         "position_ids": pa.int32(),
         "seq_lengths": pa.int32(),
         "loss_mask": pa.int8(),
-        "loss_weights": pa.float32(),
         "part_lengths": pa.int32(),
         "part_kinds": pa.int8(),
         "part_messages": pa.int32(),
@@ -275,7 +271,7 @@ def test_datasets_loads_a_shard_with_its_features(tmp_path: Path):
     )
 
     assert loaded.to_dict() == pq.read_table(path_of(tmp_path, shard)).to_pydict()
-    types = {"attention_mask": "int8", "loss_mask": "int8", "loss_weights": "float32", "part_kinds": "int8"}
+    types = {"attention_mask": "int8", "loss_mask": "int8", "part_kinds": "int8"}
     types["source_position"] = "int64"
     lists = (*TOKEN_COLUMNS, "source_position")
     expected = {name: datasets.List(datasets.Value(types.get(name, "int32"))) for name in lists}
@@ -432,16 +428,6 @@ def test_tfrecord_has_strings_as_bytes_integers_as_lists_of_one_and_nulls_as_emp
         "source_position": [0],
     }
     assert (second["id"], second["note"], second["source_position"]) == ([], [b"x"], [812])
-
-
-def test_weights_are_the_same_floats_in_both_formats(tmp_path: Path):
-    table = dataclasses.replace(table_of(UNPACKED), weights=np.array([0.5, 0.1, 2, 1, 1, 1e-3, 1], np.float32))
-    writer = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord"), write_columns=("loss_weights",))
-    of_parquet, of_tfrecord = writer(batch_of(table)).shards
-
-    expected = [[0.0, float(np.float32(0.1)), 2.0], [0.0, 0.0, float(np.float32(1e-3)), 1.0]]
-    assert pq.read_table(path_of(tmp_path, of_parquet))["loss_weights"].to_pylist() == expected
-    assert rows_of(path_of(tmp_path, of_tfrecord).read_bytes()) == [{"loss_weights": row} for row in expected]
 
 
 def test_gzipped_tfrecord_is_the_plain_one_compressed(tmp_path: Path):

@@ -79,7 +79,7 @@ def check_fraction(parameter: str, value: Any) -> None:
 
 
 def check_weight(parameter: str, value: Any) -> None:
-    """Check that a value is a weight in the loss, which float32 has.
+    """Check that a value is the weight of a source.
 
     Raises:
         ParameterError: if it is not.

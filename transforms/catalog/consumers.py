@@ -188,8 +188,6 @@ def _known(consumer: str) -> Consumer:
 def _of_trl(layout: RowLayout) -> Iterator[Problem]:
     if layout.packed and "seq_lengths" not in layout.columns:
         yield Problem("write_columns", "without seq_lengths, TRL lets each example of a packed row attend to others.")
-    if "loss_weights" in layout.columns:
-        yield Problem("write_columns", "TRL does not read loss_weights: it would give all labels the same weight.")
 
 
 def _of_trainer(layout: RowLayout) -> Iterator[Problem]:
@@ -199,7 +197,7 @@ def _of_trainer(layout: RowLayout) -> Iterator[Problem]:
             "transformers' collators read a packed row as one example, so each attends to others. Do not pack: "
             "DataCollatorWithFlattening packs rows while they are loaded.",
         )
-    if "position_ids" in layout.columns and "loss_weights" not in layout.columns:
+    if "position_ids" in layout.columns:
         yield Problem("write_columns", "DataCollatorForSeq2Seq does not pad position_ids: it fails for most batches.")
 
 
@@ -239,8 +237,6 @@ trainer = SFTTrainer(
 
 
 def _trainer_recipe(path: str, model: str, layout: RowLayout) -> str:
-    if "loss_weights" in layout.columns:
-        return _weighted_recipe(path, model)
     return f"""import datasets
 from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq, Trainer
 
@@ -249,43 +245,6 @@ trainer = Trainer(
     model=AutoModelForCausalLM.from_pretrained("{model}"),
     train_dataset=dataset["train"],
     data_collator=DataCollatorForSeq2Seq(AutoTokenizer.from_pretrained("{model}")),
-)"""
-
-
-def _weighted_recipe(path: str, model: str) -> str:
-    return f"""import datasets
-import torch
-from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
-
-PADDING = {{"input_ids": 0, "attention_mask": 0, "labels": -100, "loss_weights": 0.0}}
-
-
-def collate(rows):
-    rows = [{{**row, "attention_mask": [1] * len(row["input_ids"])}} for row in rows]
-    return {{
-        name: pad_sequence([torch.tensor(row[name]) for row in rows], batch_first=True, padding_value=value)
-        for name, value in PADDING.items()
-    }}
-
-
-class WeightedTrainer(Trainer):
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        outputs = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-        labels, weights = inputs["labels"][:, 1:], inputs["loss_weights"][:, 1:]
-        logits = outputs.logits[:, :-1].float().transpose(1, 2)
-        losses = torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="none")
-        count = (labels != -100).sum() if num_items_in_batch is None else num_items_in_batch
-        loss = (losses * weights).sum() / count
-        return (loss, outputs) if return_outputs else loss
-
-
-dataset = datasets.load_dataset("{path}")
-trainer = WeightedTrainer(
-    model=AutoModelForCausalLM.from_pretrained("{model}"),
-    train_dataset=dataset["train"],
-    data_collator=collate,
-    args=TrainingArguments(remove_unused_columns=False),
 )"""
 
 

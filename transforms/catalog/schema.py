@@ -8,7 +8,7 @@ from transforms.catalog.consumers import RowLayout
 from transforms.rows.answers import ANSWER_COLUMNS, LABEL
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, is_margin
 
-_NUMBERS = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "loss_weights": pa.float32(), "part_kinds": pa.int8()}
+_NUMBERS = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "part_kinds": pa.int8()}
 _NUMBERS |= {name: pa.int8() for name in ANSWER_COLUMNS if name.endswith("_mask")}
 _PROVENANCE = dict(zip(PROVENANCE_COLUMNS, (pa.string(), pa.int64()), strict=True))
 

@@ -30,8 +30,7 @@ class RenderOptions(StepOptions):
     """How conversations are rendered, and what of them is trained on.
 
     Raises:
-        ParameterError: for a value that an option does not take; if a part has a weight and is not trained on;
-            if parts are chosen and the loss is on everything.
+        ParameterError: for a value that an option does not take; if parts are chosen and the loss is on everything.
     """
 
     chat_template_kwargs: Mapping[str, Any] | None = option(
@@ -96,16 +95,6 @@ class RenderOptions(StepOptions):
         "all of them",
         of_source=True,
     )
-    part_weights: Mapping[str, float] | None = option(
-        "Rows",
-        "the weights of parts of a turn in the loss, such as reasoning=0.5; others have the weight 1. They multiply "
-        "the weights of messages, and need the column loss_weights",
-        kinds.map_of(kinds.one_of(PARTS), kinds.weight),
-        None,
-        "PART=WEIGHT,..",
-        "all 1",
-        of_source=True,
-    )
     unprinted: str = option(
         "Rows",
         "what to do with a conversation whose content, tool calls or tools the chat template omits; "
@@ -128,12 +117,9 @@ class RenderOptions(StepOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("train_parts", "part_weights"):
-            if getattr(self, name) and self.loss_on == "all":
-                problem = "loss_on all trains on everything, and not on parts of turns. Give loss_on auto."
-                raise ParameterError(name, getattr(self, name), problem)
-        if others := [part for part in self.part_weights or () if part not in (self.train_parts or PARTS)]:
-            raise ParameterError("part_weights", self.part_weights, f"{others[0]} is not in train_parts.")
+        if self.train_parts and self.loss_on == "all":
+            problem = "loss_on all trains on everything, and not on parts of turns. Give loss_on auto."
+            raise ParameterError("train_parts", self.train_parts, problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,17 +185,9 @@ class RenderConfig(RenderOptions):
             raise ParameterError("now", self.now, problem) from None
 
     @property
-    def chooses_parts(self) -> bool:
-        """Whether parts of turns are chosen or weighed, which texts without turns do not have."""
-        return bool(self.train_parts or self.part_weights)
-
-    @property
-    def weight_of_part(self) -> dict[str, float] | None:
-        """The weight of each of PARTS, 0 if it is not trained on; None if the parts of turns need not be known."""
-        if not (self.part_columns or self.chooses_parts):
-            return None
-        weights, chosen = self.part_weights or {}, self.train_parts or PARTS
-        return {part: weights.get(part, 1.0) if part in chosen else 0.0 for part in PARTS}
+    def trained_parts(self) -> tuple[str, ...] | None:
+        """Those of PARTS that are trained on; None if the parts of turns need not be known."""
+        return self.train_parts or (PARTS if self.part_columns else None)
 
     def of_sources(self, sources: Sequence[Mapping[str, Any]]) -> list[RenderConfig]:
         """Return the configuration of each source.

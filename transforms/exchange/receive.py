@@ -168,7 +168,6 @@ def _joined(batches: Sequence[Labels], split: Split) -> Labels:
         ids=joined([batch.ids for batch in batches], np.int32),
         labels=joined([batch.labels for batch in batches], np.int32),
         offsets=offsets_of(joined([np.diff(batch.offsets) for batch in batches], np.int64)),
-        weights=_joined_or_none([batch.weights for batch in batches], lengths, np.ones, np.float32),
         parts=_joined_or_none([batch.parts for batch in batches], lengths, np.zeros, np.int32),
         source=RowSource(
             positions=joined([source.positions for source in sources], np.int64),

@@ -103,9 +103,6 @@ def export_problems(export: Export, layout: RowLayout) -> Iterator[Problem]:
     if layout.packed and not export.packs:
         text = f"{export.title} reads each row as one example, so that examples would attend to others. Do not pack."
         yield Problem("packing", text)
-    if "loss_weights" in layout.columns:
-        text = f"{export.title} does not read loss_weights: it would give all labels the same weight."
-        yield Problem("write_columns", text)
     if "input_ids" not in layout.columns:
         yield Problem("write_columns", f"{export.title} needs input_ids, too.")
     # A row with shifted labels has lost its last token: it is in the labels alone.

@@ -110,7 +110,7 @@ class ParseOptions(StepOptions):
     )
     train_field: str | None = option(
         "Input",
-        "a field of messages that says whether they are trained on: true or false, or a weight; train, training, loss, "
+        "a field of messages that says whether they are trained on: true or false, or 1 or 0; train, training, loss, "
         "masked, weight and loss_weight are known",
         kinds.any_text,
         None,
@@ -198,19 +198,16 @@ class ParseConfig(ParseOptions):
     """What a worker must know to parse records.
 
     Args:
-        loss_weights: whether messages may have other weights than 0 and 1, for the column loss_weights.
         validation_hashes: whether examples have the hash that decides whether they are for validation, even if none is.
 
     Raises:
         ParameterError: if a value is not one of those.
     """
 
-    loss_weights: bool = False
     validation_hashes: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_flag("loss_weights", self.loss_weights)
         check_flag("validation_hashes", self.validation_hashes)
 
     def read_options(self) -> ReadOptions:
@@ -222,7 +219,6 @@ class ParseConfig(ParseOptions):
             train_field=self.train_field,
             tool_arguments=self.tool_arguments,
             repeated_tools=self.repeated_tools,
-            loss_weights=self.loss_weights,
             with_rejected=self.schema in (PREFERENCE, UNPAIRED),
             labelled=self.schema == UNPAIRED,
         )

@@ -171,14 +171,9 @@ def _with_weight(message: dict[str, Any], where: str, reading: Reading) -> dict[
     message, weight = take_weight(message, where, reading, trainable=True)
     content = message.get("content")
     if isinstance(content, list) and (of_parts := {part.get("weight", 1) for part in content}) - {1}:
-        if weight and of_parts == {0, 1}:
-            return message if weight == 1 else {**message, "weight": weight}
-        if (weight != 0 and len(of_parts) > 1) or weight not in (0, 1):
-            raise RecordError(
-                "bad_weight",
-                f"the parts of {where} have different weights; expected 0 and 1, or one weight for the message",
-            )
-        weight = of_parts.pop() if weight else 0
+        if weight and 1 in of_parts:
+            return message
+        weight = 0
         message["content"] = [{key: part[key] for key in part if key != "weight"} for part in content]
     return message if weight == 1 else {**message, "weight": weight}
 

@@ -46,7 +46,6 @@ class ReadOptions:
         tool_arguments: one of TOOL_ARGUMENTS.
         repeated_tools: one of REPEATED_TOOLS.
         train_field: the field of a message that says whether it is trained on, besides those that are known.
-        loss_weights: whether weights other than 0 and 1 can be written.
         as_chat: whether a prompt and completion that are strings are messages of a user and of the assistant.
         with_rejected: whether the rejected answer of a pair is read, too.
         labelled: whether each answer is read with whether it is desirable.
@@ -57,7 +56,6 @@ class ReadOptions:
     tool_arguments: str = "parse"
     repeated_tools: str = "leave_out"
     train_field: str | None = None
-    loss_weights: bool = False
     as_chat: bool = False
     with_rejected: bool = False
     labelled: bool = False

@@ -16,7 +16,6 @@ _WHETHER = {"train": True, "training": True, "loss": True, "masked": False}
 _HOW_MUCH = ("weight", "loss_weight")
 # Keys that no project reads as a flag, so that the usual messages are not searched.
 _OTHERS = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "thinking", "type", "text"}
-_FLOAT32_MAX = 3.4028234663852886e38
 _LIKE_A_FLAG = re.compile(r"(?:^|[^A-Za-z]|(?<=[a-z])(?=[A-Z]))(?i:un|no|non|not)?(?i:train|loss|mask|weight)")
 
 
@@ -36,7 +35,7 @@ def take_weight(
         It without the flags that were understood, and its weight: 1 if no flag says otherwise, or it is not trainable.
 
     Raises:
-        RecordError: if a weight is not one, cannot be written, or contradicts another flag.
+        RecordError: if a weight is not 0 or 1, or contradicts another flag.
     """
     if item.keys() <= _OTHERS and reading.options.train_field not in item:
         return item, 1
@@ -56,11 +55,11 @@ def take_weight(
         if weights and weight:
             _note(reading, "train_flags_on_other_roles", where, next(iter(weights)), item)
         return rest, 1
-    if weight not in (0, 1) and not reading.options.loss_weights:
+    if weight not in (0, 1):
         raise RecordError(
             "bad_weight",
-            f"{where} has the weight {weight!r}. A label is the token's id or -100, which expresses 1 and 0 alone; "
-            "for others, list loss_weights in write_columns, next to input_ids and labels",
+            f"{where} has the weight {_short(weight)}; expected 0 or 1: a label is the token's id or -100, and "
+            "trainers read no weights",
         )
     return rest, weight
 
@@ -86,8 +85,8 @@ def _found(key: str, value: Any, where: str, reading: Reading) -> Any:
             return _NO_FLAG
     elif flag is not None and not _is_number(value):
         return flag
-    if not _is_number(value) or not 0 <= value <= _FLOAT32_MAX:  # not NaN either
-        expected = "true, false, or a number of at least 0" if named else "a number of at least 0"
+    if not _is_number(value) or not value >= 0:  # not NaN either
+        expected = "true, false, 0 or 1" if named else "the number 0 or 1"
         raise RecordError("bad_weight", f"{where} has {_shown(key, value)}; expected {expected}")
     return value
 
@@ -126,5 +125,9 @@ def _note(reading: Reading, name: str, where: str, key: str, item: dict[str, Any
 
 
 def _shown(key: str, value: Any) -> str:
+    return f'"{key}": {_short(value)}'
+
+
+def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return f'"{key}": {text if len(text) <= 60 else text[:60] + "…"}'
+    return text if len(text) <= 60 else text[:60] + "…"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -313,12 +313,11 @@ class Texts(Batch):
     """What `render` returns, and `parity`, which may make several texts of one example. They are consecutive.
 
     Attributes:
-        weight_of_part: the weight in the loss of each of `rows.parts.PARTS`, 0 if it is not trained on; None if the
-            parts of turns are not known.
+        trained_parts: those of `rows.parts.PARTS` that are trained on; None if the parts of turns are not known.
     """
 
     texts: list[Text]
-    weight_of_part: Mapping[str, float] | None = None
+    trained_parts: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -332,20 +331,17 @@ class Tokens(Batch):
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
         trained: bool, shape (tokens,): whether the token has a character in a span.
         source: of the rows.
-        weights: float64, shape (tokens, spans): as in Text, of each span that the token has a character in, in order,
-            or of the first one alone if parts are not known; None if all are 1.
-        parts: int32, shape (tokens, spans): the code of the part of a turn that each of them is, see `rows.parts`, and
-            0 after the last one; None if the parts of turns are not known.
-        weight_of_part: as in Texts.
+        parts: int32, shape (tokens, spans): the codes of the parts of turns, see `rows.parts`, that the spans are which
+            the token has a character in, in order, and 0 after the last one; None if the parts of turns are not known.
+        trained_parts: as in Texts.
     """
 
     ids: np.ndarray
     offsets: np.ndarray
     trained: np.ndarray
     source: RowSource
-    weights: np.ndarray | None = None
     parts: np.ndarray | None = None
-    weight_of_part: Mapping[str, float] | None = None
+    trained_parts: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -357,7 +353,6 @@ class Labels(Batch):
         labels: int32, shape (tokens,): the id if the token is trained on, otherwise -100.
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
         source: of the rows.
-        weights: float32, shape (tokens,): the weight in the loss of each token that has a label; None if all are 1.
         parts: int32, shape (tokens,): the code of the part of a turn that each token is, see `rows.parts`; None if the
             parts of turns are not known.
     """
@@ -366,7 +361,6 @@ class Labels(Batch):
     labels: np.ndarray
     offsets: np.ndarray
     source: RowSource
-    weights: np.ndarray | None = None
     parts: np.ndarray | None = None
 
     @functools.cached_property
@@ -384,7 +378,6 @@ class Labels(Batch):
             labels=slices_of(self.labels, starts, lengths),
             offsets=offsets_of(lengths),
             source=self.source.take(rows),
-            weights=None if self.weights is None else slices_of(self.weights, starts, lengths),
             parts=None if self.parts is None else slices_of(self.parts, starts, lengths),
         )
 
@@ -399,7 +392,7 @@ class RowTable:
         segment_lengths: int64, shape (segments,): the tokens of each segment.
         segment_offsets: int64, shape (rows + 1,): row i has the segments segment_offsets[i]:segment_offsets[i + 1].
         sources: int64, shape (segments,): the labelled row that each segment is of.
-        weights, parts: as in Labels.
+        parts: as in Labels.
     """
 
     ids: np.ndarray
@@ -408,7 +401,6 @@ class RowTable:
     segment_lengths: np.ndarray
     segment_offsets: np.ndarray
     sources: np.ndarray
-    weights: np.ndarray | None = None
     parts: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -435,7 +427,6 @@ class RowTable:
             segment_lengths=self.segment_lengths[segments],
             segment_offsets=offsets_of(segment_counts),
             sources=self.sources[segments],
-            weights=None if self.weights is None else slices_of(self.weights, self.offsets[rows], lengths),
             parts=None if self.parts is None else slices_of(self.parts, self.offsets[rows], lengths),
         )
 

@@ -227,7 +227,6 @@ class Text(msgspec.Struct, frozen=True, eq=False, gc=False):
         special_tokens: whether the tokenizer adds its own special tokens, and an EOS if there is none.
         prompt: the text that the model is given, if a completion is trained on.
         token_ids: int32, shape (tokens,), if the record is tokenized already.
-        weights: the weight in the loss of each span, without that of the part of a turn that it is. None if all are 1.
         parts: the part of a turn that each span is, as its code in `rows.parts`; None if that is not asked for.
         added_tokens: the (start, stop) of the tokenizer's added tokens in the text, ascending, if no others are to be
             found; None if all are.
@@ -241,7 +240,6 @@ class Text(msgspec.Struct, frozen=True, eq=False, gc=False):
     special_tokens: bool = False
     prompt: str | None = None
     token_ids: np.ndarray | None = None
-    weights: list[float] | None = None
     parts: list[int] | None = None
     added_tokens: list[Span] | None = None
     signature: Any = None

@@ -33,7 +33,6 @@ class _Kept(msgspec.Struct, frozen=True):
     ids: bytes
     trained: bytes
     offsets: bytes
-    weights: bytes | None
     parts: bytes | None
     positions: bytes
     validation: bytes
@@ -66,7 +65,6 @@ def encode_examples(batch: Tokens | Labels) -> bytes:
         ids=_bytes(batch.ids, "<i4"),
         trained=np.packbits(trained).tobytes(),
         offsets=_bytes(batch.offsets, "<i8"),
-        weights=None if batch.weights is None else _bytes(batch.weights.T, "<f8"),
         parts=None if batch.parts is None else _bytes(batch.parts.T, "<i4"),
         positions=_bytes(source.positions, "<i8"),
         validation=_bytes(source.validation, "?"),
@@ -120,7 +118,6 @@ def decode_examples(content: bytes, split: Split, url: str) -> Tokens:
         offsets=np.frombuffer(kept.offsets, "<i8"),
         trained=trained,
         source=source,
-        weights=None if kept.weights is None else _columns(kept.weights, "<f8", len(ids)),
         parts=None if kept.parts is None else _columns(kept.parts, "<i4", len(ids)),
     )
 

@@ -201,8 +201,6 @@ def _rows(layout: RowLayout) -> list[str]:
         lines.append("`labels` are shifted: the id of the next token if that is trained on, and -100 for all others.")
     if "seq_lengths" in layout.columns and layout.packed:
         lines.append("`seq_lengths` are the lengths of the examples in a row.")
-    if "loss_weights" in layout.columns:
-        lines.append("`loss_weights` are the weights of the labels in the loss.")
     return lines
 
 

@@ -28,11 +28,6 @@ def _position_ids(table: RowTable) -> np.ndarray:
     return indices_of(np.zeros(len(table.segment_lengths), np.int64), table.segment_lengths)
 
 
-def _loss_weights(table: RowTable) -> np.ndarray:
-    """Weigh each token in the loss: float32, shape (tokens,); 0 if it has no label."""
-    return np.where(table.labels != IGNORED, np.float32(1) if table.weights is None else table.weights, np.float32(0))
-
-
 def _runs_of_parts(table: RowTable, values: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Column:
     """Make a value for each run of tokens of one part of a turn. values: of the tokens and the code of each run."""
     codes = np.zeros(len(table.ids), np.int32) if table.parts is None else table.parts
@@ -47,7 +42,6 @@ _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
     "position_ids": lambda table: (_position_ids(table).astype(np.int32), table.offsets),
     "seq_lengths": lambda table: (table.segment_lengths.astype(np.int32), table.segment_offsets),
     "loss_mask": lambda table: ((table.labels != IGNORED).astype(np.int8), table.offsets),
-    "loss_weights": lambda table: (_loss_weights(table), table.offsets),
     "part_lengths": lambda table: _runs_of_parts(table, lambda lengths, _: lengths.astype(np.int32)),
     "part_kinds": lambda table: _runs_of_parts(table, lambda _, codes: kinds_of(codes)),
     "part_messages": lambda table: _runs_of_parts(table, lambda _, codes: messages_of(codes)),

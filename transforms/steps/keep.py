@@ -77,13 +77,13 @@ def read_examples(
             batch = decode_examples(read_bytes(url), split, url)
         except FileNotFoundError:
             raise InputError(f"{url}: the kept examples are missing. Build the dataset again.") from None
-        if config.chooses_parts and _has_other_texts(batch):
+        if config.train_parts and _has_other_texts(batch):
             raise InputError(
-                f"{url}: it has texts without turns, which a build that chooses or weighs parts of turns rejects. "
+                f"{url}: it has texts without turns, which a build that chooses parts of turns rejects. "
                 "Build the records again."
             )
         source = batch.source.with_validation(validation_fraction)
-        yield dataclasses.replace(batch, source=source, weight_of_part=config.weight_of_part)
+        yield dataclasses.replace(batch, source=source, trained_parts=config.trained_parts)
         number, last = number + 1, batch.last
 
 

@@ -14,14 +14,13 @@ from transforms.steps.base import Step
 
 def build_labels(batch: Tokens) -> Labels:
     """Make the labels of each row. A row without a trained token is removed; a record without a row left is dropped."""
-    trained, weights, parts = _trained(batch)
+    trained, parts = _trained(batch)
     labels = batch.succeeded_by(
         Labels,
         ids=batch.ids,
         labels=np.where(trained, batch.ids, np.int32(IGNORED)),
         offsets=batch.offsets,
         source=batch.source,
-        weights=weights,
         parts=parts,
     )
     if labels.trained_tokens.all():
@@ -32,30 +31,19 @@ def build_labels(batch: Tokens) -> Labels:
     return labels.take(rows, batch.outcomes.drop(drops))
 
 
-def _trained(batch: Tokens) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """Find which tokens are trained on, and their weights and parts, as Labels has them.
+def _trained(batch: Tokens) -> tuple[np.ndarray, np.ndarray | None]:
+    """Find which tokens are trained on, and their parts, as Labels has them.
 
     A token is of the first of its spans whose part is trained on, or of the first one.
     """
-    if batch.parts is None or batch.weight_of_part is None:
-        weights, parts = (None if values is None else values[:, 0] for values in (batch.weights, batch.parts))
-        return batch.trained, None if weights is None else weights.astype(np.float32), parts
-    of_kinds = np.array([1.0, *(batch.weight_of_part[part] for part in PARTS)])
-    of_spans = of_kinds[kinds_of(batch.parts)]
-    is_chosen = (of_spans > 0) & (batch.parts != 0)
+    if batch.parts is None or batch.trained_parts is None:
+        return batch.trained, None if batch.parts is None else batch.parts[:, 0]
+    of_kinds = np.array([False, *(part in batch.trained_parts for part in PARTS)])
+    is_chosen = of_kinds[kinds_of(batch.parts)]
     first = np.argmax(is_chosen, axis=1)[:, None]
-
-    def of_first(values: np.ndarray) -> np.ndarray:
-        return np.take_along_axis(values, first, axis=1)[:, 0]
-
     without_turn = batch.parts[:, 0] == 0  # of a text that has none, or of no span
     trained = batch.trained & (without_turn | is_chosen.any(axis=1))
-    weights = None
-    if batch.weights is not None:
-        weights = of_first(of_spans * batch.weights).astype(np.float32)
-    elif not {*of_kinds.tolist()} <= {0, 1}:
-        weights = of_first(of_spans).astype(np.float32)
-    return trained, weights, of_first(batch.parts)
+    return trained, np.take_along_axis(batch.parts, first, axis=1)[:, 0]
 
 
 def _labeller() -> Callable[[Tokens], Labels]:

@@ -210,7 +210,6 @@ class Packer(PackOptions):
             segment_lengths=segments.length,
             segment_offsets=segment_offsets,
             sources=segments.source,
-            weights=None if batch.weights is None else slices_of(batch.weights, starts, segments.length),
             parts=None if batch.parts is None else self._parts_in(batch.parts, starts, segments.length),
         )
         return table if table.trained_tokens.all() else table.take(np.flatnonzero(table.trained_tokens))
@@ -238,7 +237,6 @@ def shifted(table: RowTable) -> RowTable:
         table,
         ids=np.delete(table.ids, ends - 1),
         labels=np.delete(table.labels, table.offsets[:-1]),
-        weights=None if table.weights is None else np.delete(table.weights, table.offsets[:-1]),
         parts=None if table.parts is None else np.delete(table.parts, table.offsets[:-1]),
         offsets=table.offsets - np.arange(len(table.offsets)),
         segment_lengths=lengths[left],

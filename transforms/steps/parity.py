@@ -85,7 +85,7 @@ class ParityChecker:
         # A stop token that is printed for the next turn is not compared: no template prints it after the last turn.
         plain, as_trained = (TurnFinder(template, these) for these in (TurnRules(traced=rules.traced), rules))
         self._as_trained = as_trained
-        self._has_parts = config.weight_of_part is not None
+        self._has_parts = config.trained_parts is not None
         self._rendered = functools.partial(RenderedBeginnings, template, plain, as_trained)
         fast = FastTemplate(template)
         fast_turns = TurnFinder(fast, plain.rules, plain)
@@ -231,8 +231,6 @@ class ParityChecker:
                 raise RecordError("differs_from_inference", how)
             if text.prompt is not None:
                 raise RecordError("not_expandable", f"a completion is one context: {how}")
-        if text.weights is not None and not self._has_parts:
-            raise RecordError("not_expandable", "the weights of its turns are not known for other contexts")
         if text.added_tokens is not None:
             how = "special tokens were typed in its contents, and which these are is not known for other contexts"
             raise RecordError("not_expandable", how)

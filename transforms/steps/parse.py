@@ -467,12 +467,11 @@ class ParseConversations(Step):
     the reason.
 
     Args:
-        loss_weights: whether messages may have other weights than 0 and 1, for the column loss_weights.
         validation_hashes: whether examples have the hash that decides whether they are for validation, even if none is.
         engine: `reference` parses each record in the general way; `auto` and `fast` decode usual ones by
             their types, and compare some of each batch with the general way. The output is the same.
         sources: for each source of the records, by its number, the parameters that have another value for it; all but
-            formatter_seconds, keep_columns, loss_weights, validation_hashes, validation_fraction, seed and engine.
+            formatter_seconds, keep_columns, validation_hashes, validation_fraction, seed and engine.
         {options}
 
     Raises:
@@ -484,14 +483,13 @@ class ParseConversations(Step):
     def __init__(
         self,
         *,
-        loss_weights: bool = False,
         validation_hashes: bool = False,
         engine: str = "auto",
         sources: Sequence[Mapping[str, Any]] = (),
         **options: Any,
     ):
         options = values_of(ParseOptions, ParseOptions(**options))
-        options |= {"loss_weights": loss_weights, "validation_hashes": validation_hashes}
+        options |= {"validation_hashes": validation_hashes}
         ParseConfig(**options)  # checks them here, not on a worker
         check_sources(sources, [field.name for field in options_in(ParseOptions) if field.metadata["of_source"]])
         for source in sources:

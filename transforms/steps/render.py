@@ -65,9 +65,9 @@ class Renderer:
         rules = load_turn_rules(config)
         self._turns = TurnFinder(self._template, rules)
         self._loss_on = config.loss_on
-        self._weight_of_part = config.weight_of_part
-        self._has_parts = self._weight_of_part is not None
-        self._chooses_parts = config.chooses_parts
+        self._trained_parts = config.trained_parts
+        self._has_parts = self._trained_parts is not None
+        self._chooses_parts = bool(config.train_parts)
         self._template_kwargs = config.chat_template_kwargs
         self._unprinted = config.unprinted
         self._max_text_bytes = config.max_text_bytes
@@ -84,7 +84,7 @@ class Renderer:
         texts = check_keys(texts, self._unprinted, self._loss_on, self._template_kwargs)
         outcomes = self._with_notes(texts)
         outcomes = outcomes.count(of_contents([text.example.content for text in texts.texts]))
-        return replace(texts, outcomes=outcomes, weight_of_part=self._weight_of_part)
+        return replace(texts, outcomes=outcomes, trained_parts=self._trained_parts)
 
     def _adapted(self, batch: Examples) -> Examples:
         """The batch, with conversations in a way that the template reads."""
@@ -214,7 +214,7 @@ class Renderer:
                 return None
             found, wanted = (f"it is rejected as {error[0]}" if error else "it is kept" for error in errors)
             return f"{found}, and by transformers {wanted}"
-        for what in ("text", "spans", "weights", "parts", "prompt"):
+        for what in ("text", "spans", "parts", "prompt"):
             if getattr(result, what) != getattr(expected, what):
                 return f"other {what}"
         key = example.position, example.number
@@ -316,9 +316,7 @@ class Renderer:
         """The text of an example that is no conversation."""
         content = example.content
         if self._chooses_parts:
-            raise RecordError(
-                "loss_not_applicable", "train_parts and part_weights ask for what only conversations have"
-            )
+            raise RecordError("loss_not_applicable", "train_parts asks for what only conversations have")
         if isinstance(content, TokenRow):
             spans = _runs(content.trained) if self._loss_on != "all" else [(0, len(content.input_ids))]
             return Text(example, "", spans, token_ids=content.input_ids)

@@ -30,7 +30,7 @@ from transforms.tokens.fast_encoder import WORTH_LOADING, FastEncoder, NotSuppor
 from transforms.tokens.plain import PlainEncoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
-from transforms.tokens.trained import is_trained, of_first_span, spans_of_tokens
+from transforms.tokens.trained import is_trained, spans_of_tokens
 
 # Of a longer text, an excerpt of this many characters is compared.
 _EXCERPT = 4096
@@ -43,16 +43,13 @@ class _Rows:
     ids: np.ndarray
     offsets: np.ndarray
     trained: np.ndarray
-    weights: np.ndarray | None
     parts: np.ndarray | None
 
     def cut(self, starts: np.ndarray, counts: np.ndarray) -> _Rows:
         """Return the tokens starts[i]:starts[i] + counts[i] of each row."""
         ids, trained = (slices_of(values, starts, counts) for values in (self.ids, self.trained))
-        weights, parts = (
-            None if values is None else values[indices_of(starts, counts)] for values in (self.weights, self.parts)
-        )
-        return _Rows(ids, offsets_of(counts), trained, weights, parts)
+        parts = None if self.parts is None else self.parts[indices_of(starts, counts)]
+        return _Rows(ids, offsets_of(counts), trained, parts)
 
     def take(self, rows: np.ndarray) -> _Rows:
         """Return some of the rows, by their numbers."""
@@ -154,7 +151,6 @@ class Encoder:
         altered, newer, long, plain = (dict[int, None]() for _ in range(4))  # positions of records, in order
         not_prefixes = 0
         across: list[tuple[int, int]] = []  # the position of the record, and the token
-        has_weights = any(text.weights for text in batch.texts)
         has_parts = any(text.parts for text in batch.texts)
         for chunk in _chunks(batch.texts, encoder.characters_at_once):
             of_chunk, strings = self._encoder_of(chunk, encoder)
@@ -172,7 +168,7 @@ class Encoder:
             found = _across_prompt_end(chunk, encoded, spans, counts)
             across += [(chunk[row].example.position, token) for row, token in found]
             kept += chunk
-            rows = _rows(chunk, encoded, spans, has_weights, has_parts)
+            rows = _rows(chunk, encoded, spans, has_parts)
             parts.append(self._without_bos(rows) if self._strip_bos else rows)
         rows = _joined(parts)
         if rejects:  # all texts of a rejected record are removed
@@ -193,7 +189,7 @@ class Encoder:
                 outcomes = outcomes.count_tokenized_by_reference(reason, len(by_reference), first)
                 counted |= set(by_reference)
         return batch.succeeded_by(
-            Tokens, outcomes, source=_source(kept), weight_of_part=batch.weight_of_part, **vars(rows)
+            Tokens, outcomes, source=_source(kept), trained_parts=batch.trained_parts, **vars(rows)
         )
 
     @functools.cached_property
@@ -301,7 +297,6 @@ def _excerpt(text: Text, seed: str) -> Text:
         text=text.text[start : start + _EXCERPT],
         spans=spans,
         prompt=None,
-        weights=None,
         parts=None,
         added_tokens=None if text.added_tokens is None else within,
     )
@@ -372,20 +367,13 @@ def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
             yield chunk
 
 
-def _rows(texts: list[Text], encoded: Encoded, spans: np.ndarray, has_weights: bool, has_parts: bool) -> _Rows:
+def _rows(texts: list[Text], encoded: Encoded, spans: np.ndarray, has_parts: bool) -> _Rows:
     """The tokens of texts of one kind, and which of them are trained on. spans: as of _spans."""
-    starts, stops = encoded.starts, encoded.stops
-    trained, weights, parts = is_trained(starts, stops, spans), None, None
-    of_spans, codes = np.ones(0), np.zeros(0, np.int32)
-    if has_weights:
-        of_spans = joined([np.array(text.weights or [1.0] * len(text.spans)) for text in texts], np.float64)
-        weights = of_first_span(starts, spans, of_spans)[:, None]
+    starts, stops, parts = encoded.starts, encoded.stops, None
     if has_parts:
         codes = joined([np.array(text.parts or [0] * len(text.spans), np.int32) for text in texts], np.int32)
-        numbers = spans_of_tokens(starts, stops, spans, codes)
-        parts = np.append(codes, np.int32(0))[numbers]
-        weights = np.append(of_spans, 1.0)[numbers] if has_weights else None
-    return _Rows(encoded.ids, encoded.offsets, trained, weights, parts)
+        parts = np.append(codes, np.int32(0))[spans_of_tokens(starts, stops, spans, codes)]
+    return _Rows(encoded.ids, encoded.offsets, is_trained(starts, stops, spans), parts)
 
 
 def _spans(texts: list[Text], encoded: Encoded) -> tuple[np.ndarray, np.ndarray]:
@@ -405,20 +393,17 @@ def _joined(parts: list[_Rows]) -> _Rows:
         ids=joined([part.ids for part in parts], np.int32),
         offsets=offsets_of(joined([np.diff(part.offsets) for part in parts], np.int64)),
         trained=joined([part.trained for part in parts], bool),
-        weights=_joined_columns([part.weights for part in parts], 1.0),
-        parts=_joined_columns([part.parts for part in parts], 0),
+        parts=_joined_columns([part.parts for part in parts]),
     )
 
 
-def _joined_columns(arrays: Sequence[np.ndarray | None], fill: float) -> np.ndarray | None:
-    """Join arrays of shape (tokens, spans), filled with a value up to the most spans. None if there are none."""
+def _joined_columns(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Join arrays of shape (tokens, spans), filled with 0 up to the most spans. None if there are none."""
     found = [array for array in arrays if array is not None]
     if not found:
         return None
     most = max(array.shape[1] for array in found)
-    return np.concatenate(
-        [np.pad(array, ((0, 0), (0, most - array.shape[1])), constant_values=fill) for array in found]
-    )
+    return np.concatenate([np.pad(array, ((0, 0), (0, most - array.shape[1]))) for array in found])
 
 
 def _source(texts: list[Text]) -> RowSource:

@@ -35,22 +35,6 @@ def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.n
     return exists & (span_starts < np.maximum(stops, starts + 1))
 
 
-def of_first_span(starts: np.ndarray, spans: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Find for each token in a span the value of the first span which it has a character in.
-
-    Args:
-        starts, spans: as for is_trained.
-        values: shape (spans,): the value of each span.
-
-    Returns:
-        Shape (tokens,), with the type of the values. What it has for tokens that are in no span means nothing.
-    """
-    if not len(spans):
-        return np.zeros(len(starts), values.dtype)
-    first_that_ends_later = np.searchsorted(spans[:, 1], starts, side="right")
-    return values[np.minimum(first_that_ends_later, len(spans) - 1)]
-
-
 def spans_of_tokens(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray, kinds: np.ndarray) -> np.ndarray:
     """Find the spans which each token has a character in, the first one of each kind.
 

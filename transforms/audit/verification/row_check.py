@@ -22,7 +22,7 @@ from transforms.rows.ragged import indices_of, offsets_of, sums_of
 from transforms.tokens.span_ends import SpanEnds
 
 # Columns with a value for each token.
-_OF_TOKENS = ("input_ids", "labels", "loss_mask", "loss_weights", "attention_mask", "position_ids")
+_OF_TOKENS = ("input_ids", "labels", "loss_mask", "attention_mask", "position_ids")
 _ROWS_NAMED = 5
 _MOST_IDS = 1 << 31  # of int32
 
@@ -245,16 +245,14 @@ class _Checker:
     def _check_labels(
         self, values: dict[str, np.ndarray], offsets: np.ndarray, starts: np.ndarray | None
     ) -> np.ndarray | None:
-        """Check labels, loss_mask and loss_weights. Returns which tokens are trained on, by the first that is there."""
-        labels, mask, weights = (values.get(name) for name in ("labels", "loss_mask", "loss_weights"))
+        """Check labels and loss_mask. Returns which tokens are trained on, by the first that is there."""
+        labels, mask = (values.get(name) for name in ("labels", "loss_mask"))
         if labels is not None:
             trained = labels != IGNORED
             if "input_ids" in values:
                 self._check_ids_of_labels(values, trained, offsets)
         elif mask is not None:
             trained = mask != 0
-        elif weights is not None:
-            trained = weights != 0
         else:
             return None
         self.found.trained_tokens = int(np.count_nonzero(trained))
@@ -262,11 +260,6 @@ class _Checker:
         self._no_fault(any_trained == 0, "it has no trained token: all labels are -100")
         if mask is not None:
             self._expect(mask == trained, offsets, "loss_mask", values, "1 where there is a label, 0 elsewhere")
-        if weights is not None:
-            allowed = np.where(trained, np.isfinite(weights) & (weights > 0), weights == 0)
-            self._expect(
-                allowed, offsets, "loss_weights", values, "a weight above 0 where there is a label, 0 elsewhere"
-            )
         if self._layout.shift_labels and starts is not None:
             # What is predicted at the last token of an example is the first one of the next.
             crossing = np.setdiff1d(starts, offsets) - 1

@@ -53,12 +53,6 @@ def _weighted(conversation: Conversation, first: int = 0) -> int | None:
     return None
 
 
-def has_weights(conversation: Conversation) -> bool:
-    """Return whether a message has another weight than 0 and 1."""
-    weights = [message["weight"] for message in conversation.messages if "weight" in message]
-    return any(weight not in (0, 1) for weight in weights)
-
-
 def assistant_turns(conversation: Conversation) -> list[int]:
     """Return the numbers of the assistant's messages."""
     return [number for number, message in enumerate(conversation.messages) if message["role"] == "assistant"]

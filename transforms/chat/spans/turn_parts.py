@@ -22,12 +22,10 @@ class PartedSpans(NamedTuple):
 
     Attributes:
         spans: those of all parts, ascending and disjoint.
-        weights: the weight of the turn of each in the loss; None if all are 1.
         parts: the code of each, see `rows.parts`.
     """
 
     spans: list[Span]
-    weights: list[float] | None
     parts: list[int]
 
 
@@ -48,21 +46,18 @@ def parted(
     """
     segments = segments_of(rendering, turns)
     stops = [one.stop for one in segments]
-    found: list[tuple[Span, float, int]] = []
+    found: list[tuple[Span, int]] = []
     for (start, stop), turn in spans:
-        weight_of_turn = rendering.conversation.messages[turn].get("weight", 1)
         for segment in segments[bisect.bisect_right(stops, start) :]:
             first, last = max(start, segment.start), min(stop, segment.stop)
             if first >= last:
                 break
             part = _part_of(rendering, segment._replace(start=first, stop=last, message=turn))
-            values = weight_of_turn, code_of(part, turn)
-            if found and (found[-1][0][1], *found[-1][1:]) == (first, *values):
+            code = code_of(part, turn)
+            if found and (found[-1][0][1], found[-1][1]) == (first, code):
                 first = found.pop()[0][0]
-            found.append(((first, last), *values))
-    weights = [weight for _, weight, _ in found]
-    is_weighted = any(weight != 1 for weight in weights)
-    return PartedSpans([span for span, *_ in found], weights if is_weighted else None, [part for *_, part in found])
+            found.append(((first, last), code))
+    return PartedSpans([span for span, _ in found], [code for _, code in found])
 
 
 def _part_of(rendering: Rendering, segment: Segment) -> str:
@@ -74,6 +69,6 @@ def _part_of(rendering: Rendering, segment: Segment) -> str:
     shown = rendering.text[segment.start : segment.stop][:_SHOWN]
     raise RecordError(
         "parts_not_established",
-        f"of messages[{segment.message}] it is unknown which part of the turn is {shown!r}; without train_parts, "
-        "part_weights and columns of parts the record is kept",
+        f"of messages[{segment.message}] it is unknown which part of the turn is {shown!r}; without train_parts "
+        "and columns of parts the record is kept",
     )

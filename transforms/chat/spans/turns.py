@@ -7,7 +7,7 @@ from typing import Any
 
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, has_weights, loss_of, trained_turns
+from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import Template, TemplateFacts, settings_of
 from transforms.chat.spans.turn_parts import PartedSpans, parted
@@ -62,18 +62,16 @@ class TurnFinder:
         """
         resolved = loss_of(conversation, loss_on)
         rendering = self._template.rendering(conversation)
-        text, weights, parts = rendering.text, None, None
+        text, parts = rendering.text, None
         if resolved == "all":
             spans: list[Span] = [(0, len(text))]
         elif with_parts:
             resolved = "completion_turns" if resolved == "completion" else resolved
-            spans, weights, parts = self.parted_spans(rendering, trained_turns(conversation, resolved))
-        elif resolved != "completion" and has_weights(conversation):
-            spans, weights = self.weighted_spans(rendering, resolved)
+            spans, parts = self.parted_spans(rendering, trained_turns(conversation, resolved))
         else:
             spans = self.trained_spans(rendering, resolved)
         prompt = text[: spans[0][0]] if resolved == "completion" else None
-        return Text(example, text, spans, prompt=prompt, weights=weights, parts=parts), rendering
+        return Text(example, text, spans, prompt=prompt, parts=parts), rendering
 
     def trained_spans(self, rendering: Rendering, loss_on: str = "assistant") -> list[Span]:
         """Find the spans that are trained on.
@@ -101,32 +99,6 @@ class TurnFinder:
             return merged(self._blocks(rendering))
         by_turn = self.spans_of_turns(rendering, wanted)
         return merged([span for spans in by_turn.values() for span in spans])
-
-    def weighted_spans(self, rendering: Rendering, loss_on: str) -> tuple[list[Span], list[float]]:
-        """Find the spans that are trained on, if some turns have another weight than 0 and 1.
-
-        Args:
-            rendering, loss_on: as in `trained_spans`, but not the loss on a completion as a whole.
-
-        Returns:
-            The spans, ascending and disjoint, and the weight of each.
-
-        Raises:
-            RecordError: if the spans cannot be established.
-        """
-        messages = rendering.conversation.messages
-        by_turn = self.spans_of_turns(rendering, trained_turns(rendering.conversation, loss_on))
-        spans: list[Span] = []
-        weights: list[float] = []
-        for (start, stop), turn in sorted((span, turn) for turn, own in by_turn.items() for span in own):
-            start = max(start, spans[-1][1]) if spans else start
-            weight = messages[turn].get("weight", 1)
-            if spans and start == spans[-1][1] and weight == weights[-1]:
-                spans[-1] = spans[-1][0], max(stop, start)
-            elif start < stop:
-                spans.append((start, stop))
-                weights.append(weight)
-        return spans, weights
 
     def parted_spans(self, rendering: Rendering, turns: Sequence[int]) -> PartedSpans:
         """Find the parts of some turns.

@@ -91,7 +91,7 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
 
     Returns:
         The signature; None if those of such conversations hardly ever repeat: it has tools, calls, parts other than
-        text, weights other than 0 and 1, very many messages, or a value that JSON does not have.
+        text, very many messages, or a value that JSON does not have.
     """
     if conversation.tools or conversation.count > MOST_MESSAGES:
         return None
@@ -132,8 +132,6 @@ def signature_of(conversation: Conversation, cut: Cut | None = None) -> Signatur
         for name, value in message.items():
             if value is None:
                 continue
-            if name == "weight" and value not in (0, 1):
-                return None
             if name == "role" or name == "weight":
                 key.append((name, value if type(value) is str else (repr(value),)))
             elif type(value) is str:
