@@ -53,7 +53,6 @@ SAMPLES = {
     "keep_columns": (["id", "id,topic"], ["", ","]),
     "engine": (["reference"], ["slow"]),
     "epochs": (["2.5", ".3", "1"], ["-1", "two", "1e3", ""]),
-    "near_similarity": (["0.5", ".85", "1", "0.9"], ["1.01", "-0.9", "80", "80%", "", "near"]),
 }  # fmt: skip
 
 
@@ -63,7 +62,6 @@ def test_an_option_takes_the_texts_of_its_kind_and_no_others(name):
     more = {
         "packing": {"max_length": "9"},
         "epochs": {"shuffle": "global"},
-        "near_similarity": {"dedup": "near"},
     }
     valid, invalid = SAMPLES[name]
     for sample in (*valid, *invalid):
