@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Otherwise gcsfs requests the type of each bucket from a Google server. It reads this variable when it is imported.
@@ -14,7 +14,15 @@ os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
 # A busy machine is not an error of the code. The same code passes each time; TEST_SLOW=1 draws other examples.
 is_slow = bool(os.environ.get("TEST_SLOW"))
-settings.register_profile("suite", deadline=None, derandomize=not is_slow, suppress_health_check=[HealthCheck.too_slow])
+# With a mutant (run_mutants.py) it is enough that some example fails.
+phases = [Phase.explicit, Phase.generate] if "TEST_MUTANTS" in os.environ else [*Phase]
+settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=not is_slow,
+    phases=phases,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("suite")
 
 if is_slow:
