@@ -96,7 +96,6 @@ def run(arguments: Sequence[str]) -> int:
     )
     from pipeline.viewing.view import as_text, legend, marked_spans, visible
     from transforms.chat.config import RenderConfig
-    from transforms.chat.rendering.limits import TemplateLimit
     from transforms.chat.rendering.template import NO_TEMPLATE, load_template
     from transforms.chat.spans.stop_tokens import load_turn_rules
     from transforms.chat.spans.turns import TurnFinder
@@ -138,8 +137,6 @@ def run(arguments: Sequence[str]) -> int:
         try:
             if not isinstance(example, Reject):
                 template.render(example.content)
-        except TemplateLimit as error:
-            raise UserError(f"--chat_template: {error.detail}. Give another template.") from None
         except RecordError as error:  # others are shown below
             if error.reason == "no_chat_template":
                 advice = "give it with --chat_template."

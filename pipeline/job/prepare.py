@@ -37,7 +37,6 @@ from transforms.catalog.description import library_versions
 from transforms.catalog.layout import Folder, check_free
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Snapshot
-from transforms.chat.rendering.limits import TemplateLimit
 from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.turns import TurnFinder
@@ -58,7 +57,6 @@ from transforms.storage.writing import remove, remove_attempts, write_atomically
 from transforms.tokens.tokenizer_files import fingerprint
 
 _PEEKED_BYTES = 1 << 16
-_CHECKED_RECORDS = 10
 _ON_TURNS = ("auto", "assistant", "last_assistant")
 
 
@@ -378,13 +376,11 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
     options = source.options
     parser = Parser(
         **parse_options_of({name: getattr(options, name) for name in SOURCE_OPTIONS}),
-        formatter_seconds=options.formatter_seconds,
     )
     first = next(splits_of([file], _PEEKED_BYTES))
     url, unit = file.url, input_format(file.format).position_unit
     is_warned = False
-    records = _records_of(first, source)
-    for record in records:
+    for record in _records_of(first, source):
         try:
             content = parser.parse(record).content
         except (RecordDropped, RecursionError):
@@ -410,19 +406,10 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
             raise UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}: give it with --chat_template.")
         moment = datetime.fromisoformat(options.now) if options.now else datetime.now()
         rules = TurnRules(options.eot_tokens, named=bool(options.eot_tokens), traced=options.spans == "traced")
-        chat_template = ChatTemplate(
-            tokenizer,
-            template,
-            options.chat_template_kwargs,
-            moment,
-            options.max_text_bytes,
-            options.content_format,
-        )
-        _check_limits(chat_template, parser, records[:_CHECKED_RECORDS], shortened(options.chat_template or "TEMPLATE"))
+        chat_template = ChatTemplate(tokenizer, template, options.chat_template_kwargs, moment)
         finder = TurnFinder(chat_template, rules)
         try:
-            if options.content_format == "auto":
-                yield from _forms_of_contents(chat_template, content)
+            yield from _forms_of_contents(chat_template, content)
             if options.loss_on in _ON_TURNS and content.completion_start is None:
                 finder.trained_spans(chat_template.rendering(content))
         except RecursionError:  # the build rejects this record
@@ -448,21 +435,8 @@ def _forms_of_contents(template: ChatTemplate, conversation: Conversation) -> It
         if roles:
             yield (
                 f"note: the chat template does not print contents of {' and '.join(roles)} in the form that the "
-                f"records have, so it is given {form}. --content_format sets the form."
+                f"records have, so it is given {form}."
             )
-
-
-def _check_limits(template: ChatTemplate, parser: Parser, records: Sequence[Record], name: str) -> None:
-    """Raise UserError if the chat template, whose name is given, does not end for one of some records."""
-    for record in records:
-        try:
-            content = parser.parse(record).content
-            if isinstance(content, Conversation):
-                template.render(content)
-        except TemplateLimit as error:
-            raise UserError(f"--chat_template {name}: {error.detail}. Give another template.") from None
-        except (RecordError, RecordDropped, RecursionError):  # the build rejects or drops this record
-            pass
 
 
 def _records_of(split: Split, source: Source) -> Sequence[Record]:

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from types import FrameType
 
 from transforms.base.places import noted_place, share_places
-from transforms.chat.rendering.limits import limit_memory
-from transforms.inputs.deadline import STUCK, end_process_if_stuck
 
 # How those are ended that want to end it: this is not a crash.
 _REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -49,8 +47,6 @@ def run_supervised(command: Callable[[], int], write_failure: Callable[[str], No
         if os.getppid() != supervisor:
             os._exit(1)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        end_process_if_stuck()
-        limit_memory()
         code = command()
         for number in _FORWARDED:  # sent again, they must not change how the process ends
             signal.signal(number, signal.SIG_IGN)
@@ -91,6 +87,4 @@ def _described(child: int, number: int) -> str:
         return f"the launcher was ended by {name}{where}."
     if number == signal.SIGKILL:
         return f"the launcher was ended by {name}{where}: the system may be short of memory."
-    if number == STUCK:
-        return f"the launcher was ended by {name}{where}: a formatter does not end, such as in a regular expression."
     return f"the launcher was ended by {name}{where}: a library or a formatter crashed."

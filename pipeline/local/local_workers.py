@@ -36,7 +36,6 @@ from pipeline.cli.console import quiet_libraries
 from pipeline.local.fork_server import ForkedProcess, ForkServer
 from pipeline.local.loopback import loopback_servers
 from transforms.base.errors import WorkerDied
-from transforms.inputs.deadline import STUCK, end_process_if_stuck
 from transforms.steps.reports import read_place
 
 # The exit code of a worker that Beam ended. A formatter may end its process with any other.
@@ -44,7 +43,6 @@ _DONE = 86
 _SECONDS_BETWEEN_LOOKS = 0.2
 _HINTS = {
     signal.SIGKILL: " (the system may be short of memory, try fewer --direct_num_workers)",
-    STUCK: " (a formatter does not end, such as in a regular expression)",
 }
 _ENVIRONMENT = "chatmill:environment:waiting_worker:v1"
 
@@ -154,7 +152,6 @@ def _work(receiver: Connection, senders: Sequence[Connection] = ()) -> None:
     """The life of a worker. senders: copies of the connections that only the launcher should hold."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the launcher ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    end_process_if_stuck()
     for sender in senders:
         sender.close()
     try:

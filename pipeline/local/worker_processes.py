@@ -26,7 +26,6 @@ from pipeline.local.loopback import loopback_servers
 from pipeline.runners.runner import Work
 from transforms.base.cores import cores
 from transforms.catalog.layout import Folder
-from transforms.inputs.deadline import is_watch
 from transforms.tokens.fast_encoder import WORTH_LOADING, load_fast_encoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.tokenizer_files import read_tokenizer_folder
@@ -119,7 +118,7 @@ def _load(work: Work, folder: Folder, options: Options) -> None:
 
 def _has_threads() -> bool:
     """Whether there are threads that a fork would lack."""
-    return any(thread is not threading.main_thread() and not is_watch(thread) for thread in threading.enumerate())
+    return any(thread is not threading.main_thread() for thread in threading.enumerate())
 
 
 class Internal(NamedTuple):

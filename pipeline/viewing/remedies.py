@@ -226,16 +226,6 @@ def _longer_records(reject: Reject, record: Any, options: Options) -> Iterator[C
     yield {"max_record_bytes": 16 * (options["max_record_bytes"] or MAX_RECORD_BYTES)}
 
 
-def _longer_texts(reject: Reject, record: Any, options: Options) -> Iterator[Changes]:
-    if "max_text_bytes" in reject.detail:
-        yield {"max_text_bytes": 16 * options["max_text_bytes"]}
-
-
-def _more_seconds(reject: Reject, record: Any, options: Options) -> Iterator[Changes]:
-    if "formatter_seconds" in reject.detail:
-        yield {"formatter_seconds": 10 * options["formatter_seconds"]}
-
-
 def _with_or_without_the_unprinted(changes: Changes, rejects: Sequence[Reject]) -> str:
     """What is lost of records that are kept, such as a system prompt."""
     if "unprinted" not in changes:
@@ -266,10 +256,8 @@ REMEDIES = {
     "bad_prompt_completion": _Entry(_to(as_chat=True), "renders them with the chat template"),
     "preference_data": _Entry(_to(schema="preference"), "writes both answers, and chosen the chosen ones alone"),
     "too_long": _Entry(_longer_records, "reads longer ones"),
-    "formatter": _Entry(_more_seconds, "gives the formatter more time"),
     "forged_turn": _Entry(_plain, "encodes the special tokens in them as plain text"),
     "special_tokens_in_content": _Entry(_plain, "encodes the special tokens in them as plain text"),
-    "template_limit": _Entry(_longer_texts, "allows longer texts"),
     "not_printed": _Entry(_printed, _with_or_without_the_unprinted),
     "loss_not_applicable": _Entry(_to(loss_on="auto"), "trains on what each has"),
     "differs_from_inference": _Entry(_to(parity="expand"), "writes a row for each context that a server renders"),

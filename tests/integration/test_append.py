@@ -369,27 +369,6 @@ def test_an_append_over_its_budget_adds_nothing_and_goes_on_with_a_larger_one(bu
     assert manifest["records"]["kept"] == 120 and manifest["rejects"] == [rejects]
 
 
-def test_record_for_which_the_template_does_not_end_is_rejected_wherever_it_is_in_a_file_that_is_added(
-    build, corpus, tmp_path
-):
-    # Of a first build, such a record among the first ones shows that the template is wrong, which can be changed then.
-    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    template = (
-        "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>"
-        f"{{% if m.content == 'loop' %}}{endless}{{% endif %}}{{% endfor %}}"
-        "{% if add_generation_prompt %}<assistant>{% endif %}"
-    )
-    command = [*append_to(tmp_path / "out", corpus), f"--chat_template={template}"]
-    arrive(corpus, 1)
-    assert build(*command).code == 0
-    arrive(corpus, 2, [{"messages": [user("loop"), assistant("?")]}, *day(2)])
-
-    ended = build(*command)
-    assert ended.code == 1 and "1 of 41 records were rejected" in ended.err and "template_limit" in ended.err
-    assert build(*command, "--max_reject_fraction=0.1").code == 0
-    assert manifest_of(tmp_path / "out")["records"]["rejected"] == {"template_limit": 1}
-
-
 # Before or after a call of each of these, an append is killed.
 MOMENTS = [
     ("pipeline.job.run", "build_graph", "before"),

@@ -52,29 +52,6 @@ def test_worker_that_dies_is_reported_in_one_line_with_its_split_and_its_positio
     assert not (tmp_path / "out" / "_SUCCESS").exists()
 
 
-REGEX = 're.match(r"(a+)+$", "a" * 60 + "b")'
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_formatter_whose_regular_expression_does_not_end_ends_the_run(workers, tmp_path):
-    """It holds the lock of Python, so that no other thread of the worker runs."""
-    done = build_in_process(*options_for(tmp_path, REGEX, workers), "--formatter_seconds=1", timeout=600)
-    assert done.returncode == 1
-    how = "a worker was ended by SIGVTALRM (a formatter does not end, such as in a regular expression) in split "
-    assert f"chatmill: {how}" in done.stderr and f", {CHATS}/" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_formatter_whose_regular_expression_does_not_end_while_the_job_is_planned_ends_the_launcher(tmp_path):
-    options = options_for(tmp_path)
-    (tmp_path / "formatter.py").write_text(f"import re\ndef f(record):\n    {REGEX}\n")
-    done = build_in_process(*options, "--formatter_seconds=1", timeout=600)
-    error = f"the launcher was ended by SIGVTALRM in {CHATS}/arithmetic.jsonl: a formatter does not end, such as in a"
-    assert (done.returncode, done.stderr) == (1, f"chatmill: {error} regular expression.\n")
-
-
 def test_formatter_that_ends_the_launcher_while_the_job_is_planned_does_not_end_it_with_0(tmp_path):
     options = options_for(tmp_path)
     (tmp_path / "formatter.py").write_text("import os\ndef f(record):\n    os._exit(0)\n")

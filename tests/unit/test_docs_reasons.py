@@ -14,7 +14,6 @@ from support.paths import ROOT
 # The calls that have a reason as an argument, and the position of this argument.
 REJECTS = {
     "RecordError": 0,
-    "TemplateLimit": 0,
     "Reject": 1,
     "call_user_function": 2,
     "decode_json": 1,

@@ -392,7 +392,7 @@ def test_what_depends_on_the_tools_alone_is_printed_once(source, is_once):
 
 def printed_by_fast(source: str, values: dict[str, Any], tools: KnownTools | None = None) -> str:
     template = compile_fast(source)
-    output = Output(template, Sources(tools.sources if tools else None), tools, 1 << 20)
+    output = Output(template, Sources(tools.sources if tools else None), tools)
     render_fast(template, values, values["messages"], output)
     return output.text
 

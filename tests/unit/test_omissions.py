@@ -432,14 +432,10 @@ TOOLS_AS_JSON = """
 
 
 @pytest.mark.parametrize("engine", ["fast", "reference"])
-@pytest.mark.parametrize(
-    ("content_format", "printed"),
-    [("auto", '"4\\n"'), ("string", '"4\\n"'), ("openai", "4\n")],
-)
-def test_a_string_that_is_printed_in_another_form_is_given_as_a_string(engine, content_format, printed):
+def test_a_string_that_is_printed_in_another_form_is_given_as_a_string(engine):
     messages = [user("2+2?"), CALL, {"role": "tool", "content": "4\n"}, assistant("4")]
-    texts = rendered(messages, TOOLS_AS_JSON, engine=engine, content_format=content_format, unprinted="report")
-    assert [text.text for text in texts.texts] == [f"<user>2+2?<assistant><tool>{printed}<assistant>4"]
+    texts = rendered(messages, TOOLS_AS_JSON, engine=engine, unprinted="report")
+    assert [text.text for text in texts.texts] == ['<user>2+2?<assistant><tool>"4\\n"<assistant>4']
 
 
 JOINS_AND_WRITES_JSON = CHATML.replace(

@@ -138,13 +138,6 @@ def test_records_that_a_formatter_made_are_not_guessed(tmp_path):
     [
         (("forged_turn", ""), {}, {"special_tokens_in_content": "plain"}),
         (("too_long", ""), {"max_record_bytes": 100}, {"max_record_bytes": 1600}),
-        (("template_limit", "... max_text_bytes is 10"), {"max_text_bytes": 10}, {"max_text_bytes": 160}),
-        (("template_limit", "it took too many steps"), {}, None),
-        (
-            ("formatter", "it took longer than 10 s (formatter_seconds)"),
-            {"formatter_seconds": 9},
-            {"formatter_seconds": 90},
-        ),
         (("formatter", "KeyError: 1"), {}, None),
         (("differs_from_inference", ""), {"parity": "reject"}, {"parity": "expand"}),
         (("not_expandable", ""), {"parity": "expand"}, {"parity": "report"}),

@@ -18,11 +18,9 @@ ENGINES = ("auto", "reference", "fast")
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
 SPANS = ("auto", "traced")
 AFTER_END = ("train", "mask")
-CONTENT_FORMATS = ("auto", "string", "openai")
 UNPRINTED = ("reject", "report")
 SPECIAL_TOKENS_IN_CONTENT = ("report", "plain", "allow", "reject")
 PARITIES = ("report", "expand", "reject", "off")
-MAX_TEXT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +37,6 @@ class RenderOptions(StepOptions):
         kinds.json_object(RESERVED_TEMPLATE_KWARGS),
         None,
         of_source=True,
-    )
-    max_text_bytes: int = option(
-        "Tokenizer and template",
-        "a conversation whose text has more bytes is rejected as template_limit",
-        kinds.positive,
-        MAX_TEXT_BYTES,
     )
     loss_on: str = option(
         "Rows",
@@ -69,13 +61,6 @@ class RenderOptions(StepOptions):
         "how the text of the assistant is found; auto: by the {% generation %} markers of the template, or if it has "
         "none, derived from the template; traced: derived from the template, even if it has markers",
         kinds.one_of(SPANS),
-        "auto",
-    )
-    content_format: str = option(
-        "Rows",
-        "the form of contents for the chat template; auto: that of the record, or the other one if the "
-        "template does not print it; string: text parts are joined; openai: strings become a list of one part",
-        kinds.one_of(CONTENT_FORMATS),
         "auto",
     )
     after_end: str = option(

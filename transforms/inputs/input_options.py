@@ -143,12 +143,6 @@ class ParseOptions(StepOptions):
         common=True,
         of_source=True,
     )
-    formatter_seconds: int = option(
-        "Input",
-        "seconds that the formatter may take for a record, which is rejected if it takes longer",
-        kinds.positive,
-        60,
-    )
     trace_branches: str = option(
         "Input",
         "what becomes of the branches of an agent's trace: messages that were edited, answers that were tried again, "

@@ -109,7 +109,7 @@ class _Renderer:
     def __init__(self, tokenizer: Any, config: RenderConfig, rules: Any):
         moment = datetime.fromisoformat(config.now) if config.now else None
         self._config = config
-        template = ChatTemplate(tokenizer, config.chat_template, None, moment, config.max_text_bytes)
+        template = ChatTemplate(tokenizer, config.chat_template, None, moment)
         self._turns = TurnFinder(template, rules)
         mode = config.special_tokens_in_content
         self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, template, rules)

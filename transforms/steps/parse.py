@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import hashlib
 import json
 import operator
@@ -19,7 +18,6 @@ from transforms.base.checks import check_choice, check_sources
 from transforms.base.declaring import options_in, takes, values_of
 from transforms.base.errors import RecordDropped, RecordError, call_user_function
 from transforms.chat.config import ENGINES
-from transforms.inputs.deadline import OutOfTime, call_within
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.input_options import ParseConfig, ParseOptions
 from transforms.inputs.json_text import decode_beyond_range, duplicate_key, kind_of
@@ -323,12 +321,7 @@ class Parser:
     def _formatted(self, fields: dict[str, Any]) -> list[dict[str, Any]]:
         """The records that the formatter makes of one."""
         assert self._format
-        seconds = self._options.formatter_seconds
-        call = functools.partial(call_within, seconds, self._format)
-        try:
-            formatted = call_user_function(call, fields, "formatter")
-        except OutOfTime:
-            raise RecordError("formatter", f"it took longer than {seconds} s (formatter_seconds)") from None
+        formatted = call_user_function(self._format, fields, "formatter")
         if formatted is None:
             return []
         records = formatted if isinstance(formatted, list) else [formatted]
@@ -471,7 +464,7 @@ class ParseConversations(Step):
         engine: `reference` parses each record in the general way; `auto` and `fast` decode usual ones by
             their types, and compare some of each batch with the general way. The output is the same.
         sources: for each source of the records, by its number, the parameters that have another value for it; all but
-            formatter_seconds, keep_columns, validation_hashes, validation_fraction, seed and engine.
+            keep_columns, validation_hashes, validation_fraction, seed and engine.
         {options}
 
     Raises:

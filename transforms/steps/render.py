@@ -11,12 +11,11 @@ import msgspec
 import numpy as np
 
 from transforms.base.checks import check_type
-from transforms.base.errors import InputError, RecordError
+from transforms.base.errors import RecordError
 from transforms.chat.config import RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
 from transforms.chat.rendering.adapting import adapted
-from transforms.chat.rendering.limits import OutOfMemory, TemplateLimit
 from transforms.chat.rendering.lookups import quick_template
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.rendering.template import load_template
@@ -70,7 +69,6 @@ class Renderer:
         self._chooses_parts = bool(config.train_parts)
         self._template_kwargs = config.chat_template_kwargs
         self._unprinted = config.unprinted
-        self._max_text_bytes = config.max_text_bytes
         self._engine = config.engine
         self._trace_cache = None if config.engine == "reference" else TraceCache(self._template, rules)
         self._fast_turns = TurnFinder(FastTemplate(self._template), rules, self._turns)
@@ -244,7 +242,7 @@ class Renderer:
             return self._render_uncompiled(example, content, found, slow_paths, omitted)
         (text, spans, omissions), signature = found
         prompt = text[: spans[0][0]] if loss_on == "completion" else None
-        rendered = self._within_limits(Text(example, text, spans, prompt=prompt, signature=signature))
+        rendered = _encodable(Text(example, text, spans, prompt=prompt, signature=signature))
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, omitted)
         return rendered
@@ -255,7 +253,7 @@ class Renderer:
         """The text of an example for which there is no compiled template."""
         try:
             text, rendering = self._fast_turns.trained_text(example, content, self._loss_on, self._has_parts)
-            text, omissions = self._within_limits(text), omissions_of(rendering)
+            text, omissions = _encodable(text), omissions_of(rendering)
         except NotFollowed as error:
             slow = SlowPath("not_followed", str(error)) if why.reason == "not_followed" else why
         except RecordError as error:  # the reference has the last word
@@ -275,24 +273,11 @@ class Renderer:
         omitted: takes what of it the template does not print, if that is reported.
         """
         if not isinstance(example.content, Conversation):
-            return self._within_limits(self._not_rendered(example))
+            return _encodable(self._not_rendered(example))
         text, rendering = self._turns.trained_text(example, example.content, self._loss_on, self._has_parts)
-        text, omissions = self._within_limits(text), omissions_of(rendering)
+        text, omissions = _encodable(text), omissions_of(rendering)
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, {} if omitted is None else omitted)
-        return text
-
-    def _within_limits(self, text: Text) -> Text:
-        """The text itself. Raises RecordError if it cannot be encoded as UTF-8, or is too long."""
-        size = len(text.text)
-        if not text.text.isascii():
-            try:
-                size = len(text.text.encode())
-            except UnicodeEncodeError as error:
-                raise RecordError("invalid_unicode", f"the text cannot be encoded: {error}") from None
-        if size > self._max_text_bytes and isinstance(text.example.content, Conversation):
-            found = f"the chat template prints {size:,} bytes"
-            raise TemplateLimit("template_limit", f"{found}, and max_text_bytes is {self._max_text_bytes:,}")
         return text
 
     def check_special_tokens(self, text: Text) -> Text:
@@ -337,16 +322,13 @@ _Result: TypeAlias = Text | RecordError
 
 
 def _result(batch: Examples, example: Example, render: Callable[[Example], Text]) -> _Result:
-    """What rendering an example gives. Raises InputError if that takes too much memory."""
+    """What rendering an example gives."""
     try:
         return render(example)
     except RecordError as error:
         return error
     except RecursionError as error:
         return RecordError("nested_too_deeply", f"{error}")
-    except OutOfMemory as error:
-        piece, in_file = batch.split.origin(example.position)
-        raise InputError(f"{piece.url}, {in_file:,}: {error}") from None
 
 
 def _texts(batch: Examples, results: Sequence[_Result]) -> Texts:
@@ -425,6 +407,16 @@ def _noted_foreign(outcomes: Outcomes, foreign: Sequence[tuple[int, Typed]]) -> 
     for token, count in sorted(Counter(token for token, _ in by_token).items()):
         outcomes = outcomes.note(f"{FOREIGN_TOKENS} {token}", count)
     return outcomes
+
+
+def _encodable(text: Text) -> Text:
+    """The text itself. Raises RecordError if it cannot be encoded as UTF-8."""
+    if not text.text.isascii():
+        try:
+            text.text.encode()
+        except UnicodeEncodeError as error:
+            raise RecordError("invalid_unicode", f"the text cannot be encoded: {error}") from None
+    return text
 
 
 def _whole(text: str) -> list[Span]:

@@ -33,7 +33,7 @@ _OTHERS = (
     nodes.MarkSafe, nodes.MarkSafeIfAutoescape, nodes.OverlayScope,
 )  # fmt: skip
 _OF_SOURCES = (*sorted(_FOLLOWED), "add", "concatenate", "each", "sliced", "text_of")
-_OF_OUTPUT = ("absent", "entry_of", "getitem", "grown", "keep", "lost", "operate", "out", "tojson", "tools_texts")
+_OF_OUTPUT = ("absent", "entry_of", "getitem", "keep", "lost", "operate", "out", "tojson", "tools_texts")
 
 
 def is_followed(tree: nodes.Template) -> bool:
@@ -93,7 +93,7 @@ class FastCode(CodeGenerator):
             self.writeline(f"{name} = output.sources.{name}")
         for name in _OF_OUTPUT:
             self.writeline(f"{name} = output.{name}")
-        self.writeline("write, most = out.append, 1000")
+        self.writeline("write = out.append")
         self.writeline("LoopContext, ListLoop = output.loop_over, output.list_loop")
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:
@@ -233,8 +233,6 @@ class FastCode(CodeGenerator):
         self.newline(node)
         self._visit_call(f"{function}" if frame.buffer is None else f"lost({function}", call.args, frame)
         self.write("" if frame.buffer is None else ")")
-        if frame.buffer is None and function == MARK_FUNCTIONS[0]:
-            self.writeline("if len(out) > most: most = grown()")
 
     def _write_parts(self, parts: Sequence[nodes.Expr], frame: Frame) -> None:
         """Write code that prints some parts."""

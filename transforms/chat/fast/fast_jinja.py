@@ -70,7 +70,6 @@ class Output:
         template: the template.
         sources: where the texts came from that it is given.
         tools: what is known of the tools that it is given.
-        max_characters: of the text.
 
     Attributes:
         out: the parts that are printed.
@@ -78,9 +77,7 @@ class Output:
         text: all of them, once everything is printed.
     """
 
-    def __init__(
-        self, template: jinja2.Template, sources: Sources, tools: KnownTools | None, max_characters: int
-    ) -> None:
+    def __init__(self, template: jinja2.Template, sources: Sources, tools: KnownTools | None) -> None:
         environment: Any = template.environment
         self.sources = sources
         self.out: list[str] = []
@@ -89,7 +86,6 @@ class Output:
         self.loop_over, self.list_loop = loop_over, ListLoop
         self._environment = environment
         self._tools = tools
-        self.max_characters = max_characters
         self.text = ""
 
     def mark(self, kind: str, first: int, second: int) -> str:
@@ -101,17 +97,9 @@ class Output:
         if mark:
             raise NotFollowed("the template prints messages in a place that is not followed, such as a macro")
 
-    def grown(self) -> int:
-        """Check how much is printed; return with how many parts to check it again."""
-        if sum(map(len, self.out)) > self.max_characters:
-            raise NotFollowed("the template prints too much")
-        return 2 * len(self.out)
-
     def finish(self) -> None:
-        """Make the text. Raises NotFollowed if it is too long."""
+        """Make the text."""
         self.text = "".join(self.out)
-        if len(self.text) > self.max_characters:
-            raise NotFollowed("the template prints too much")
 
     @functools.cached_property
     def _offsets(self) -> list[int]:

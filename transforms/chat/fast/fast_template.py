@@ -13,7 +13,6 @@ from transforms.base.errors import RecordError
 from transforms.chat.fast.fast_jinja import Output, compile_fast, render_fast
 from transforms.chat.fast.identity import NotFollowed, Sources
 from transforms.chat.fast.tool_texts import ToolTexts
-from transforms.chat.rendering.limits import limited
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.rendering.texts import with_sources
@@ -54,7 +53,7 @@ class FastTemplate:
         Raises:
             NotFollowed: if it is not known where the texts of the record are printed.
         """
-        plain, sources = self._plain_messages(conversation), Sources(max_characters=self._template.max_text_bytes)
+        plain, sources = self._plain_messages(conversation), Sources()
         messages, _ = with_sources(plain, None, sources.copy)
         output = self._printed(conversation, messages, sources, add_generation_prompt)
         texts, prints_all = output.texts()
@@ -82,9 +81,9 @@ class FastTemplate:
             sources.copied |= tools.copied
         values = self._template.values(conversation, messages, add_generation_prompt)
         values["tools"] = tools.tools if tools else conversation.tools
-        output = Output(template, sources, tools, self._template.max_text_bytes)
+        output = Output(template, sources, tools)
         try:
-            limited(render_fast, template, values, values["messages"], output)
+            render_fast(template, values, values["messages"], output)
         except NotFollowed:
             raise
         except Exception:  # a template may raise any error; the reference says which

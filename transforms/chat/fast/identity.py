@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 from jinja2.runtime import Undefined
 from markupsafe import Markup
 
-from transforms.chat.config import MAX_TEXT_BYTES
 from transforms.chat.rendering.renderings import PrintedText
 from transforms.chat.rendering.texts import Key
 from transforms.model.examples import REASONING_KEYS
@@ -24,6 +23,8 @@ from transforms.model.examples import REASONING_KEYS
 # Instead of the key _JOINED, and the texts that it was joined of; or _MADE, and the sources of what it was made of.
 Source: TypeAlias = tuple[str, Any, Any, int]
 _JOINED, _MADE = "joined", "made"
+# Of all texts of a rendering that are followed: each is kept until its end.
+_MOST_CHARACTERS = 64 << 20
 _SIMPLE = frozenset((int, float, bool, type(None)))
 _NAMES_OF_TEXTS = frozenset(("content", "text", *REASONING_KEYS))
 _join = "".join
@@ -43,17 +44,16 @@ class Sources:
 
     Args:
         known: the sources of texts that were given to other renderings too.
-        max_characters: of all texts that are followed.
 
     Attributes:
         table: the source of each object, by its identity.
         copied: the identities of the copies, and 0 if one is white space, which may be printed unseen.
     """
 
-    def __init__(self, known: Mapping[int, Source] | None = None, max_characters: int = MAX_TEXT_BYTES):
+    def __init__(self, known: Mapping[int, Source] | None = None):
         self.table = dict(known or {})
         self.copied: set[int] = set()
-        self._left = max_characters
+        self._left = _MOST_CHARACTERS
         self._has_blank = False
 
     def copy(self, text: str, key: Key) -> str:

@@ -42,10 +42,6 @@ class PrintedContent(NamedTuple):
     text: str | None
 
 
-# Both forms are given as the record has them, or all contents in one form. The names are those of vLLM.
-CONTENT_FORMS = {"string": ContentForms(True, False), "openai": ContentForms(False, True)}
-
-
 def find_content_forms(role: str, printed: Callable[[list[dict[str, Any]], int], PrintedContent]) -> ContentForms:
     """Find the forms of content that a template reads in messages of a role.
 

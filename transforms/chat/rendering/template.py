@@ -14,10 +14,9 @@ from typing import Any
 import jinja2
 
 from transforms.base.errors import ParameterError, RecordError
-from transforms.chat.config import MAX_TEXT_BYTES, RenderConfig
-from transforms.chat.rendering.content_forms import CONTENT_FORMS, ContentForms, PrintedContent, find_content_forms
+from transforms.chat.config import RenderConfig
+from transforms.chat.rendering.content_forms import ContentForms, PrintedContent, find_content_forms
 from transforms.chat.rendering.dialogues import INSTRUCTION, QUESTION
-from transforms.chat.rendering.limits import OutOfMemory, TemplateLimit, limited
 from transforms.chat.rendering.marks import (
     NO_MARKS,
     how_printed,
@@ -76,8 +75,6 @@ class ChatTemplate:
             tools and one for those without.
         arguments: what the template reads besides messages and tools. Those of a conversation take precedence.
         now: the moment that strftime_now prints; needed if the template calls it, since the clock is never read.
-        max_text_bytes: of the text of a conversation. A template that prints more characters is refused.
-        content_format: as RenderConfig has it.
     """
 
     def __init__(
@@ -86,11 +83,7 @@ class ChatTemplate:
         template: str | None = None,
         arguments: Mapping[str, Any] | None = None,
         now: datetime | None = None,
-        max_text_bytes: int = MAX_TEXT_BYTES,
-        content_format: str = "auto",
     ):
-        self.max_text_bytes = max_text_bytes
-        self._content_format = content_format
         self._tokenizer = tokenizer
         self._clock = None if now is None else now.strftime
         self._template = template
@@ -276,8 +269,7 @@ class ChatTemplate:
         key = source, str(message.get("role"))
         found = self._forms.get(key)
         if found is None:
-            found = CONTENT_FORMS.get(self._content_format)
-            found = self._forms[key] = found or find_content_forms(key[1], functools.partial(self._probe, source))
+            found = self._forms[key] = find_content_forms(key[1], functools.partial(self._probe, source))
         return found
 
     def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> PrintedContent:
@@ -286,16 +278,14 @@ class ChatTemplate:
         values = self.values(Conversation(messages), messages, False) | NO_MARKS
         try:
             text = self._rendered(render, _template_with_marks(source), values)
-        except TemplateLimit:
-            raise
         except RecordError:  # the template refuses the content in this form
             return PrintedContent(False, False, None)
         return how_printed(text, number)
 
     def _rendered(self, render: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            text = limited(render, *arguments)
-        except (TemplateLimit, OutOfMemory):
+            return render(*arguments)
+        except MemoryError:  # which depends on the machine, so that no record is rejected for it
             raise
         except RecursionError:  # its message depends on where
             raise RecordError(
@@ -303,10 +293,6 @@ class ChatTemplate:
             ) from None
         except Exception as error:  # a template may raise any error, and a record may hold anything
             raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
-        if isinstance(text, str) and str.__len__(text) > self.max_text_bytes:
-            found = f"the chat template prints {str.__len__(text):,} characters"
-            raise TemplateLimit("template_limit", f"{found}, and max_text_bytes is {self.max_text_bytes:,}")
-        return text
 
 
 def _joined(one: str, other: str) -> str:
@@ -320,11 +306,4 @@ def load_template(config: RenderConfig) -> ChatTemplate:
         ParameterError: if the template prints the date and `config.now` is None.
     """
     moment = datetime.fromisoformat(config.now) if config.now else None
-    return ChatTemplate(
-        load_tokenizer(config.tokenizer),
-        config.chat_template,
-        config.chat_template_kwargs,
-        moment,
-        config.max_text_bytes,
-        config.content_format,
-    )
+    return ChatTemplate(load_tokenizer(config.tokenizer), config.chat_template, config.chat_template_kwargs, moment)

@@ -18,7 +18,6 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from transforms.base.errors import UserError
 from transforms.base.once import once
-from transforms.chat.rendering.limits import MAX_TEMPLATE_CHARACTERS, OutOfMemory, TemplateLimit, limited
 from transforms.model.examples import REASONING_KEYS, Span
 
 CLOCK = "strftime_now"
@@ -41,18 +40,13 @@ def compile_template(source: str) -> jinja2.Template:
 
     Raises:
         jinja2.TemplateSyntaxError: if the source is not valid Jinja.
-        UserError: if it is too long, or nested too deeply, or does too much before it is rendered.
+        UserError: if it is nested too deeply, or takes too much memory.
     """
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
-    if len(source) > MAX_TEMPLATE_CHARACTERS:
-        most = f"{MAX_TEMPLATE_CHARACTERS:,}"
-        raise UserError(f"the chat template has {len(source):,} characters; expected at most {most}.")
     try:
-        return limited(_compile_jinja_template, source)  # which evaluates what is constant
-    except TemplateLimit as error:
-        raise UserError(f"{error.detail}.") from None
-    except (RecursionError, SyntaxError, OutOfMemory):  # of Jinja's parser, or of Python's
+        return _compile_jinja_template(source)
+    except (RecursionError, SyntaxError, MemoryError):  # of Jinja's parser, or of Python's
         raise UserError("the chat template is nested too deeply, or takes too much memory.") from None
 
 
