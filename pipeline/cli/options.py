@@ -112,7 +112,7 @@ class Options(RowOptions, _WhichInput):
 
     tokenizer: str = option(
         "Tokenizer and template",
-        "a name on the Hugging Face hub, a folder or a url",
+        "a name on the Hugging Face hub, a folder or a url; there must be a tokenizer.json",
         default="",
         metavar="NAME|URL",
         default_help=_REQUIRED,

@@ -8,9 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from transformers import ByT5Tokenizer
 
 from support.paths import TOKENIZER
-from transforms.base.errors import ParameterError
+from transforms.base.errors import ParameterError, UserError
+from transforms.steps.one_conversation import render
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.tokenizer_files import read_tokenizer_folder
 
@@ -74,6 +76,22 @@ def test_sparse_file_of_20_gb_is_refused(folder):
     with (folder / "tokenizer.model").open("wb") as file:
         file.truncate(20 << 30)
     assert "it has 21,474,836,480 bytes" in refused(folder)
+
+
+def test_folder_without_tokenizer_json_is_refused(folder):
+    (folder / "tokenizer.json").unlink()
+    assert refused(folder) == (
+        f"tokenizer={str(folder)!r}: it has no tokenizer.json. Convert it with "
+        "AutoTokenizer.from_pretrained(OLD).save_pretrained(NEW), and give NEW, which has one."
+    )
+
+
+def test_tokenizer_in_python_is_refused(folder):
+    ByT5Tokenizer().save_pretrained(folder)
+    with pytest.raises(UserError, match=r"^ByT5Tokenizer .* gives no offsets .* PreTrainedTokenizerFast"):
+        load_tokenizer(str(folder))
+    with pytest.raises(UserError, match="ByT5Tokenizer"):
+        render([{"role": "user", "content": "Hi"}], tokenizer=ByT5Tokenizer(), chat_template="Hi")
 
 
 def test_pickle_is_refused(folder):

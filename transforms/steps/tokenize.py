@@ -251,37 +251,22 @@ class Encoder:
         return max(self._tokenizer.get_vocab().values())
 
     def _errors(self, texts: list[Text], encoded: Encoded) -> dict[int, RecordError]:
-        # A tokenizer in Rust gives the offsets of all tokens. Those may end before the text does, if it is stripped.
-        has_offsets = self._tokenizer.is_fast and texts[0].token_ids is None
-        rows = sorted(encoded.failed) if has_offsets else range(len(texts))
-        return {row: error for row in rows if (error := self._error(texts[row], encoded, row))}
+        """What is wrong with the tokens of texts of one kind, by their numbers."""
+        if texts[0].token_ids is None:
+            return {row: _failure(texts[row], error) for row, error in encoded.failed.items()}
+        last_ids = [(row, int(text.token_ids.max())) for row, text in enumerate(texts) if text.token_ids is not None]
+        known = f"the tokenizer has the ids 0 to {self._last_id}"
+        return {
+            row: RecordError("bad_tokens", f"input_ids holds {last}; {known}")
+            for row, last in last_ids
+            if last > self._last_id
+        }
 
-    def _error(self, text: Text, encoded: Encoded, row: int) -> RecordError | None:
-        """What is wrong with the tokens of a text."""
-        if row in encoded.failed:
-            spaces = max(map(len, re.findall(r"\s+", text.text)), default=0)
-            found = f"{len(text.text):,} characters with one piece of white space of {spaces:,}"
-            detail = f"the tokenizer cannot encode this text of {found}: {encoded.failed[row]}"
-            return RecordError("tokenizer_failed", detail)
-        if text.token_ids is not None:
-            last = text.token_ids.max()
-            if last <= self._last_id:
-                return None
-            return RecordError("bad_tokens", f"input_ids holds {last}; the tokenizer has the ids 0 to {self._last_id}")
-        if not text.spans:
-            return None
-        length = len(text.text)
-        wholly = len(text.spans) == 1 and text.spans[0][0] <= 0 and text.spans[0][1] >= length
-        own = slice(encoded.offsets[row], encoded.offsets[row + 1])
-        starts, stops = encoded.starts[own] - encoded.bases[row], encoded.stops[own] - encoded.bases[row]
-        reached = stops[starts < length].max(initial=0)
-        if wholly or reached == length:
-            return None
-        return RecordError(
-            "offsets_not_established",
-            "the tokenizer gives no offsets and its tokens do not decode to the text, so it is not known which of "
-            "them are trained on. Use one with a tokenizer.json",
-        )
+
+def _failure(text: Text, error: str) -> RecordError:
+    spaces = max(map(len, re.findall(r"\s+", text.text)), default=0)
+    found = f"{len(text.text):,} characters with one piece of white space of {spaces:,}"
+    return RecordError("tokenizer_failed", f"the tokenizer cannot encode this text of {found}: {error}")
 
 
 def _excerpt(text: Text, seed: str) -> Text:

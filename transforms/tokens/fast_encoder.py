@@ -61,8 +61,6 @@ def load_fast_encoder(folder: str, engine: str) -> FastEncoder | NotSupported:
     """
     try:
         tokenizer = load_tokenizer(folder)
-        if not tokenizer.is_fast:
-            raise ValueError("it has no tokenizer.json")
         from transforms.tokens.ids import load_id_encoder
 
         return FastEncoder(*load_id_encoder(tokenizer.backend_tokenizer), tokenizer)

@@ -17,7 +17,7 @@ _NO_TOKENS: _Row = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.
 
 
 class ReferenceEncoder:
-    """Encodes with a tokenizer of transformers, in Rust ("fast") or in Python. Offsets count characters.
+    """Encodes with a tokenizer of transformers in Rust ("fast"). Offsets count characters.
 
     Args:
         tokenizer: the tokenizer.
@@ -50,8 +50,6 @@ class ReferenceEncoder:
         return [row for text in texts for row in self._attempt([text], special_tokens)]
 
     def _rows(self, texts: list[str], special_tokens: bool) -> list[_Row]:
-        if not self._tokenizer.is_fast:
-            return [self._encode_without_offsets(text, special_tokens) for text in texts]
         rows = []
         for text, encoding in zip(texts, self._encodings(texts, special_tokens), strict=True):
             edges = np.array(encoding.offsets, np.int64).reshape(-1, 2)
@@ -76,27 +74,6 @@ class ReferenceEncoder:
 
     def _ids_of(self, encoding: Any) -> np.ndarray:
         return np.array(encoding.ids, np.int32)
-
-    def _encode_without_offsets(self, text: str, special_tokens: bool) -> _Row:
-        """For a tokenizer in Python, which gives no offsets: a token is what it adds to the decoded text before it."""
-        ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        ends = [0]
-        for count in range(1, len(ids) + 1):
-            decoded = self._tokenizer.decode(ids[:count], clean_up_tokenization_spaces=False)
-            if not text.startswith(decoded):
-                decoded = decoded.rstrip("\ufffd")  # what an incomplete character decodes to
-            ends.append(len(decoded) if text.startswith(decoded) else ends[-1])
-        row = np.array(ids, np.int32), np.array(ends[:-1]), np.array(ends[1:])
-        if not special_tokens:
-            return row
-        whole = self._tokenizer(text, verbose=False)["input_ids"]
-        first = next((i for i in range(len(whole)) if whole[i : i + len(ids)] == ids), 0)
-        added = np.ones(len(whole), bool)
-        added[first : first + len(ids)] = False
-        starts, stops = np.zeros(len(whole), np.int64), np.zeros(len(whole), np.int64)
-        starts[~added], stops[~added] = row[1], row[2]
-        starts, stops = _with_offsets_of_added(starts, stops, added, len(text))
-        return self._with_eos((np.array(whole, np.int32), starts, stops), text)
 
     def _with_eos(self, row: _Row, text: str) -> _Row:
         ids, starts, stops = row

@@ -22,7 +22,7 @@ from transforms.base.held import check_held
 from transforms.base.once import once_per_version
 from transforms.storage.files import file_system
 from transforms.storage.walking import versions_below
-from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
+from transforms.tokens.tokenizer_files import TOKENIZER_JSON, fingerprint, read_tokenizer_folder
 
 # The environment variable that is set in a process of ours which needs only tokenizers and templates of transformers.
 ONLY_TOKENIZERS = "CHATMILL_ONLY_TOKENIZERS"
@@ -116,9 +116,17 @@ def _from_pretrained(folder: str, files: Mapping[str, bytes]) -> Any:
     tokenizer = loader.from_pretrained(
         folder, trust_remote_code=False, local_files_only=True, **_added_tokens(config, files)
     )
-    if tokenizer.is_fast:
-        _keep_white_space(tokenizer.backend_tokenizer)
+    _check_has_offsets(tokenizer)
+    _keep_white_space(tokenizer.backend_tokenizer)
     return tokenizer
+
+
+def _check_has_offsets(tokenizer: Any) -> None:
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"{type(tokenizer).__name__} of transformers is in Python and gives no offsets of its tokens; expected a "
+            f"class that reads {TOKENIZER_JSON}, such as PreTrainedTokenizerFast"
+        )
 
 
 class _TokenizerFile(msgspec.Struct):
@@ -138,7 +146,7 @@ def _added_tokens(config: dict[str, Any] | None, files: Mapping[str, bytes]) -> 
     """
     if config is None or "added_tokens_decoder" in config or "fast_tokenizer_files" in config:
         return {}
-    found = _decoded(files.get("tokenizer.json", b""), _TOKENIZER_FILE)
+    found = _decoded(files[TOKENIZER_JSON], _TOKENIZER_FILE)
     if found is None or any(name in files for name in _OTHERS_WITH_ADDED_TOKENS):
         return {}
     from tokenizers import AddedToken
@@ -190,8 +198,9 @@ def _local_folder(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def with_white_space(tokenizer: Any) -> Any:
-    """Return a tokenizer whose offsets include white space: itself, or a copy."""
-    if not tokenizer.is_fast or not _trims_offsets(tokenizer.backend_tokenizer):
+    """Return a tokenizer whose offsets include white space: itself, or a copy. Raises UserError if it gives none."""
+    _check_has_offsets(tokenizer)
+    if not _trims_offsets(tokenizer.backend_tokenizer):
         return tokenizer
     tokenizer = copy.deepcopy(tokenizer)
     _keep_white_space(tokenizer.backend_tokenizer)

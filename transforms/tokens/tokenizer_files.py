@@ -23,6 +23,7 @@ TOKENIZER_FILES = (
     "special_tokens_map.json", "added_tokens.json", "config.json", "chat_template*", "*.jinja",
     "additional_chat_templates/*.jinja", GENERATION_CONFIG,
 )  # fmt: skip
+TOKENIZER_JSON = "tokenizer.json"
 _PICKLES = (".bin", ".pickle", ".pkl", ".pt", ".pth")
 _MOST_BYTES = 1 << 30
 
@@ -37,12 +38,15 @@ def read_tokenizer_folder(folder: str) -> dict[str, bytes]:
         The content of each file, by its name relative to the folder.
 
     Raises:
-        ParameterError: if there are none; if one is not a regular file of this folder, has more than 1 GiB, or may hold
-            code.
+        ParameterError: if there are none, or no tokenizer.json; if one is not a regular file of this folder, has more
+            than 1 GiB, or may hold code.
     """
     names = [name for name in names_below(folder) if any(fnmatch.fnmatch(name, known) for known in TOKENIZER_FILES)]
     if not names:
         raise ParameterError("tokenizer", folder, "there is no tokenizer there; expected a folder with tokenizer.json.")
+    if TOKENIZER_JSON not in names:
+        how = "Convert it with AutoTokenizer.from_pretrained(OLD).save_pretrained(NEW), and give NEW, which has one."
+        raise ParameterError("tokenizer", folder, f"it has no {TOKENIZER_JSON}. {how}")
     for name in names:
         if problem := _problem(folder, name):
             raise ParameterError("tokenizer", join(folder, name), problem)

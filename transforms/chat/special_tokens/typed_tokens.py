@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from transforms.base.errors import ParameterError, RecordError, UserError
+from transforms.base.errors import RecordError, UserError
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
@@ -63,16 +63,10 @@ class TypedTokens:
         tokenizer: of transformers.
         template: the chat template.
         rules: what else is known about turns.
-
-    Raises:
-        ParameterError: if they are to be encoded as plain text, and the tokenizer has no tokenizer.json.
     """
 
     def __init__(self, mode: str, tokenizer: Any, template: ChatTemplate, rules: TurnRules):
         self._mode = mode
-        if self._mode == "plain" and not tokenizer.is_fast:
-            problem = "the tokenizer has no tokenizer.json, which this needs. Give report or reject."
-            raise ParameterError("special_tokens_in_content", self._mode, problem)
         self._template = template
         self._rules = rules
         added = tokenizer.added_tokens_decoder.values()
